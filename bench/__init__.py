@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside torch's, in one process: `python -m bench.fake`."""

@@ -1,0 +1,63 @@
+"""Symbolic integers: expressions, what is known of them, and the guards that a trace leaves. No torch."""
+
+from lostwax.sym.env import (
+    ShapeEnv,
+    current,
+    decide,
+    decide_or,
+    expect,
+    known,
+    specialize,
+)
+from lostwax.sym.expr import (
+    Atom,
+    BoolExpr,
+    Condition,
+    Expr,
+    Size,
+    Symbol,
+    ceildiv,
+    eq,
+    evaluate,
+    maximum,
+    minimum,
+    ne,
+    negate,
+    quotient,
+)
+from lostwax.sym.facts import Range
+from lostwax.sym.guards import Guard, Violation
+from lostwax.sym.parse import parse
+from lostwax.sym.srepr import parse_srepr
+from lostwax.sym.text import show, to_srepr
+
+__all__ = [
+    "Atom",
+    "BoolExpr",
+    "Condition",
+    "Expr",
+    "Guard",
+    "Range",
+    "ShapeEnv",
+    "Size",
+    "Symbol",
+    "Violation",
+    "ceildiv",
+    "current",
+    "decide",
+    "decide_or",
+    "eq",
+    "evaluate",
+    "expect",
+    "known",
+    "maximum",
+    "minimum",
+    "ne",
+    "negate",
+    "parse",
+    "parse_srepr",
+    "quotient",
+    "show",
+    "specialize",
+    "to_srepr",
+]

@@ -1,0 +1,267 @@
+"""ShapeEnv: the symbols of a program, what is known of them, and the questions that a trace asks.
+
+`decide` is the only place where a hint, the example's value, becomes an answer; it leaves a guard with the user's line.
+The functions take plain ints and bools too, at almost no cost, so that one type rule serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lostwax.errors import ContradictionError, DataDependentError
+from lostwax.location import Location, user_location
+from lostwax.sym import guards as report
+from lostwax.sym.expr import BoolExpr, Condition, Expr, Size, Symbol, negate, plain
+from lostwax.sym.facts import Facts, Range
+from lostwax.sym.guards import Guard, Violation
+from lostwax.sym.learn import Learner
+from lostwax.sym.text import show
+
+_REASONS = {
+    "branch": "the trace follows the example",
+    "check": "the program checks it",
+    "assert": "it depends on data and is checked at run time",
+    "division": "the program divides by it",
+    "specialize": "a concrete integer was needed, the example's was taken",
+}
+
+
+class ShapeEnv(Learner):
+    """The symbolic integers of one program."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.symbols: list[Symbol] = []
+        self.guards: list[Guard] = []
+        self.where: Callable[[], Location] = user_location
+        self._axioms: list[Condition] = []
+        self._backed = self._unbacked = 0
+
+    # ---- symbols and facts
+
+    def symbol(
+        self,
+        name: str | None = None,
+        *,
+        hint: int,
+        lo: int | None = 0,
+        hi: int | None = None,
+        source: str | None = None,
+        declared: str | None = None,
+    ) -> Expr:
+        """A size of an input. `declared` is the name of the user's Dim, whose range is `lo` to `hi`."""
+        if name is None:
+            name, self._backed = f"s{self._backed}", self._backed + 1
+        if (lo is not None and hint < lo) or (hi is not None and hint > hi):
+            raise ContradictionError(
+                f"the example's {source or name} is {hint}, which is not in its range {lo} to {hi}"
+            )
+        symbol = Symbol(self, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
+        return self._born(symbol)
+
+    def unbacked(
+        self,
+        name: str | None = None,
+        *,
+        lo: int | None = None,
+        hi: int | None = None,
+        origin: str | None = None,
+    ) -> Expr:
+        """An integer that lies in data: no example value. `origin` says what made it."""
+        if name is None:
+            name, self._unbacked = f"u{self._unbacked}", self._unbacked + 1
+        return self._born(Symbol(self, name, hint=None, lo=lo, hi=hi, origin=origin))
+
+    def _born(self, symbol: Symbol) -> Expr:
+        if symbol.lo is not None and symbol.hi is not None and symbol.lo > symbol.hi:
+            raise ContradictionError(f"{symbol.source} has no value from {symbol.lo} to {symbol.hi}")
+        self.symbols.append(symbol)
+        self._give_range(self.facts, symbol)
+        return symbol.expr
+
+    def _give_range(self, facts: Facts, symbol: Symbol) -> None:
+        facts.ranges[symbol] = Range(symbol.lo, symbol.hi)
+        if symbol.lo is not None and symbol.lo == symbol.hi:
+            facts.substitutions[symbol] = self.const(symbol.lo)
+
+    def learn(self, b: Condition) -> None:
+        """A fact that holds by nature (`0 <= u0 <= numel`): no guard."""
+        self._axioms.append(b)
+        self.absorb(b)
+
+    def assume(self, b: Condition, kind: str, asked_by: str = "") -> None:
+        """Record a guard, and learn it. What is recorded may say more than b, never less."""
+        b = self._strengthened(self._shortened(b))
+        if isinstance(b, BoolExpr):
+            where, reason = self.where(), self._reason(b, kind)
+            self.guards.append(Guard(b, kind, where, asked_by, reason))
+        self.absorb(b)
+
+    def _reason(self, b: BoolExpr, kind: str) -> str:
+        backed = sorted((s for s in b.symbols() if s.hint is not None), key=lambda s: s.id)
+        example = ", ".join(f"{s.source} = {s.hint}" for s in backed)
+        if kind in ("branch", "specialize") and example:
+            return f"{_REASONS[kind]} ({example})"
+        return _REASONS[kind]
+
+    def _shortened(self, b: Condition) -> Condition:
+        """Equivalent under the present facts, without the parts that are certain."""
+        if isinstance(b, bool):
+            return b
+        if b.kind == "ne" and self.bounds(b.poly) in ((0, 1), (-1, 0)):  # `s % 2 != 1`: it is 0
+            return self.is_zero(self.shift(b.poly, -1 if self.is_nonnegative(b.poly) else 1))
+        if not b.args:
+            return b
+        parts = (self._shortened(x) for x in b.args if self.known(x) is not (b.kind == "and"))
+        return (self.all_of if b.kind == "and" else self.any_of)(parts)
+
+    def _strengthened(self, b: Condition) -> Condition:
+        """A product that is 0, or an alternative that holds, in the example: demand the part that is so."""
+        if isinstance(b, bool) or not b.hint:
+            return b
+        if b.kind == "eq":
+            zeros = [f for f in self.factors(b.poly) if f.hint == 0 and not f.unbacked]
+            if zeros:
+                return self.is_zero(min(zeros, key=lambda f: (not f.composite, f.id)))
+        if b.kind == "or" and b.unbacked:
+            return next((x for x in b.args if x.hint and not x.unbacked), b)
+        return b
+
+    # ---- questions
+
+    def require_nonzero(self, q: Expr) -> None:
+        if q.const is not None:
+            if q.const == 0:
+                raise ZeroDivisionError("integer division or modulo by zero")
+            return
+        b = self.negate(self.is_zero(q))
+        answer = self.known(b)
+        if answer is False or (isinstance(b, BoolExpr) and b.hint is False and answer is None):
+            raise ZeroDivisionError(f"division by {q}, which is 0" + self._in_example(q))
+        if answer is None:
+            self.assume(b, "division")
+
+    def _in_example(self, e: Expr) -> str:
+        sizes = ", ".join(f"{s.source} = {s.hint}" for s in sorted(e.symbols(), key=lambda s: s.id))
+        return f" for {sizes}" if sizes else ""
+
+    def decide(self, b: Condition, asked_by: str = "") -> bool:
+        answer = self.known(b)
+        if answer is None:
+            assert isinstance(b, BoolExpr)
+            if b.hint is None:
+                raise self._data_dependent(b)
+            answer = b.hint
+            self.assume(b if answer else self.negate(b), "branch", asked_by)
+        return answer
+
+    def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:
+        answer = self.known(b)
+        if answer is not None:
+            return answer
+        assert isinstance(b, BoolExpr)
+        if b.hint is None or b.hint is default or b.args or _asks_for_0_or_1(b):
+            return default
+        self.assume(b if b.hint else self.negate(b), "branch", asked_by)
+        return b.hint
+
+    def expect(self, b: Condition, asked_by: str = "") -> bool:
+        answer = self.known(b)
+        if answer is not None:
+            return answer
+        assert isinstance(b, BoolExpr)
+        if b.hint is False:
+            return False
+        self.assume(b, "assert" if b.unbacked else "check", asked_by)
+        return True
+
+    def specialize(self, e: Expr, asked_by: str = "") -> int:
+        e = self.current_form(e)
+        lo, hi = self.bounds(e)
+        if lo is not None and lo == hi:
+            return lo
+        if e.hint is None:
+            raise DataDependentError(
+                f"a concrete integer is needed, but {show(e)} depends on data{self._origins(e)}\n"
+                f"  asked at {self.where()}"
+            )
+        self.assume(self.is_zero(self.shift(e, -e.hint)), "specialize", asked_by)
+        return e.hint
+
+    def _data_dependent(self, b: BoolExpr) -> DataDependentError:
+        return DataDependentError(
+            f"cannot decide `{b}` while tracing: it depends on data{self._origins(b)}\n"
+            f"  asked at {self.where()}\n"
+            f"  fix: state before that line which it is, torch._check({b}) or torch._check({negate(b)})"
+        )
+
+    def _origins(self, e: Expr | BoolExpr) -> str:
+        unbacked = sorted((s for s in e.symbols() if s.unbacked), key=lambda s: s.id)
+        return "".join(f"\n  {s.name} comes from {s.origin}" for s in unbacked if s.origin)
+
+    # ---- the result
+
+    def ranges(self) -> dict[Symbol, Range]:
+        """Today's range of each symbol."""
+        return {symbol: self.bounds(symbol.expr) for symbol in self.symbols}
+
+    def minimal_guards(self) -> list[Guard]:
+        """Guards that say the same as all of them together: none follows from the others."""
+        return report.minimal(self, self._facts_at_birth(), self.guards)
+
+    def violations(self) -> list[Violation]:
+        """The guards that declared ranges do not imply, each with a fix."""
+        born = self._facts_at_birth()
+        found = (report.violation(self, born, guard) for guard in self.minimal_guards())
+        return [v for v in found if v is not None]
+
+    def _facts_at_birth(self) -> Facts:
+        """Declared ranges and what holds by nature, without any guard."""
+        facts = Facts(self.new_version())
+        for symbol in self.symbols:
+            self._give_range(facts, symbol)
+        with self.under(facts):
+            for axiom in self._axioms:
+                self.absorb(axiom)
+        return facts
+
+
+def _asks_for_0_or_1(b: BoolExpr) -> bool:
+    """size == 0, size == 1, numel == 0: nothing that a trace may be specialised on."""
+    constant = b.poly.terms.get((), 0)
+    return b.kind != "ge" and len(b.poly.terms) == 1 + (constant != 0) and constant in (0, -1)
+
+
+# --------------------------------------------------------------------------------------- for ints and bools too
+
+
+def known(b: Condition) -> bool | None:
+    """True or False if that is certain, else None. Never a guard."""
+    return b if b is True or b is False else b.env.known(b)
+
+
+def decide(b: Condition, asked_by: str = "") -> bool:
+    """A branch: certain, else as in the example, with a guard. Data-dependent: DataDependentError."""
+    return b if b is True or b is False else b.env.decide(b, asked_by)
+
+
+def decide_or(b: Condition, default: bool, asked_by: str = "") -> bool:
+    """Certain, else `default` where that is acceptable to the caller and no guard is needed for it."""
+    if b is True or b is False:
+        return b
+    return b.env.decide_or(b, default, asked_by)
+
+
+def expect(b: Condition, asked_by: str = "") -> bool:
+    """A requirement: a guard, or a run-time assertion if data decides. False if the example violates it."""
+    return b if b is True or b is False else b.env.expect(b, asked_by)
+
+
+def specialize(e: Size, asked_by: str = "") -> int:
+    """A concrete integer, at the price of a guard that it is the example's."""
+    return e.env.specialize(e, asked_by) if isinstance(e, Expr) else e
+
+
+def current(e: Size) -> Size:
+    """`e` under today's facts."""
+    return plain(e.env.current_form(e)) if isinstance(e, Expr) else e

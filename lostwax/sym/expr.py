@@ -1,0 +1,663 @@
+"""Integer and boolean expressions in canonical form: polynomials over atoms, and conditions on them.
+
+An `Expr` is a polynomial with integer coefficients over *atoms* (symbols, floor quotients, remainders, maxima, minima). Every
+expression of an environment is made by `Algebra.make`, which returns the equal one that exists: equal is
+identical, and a computed result can be remembered by its operands.
+
+Must not know what is true of a symbol: facts are the business of the layers above, which complete `Algebra`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from math import gcd
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from lostwax.sym.text import show
+
+if TYPE_CHECKING:
+    from lostwax.sym.env import ShapeEnv
+
+Size: TypeAlias = "int | Expr"
+Condition: TypeAlias = "bool | BoolExpr"
+Monomial: TypeAlias = "tuple[Atom, ...]"
+Terms: TypeAlias = "dict[Monomial, int]"
+Results: TypeAlias = "dict[tuple[Size, Size], Size]"
+Answers: TypeAlias = "dict[tuple[Size, Size], Condition]"
+
+MAX_PRODUCT = 1024  # terms; a longer product is not multiplied out, see `Algebra.fold`
+
+_by_id = attrgetter("id")
+
+
+class Atom:
+    """An integer that polynomials take as given.
+
+    `kind` is "symbol", "div" (floor division), "mod" (Python's remainder), "max" or "min"; a divisor is never zero where
+    the atom is used, because a guard says so. `hidden` atoms depend on symbols that only the engine knows.
+    """
+
+    __slots__ = (
+        "args", "atoms", "bounds", "bounds_at", "depth", "expr", "hidden", "hint", "id", "kind",
+        "normal", "normal_at", "operands", "unbacked",
+    )  # fmt: skip
+
+    def __init__(self, env: ShapeEnv, kind: str, operands: tuple[Expr, ...], hint: int | None):
+        self.id = env.next_id()
+        self.kind = kind
+        self.operands = operands
+        self.args: tuple[Size, ...] = tuple(plain(x) for x in operands)
+        self.hint = hint
+        self.unbacked: bool = any(x.unbacked for x in operands)
+        self.hidden: bool = any(x.hidden for x in operands)
+        self.depth = 1 + max((x.depth for x in operands), default=-1)
+        # itself and all atoms within; their ids ascend from the inside out
+        self.atoms: frozenset[Atom] = frozenset((self,)).union(*(x.atoms() for x in operands))
+        self.normal_at = self.bounds_at = -1
+        self.normal: Expr
+        self.bounds: tuple[int | None, int | None]
+        self.expr = env.make({(self,): 1})
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+
+class Symbol(Atom):
+    """A size or integer of the program. `lo` and `hi` are what is promised at birth; None is no bound."""
+
+    __slots__ = ("declared", "hi", "lo", "name", "origin", "root", "source")
+
+    def __init__(
+        self,
+        env: ShapeEnv,
+        name: str,
+        *,
+        hint: int | None,
+        lo: int | None,
+        hi: int | None,
+        source: str | None = None,
+        declared: str | None = None,
+        origin: str | None = None,
+        root: Symbol | None = None,
+    ):
+        self.name = name
+        self.source = source or name
+        self.lo, self.hi = lo, hi
+        self.declared = declared
+        self.origin = origin
+        self.root = root
+        super().__init__(env, "symbol", (), hint)
+        self.unbacked = self.expr.unbacked = hint is None
+        self.hidden = self.expr.hidden = root is not None
+
+
+class Expr:
+    """An integer expression. Operators give `int | Expr`: a plain int whenever the result is constant."""
+
+    __slots__ = (
+        "_atoms", "_symbols", "bounds", "bounds_at", "composite", "const", "current", "current_at",
+        "depth", "env", "face", "hidden", "hint", "id", "normal", "normal_at", "terms", "unbacked",
+    )  # fmt: skip
+
+    def __init__(self, env: ShapeEnv, terms: Terms):
+        self.env = env
+        self.id = env.next_id()
+        self.terms = terms
+        self.const: int | None = terms.get((), 0) if len(terms) <= (() in terms) else None
+        self.composite: bool = False
+        self.unbacked: bool = False
+        self.hidden: bool = False
+        self.depth: int = 0
+        for monomial in terms:
+            for atom in monomial:
+                self.composite |= atom.kind != "symbol"
+                self.unbacked |= atom.unbacked
+                self.hidden |= atom.hidden
+                self.depth = max(self.depth, atom.depth)
+        self.hint = _value(terms)
+        self.face: Any = None  # what a layer above shows for this expression
+        self._atoms: frozenset[Atom] | None = None
+        self._symbols: frozenset[Symbol] | None = None
+        self.normal_at = self.current_at = self.bounds_at = -1
+        self.normal: Expr
+        self.current: Expr
+        self.bounds: tuple[int | None, int | None]
+
+    def atoms(self) -> frozenset[Atom]:
+        """All atoms, also those within others."""
+        if self._atoms is None:
+            self._atoms = frozenset().union(*(a.atoms for m in self.terms for a in m))
+        return self._atoms
+
+    def symbols(self) -> frozenset[Symbol]:
+        if self._symbols is None:
+            self._symbols = frozenset(a for a in self.atoms() if isinstance(a, Symbol))
+        return self._symbols
+
+    def __add__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.sums.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.sums, self.env.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.differences.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.differences, self.env.sub, self, other)
+
+    def __rsub__(self, other: int) -> Size:
+        return self.env.operate(self.env.differences, self.env.sub, other, self)
+
+    def __mul__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.products.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.products, self.env.mul, self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __floordiv__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.quotients.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.quotients, self.env.checked_floordiv, self, other)
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return self.env.operate(self.env.quotients, self.env.checked_floordiv, other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.remainders.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.remainders, self.env.checked_mod, self, other)
+
+    def __rmod__(self, other: int) -> Size:
+        return self.env.operate(self.env.remainders, self.env.checked_mod, other, self)
+
+    def __ge__(self, other: Size) -> Condition:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.comparisons.get((self, other))
+            if found is not None:
+                return found
+        return self.env.compare(self.env.comparisons, self.env.at_least, self, other)
+
+    def __le__(self, other: Size) -> Condition:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.comparisons.get((other, self))
+            if found is not None:
+                return found
+        return self.env.compare(self.env.comparisons, self.env.at_least, other, self)
+
+    def __gt__(self, other: Size) -> Condition:
+        return self.env.compare(self.env.strict_comparisons, self.env.more_than, self, other)
+
+    def __lt__(self, other: Size) -> Condition:
+        return self.env.compare(self.env.strict_comparisons, self.env.more_than, other, self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"the truth of {self} is a question: ask decide(ne(e, 0)) or known(ne(e, 0))")
+
+    def __int__(self) -> NoReturn:
+        raise TypeError(f"{self} is symbolic: specialize(e) makes it an int, at the price of a guard")
+
+    __index__ = __int__
+
+    def __str__(self) -> str:
+        return show(self)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
+
+
+class BoolExpr:
+    """A condition: `poly == 0` ("eq"), `poly != 0` ("ne"), `poly >= 0` ("ge"), or "and"/"or" of `args`."""
+
+    __slots__ = ("_atoms", "args", "asked_at", "env", "face", "hint", "id", "kind", "poly", "unbacked")
+
+    def __init__(self, env: ShapeEnv, kind: str, poly: Expr, args: tuple[BoolExpr, ...] = ()):
+        self.env = env
+        self.id = env.next_id()
+        self.kind = kind
+        self.poly = poly  # of "and" and "or": zero
+        self.args = args
+        self.unbacked: bool = poly.unbacked or any(x.unbacked for x in args)
+        self.hint = self._hint()
+        self.asked_at = -1
+        self.face: Any = None  # what a layer above shows for this condition
+        self._atoms: frozenset[Atom] | None = None
+
+    def _hint(self) -> bool | None:
+        if not self.args:
+            value = self.poly.hint
+            return None if value is None else holds(self.kind, value)
+        hints = [x.hint for x in self.args]
+        ends = self.kind == "or"  # the value of one part that settles the whole
+        return ends if ends in hints else None if None in hints else not ends
+
+    def atoms(self) -> frozenset[Atom]:
+        if self._atoms is None:
+            self._atoms = self.poly.atoms().union(*(x.atoms() for x in self.args))
+        return self._atoms
+
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset(a for a in self.atoms() if isinstance(a, Symbol))
+
+    def __and__(self, other: Condition) -> Condition:
+        return self.env.all_of((self, other))
+
+    def __or__(self, other: Condition) -> Condition:
+        return self.env.any_of((self, other))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __invert__(self) -> Condition:
+        return self.env.negate(self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(f"`{self}` is a question: decide(b) answers it, known(b) only if it is certain")
+
+    def __str__(self) -> str:
+        return show(self)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> BoolExpr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> BoolExpr:
+        return self
+
+
+class Algebra(ABC):
+    """Makes the expressions of one environment; sums and products. The layers above add what needs facts."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._ids = 0
+        self._exprs: dict[frozenset[tuple[Monomial, int]], Expr] = {}
+        self._atoms: dict[tuple[str, tuple[Expr, ...]], Atom] = {}
+        # what the operators returned under today's facts
+        self.sums: Results = {}
+        self.differences: Results = {}
+        self.products: Results = {}
+        self.quotients: Results = {}
+        self.remainders: Results = {}
+        self.comparisons: Answers = {}
+        self.strict_comparisons: Answers = {}
+        self.equalities: Answers = {}
+        self.extrema: dict[tuple[Any, ...], Size] = {}
+        # kept for others: the floats of `real.py`, and what a layer above shows for this environment
+        self.reals: Any = None
+        self.face: Any = None
+        self.zero = self.const(0)
+        self.one = self.const(1)
+
+    @abstractmethod
+    def current_form(self, e: Expr) -> Expr:
+        """`e` under today's facts."""
+
+    @abstractmethod
+    def mod(self, a: Expr, q: Expr) -> Expr:
+        """`a % q` in canonical form, for a divisor that is not zero."""
+
+    # ---- making
+
+    def next_id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def make(self, terms: Terms) -> Expr:
+        """The one expression with these terms. Coefficients are not zero, monomials are sorted by id."""
+        key = frozenset(terms.items())
+        found = self._exprs.get(key)
+        if found is None:
+            self.steps += 1 + len(terms)
+            found = self._exprs[key] = Expr(self, terms)  # type: ignore[arg-type]
+        return found
+
+    def const(self, n: int) -> Expr:
+        return self.make({(): n} if n else {})
+
+    def atom(self, kind: str, operands: tuple[Expr, ...]) -> Expr:
+        found = self._atoms.get((kind, operands))
+        if found is None:
+            hints = [x.hint for x in operands]
+            hint = None if None in hints else apply(kind, hints)  # type: ignore[arg-type]
+            found = Atom(self, kind, operands, hint)  # type: ignore[arg-type]
+            self._atoms[kind, operands] = found
+        return found.expr
+
+    def operand(self, x: object) -> Expr | None:
+        if isinstance(x, Expr):
+            if x.env is not self:
+                raise ValueError(f"{x} belongs to another ShapeEnv")
+            return x
+        return self.const(int(x)) if isinstance(x, int) else None
+
+    def operate(
+        self, memo: Results, rule: Callable[[Expr, Expr], Expr], left: Size, right: Size
+    ) -> Size:
+        """`rule` on today's forms of both operands; remembered until facts are learned."""
+        a, b = self.operand(left), self.operand(right)
+        if a is None or b is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        result = self.current_form(rule(self.current_form(a), self.current_form(b)))
+        memo[left, right] = value = plain(result)
+        return value
+
+    def compare(
+        self, memo: Answers, rule: Callable[[Expr, Expr], Condition], left: Size, right: Size
+    ) -> Condition:
+        if type(left) in _SIZES and type(right) in _SIZES:
+            found = memo.get((left, right))
+            if found is not None:
+                return found
+        a, b = self.operand(left), self.operand(right)
+        if a is None or b is None:
+            return NotImplemented  # type: ignore[no-any-return]
+        memo[left, right] = value = rule(self.current_form(a), self.current_form(b))
+        return value
+
+    def forget_results(self) -> None:
+        """Facts have changed: what the operators returned may have a better form now."""
+        for results in (self.sums, self.differences, self.products, self.quotients, self.remainders):
+            results.clear()
+        for answers in (self.comparisons, self.strict_comparisons, self.equalities):
+            answers.clear()
+        self.extrema.clear()
+
+    # ---- sums and products
+
+    def add(self, a: Expr, b: Expr) -> Expr:
+        terms = merged(a.terms, 1, b.terms, 1)
+        return self.settle(terms) if a.composite and b.composite else self.make(terms)
+
+    def sub(self, a: Expr, b: Expr) -> Expr:
+        terms = merged(a.terms, 1, b.terms, -1)
+        return self.settle(terms) if a.composite and b.composite else self.make(terms)
+
+    def shift(self, a: Expr, n: int) -> Expr:
+        return self.make(merged(a.terms, 1, {(): n}, 1)) if n else a
+
+    def scale(self, a: Expr, n: int) -> Expr:
+        if n == 1:
+            return a
+        terms = {m: c * n for m, c in a.terms.items()} if n else {}
+        return self.settle(terms) if a.composite and n != -1 else self.make(terms)
+
+    def mul(self, a: Expr, b: Expr) -> Expr:
+        if a.const is not None:
+            return self.scale(b, a.const)
+        if b.const is not None:
+            return self.scale(a, b.const)
+        if len(a.terms) * len(b.terms) > MAX_PRODUCT:
+            a, b = sorted((a, b), key=lambda e: (len(e.terms), e.id))
+            return self.mul(self.fold(a) if len(a.terms) > MAX_PRODUCT else a, self.fold(b))
+        terms = multiplied(a.terms, b.terms)
+        return self.settle(terms) if a.composite or b.composite else self.make(terms)
+
+    def fold(self, a: Expr) -> Expr:
+        """`a` as one atom, so that products of long sums do not grow without bound: `a // 1`."""
+        return self.atom("div", (a, self.one))
+
+    def settle(self, terms: Terms) -> Expr:
+        """The expression of `terms` with `q*(r//q)` written as `r - r % q`: one of the two forms must win."""
+        for monomial, coefficient in terms.items():
+            for atom in monomial:
+                if atom.kind != "div" or len(atom.operands[1].terms) != 1 or atom.args[1] == 1:
+                    continue
+                ((factor, unit),) = atom.operands[1].terms.items()
+                times = abs(coefficient) // abs(unit)
+                rest = without(monomial, (atom, *factor))
+                if times == 0 or rest is None:
+                    continue
+                if (coefficient > 0) != (unit > 0):
+                    times = -times
+                left = merged(terms, 1, {monomial: times * unit}, -1)
+                exact = self.sub(atom.operands[0], self.mod(*atom.operands))
+                return self.add(self.settle(left), self.mul(self.make({rest: times}), exact))
+        return self.make(terms)
+
+    # ---- structure
+
+    def content(self, *polys: Expr) -> tuple[int, Monomial]:
+        """The largest integer and monomial that divide every term of all of them."""
+        factor, common = 0, None
+        for poly in polys:
+            for monomial, coefficient in poly.terms.items():
+                factor = gcd(factor, coefficient)
+                common = monomial if common is None else shared(common, monomial)
+        return factor or 1, common or ()
+
+    def divided(self, a: Expr, factor: int, monomial: Monomial) -> Expr:
+        """`a` divided by a part of its own content."""
+        return self.make({drop(m, monomial): c // factor for m, c in a.terms.items()})
+
+    def exact_quotient(self, a: Expr, b: Expr) -> Expr | None:
+        """The polynomial q with `a == b*q`, if there is one that is found in a few steps."""
+        if b.const == 0:
+            return None
+        head = leading(b.terms)
+        quotient: Terms = {}
+        rest = a.terms
+        for _ in range(16):
+            if not rest:
+                return self.make(quotient)
+            first = leading(rest)
+            monomial = without(first, head)
+            if monomial is None or rest[first] % b.terms[head]:
+                return None
+            term = {monomial: rest[first] // b.terms[head]}
+            quotient = merged(quotient, 1, term, 1)
+            rest = merged(rest, 1, multiplied(term, b.terms), -1)
+        return None
+
+
+_SIZES = (int, Expr)
+
+
+# -------------------------------------------------------------------------------- terms and monomials, as data
+
+
+def merged(a: Mapping[Monomial, int], i: int, b: Mapping[Monomial, int], j: int) -> Terms:
+    """`i*a + j*b`"""
+    terms = dict(a) if i == 1 else {m: i * c for m, c in a.items()}
+    for monomial, coefficient in b.items():
+        total = terms.get(monomial, 0) + j * coefficient
+        if total:
+            terms[monomial] = total
+        else:
+            terms.pop(monomial, None)
+    return terms
+
+
+def multiplied(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> Terms:
+    terms: Terms = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            product = tuple(sorted(m + n, key=_by_id)) if m and n else m or n
+            total = terms.get(product, 0) + c * d
+            if total:
+                terms[product] = total
+            else:
+                del terms[product]
+    return terms
+
+
+def replaced(terms: Terms, atom: Atom, value: Terms) -> Terms:
+    """With an atom replaced by a polynomial."""
+    result: Terms = {}
+    for monomial, coefficient in terms.items():
+        term = {tuple(a for a in monomial if a is not atom): coefficient}
+        for _ in range(monomial.count(atom)):
+            term = multiplied(term, value)
+        result = merged(result, 1, term, 1)
+    return result
+
+
+def leading(terms: Mapping[Monomial, int]) -> Monomial:
+    """The first monomial in an order that multiplication keeps."""
+    return max(terms, key=lambda m: (len(m), [a.id for a in m]))
+
+
+def without(monomial: Monomial, factor: Iterable[Atom]) -> Monomial | None:
+    """`monomial / factor`, None if it does not divide."""
+    rest = list(monomial)
+    for atom in factor:
+        if atom not in rest:
+            return None
+        rest.remove(atom)
+    return tuple(rest)
+
+
+def drop(monomial: Monomial, factor: Monomial) -> Monomial:
+    """`monomial / factor`, which is known to divide."""
+    rest = without(monomial, factor)
+    assert rest is not None
+    return rest
+
+
+def shared(a: Monomial, b: Monomial) -> Monomial:
+    """The greatest common factor of two monomials."""
+    rest, common = list(b), []
+    for atom in a:
+        if atom in rest:
+            rest.remove(atom)
+            common.append(atom)
+    return tuple(common)
+
+
+def factor_of(terms: Mapping[Monomial, int]) -> int:
+    """The greatest common divisor of all coefficients but the constant's."""
+    return reduce(gcd, (c for m, c in terms.items() if m), 0)
+
+
+def plain(e: Expr) -> Size:
+    return e if e.const is None else e.const
+
+
+# ----------------------------------------------------------------------------------------------------- values
+
+
+def apply(kind: str, values: list[int]) -> int:
+    """What an atom of this kind means."""
+    if kind == "div":
+        return values[0] // values[1]
+    if kind == "mod":
+        return values[0] % values[1]
+    return max(values) if kind == "max" else min(values)
+
+
+def holds(kind: str, value: int) -> bool:
+    """What a condition of this kind says of its polynomial's value."""
+    return value == 0 if kind == "eq" else value != 0 if kind == "ne" else value >= 0
+
+
+def _value(terms: Terms) -> int | None:
+    total = 0
+    for monomial, product in terms.items():
+        for atom in monomial:
+            if atom.hint is None:
+                return None
+            product *= atom.hint
+        total += product
+    return total
+
+
+def evaluate(e: Size | Condition, values: Mapping[Symbol, int]) -> int:
+    """The value of an expression or condition (0 or 1) where the symbols have `values`."""
+    if isinstance(e, int):
+        return e
+    known: dict[Atom, int] = {}
+
+    def poly(x: Expr) -> int:
+        total = 0
+        for monomial, product in x.terms.items():
+            for atom in monomial:
+                product *= known[atom]
+            total += product
+        return total
+
+    def condition(b: BoolExpr) -> bool:
+        if not b.args:
+            return holds(b.kind, poly(b.poly))
+        return (all if b.kind == "and" else any)(condition(x) for x in b.args)
+
+    for atom in sorted(e.atoms(), key=_by_id):  # the inner ones are older: no recursion
+        if isinstance(atom, Symbol):
+            known[atom] = values[atom]
+        else:
+            known[atom] = apply(atom.kind, [poly(x) for x in atom.operands])
+    return poly(e) if isinstance(e, Expr) else condition(e)
+
+
+# --------------------------------------------------------------------------- what Python has no operators for
+
+
+def eq(a: Size, b: Size) -> Condition:
+    """`a == b` as a condition; a bool when it is certain by structure."""
+    if type(a) is Expr:
+        return a.env.equal(a, b)
+    if type(b) is Expr:
+        return b.env.equal(b, a)
+    return bool(a == b)
+
+
+def ne(a: Size, b: Size) -> Condition:
+    return negate(eq(a, b))
+
+
+def negate(b: Condition) -> Condition:
+    """`not b`. Unlike `~b`, also right for a plain bool."""
+    return b.env.negate(b) if type(b) is BoolExpr else not b
+
+
+def maximum(*sizes: Size) -> Size:
+    return _extremum("max", sizes)
+
+
+def minimum(*sizes: Size) -> Size:
+    return _extremum("min", sizes)
+
+
+def _extremum(kind: str, sizes: tuple[Size, ...]) -> Size:
+    for size in sizes:
+        if type(size) is Expr:
+            return size.env.extremum_of(kind, sizes)
+    return max(sizes) if kind == "max" else min(sizes)
+
+
+def ceildiv(a: Size, b: Size) -> Size:
+    """`a / b` rounded up."""
+    return -(-a // b)
+
+
+def quotient(a: Size, b: Size) -> Size | None:
+    """The exact quotient where `a` is `b` times something by structure alone; no guard, no fact."""
+    env = a.env if isinstance(a, Expr) else b.env if isinstance(b, Expr) else None
+    if env is None:
+        return a // b if b and not a % b else None
+    x, y = env.operand(a), env.operand(b)
+    assert x is not None
+    assert y is not None
+    found = env.exact_quotient(env.current_form(x), env.current_form(y))
+    return None if found is None else plain(found)

@@ -1,0 +1,89 @@
+"""What is known of the symbols of an environment at one moment: plain data, no reasoning.
+
+All that an answer may depend on is in one object, so that facts which hold only inside a region of a program can be kept
+in a copy. Facts only grow; `version` is new with each of them, and no two states of an environment share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol
+
+
+class Range(NamedTuple):
+    """The integers from `lo` to `hi`, both included; None is no bound."""
+
+    lo: int | None
+    hi: int | None
+
+
+class Residue(NamedTuple):
+    """A symbol is `modulus * quotient + remainder`, where `quotient` is a hidden symbol."""
+
+    modulus: int
+    remainder: int
+    quotient: Symbol
+
+
+class Facts:
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.ranges: dict[Symbol, Range] = {}
+        self.substitutions: dict[Atom, Expr] = {}
+        self.residues: dict[Symbol, Residue] = {}
+        # products that equal something else, by the first atom of the product
+        self.rewrites: dict[Atom, dict[Monomial, Expr]] = {}
+        self.decided: dict[BoolExpr, bool] = {}
+        # canonical conditions `p >= 0` and `p == 0`: equivalent under these facts, and under all that follow
+        self.nonnegative: dict[Expr, Condition] = {}
+        self.zero: dict[Expr, Condition] = {}
+        # facts that are neither a range nor a substitution: found by any atom in them,
+        # inequalities also by their monomials
+        self._by_atom: dict[Atom, dict[BoolExpr, None]] = {}
+        self._by_monomial: dict[Monomial, dict[Expr, None]] = {}
+
+    def copy(self, version: int) -> Facts:
+        twin = Facts(version)
+        twin.ranges = dict(self.ranges)
+        twin.substitutions = dict(self.substitutions)
+        twin.residues = dict(self.residues)
+        twin.rewrites = {a: dict(rules) for a, rules in self.rewrites.items()}
+        twin.decided = dict(self.decided)
+        twin.nonnegative, twin.zero = dict(self.nonnegative), dict(self.zero)
+        twin._by_atom = {a: dict(facts) for a, facts in self._by_atom.items()}
+        twin._by_monomial = {m: dict(facts) for m, facts in self._by_monomial.items()}
+        return twin
+
+    def holds(self, fact: BoolExpr) -> bool:
+        """Is it stored as such?"""
+        return any(fact in self._by_atom.get(a, ()) for a in fact.atoms())
+
+    def store(self, fact: BoolExpr) -> None:
+        for atom in fact.atoms():
+            self._by_atom.setdefault(atom, {})[fact] = None
+        if fact.kind == "ge":
+            for monomial in fact.poly.terms:
+                if monomial:
+                    self._by_monomial.setdefault(monomial, {})[fact.poly] = None
+
+    def discard(self, fact: BoolExpr) -> None:
+        for atom in fact.atoms():
+            self._by_atom[atom].pop(fact, None)
+        if fact.kind == "ge":
+            for monomial in fact.poly.terms:
+                if monomial:
+                    self._by_monomial[monomial].pop(fact.poly, None)
+
+    def mentioning(self, atom: Atom) -> list[BoolExpr]:
+        return list(self._by_atom.get(atom, ()))
+
+    def inequalities(self, monomials: Iterable[Monomial]) -> Iterator[Expr]:
+        """Each p with the fact `p >= 0` that shares one of the monomials."""
+        seen: set[Expr] = set()
+        for monomial in monomials:
+            for poly in self._by_monomial.get(monomial, ()):
+                if poly not in seen:
+                    seen.add(poly)
+                    yield poly

@@ -1,0 +1,596 @@
+"""Floats that programs compute from sizes: `h * 0.5`, `s / 3`, `math.sqrt(d)`.
+
+A `Real` is a *ratio*, an integer expression over a positive integer or expression, as long as that
+is exactly what the float is; then `int(h * 0.5)` and `math.ceil(s / 2)` are integer expressions
+again. Otherwise it is a *tree* of float operations, known by its example value alone; an integer
+made of it is a new symbol, and `definition` says of what.
+
+Exactness: floats hold integers below 2**53, so a ratio over a power of two is exact under + - *;
+over anything else it was rounded once, by the division, and stays in that form only while scaled by
+powers of two. Rounding it to an integer is still exact: it lies at least 1/below away from the next
+integer. (All for sizes whose products stay below 2**53.)
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeAlias, TypeGuard
+
+from lostwax.errors import DataDependentError
+from lostwax.sym.arith import absolute, round_half_even
+from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
+from lostwax.sym.expr import (
+    Condition,
+    Expr,
+    Size,
+    Symbol,
+    eq,
+    evaluate,
+    maximum,
+    minimum,
+    negate,
+    quotient,
+)
+
+Number: TypeAlias = "Real | float"
+
+_SHORT = 1 << 20  # numerators and denominators of constants that leave room for a size
+_MAX_BELOW = 1 << 20
+
+
+class Definition(NamedTuple):
+    """An integer symbol that stands for `op` of some reals: trunc, floor, ... or a comparison, as 0
+    or 1."""
+
+    op: str
+    args: tuple[Number, ...]
+
+
+class Reals:
+    """The reals of one environment: equal is identical, and an integer made of one is made once."""
+
+    def __init__(self) -> None:
+        self.made: dict[tuple[Any, ...], Real] = {}
+        self.integers: dict[Definition, Expr] = {}
+        self.definitions: dict[Symbol, Definition] = {}
+        self.unbacked = 0
+
+
+class Real:
+    """A float that is not known yet. Operators give `Real | float`, comparisons a condition."""
+
+    __slots__ = ("above", "args", "below", "env", "face", "hint", "op", "unbacked")
+
+    def __init__(self, env: ShapeEnv, op: str, args: tuple[Any, ...], hint: float | None):
+        self.env = env
+        self.op = op
+        self.args = args
+        self.hint = hint
+        self.unbacked = hint is None
+        self.face: Any = None
+        # of a tree: 0 over 0
+        self.above: Size
+        self.below: Size
+        self.above, self.below = args if op == "ratio" else (0, 0)
+
+    @property
+    def is_ratio(self) -> bool:
+        return self.op == "ratio"
+
+    def symbols(self) -> frozenset[Symbol]:
+        parts = [a.symbols() for a in self.args if isinstance(a, (Expr, Real))]
+        return frozenset().union(*parts)
+
+    def __add__(self, other: Number) -> Number:
+        return _sum(self, other, "+")
+
+    def __radd__(self, other: Number) -> Number:
+        return _sum(other, self, "+")
+
+    def __sub__(self, other: Number) -> Number:
+        return _sum(self, other, "-")
+
+    def __rsub__(self, other: Number) -> Number:
+        return _sum(other, self, "-")
+
+    def __mul__(self, other: Number) -> Number:
+        return _product(self, other)
+
+    def __rmul__(self, other: Number) -> Number:
+        return _product(other, self)
+
+    def __truediv__(self, other: Number) -> Number:
+        return _quotient(self, other)
+
+    def __rtruediv__(self, other: Number) -> Number:
+        return _quotient(other, self)
+
+    def __floordiv__(self, other: Number) -> Number:
+        return _whole_quotient(self, other)
+
+    def __rfloordiv__(self, other: Number) -> Number:
+        return _whole_quotient(other, self)
+
+    def __mod__(self, other: Number) -> Number:
+        return _remainder(self, other)
+
+    def __rmod__(self, other: Number) -> Number:
+        return _remainder(other, self)
+
+    def __pow__(self, other: Number) -> Number:
+        return _power(self, other)
+
+    def __rpow__(self, other: Number) -> Number:
+        return _power(other, self)
+
+    def __neg__(self) -> Number:
+        if self.is_ratio:
+            return ratio(self.env, -self.above, self.below)
+        return apply("neg", self)
+
+    def __pos__(self) -> Number:
+        return self
+
+    def __abs__(self) -> Number:
+        if self.is_ratio and known(self.below > 0) is True:
+            return ratio(self.env, absolute(self.above), self.below)
+        return apply("abs", self)
+
+    def __lt__(self, other: Number) -> Condition:
+        return compare("<", self, other)
+
+    def __le__(self, other: Number) -> Condition:
+        return compare("<=", self, other)
+
+    def __gt__(self, other: Number) -> Condition:
+        return compare(">", self, other)
+
+    def __ge__(self, other: Number) -> Condition:
+        return compare(">=", self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the truth of {self} is a question: ask decide(compare('!=', r, 0.0))")
+
+    # ---- integers of it
+
+    def floor(self) -> Size:
+        return self.above // self.below if self.is_ratio else self._integer("floor")
+
+    def ceil(self) -> Size:
+        return -(-self.above // self.below) if self.is_ratio else self._integer("ceil")
+
+    def trunc(self) -> Size:
+        if not self.is_ratio:
+            return self._integer("trunc")
+        a, b = self._over_positive()
+        if known(a >= 0) is True:
+            return a // b
+        return maximum(a, 0) // b - maximum(-a, 0) // b
+
+    def round(self) -> Size:
+        """To the nearest integer, halves to the even one."""
+        return round_half_even(*self._over_positive()) if self.is_ratio else self._integer("round")
+
+    def is_integer(self) -> Condition:
+        if self.is_ratio:
+            return eq(self.above % self.below, 0)
+        return eq(self._integer("is_integer"), 1)
+
+    def _over_positive(self) -> tuple[Size, Size]:
+        return (self.above, self.below) if decide(self.below > 0) else (-self.above, -self.below)
+
+    def _integer(self, op: str) -> Size:
+        return _integer(self.env, Definition(op, (self,)))
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> Real:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Real:
+        return self
+
+
+# ------------------------------------------------------------------------------------------- making
+
+
+def real(e: Size) -> Number:
+    """The float of an integer."""
+    return ratio(e.env, e, 1) if isinstance(e, Expr) else float(e)
+
+
+def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
+    """`above / below`, in lowest terms as far as structure shows them; the caller has excluded zero
+    below."""
+    exact = quotient(above, below)
+    if exact is not None:
+        above, below = exact, 1
+    if isinstance(below, int):
+        if isinstance(above, int):
+            return above / below
+        if below < 0:
+            above, below = -above, -below
+        if below > 1 and isinstance(above, Expr):
+            common = math.gcd(below, *above.terms.values())
+            reduced = quotient(above, common)
+            assert reduced is not None
+            above, below = reduced, below // common
+    top, bottom = _hint(above), _hint(below)
+    hint = None if top is None or not bottom else top / bottom
+    return _make(env, "ratio", (above, below), hint)
+
+
+def real_symbol(
+    env: ShapeEnv, name: str, *, hint: float | None = None, origin: str | None = None
+) -> Real:
+    """A float that nothing is computed from: an input, or the value of a tensor (without a
+    hint)."""
+    return _make(env, "symbol", (name, origin), hint)
+
+
+def unbacked_real(env: ShapeEnv, origin: str) -> Real:
+    """The value of a float tensor: `origin` says what asked for it."""
+    reals = _reals(env)
+    reals.unbacked += 1
+    return real_symbol(env, f"f{reals.unbacked - 1}", origin=origin)
+
+
+def divide(a: Size, b: Size) -> Number:
+    """`a / b` of two integers; zero below is excluded by a guard."""
+    if isinstance(a, Expr) or isinstance(b, Expr):
+        return real(a) / real(b)
+    return a / b
+
+
+def definition(symbol: Symbol) -> Definition | None:
+    """What an integer symbol that came out of a tree of floats stands for."""
+    return _reals(symbol.expr.env).definitions.get(symbol)
+
+
+def apply(op: str, *args: Number) -> Number:
+    """`op` of these as a tree."""
+    env = _env(args)
+    if env is None:
+        return float(_FUNCTIONS[op](*args))
+    hints = [_hint(a) for a in args]
+    return _make(env, op, args, None if None in hints else float(_FUNCTIONS[op](*hints)))
+
+
+def extremum(op: str, a: Number, b: Number) -> Number:
+    """`max` or `min` of two floats."""
+    env, x, y = _exact_pair(a, b)
+    if env is None:
+        return apply(op, a, b)
+    choice = maximum if op == "max" else minimum
+    return ratio(env, choice(x.above * y.below, y.above * x.below), x.below * y.below)
+
+
+def _make(env: ShapeEnv, op: str, args: tuple[Any, ...], hint: float | None) -> Real:
+    made = _reals(env).made
+    found = made.get((op, args))
+    if found is None:
+        found = made[op, args] = Real(env, op, args, hint)
+    return found
+
+
+def _integer(env: ShapeEnv, what: Definition) -> Expr:
+    """The symbol for an integer that only floats can compute."""
+    reals = _reals(env)
+    found = reals.integers.get(what)
+    if found is None:
+        name = f"r{len(reals.integers)}"
+        text = f"{what.op}({', '.join(map(str, what.args))})"
+        hints = [_hint(a) for a in what.args]
+        lo, hi = _integer_bounds(what)
+        if None in hints:
+            found = env.unbacked(name, lo=lo, hi=hi, origin=text)
+        else:
+            hint = int(_FUNCTIONS[what.op](*hints))
+            found = env.symbol(name, hint=hint, lo=lo, hi=hi, source=text)
+        reals.integers[what] = found
+        (symbol,) = found.symbols()
+        reals.definitions[symbol] = what
+    return found
+
+
+def _reals(env: ShapeEnv) -> Reals:
+    if env.reals is None:
+        env.reals = Reals()
+    assert isinstance(env.reals, Reals)
+    return env.reals
+
+
+def _env(numbers: tuple[Number, ...]) -> ShapeEnv | None:
+    return next((n.env for n in numbers if isinstance(n, Real)), None)
+
+
+def _hint(value: Any) -> Any:
+    return value.hint if isinstance(value, (Expr, Real)) else value
+
+
+# --------------------------------------------------------------------------------------- arithmetic
+
+
+class _Ratio(NamedTuple):
+    above: Size
+    below: Size
+
+    @property
+    def exact(self) -> bool:
+        """Over a power of two: no rounding has happened."""
+        return isinstance(self.below, int) and not self.below & (self.below - 1)
+
+
+def _as_ratio(x: Number) -> _Ratio | None:
+    """The ratio that a number is; None for trees and for constants too long to leave room for a
+    size."""
+    if isinstance(x, Real):
+        return _Ratio(x.above, x.below) if x.is_ratio else None
+    if not math.isfinite(x):
+        return None
+    above, below = float(x).as_integer_ratio()
+    return _Ratio(above, below) if abs(above) <= _SHORT and below <= _SHORT else None
+
+
+def _exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _Ratio, _Ratio]:
+    """Both as exact ratios; no environment if they are not, or too fine together."""
+    x, y = _as_ratio(a), _as_ratio(b)
+    if x is None or y is None or not (x.exact and y.exact):
+        return None, _NOTHING, _NOTHING
+    assert isinstance(x.below, int)
+    assert isinstance(y.below, int)
+    return (_env((a, b)) if x.below * y.below <= _MAX_BELOW else None), x, y
+
+
+_NOTHING = _Ratio(0, 1)
+
+
+def _sum(a: Number, b: Number, op: str) -> Number:
+    env, x, y = _exact_pair(a, b)
+    if env is None:
+        return apply(op, a, b)
+    above = _SIZE_OPERATORS[op](x.above * y.below, y.above * x.below)
+    return ratio(env, above, x.below * y.below)
+
+
+def _product(a: Number, b: Number) -> Number:
+    env, x, y = _exact_pair(a, b)
+    if env is not None:
+        return ratio(env, x.above * y.above, x.below * y.below)
+    if isinstance(a, Real) and _is_power_of_two(b):
+        return _scaled(a, b)
+    if isinstance(b, Real) and _is_power_of_two(a):
+        return _scaled(b, a)
+    return apply("*", a, b)
+
+
+def _quotient(a: Number, b: Number) -> Number:
+    _refuse_zero(b)
+    x, y = _as_ratio(a), _as_ratio(b)
+    env = _env((a, b))
+    if x is not None and y is not None and env is not None and x.exact and y.exact:
+        return ratio(env, x.above * y.below, x.below * y.above)
+    if isinstance(a, Real) and _is_power_of_two(b):
+        return _scaled(a, 1 / b)
+    return apply("/", a, b)
+
+
+def _is_power_of_two(x: Number) -> TypeGuard[float]:
+    return not isinstance(x, Real) and abs(math.frexp(x)[0]) == 0.5
+
+
+def _scaled(a: Real, power: float) -> Number:
+    """A rounded ratio times a power of two: it rounds in the same way."""
+    if not a.is_ratio or not 1 / _SHORT <= abs(power) <= _SHORT:
+        return apply("*", a, power)
+    above, below = power.as_integer_ratio()
+    return ratio(a.env, a.above * above, a.below * below)
+
+
+def _whole_quotient(a: Number, b: Number) -> Number:
+    _refuse_zero(b)
+    env, x, y = _exact_pair(a, b)
+    if env is None:
+        return apply("//", a, b)
+    return real((x.above * y.below) // (y.above * x.below))
+
+
+def _remainder(a: Number, b: Number) -> Number:
+    _refuse_zero(b)
+    env, x, y = _exact_pair(a, b)
+    if env is None:
+        return apply("%", a, b)
+    return ratio(env, (x.above * y.below) % (y.above * x.below), x.below * y.below)
+
+
+def _power(a: Number, b: Number) -> Number:
+    if isinstance(a, Real) and isinstance(b, (int, float)) and b in (1, 2, 3, 4):
+        result: Number = a
+        for _ in range(int(b) - 1):
+            result = result * a
+        return result
+    whole = isinstance(b, (int, float)) and float(b).is_integer()
+    if not whole and not expect(compare(">=", a, 0.0)):
+        raise ValueError(f"({a}) ** ({b}): the base is negative, the result would be complex")
+    return apply("**", a, b)
+
+
+def _refuse_zero(divisor: Number) -> None:
+    if not expect(compare("!=", divisor, 0.0)):
+        raise ZeroDivisionError("float division by zero")
+
+
+# --------------------------------------------------------------------------------------- comparison
+
+
+def compare(op: str, a: Number, b: Number) -> Condition:
+    """`a op b` for one of == != < <= > >=."""
+    if op == "!=":
+        return negate(compare("==", a, b))
+    env = _env((a, b))
+    if env is None:
+        return bool(_FUNCTIONS[op](a, b))
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, float) and not math.isfinite(x) and isinstance(y, Real) and y.is_ratio:
+            return bool(_FUNCTIONS[op](a if x is a else 0.0, b if x is b else 0.0))
+    sides = _comparable(a, b)
+    if sides is None:
+        return eq(_integer(env, Definition(op, (a, b))), 1)
+    left, right = sides
+    return eq(left, right) if op == "==" else _SIZE_OPERATORS[op](left, right)
+
+
+def _comparable(a: Number, b: Number) -> tuple[Size, Size] | None:
+    """Two integers in the order of a and b, where rounding cannot have changed it."""
+    x, y = _any_ratio(a), _any_ratio(b)
+    if x is None or y is None:
+        return None
+    if known(x.below > 0) is not True or known(y.below > 0) is not True:
+        return None
+    exact = x.exact and y.exact
+    for side in (x, y):
+        # Two different ratios are 1/(below*below) apart: far more than rounding moves them, if
+        # that is not tiny.
+        if not exact and isinstance(side.below, int) and side.below > _MAX_BELOW:
+            return None
+    return x.above * y.below, y.above * x.below
+
+
+def _any_ratio(x: Number) -> _Ratio | None:
+    """As `_as_ratio`, but of a constant of any length: to compare needs no room."""
+    if isinstance(x, Real):
+        return _as_ratio(x)
+    return _Ratio(*float(x).as_integer_ratio()) if math.isfinite(x) else None
+
+
+# -------------------------------------------------------------------------- values, ranges and text
+
+
+def current_real(r: Real) -> Number:
+    """`r` under today's facts."""
+    if r.op == "symbol":
+        return r
+    if r.is_ratio:
+        above, below = current(r.above), current(r.below)
+        return r if above is r.above and below is r.below else ratio(r.env, above, below)
+    args = tuple(current_real(a) if isinstance(a, Real) else a for a in r.args)
+    return r if args == r.args else apply(r.op, *args)
+
+
+def specialize_real(r: Number) -> float:
+    """The example's value, with a guard on every integer it is made of."""
+    if not isinstance(r, Real):
+        return r
+    if r.op == "symbol":
+        if r.hint is None:
+            raise DataDependentError(
+                f"the value of {r} is not known while tracing"
+                + (f": it came from {r.args[1]}" if r.args[1] else "")
+                + "\n  instead: compute with tensors, or state a bound with torch._check"
+            )
+        return r.hint
+    if r.is_ratio:
+        return specialize(r.above) / specialize(r.below)
+    return float(_FUNCTIONS[r.op](*map(specialize_real, r.args)))
+
+
+def evaluate_real(r: Number, values: Mapping[Symbol, int]) -> float:
+    """What the float is where the symbols have these values."""
+    if not isinstance(r, Real):
+        return r
+    if r.is_ratio:
+        return evaluate(r.above, values) / evaluate(r.below, values)
+    return float(_FUNCTIONS[r.op](*(evaluate_real(a, values) for a in r.args)))
+
+
+def completed(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> dict[Symbol, int]:
+    """`values`, and those of the symbols that floats define."""
+    done = dict(values)
+    for symbol in symbols:
+        what = definition(symbol) if symbol not in done else None
+        if what is not None:
+            inner = (s for a in what.args if isinstance(a, Real) for s in a.symbols())
+            done = completed(done, inner)
+            args = (evaluate_real(a, done) for a in what.args)
+            done[symbol] = int(_FUNCTIONS[what.op](*args))
+    return done
+
+
+def _integer_bounds(what: Definition) -> tuple[int | None, int | None]:
+    if what.op not in ("floor", "ceil", "trunc", "round"):
+        return 0, 1
+    lo, hi = (_FUNCTIONS[what.op](b) if math.isfinite(b) else None for b in _bounds(what.args[0]))
+    return lo, hi
+
+
+def _bounds(x: Number) -> tuple[float, float]:
+    """Rounding keeps order: the operation on the ends of the ranges gives the ends, rounding
+    included."""
+    if not isinstance(x, Real):
+        return x, x
+    if x.is_ratio and isinstance(x.below, int) and isinstance(x.above, Expr):
+        lo, hi = x.env.bounds(x.above)
+        return -math.inf if lo is None else lo / x.below, math.inf if hi is None else hi / x.below
+    if x.op in ("+", "-", "*"):
+        (a, b), (c, d) = _bounds(x.args[0]), _bounds(x.args[1])
+        corners = [_FUNCTIONS[x.op](p, q) for p in (a, b) for q in (c, d)]
+        if not any(map(math.isnan, corners)):
+            return min(corners), max(corners)
+    return (0.0, math.inf) if x.op in ("sqrt", "abs") else (-math.inf, math.inf)
+
+
+def _text(x: Any) -> str:
+    if not isinstance(x, Real):
+        return str(x)
+    if x.op == "symbol":
+        return str(x.args[0])
+    if x.is_ratio:
+        above = str(x.above) if len(getattr(x.above, "terms", ())) == 1 else f"({x.above})"
+        return f"float({x.above})" if x.below == 1 else f"{above}/{_enclosed(x.below)}"
+    if x.op in _SIZE_OPERATORS or x.op in ("*", "/", "//", "%", "**"):
+        return f"{_enclosed(x.args[0])} {x.op} {_enclosed(x.args[1])}"
+    return f"{x.op}({', '.join(map(_text, x.args))})"
+
+
+def _enclosed(x: Any) -> str:
+    text = _text(x)
+    return text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
+
+
+def _float_round(x: float, digits: float | None = None) -> float:
+    return round(x) if digits is None else round(x, int(digits))
+
+
+_SIZE_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+MATH = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **_SIZE_OPERATORS,
+    **{name: getattr(math, name) for name in MATH},
+    "==": operator.eq,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "neg": operator.neg,
+    "abs": abs,
+    "max": max,
+    "min": min,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": _float_round,
+    "is_integer": float.is_integer,
+}

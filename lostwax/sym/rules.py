@@ -1,0 +1,279 @@
+"""Canonical forms of `a // q`, `a % q`, `max` and `min`: exact rules over the integers.
+
+Each rule says which of several equal spellings wins, so that equality is mostly a matter of identity. A divisor is not
+zero here: whoever divides has seen to it. Must not learn anything; of the facts it asks ranges and `prove`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import reduce
+from math import gcd
+
+from lostwax.sym.bounds import Bounds
+from lostwax.sym.expr import (
+    Atom,
+    Expr,
+    Monomial,
+    Size,
+    Terms,
+    leading,
+    merged,
+    plain,
+    replaced,
+    without,
+)
+
+MAX_ARGUMENTS = 16  # of a max or min whose arguments are compared with each other
+MAX_UNFOLDED = 256  # terms of a polynomial whose remainders are written out
+
+
+class Rules(Bounds):
+    @abstractmethod
+    def prove(self, e: Expr) -> bool:
+        """Is `e >= 0` certain?"""
+
+    @abstractmethod
+    def require_nonzero(self, q: Expr) -> None:
+        """A division by `q` is being traced."""
+
+    def checked_floordiv(self, a: Expr, q: Expr) -> Expr:
+        self.require_nonzero(q)
+        return self.floordiv(self.current_form(a), self.current_form(q))
+
+    def checked_mod(self, a: Expr, q: Expr) -> Expr:
+        self.require_nonzero(q)
+        return self.mod(self.current_form(a), self.current_form(q))
+
+    # ---- a // q
+
+    def floordiv(self, a: Expr, q: Expr) -> Expr:
+        if a.const == 0:
+            return a
+        if q.const is not None:
+            return self._floordiv_const(a, q.const)
+        if len(q.terms) == 1:
+            return self._floordiv_term(a, q)
+        exact = self.exact_quotient(a, q)
+        if exact is not None:
+            return exact
+        return self.zero if self._is_remainder(a, q) else self.atom("div", (a, q))
+
+    def _floordiv_const(self, a: Expr, c: int) -> Expr:
+        if c < 0:
+            return self._floordiv_const(self.scale(a, -1), -c)
+        if c == 1:
+            return a
+        if a.composite:
+            for unfold in (self._exact_by_unfolding, self._unfold_remainder):
+                shorter = unfold(a, c)
+                if shorter is not None:
+                    return shorter
+        # (c*q + r) // c = q + r // c
+        whole = self.settle({m: k // c for m, k in a.terms.items() if k // c})
+        rest = {m: k % c for m, k in a.terms.items() if k % c}
+        constant = rest.pop((), 0)
+        if not rest:
+            return whole
+        common = reduce(gcd, rest.values(), c)
+        if common > 1:
+            rest = {m: k // common for m, k in rest.items()}
+            constant //= common
+            c //= common
+            if c == 1:
+                return self.add(whole, self.shift(self.settle(rest), constant))
+        return self.add(whole, self._proper_floordiv(rest, constant, c))
+
+    def _proper_floordiv(self, rest: Terms, constant: int, c: int) -> Expr:
+        """`(rest + constant) // c` where all coefficients are below c and prime to it together."""
+        if _prefers_mirror(rest[leading(rest)], constant, c):  # r // c = -((c-1-r) // c)
+            mirrored = self.shift(self.make({m: -k for m, k in rest.items()}), c - 1 - constant)
+            return self.scale(self._floordiv_const(mirrored, c), -1)
+        inner = _only_atom(rest, "div")
+        if inner is not None and isinstance(inner.args[1], int):  # (x//b + k) // c = (x + k*b) // (b*c)
+            b = inner.args[1]
+            if b > 0:
+                return self._floordiv_const(self.shift(inner.operands[0], constant * b), b * c)
+        r = self.shift(self.make(rest), constant)
+        value = self.constant_quotient(r, c)
+        return self.const(value) if value is not None else self.atom("div", (r, self.const(c)))
+
+    def unfolded(self, a: Expr) -> Terms:
+        """`a` with every `x % n` as `x - n*(x//n)`: padded to a multiple of n is then n times something."""
+        terms = a.terms
+        for atom in dict.fromkeys(b for m in a.terms for b in m if b.kind == "mod"):
+            n = atom.args[1]
+            if isinstance(n, int) and len(terms) * len(atom.operands[0].terms) <= MAX_UNFOLDED:
+                x = atom.operands[0]
+                value = merged(x.terms, 1, self._floordiv_const(x, n).terms, -n)
+                terms = replaced(terms, atom, value)
+        return terms
+
+    def _exact_by_unfolding(self, a: Expr, c: int) -> Expr | None:
+        if all(b.kind != "mod" for m in a.terms for b in m):
+            return None
+        terms = self.unfolded(a)
+        if any(k % c for k in terms.values()):
+            return None
+        return self.settle({m: k // c for m, k in terms.items()})
+
+    def _unfold_remainder(self, a: Expr, c: int) -> Expr | None:
+        """With `x % n = x - n*(x//n)` where n*k is a multiple of c and that shortens the rest."""
+        open_terms = sum(1 for m, k in a.terms.items() if m and k % c)
+        for monomial, k in a.terms.items():
+            inner = _atom(monomial, "mod")
+            if inner is None or not isinstance(inner.args[1], int) or k * inner.args[1] % c:
+                continue
+            x, n = inner.operands[0], inner.args[1]
+            rest = self.make({m: v for m, v in a.terms.items() if m != monomial})
+            opened = self.add(rest, self.scale(x, k))
+            if sum(1 for m, v in opened.terms.items() if m and v % c) < open_terms:
+                part = self.scale(self._floordiv_const(x, n), k * n // c)
+                return self.sub(self._floordiv_const(opened, c), part)
+        return None
+
+    def _floordiv_term(self, a: Expr, q: Expr) -> Expr:
+        whole, rest = self._split(a, q)
+        if rest.const == 0:
+            return whole
+        factor, common = self.content(rest, q)
+        if factor != 1 or common:
+            smaller = self.floordiv(
+                self.divided(rest, factor, common), self.divided(q, factor, common)
+            )
+            return self.add(whole, smaller)
+        if self._is_remainder(rest, q):
+            return whole
+        return self.add(whole, self.atom("div", (rest, q)))
+
+    def _split(self, a: Expr, q: Expr) -> tuple[Expr, Expr]:
+        """(w, r) with `a = w*q + r` for a q of one term."""
+        ((monomial, unit),) = q.terms.items()
+        whole: Terms = {}
+        rest: Terms = {}
+        for m, k in a.terms.items():
+            quotient = without(m, monomial)
+            if quotient is None or k % unit:
+                rest[m] = k
+            else:
+                whole[quotient] = k // unit
+        return self.settle(whole), self.make(rest)
+
+    def _is_remainder(self, r: Expr, q: Expr) -> bool:
+        """0 <= r < q"""
+        return self.is_nonnegative(r) and self.prove(self.shift(self.sub(q, r), -1))
+
+    # ---- a % q
+
+    def mod(self, a: Expr, q: Expr) -> Expr:
+        if a.const == 0:
+            return a
+        if q.const is not None:
+            return self._mod_const(a, q.const)
+        if len(q.terms) == 1:
+            return self._mod_term(a, q)
+        if self.exact_quotient(a, q) is not None:
+            return self.zero
+        return a if self._is_remainder(a, q) else self.atom("mod", (a, q))
+
+    def _mod_const(self, a: Expr, c: int) -> Expr:
+        if c < 0:
+            return self.scale(self._mod_const(self.scale(a, -1), -c), -1)
+        rest = {m: k % c for m, k in a.terms.items() if k % c}
+        for monomial, k in rest.items() if a.composite else ():
+            inner = _atom(monomial, "mod")
+            if inner is not None and isinstance(inner.args[1], int) and inner.args[1] % c == 0:
+                del rest[monomial]  # (x % (c*n)) % c = x % c
+                opened = self.add(self.make(rest), self.scale(inner.operands[0], k))
+                return self._mod_const(opened, c)
+        if a.composite and self._exact_by_unfolding(a, c) is not None:
+            return self.zero
+        constant = rest.pop((), 0)
+        if not rest:
+            return self.const(constant)
+        common = reduce(gcd, rest.values(), c)
+        if common > 1:
+            r = self.make({m: k // common for m, k in rest.items()})
+            smaller = self._mod_const(self.shift(r, constant // common), c // common)
+            return self.shift(self.scale(smaller, common), constant % common)
+        return self._proper_mod(self.shift(self.make(rest), constant), leading(rest), c)
+
+    def _proper_mod(self, r: Expr, head: Monomial, c: int) -> Expr:
+        value = self.constant_quotient(r, c)
+        if value is not None:
+            return self.shift(r, -c * value)
+        if _prefers_mirror(r.terms[head], r.terms.get((), 0), c):  # r % c = c-1 - (-1-r) % c
+            mirrored = self._mod_const(self.shift(self.scale(r, -1), -1), c)
+            return self.shift(self.scale(mirrored, -1), c - 1)
+        return self.atom("mod", (r, self.const(c)))
+
+    def _mod_term(self, a: Expr, q: Expr) -> Expr:
+        _, rest = self._split(a, q)
+        if rest.const == 0:
+            return rest
+        factor, common = self.content(rest, q)
+        if factor != 1 or common:
+            smaller = self.mod(self.divided(rest, factor, common), self.divided(q, factor, common))
+            return self.mul(self.make({common: factor}), smaller)
+        return rest if self._is_remainder(rest, q) else self.atom("mod", (rest, q))
+
+    # ---- max and min
+
+    def extremum_of(self, kind: str, sizes: tuple[Size, ...]) -> Size:
+        found = self.extrema.get((kind, *sizes))
+        if found is None:
+            operands = [self.operand(x) for x in sizes]
+            if None in operands:
+                raise TypeError(f"{kind} of {sizes}: integers only")
+            args = [self.current_form(x) for x in operands if x is not None]
+            result = self.current_form(self.extremum(kind, args))
+            found = self.extrema[(kind, *sizes)] = plain(result)
+        return found
+
+    def extremum(self, kind: str, args: list[Expr]) -> Expr:
+        flat: list[Expr] = []
+        for x in args:
+            inner = _only_atom(x.terms, kind)
+            flat.extend(inner.operands if inner is not None else (x,))
+        kept = self._undominated(kind, list(dict.fromkeys(flat)))
+        if len(kept) == 1:
+            return kept[0]
+        kept.sort(key=lambda e: e.id)
+        # max(a, b) + k: the first argument that is not constant has no constant part
+        offset = next(x.terms.get((), 0) for x in kept if x.const is None)
+        atom = self.atom(kind, tuple(self.shift(x, -offset) for x in kept))
+        return self.shift(atom, offset)
+
+    def _undominated(self, kind: str, args: list[Expr]) -> list[Expr]:
+        """Without the arguments that another one certainly reaches."""
+        sign = 1 if kind == "max" else -1
+        kept: list[Expr] = []
+        for x in args:
+            if len(kept) >= MAX_ARGUMENTS:
+                kept.append(x)
+                continue
+            lead = [(y, self.scale(self.sub(x, y), sign)) for y in kept]
+            if any(self.prove(self.scale(d, -1)) for _, d in lead):
+                continue
+            beaten = [y for y, d in lead if self.prove(d)]
+            kept = [y for y in kept if y not in beaten] + [x]
+        return kept
+
+
+def _prefers_mirror(coefficient: int, constant: int, c: int) -> bool:
+    """Of r and c-1-r, which stand for the same quotient, the one with the smaller leading coefficient is
+    canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one."""
+    return (2 * coefficient, 2 * constant) > (c, c - 1)
+
+
+def _atom(monomial: Monomial, kind: str) -> Atom | None:
+    """The one atom of a monomial, if it has this kind."""
+    return monomial[0] if len(monomial) == 1 and monomial[0].kind == kind else None
+
+
+def _only_atom(terms: Terms, kind: str) -> Atom | None:
+    """The atom that these terms are, if it has this kind."""
+    if len(terms) != 1:
+        return None
+    ((monomial, coefficient),) = terms.items()
+    return _atom(monomial, kind) if coefficient == 1 else None

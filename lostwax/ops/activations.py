@@ -1,0 +1,201 @@
+"""Activations and their backward forms: the pointwise operators of neural networks.
+
+Layouts and promotion are those of `pointwise.py`; here stand tables, and the operators with a shape
+of their own (`glu`, `log_sigmoid`). Must not know of dropout or of noise (`random.py`).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from lostwax.ops.pointwise import (
+    BOOL_OR_COMPLEX,
+    NOT_FLOATS,
+    WHOLE,
+    Dtypes,
+    binary,
+    like,
+    refuse,
+    several,
+    table,
+    unary,
+)
+from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.shapes import Scalar, TensorType, broadcast_sizes, fail, promote, require, wrap_dim
+from lostwax.ops.spelling import require_floating, scalar_type
+from lostwax.sym import eq
+
+
+def _activation(name: str, refused: Dtypes) -> Rule:
+    def activation(x: TensorType, *_: object, **__: object) -> TensorType:
+        if x.dtype in refused:
+            refuse(name, x.dtype, x.device.type)
+        return unary(x, x.dtype)
+
+    return activation
+
+
+def _backward(name: str, refused: Dtypes) -> Rule:
+    def backward(grad: TensorType, x: TensorType, *_: object, **__: object) -> TensorType:
+        dtype = grad.dtype if grad.dtype is x.dtype else promote(grad, x)
+        if dtype in refused:
+            refuse(name, dtype, grad.device.type)
+        return binary(grad, x, dtype)
+
+    return backward
+
+
+def _backward_input_first(name: str, refused: Dtypes) -> Rule:
+    """The kernel takes the input first: where the two layouts differ, the input's wins."""
+    backward = _backward(name, refused)
+
+    def swapped(grad: TensorType, x: TensorType, *_: object) -> TensorType:
+        return backward(x, grad)  # type: ignore[no-any-return]
+
+    return swapped
+
+
+table(
+    _activation,
+    {
+        "celu elu gelu hardshrink hardsigmoid hardswish leaky_relu mish": NOT_FLOATS,
+        "softplus softshrink": NOT_FLOATS,
+        "silu": WHOLE,
+        "threshold": BOOL_OR_COMPLEX,
+    },
+)
+table(
+    _backward,
+    {
+        "gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward": NOT_FLOATS,
+        "hardshrink_backward logit_backward": NOT_FLOATS,
+        "softplus_backward softshrink_backward": NOT_FLOATS,
+        "sigmoid_backward silu_backward tanh_backward": WHOLE,
+    },
+)
+table(
+    _backward_input_first,
+    {
+        "leaky_relu_backward": NOT_FLOATS,
+        "threshold_backward": BOOL_OR_COMPLEX,
+    },
+)
+
+
+@rule(aten.relu.default)
+def relu(x: TensorType) -> TensorType:
+    if x.dtype is torch.bool:
+        fail("Boolean inputs not supported for relu")
+    if x.dtype.is_complex:
+        fail("clamp is not supported for complex types", NotImplementedError)
+    return unary(x, x.dtype)
+
+
+@rule(aten.hardtanh.default)
+def hardtanh(x: TensorType, min_val: Scalar = -1, max_val: Scalar = 1) -> TensorType:
+    if x.dtype is torch.bool:
+        fail("Bool inputs not supported for hardtanh")
+    if x.dtype is torch.uint8 and (min_val < 0 or max_val < 0):
+        fail("cannot do hardtanh on an unsigned type with negative limits")
+    if x.dtype.is_complex:
+        fail("clamp is not supported for complex types", NotImplementedError)
+    return like(x)
+
+
+@rule(aten.elu_backward.default)
+def elu_backward(
+    grad: TensorType,
+    alpha: Scalar,
+    scale: Scalar,
+    input_scale: Scalar,
+    is_result: bool,
+    self_or_result: TensorType,
+) -> TensorType:
+    if is_result and alpha < 0:
+        fail(
+            "In-place elu backward calculation is triggered with a negative slope "
+            "which is not supported."
+        )
+    dtype = promote(grad, self_or_result)
+    require_floating(dtype, "elu_backward_cpu")
+    return binary(grad, self_or_result, dtype)
+
+
+@rule(aten.mish_backward.default)
+def mish_backward(grad: TensorType, x: TensorType) -> TensorType:
+    computed = promote(grad, x)
+    require_floating(computed, "mish_backward_cpu")
+    return binary(grad, x, x.dtype, computed)
+
+
+@rule(aten.log_sigmoid_forward.default)
+def log_sigmoid_forward(x: TensorType) -> tuple[TensorType, TensorType]:
+    """The second result is the kernel's buffer: it is empty but on the CPU."""
+    require_floating(x.dtype, "log_sigmoid_cpu")
+    out = x.fresh()
+    return out, out if x.device.type == "cpu" else x.fresh((0,))
+
+
+@rule(aten.log_sigmoid_backward.default)
+def log_sigmoid_backward(grad: TensorType, x: TensorType, buffer: TensorType) -> TensorType:
+    require_floating(x.dtype, "log_sigmoid_backward_cpu")
+    _require_same_dtype(x, grad)
+    return like(grad)
+
+
+def _require_same_dtype(expected: TensorType, *others: TensorType) -> None:
+    for o in others:
+        if o.dtype is not expected.dtype:
+            fail(f"Found dtype {scalar_type(o.dtype)} but expected {scalar_type(expected.dtype)}")
+
+
+@rule(aten._prelu_kernel.default)
+def prelu(x: TensorType, weight: TensorType) -> TensorType:
+    _require_same_dtype(x, weight)
+    require_floating(x.dtype, "prelu_cpu")
+    if broadcast_sizes((x.size, weight.size)) == x.size:
+        return like(x)
+    return binary(x, weight, x.dtype)
+
+
+@rule(aten._prelu_kernel_backward.default)
+def prelu_backward(
+    grad: TensorType, x: TensorType, weight: TensorType
+) -> tuple[TensorType, TensorType]:
+    _require_same_dtype(x, weight, grad)
+    require_floating(x.dtype, "prelu_backward_cpu")
+    out = several((x, weight, grad), x.dtype)
+    return out, out
+
+
+# ---------------------------------------------------------------------------------------------- glu
+
+
+def _half(x: TensorType, dim: int) -> TensorType:
+    """One half of `x` along a dimension, seen as the view that `narrow` gives."""
+    if not x.size:
+        fail("glu does not support 0-dimensional tensors")
+    d = wrap_dim(dim, len(x.size))
+    n = x.size[d]
+    require(
+        eq(n % 2, 0),
+        f"Halving dimension must be even, but dimension {d} is size {n}",
+    )
+    return x.replace(size=(*x.size[:d], n // 2, *x.size[d + 1 :]), stride=x.stride)
+
+
+@rule(aten.glu.default)
+def glu(x: TensorType, dim: int = -1) -> TensorType:
+    require_floating(x.dtype, "glu_cpu")
+    return unary(_half(x, dim).replace(offset=0), x.dtype)
+
+
+@rule(aten.glu_backward.default)
+def glu_backward(grad: TensorType, x: TensorType, dim: int) -> TensorType:
+    _half(x, dim)
+    return x.fresh()
+
+
+@rule(aten.glu_jvp.default)
+def glu_jvp(out: TensorType, x: TensorType, dx: TensorType, dim: int) -> TensorType:
+    return several((out, _half(x, dim), _half(dx, dim)), out.dtype)

@@ -1,0 +1,476 @@
+"""Tensors made from nothing but sizes and numbers, and new tensors like another.
+
+The size is an argument; the dtype is given, or the default, or follows a number. Random ones are in
+`random.py`. Must not know of data: the numbers only give dtype and length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lostwax.ops.registry import aten, rule
+from lostwax.ops.shapes import (
+    Scalar,
+    category,
+    copy_strides,
+    fail,
+    format_strides,
+    require,
+    scalar_dtype,
+    shown,
+)
+from lostwax.ops.spelling import cpp_type, scalar_type
+from lostwax.sym import Expr, Size, ceildiv, decide, ne
+from lostwax.sym.real import Real, real
+from lostwax.types import Sizes, TensorType, contiguous_strides
+
+CPU = torch.device("cpu")
+Device = torch.device | str | None
+
+
+def made(
+    size: Sequence[Size],
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    stride: Sizes | None = None,
+) -> TensorType:
+    """A new tensor of this size: default dtype and CPU unless told."""
+    for s in size:
+        if s.__class__ is not int or s < 0:
+            require(s >= 0, f"Trying to create tensor with negative dimension {s}: {shown(size)}")
+    where = CPU if device is None else torch.device(device)
+    kind = torch.get_default_dtype() if dtype is None else dtype
+    return TensorType(tuple(size), kind, where, stride, 0, layout or torch.strided)
+
+
+def made_like(
+    x: TensorType,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    """A new tensor with the size and, unless told, dtype, device and memory layout of another."""
+    where = x.device if device is None else torch.device(device)
+    stride = copy_strides(x, memory_format)
+    return TensorType(x.size, dtype or x.dtype, where, stride, 0, layout or x.layout)
+
+
+# ---------------------------------------------------------------------------------- of a given size
+
+
+@rule(aten.zeros.default, aten.ones.default, aten._efficientzerotensor.default)
+def filled(
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return made(size, dtype, layout, device)
+
+
+@rule(aten.full.default)
+def full(
+    size: Sequence[Size],
+    fill_value: Scalar,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return made(size, dtype or scalar_dtype(fill_value), layout, device)
+
+
+@rule(aten.scalar_tensor.default)
+def scalar_tensor(
+    s: Scalar,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return made((), dtype, layout, device)
+
+
+@rule(aten.empty.memory_format)
+def empty(
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    stride = None
+    if memory_format is torch.preserve_format:
+        fail("unsupported memory format Preserve")
+    if memory_format is not None:
+        stride = format_strides(tuple(size), memory_format)
+    return made(size, dtype, layout, device, stride)
+
+
+def _checked_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
+    if len(size) != len(stride):
+        fail(
+            f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
+            f"({len(stride)})"
+        )
+    for step in stride:
+        require(
+            step >= 0,
+            f"Storage size calculation overflowed with sizes={shown(size)} and "
+            f"strides={shown(stride)}",
+        )
+    return tuple(stride)
+
+
+@rule(aten.empty_strided.default)
+def empty_strided(
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return made(size, dtype, layout, device, _checked_strides(size, stride))
+
+
+@rule(aten.empty_permuted.default)
+def empty_permuted(
+    size: Sequence[Size],
+    physical_layout: Sequence[int],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    rank = len(size)
+    if len(physical_layout) != rank:
+        fail(
+            "Number of dimensions in size does not match the length of the physical_layout; i.e. "
+            f"len(size) = {rank} is not equal to len(physical_layout) = {len(physical_layout)}"
+        )
+    for i, d in enumerate(physical_layout):
+        if not 0 <= d < rank:
+            fail(
+                f"Dimension out of range (expected to be between 0 and {rank - 1}, but got {d} at "
+                f"index {i}).  NB: negative dims not currently supported; file an issue if you "
+                "want it."
+            )
+    if len(set(physical_layout)) != rank:
+        fail("Duplicate dim not allowed")
+    stride: list[Size] = [0] * rank
+    for d, step in zip(
+        physical_layout, contiguous_strides([size[d] for d in physical_layout]), strict=True
+    ):
+        stride[d] = step
+    return made(size, dtype, layout, device, tuple(stride))
+
+
+# ------------------------------------------------------------------------------------- like another
+
+
+@rule(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)
+def like(
+    self: TensorType,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    return made_like(self, dtype, layout, device, memory_format)
+
+
+@rule(aten.full_like.default)
+def full_like(self: TensorType, fill_value: Scalar, **options: Any) -> TensorType:
+    options.pop("pin_memory", None)
+    return made_like(self, **options)
+
+
+@rule(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default)
+def new(
+    self: TensorType,
+    size: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return made(size, dtype or self.dtype, layout, self.device if device is None else device)
+
+
+@rule(aten.new_full.default)
+def new_full(
+    self: TensorType, size: Sequence[Size], fill_value: Scalar, **options: Any
+) -> TensorType:
+    return new(self, size, **options)  # type: ignore[no-any-return]
+
+
+@rule(aten.new_empty_strided.default)
+def new_empty_strided(
+    self: TensorType,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    where = self.device if device is None else device
+    return made(size, dtype or self.dtype, layout, where, _checked_strides(size, stride))
+
+
+# ---------------------------------------------------------------------------------------- sequences
+
+
+def _is_whole(x: Scalar) -> bool:
+    return isinstance(x, (int, Expr))
+
+
+def _truncated(x: Scalar) -> Size:
+    """A number as the kernel of an int64 result takes it."""
+    if isinstance(x, Real):
+        return x.trunc()
+    return x if isinstance(x, Expr) else int(x)
+
+
+def _check_range(start: Scalar, end: Scalar, step: Scalar) -> None:
+    for x in (start, end):
+        if isinstance(x, float) and not math.isfinite(x):
+            fail(f"unsupported range: {start} -> {end}")
+    require(step != 0 if isinstance(step, float) else ne(step, 0), "step must be nonzero")
+    ordered = end >= start if _is_positive(step) else end <= start
+    require(ordered, "upper bound and lower bound inconsistent with step sign")
+
+
+def _is_positive(step: Scalar) -> bool:
+    return bool(step > 0) if isinstance(step, (int, float)) else decide(step > 0)
+
+
+def range_length(start: Scalar, end: Scalar, step: Scalar, dtype: torch.dtype) -> Size:
+    """How many numbers `arange` gives."""
+    if dtype is torch.int64:
+        start, end, step = _truncated(start), _truncated(end), _truncated(step)
+    _check_range(start, end, step)
+    if _is_whole(start) and _is_whole(end) and _is_whole(step):
+        if _is_positive(step):
+            return ceildiv(end - start, step)
+        return ceildiv(start - end, -step)
+    span = (real(end) - real(start)) / real(step)
+    return span.ceil() if isinstance(span, Real) else math.ceil(span)
+
+
+def _arange(
+    start: Scalar,
+    end: Scalar,
+    step: Scalar,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    for x in (start, end, step):
+        if isinstance(x, complex):
+            fail("value cannot be converted to type double without overflow")
+    if dtype is None:
+        whole = _is_whole(start) and _is_whole(end) and _is_whole(step)
+        dtype = torch.int64 if whole else torch.get_default_dtype()
+    return made((range_length(start, end, step, dtype),), dtype, layout, device)
+
+
+@rule(aten.arange.default)
+def arange(end: Scalar, **options: Any) -> TensorType:
+    return _arange(0, end, 1, **options)
+
+
+@rule(aten.arange.start)
+def arange_start(start: Scalar, end: Scalar, **options: Any) -> TensorType:
+    return _arange(start, end, 1, **options)
+
+
+@rule(aten.arange.start_step)
+def arange_step(start: Scalar, end: Scalar, step: Scalar = 1, **options: Any) -> TensorType:
+    return _arange(start, end, step, **options)
+
+
+@rule(aten.arange.start_out)
+def arange_out(start: Scalar, end: Scalar, step: Scalar = 1) -> TensorType:
+    return _arange(start, end, step)
+
+
+@rule(aten.range.default, aten.range.step)
+def range_(
+    start: Scalar,
+    end: Scalar,
+    step: Scalar = 1,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    _check_range(start, end, step)
+    return made((math.floor((end - start) / step) + 1,), dtype, layout, device)
+
+
+def _spaced(
+    name: str,
+    start: Scalar,
+    end: Scalar,
+    steps: Size,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    require(steps >= 0, "number of steps must be non-negative")
+    ranks = [len(x.size) if isinstance(x, TensorType) else 0 for x in (start, end)]
+    if any(ranks):
+        fail(
+            f"{name} only supports 0-dimensional start and end tensors, but got start with "
+            f"{ranks[0]} dimension(s) and end with {ranks[1]} dimension(s)."
+        )
+    kinds = [x.dtype if isinstance(x, TensorType) else scalar_dtype(x) for x in (start, end)]
+    if any(category(k) == 3 for k in kinds):
+        inferred = scalar_dtype(1j)
+        if dtype is not None and not dtype.is_complex:
+            fail(
+                f"torch.{name}(): inferred dtype {cpp_type(inferred)} can't be safely cast to "
+                f"passed dtype {scalar_type(dtype)}"
+            )
+        dtype = dtype or inferred
+    tensors = [x for x in (start, end) if isinstance(x, TensorType)]
+    where = tensors[0].device if tensors and device is None else device
+    return made((steps,), dtype, layout, where)
+
+
+@rule(
+    aten.linspace.default,
+    aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor,
+)
+def linspace(start: Scalar, end: Scalar, steps: Size, **options: Any) -> TensorType:
+    return _spaced("linspace", start, end, steps, **options)
+
+
+@rule(
+    aten.logspace.default,
+    aten.logspace.Tensor_Tensor,
+    aten.logspace.Tensor_Scalar,
+    aten.logspace.Scalar_Tensor,
+)
+def logspace(
+    start: Scalar, end: Scalar, steps: Size, base: float = 10.0, **options: Any
+) -> TensorType:
+    return _spaced("logspace", start, end, steps, **options)
+
+
+@rule(aten.fft_fftfreq.default)
+def fftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
+    return filled((n,), **options)  # type: ignore[no-any-return]
+
+
+@rule(aten.fft_rfftfreq.default)
+def rfftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
+    return filled((n // 2 + 1,), **options)  # type: ignore[no-any-return]
+
+
+# ----------------------------------------------------------------------------- matrices and windows
+
+
+@rule(aten.eye.default, aten.eye.m)
+def eye(n: Size, m: Size | None = None, **options: Any) -> TensorType:
+    columns = n if m is None else m
+    require(n >= 0, f"n must be greater or equal to 0, got {n}")
+    require(columns >= 0, f"m must be greater or equal to 0, got {columns}")
+    return filled((n, columns), **options)  # type: ignore[no-any-return]
+
+
+def _below_diagonal(rows: int, columns: int, offset: int) -> int:
+    """How many positions of a matrix lie on or below a diagonal."""
+    return sum(min(max(i + offset + 1, 0), columns) for i in range(rows))
+
+
+def _triangle(
+    row: int, col: int, count: int, dtype: torch.dtype | None, device: Device
+) -> TensorType:
+    if row < 0:
+        fail(f"row must be non-negative, got{row}")
+    if col < 0:
+        fail(f"col must be non-negative, got{col}")
+    return made((2, count), dtype or torch.int64, None, device)
+
+
+@rule(aten.tril_indices.default)
+def tril_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return _triangle(row, col, _below_diagonal(row, col, offset), dtype, device)
+
+
+@rule(aten.triu_indices.default)
+def triu_indices(
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    count = max(row, 0) * max(col, 0) - _below_diagonal(row, col, offset - 1)
+    return _triangle(row, col, count, dtype, device)
+
+
+def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) -> TensorType:
+    kind = dtype or torch.get_default_dtype()
+    if not (kind.is_floating_point or kind.is_complex):
+        fail(f"{name}_window expects floating point dtypes, got: {kind}")
+    require(
+        length >= 0,
+        f"{name}_window requires non-negative window_length, got window_length={length}",
+    )
+    return made((length,), kind, None, device)
+
+
+for _name in ("bartlett", "blackman", "hann", "hamming", "kaiser"):
+
+    def _rule_of_window(
+        window_length: Size,
+        *shape: object,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: Device = None,
+        pin_memory: bool | None = None,
+        _name: str = _name,
+    ) -> TensorType:
+        return _window(_name, window_length, dtype, device)
+
+    _packet = getattr(aten, f"{_name}_window")
+    rule(*[getattr(_packet, o) for o in _packet.overloads() if "out" not in o])(_rule_of_window)

@@ -1,0 +1,682 @@
+"""Reading and writing at positions held in tensors: index, gather, scatter, masks, embeddings.
+
+The positions are data: whether they are in range is not asked here. Where the *number* of results
+is data (`nonzero`, boolean masks, `repeat_interleave`) the rule takes a fresh size with its bounds.
+Must not know of views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lostwax.ops.registry import Fresh, aten, rule
+from lostwax.ops.shapes import (
+    Scalar,
+    broadcast_sizes,
+    elementwise_strides,
+    fail,
+    hint,
+    is_one,
+    preserved_strides,
+    require,
+    same,
+    same_device,
+    shown,
+    wrap_dim,
+)
+from lostwax.ops.spelling import not_implemented, scalar_type
+from lostwax.sym import Condition, Size, decide, eq
+from lostwax.types import Sizes, TensorType, product
+
+_INDEX = (torch.int64, torch.int32)
+_MASK = (torch.bool, torch.uint8)
+Indices = Sequence[TensorType | None]
+
+
+def kept(x: TensorType) -> TensorType:
+    """A new tensor with the size and layout of `x`, as `x.clone()`."""
+    return TensorType(x.size, x.dtype, x.device, preserved_strides(x))
+
+
+# ------------------------------------------------------------------------------ index and index_put
+
+
+def _check_indices(x: TensorType, indices: Indices) -> None:
+    if not indices:
+        fail("at least one index must be provided", IndexError)
+    for t in indices:
+        if t is not None and t.dtype not in _INDEX and t.dtype not in _MASK:
+            fail("tensors used as indices must be long, int, byte or bool tensors", IndexError)
+    used = sum(1 if t is None or t.dtype not in _MASK else len(t.size) for t in indices)
+    if used > len(x.size):
+        fail(f"too many indices for tensor of dimension {len(x.size)} (got {used})", IndexError)
+
+
+def _positions(x: TensorType, indices: Indices, fresh: Fresh | None) -> list[TensorType | None]:
+    """The indices with each mask replaced by as many vectors of positions as it has dimensions.
+
+    Without `fresh` the length of these vectors does not matter and is taken to be 1.
+    """
+    _check_indices(x, indices)
+    out: list[TensorType | None] = []
+    for t in indices:
+        if t is None or t.dtype not in _MASK:
+            out.append(t)
+            continue
+        for j, s in enumerate(t.size):
+            at = len(out) + j
+            require(
+                eq(s, x.size[at]),
+                f"The shape of the mask {shown(t.size)} at index {j} does not match the shape of "
+                "the indexed "
+                f"tensor {shown(x.size)} at index {at}",
+                IndexError,
+            )
+        count = fresh.size(upper=t.numel()) if fresh else 1
+        out += [TensorType((count,), torch.int64, t.device)] * len(t.size)
+    return out
+
+
+def _common_index_size(positions: Indices) -> Sizes:
+    sizes = [t.size for t in positions if t is not None]
+    try:
+        return broadcast_sizes(sizes) if sizes else ()
+    except RuntimeError:
+        shapes = ", ".join(map(shown, sizes))
+        raise IndexError(
+            f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
+        ) from None
+
+
+def indexed(x: TensorType, positions: Sequence[TensorType | None]) -> TensorType:
+    """The result of `x[positions]`: indexed dimensions give way to the common size of the indices,
+    in place if they are neighbours, in front if not. Its layout is that of a pointwise operator
+    over `x` and the indices."""
+    common = _common_index_size(positions)
+    positions = [*positions, *[None] * (len(x.size) - len(positions))]
+    taken = [d for d, t in enumerate(positions) if t is not None]
+    if common and 0 not in common and any(x.size[d] == 0 for d in taken):
+        fail("index is out of bounds for dimension with size 0", IndexError)
+    rest = [d for d in range(len(x.size)) if d not in taken]
+    neighbours = not taken or taken[-1] - taken[0] + 1 == len(taken)
+    before = taken[0] if taken and neighbours else 0
+    size = (*[x.size[d] for d in rest[:before]], *common, *[x.size[d] for d in rest[before:]])
+    stride = (
+        *[x.stride[d] for d in rest[:before]],
+        *[0] * len(common),
+        *[x.stride[d] for d in rest[before:]],
+    )
+    operands = [TensorType(size, x.dtype, x.device, stride)]
+    after = len(rest) - before
+    for d in taken:
+        operands.append(_spread(positions[d], common, after))
+    return TensorType(size, x.dtype, x.device, elementwise_strides(size, operands))
+
+
+def _spread(index: TensorType | None, common: Sizes, after: int) -> TensorType:
+    """An index broadcast to the common size, aligned with the result by trailing 1s."""
+    assert index is not None
+    pad = len(common) - len(index.size)
+    strides = [
+        0 if is_one(s) and not is_one(common[pad + d]) else index.stride[d]
+        for d, s in enumerate(index.size)
+    ]
+    size = (*common, *[1] * after)
+    return TensorType(size, torch.int64, index.device, (*[0] * pad, *strides, *[1] * after))
+
+
+@rule(aten.index.Tensor, aten._unsafe_index.Tensor, data=True)
+def index(fresh: Fresh, self: TensorType, indices: Indices) -> TensorType:
+    return indexed(self, _positions(self, indices, fresh))
+
+
+@rule(
+    aten.index_put.default,
+    aten._unsafe_index_put.default,
+)
+def index_put(
+    self: TensorType, indices: Indices, values: TensorType, accumulate: bool = False
+) -> TensorType:
+    positions = _positions(self, indices, None)
+    if values.dtype is not self.dtype:
+        fail(
+            "Index put requires the source and destination dtypes match, got "
+            f"{scalar_type(self.dtype)} for the destination and {scalar_type(values.dtype)} for "
+            "the source."
+        )
+    if not any(t is not None and t.dtype in _MASK for t in indices):
+        _check_values(values.size, indexed(self, positions).size)
+    return kept(self)
+
+
+@rule(aten._index_put_impl.default)
+def index_put_impl(
+    self: TensorType,
+    indices: Indices,
+    values: TensorType,
+    accumulate: bool = False,
+    unsafe: bool = False,
+) -> TensorType:
+    return kept(self)
+
+
+def _check_values(values: Sizes, target: Sizes) -> None:
+    text = (
+        f"shape mismatch: value tensor of shape {shown(values)} cannot be broadcast to indexing "
+        "result "
+        f"of shape {shown(target)}"
+    )
+    if len(values) > len(target):
+        fail(text)
+    for v, t in zip(reversed(values), reversed(target), strict=False):
+        if not is_one(v) and not same(v, t):
+            require(eq(v, t), text)
+
+
+@rule(aten._unsafe_masked_index.default)
+def unsafe_masked_index(
+    self: TensorType, mask: TensorType, indices: Indices, fill: Scalar
+) -> TensorType:
+    return indexed(self, list(indices))
+
+
+@rule(aten._unsafe_masked_index_put_accumulate.default)
+def unsafe_masked_index_put_accumulate(
+    self: TensorType, mask: TensorType, indices: Indices, values: TensorType
+) -> TensorType:
+    return kept(self)
+
+
+# ----------------------------------------------------------------------- one dimension, by a vector
+
+
+@rule(aten.index_select.default)
+def index_select(self: TensorType, dim: int, index: TensorType) -> TensorType:
+    d = wrap_dim(dim, len(self.size))
+    if len(index.size) > 1:
+        fail("index_select(): Index is supposed to be a vector", IndexError)
+    if index.dtype not in _INDEX:
+        fail("index_select(): Expected dtype int32 or int64 for index")
+    count: Size = index.size[0] if index.size else 1
+    if not self.size:
+        require(
+            eq(count, 1),
+            f"index_select(): Index to scalar can have only 1 value, got {count} value(s)",
+        )
+        return self.fresh()
+    same_device((self, index), "index_select")
+    return self.fresh((*self.size[:d], count, *self.size[d + 1 :]))
+
+
+def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: TensorType) -> None:
+    """What index_add_ and index_reduce_ ask."""
+    if len(index.size) > 1:
+        fail(
+            f"{name}: Index is supposed to be a vector, but got dim: {len(index.size)} with type: "
+            f"{scalar_type(index.dtype)} and size: {shown(index.size)}",
+            IndexError,
+        )
+    if index.dtype not in _INDEX:
+        fail(f"{name}: Expected dtype int32/int64 for index but got: {scalar_type(index.dtype)}")
+    if source.dtype is not x.dtype:
+        fail(
+            f"{name}: self ({scalar_type(x.dtype)}) and source ({scalar_type(source.dtype)}) "
+            "must have the same scalar type"
+        )
+    count: Size = index.size[0] if index.size else 1
+    given: Size = source.size[d] if source.size else 1
+    require(
+        eq(count, given),
+        f"{name}: Number of indices ({count}) should be equal to source.size(dim): ({given}), "
+        f"for dim: {d}",
+    )
+    others = list(x.size[:d] + x.size[d + 1 :]), list(source.size[:d] + source.size[d + 1 :])
+    text = (
+        "source tensor shape must match self tensor shape, excluding the specified dimension. "
+        f"Got self.shape = {shown(x.size)} source.shape = {shown(source.size)}"
+    )
+    if len(others[0]) != len(others[1]):
+        fail(text)
+    for a, b in zip(*others, strict=True):
+        require(eq(a, b), text)
+
+
+@rule(aten.index_add.default)
+def index_add(
+    self: TensorType, dim: int, index: TensorType, source: TensorType, *, alpha: Scalar = 1
+) -> TensorType:
+    _check_source("index_add_()", self, wrap_dim(dim, len(self.size)), index, source)
+    return self.fresh()
+
+
+@rule(aten.index_reduce.default)
+def index_reduce(
+    self: TensorType,
+    dim: int,
+    index: TensorType,
+    source: TensorType,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorType:
+    if reduce not in ("prod", "mean", "amax", "amin"):
+        fail(
+            "index_reduce(): Expected reduce to be one of prod, mean, amax or amin "
+            f"but got {reduce}."
+        )
+    _check_source("index_reduce_()", self, wrap_dim(dim, len(self.size)), index, source)
+    return self.fresh()
+
+
+@rule(aten.index_copy.default)
+def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType) -> TensorType:
+    d = wrap_dim(dim, len(self.size))
+    if len(index.size) >= 2:
+        fail(
+            f"index_copy_(): Index should have dimension 1 or 0 (got {len(index.size)})", IndexError
+        )
+    if source.size and self.size and len(source.size) != len(self.size):
+        fail(
+            "index_copy_(): When source and destination are not scalars, their dimensionality "
+            "must match. "
+            f"Source dimensionality ({len(source.size)}), destination dimensionality "
+            f"({len(self.size)})",
+            IndexError,
+        )
+    if index.dtype is not torch.int64:
+        fail(f"index_copy_(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
+    if source.dtype is not self.dtype:
+        fail(
+            "index_copy_(): self and source expected to have the same dtype, but got (self) "
+            f"{scalar_type(self.dtype)} and (source) {scalar_type(source.dtype)}"
+        )
+    given: Size = source.size[d] if source.size else 1
+    for at, s in enumerate(self.size[:d] + self.size[d + 1 :] if source.size else ()):
+        other = (source.size[:d] + source.size[d + 1 :])[at]
+        require(
+            eq(s, other),
+            "index_copy_(): Source/destination tensor must have same slice shapes. Destination "
+            "slice shape: "
+            f"{s} at dimension {d} and source slice shape: {other} at dimension 0.",
+        )
+    require(
+        eq(index.numel(), given),
+        f"index_copy_(): Number of indices ({index.numel()}) should be equal to source.size(dim) "
+        f"({given})",
+        IndexError,
+    )
+    return self.fresh()
+
+
+@rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+def index_fill(self: TensorType, dim: int, index: TensorType, value: Any) -> TensorType:
+    wrap_dim(dim, len(self.size))
+    if isinstance(value, TensorType) and value.size:
+        fail(
+            "index_fill_ only supports a 0-dimensional value tensor, but got tensor with "
+            f"{len(value.size)} dimension(s)."
+        )
+    if index.dtype is not torch.int64:
+        fail("index_fill_(): Expected dtype int64 for index.", IndexError)
+    if isinstance(value, complex) and not self.dtype.is_complex:
+        fail("index_fill_(): Converting complex Scalar to non-complex type is not supported")
+    if len(index.size) > 1:
+        fail("Index has to be a vector/scalar")
+    return kept(self)
+
+
+# ------------------------------------------------------------------------------- gather and scatter
+
+
+def _demand(condition: Condition, index: TensorType, text: str) -> None:
+    """What eager asks of an index that has elements; one without may have any shape and dtype."""
+    if condition is True:
+        return
+    count = index.numel()
+    refused = condition is False or condition.hint is False
+    if refused and hint(count) == 0 and decide(eq(count, 0)):
+        return
+    require(condition, text)
+
+
+def _demand_index(name: str, index: TensorType, rank: int, other: str) -> None:
+    _demand(index.dtype in _INDEX, index, f"{name}(): Expected dtype int32/int64 for index")
+    _demand(
+        max(rank, 1) == max(len(index.size), 1),
+        index,
+        f"Index tensor must have the same number of dimensions as {other} tensor",
+    )
+
+
+@rule(aten.gather.default)
+def gather(
+    self: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False
+) -> TensorType:
+    d = wrap_dim(dim, len(self.size))
+    _demand_index("gather", index, len(self.size), "input")
+    for i, (have, asked) in enumerate(zip(self.size, index.size, strict=False)):
+        if i != d:
+            _demand(
+                asked <= have,
+                index,
+                f"Size does not match at dimension {i} expected index {shown(index.size)} to be "
+                f"no larger than self {shown(self.size)} apart from dimension {d}",
+            )
+    return self.fresh(index.size)
+
+
+def _scattered(
+    name: str, x: TensorType, dim: int, index: TensorType, source: TensorType | None
+) -> TensorType:
+    d = wrap_dim(dim, len(x.size))
+    _demand_index(name, index, len(x.size), "self")
+    text = (
+        f"Expected index {shown(index.size)} to be no larger than self {shown(x.size)} apart "
+        f"from dimension {d}"
+    )
+    if source is not None:
+        _demand(
+            max(len(source.size), 1) == max(len(index.size), 1),
+            index,
+            "Index tensor must have the same number of dimensions as src tensor",
+        )
+        if source.dtype is not x.dtype:
+            fail(f"{name}(): Expected self.dtype to be equal to src.dtype")
+        text += f" and to be no larger size than src {shown(source.size)}"
+    for i, (asked, have) in enumerate(zip(index.size, x.size, strict=False)):
+        if i != d:
+            _demand(asked <= have, index, text)
+    for asked, have in zip(index.size, source.size if source else (), strict=False):
+        _demand(asked <= have, index, text)
+    return x.fresh()
+
+
+@rule(aten.scatter.src)
+def scatter_src(self: TensorType, dim: int, index: TensorType, src: TensorType) -> TensorType:
+    return _scattered("scatter", self, dim, index, src)
+
+
+@rule(aten.scatter.value)
+def scatter_value(self: TensorType, dim: int, index: TensorType, value: Scalar) -> TensorType:
+    return _scattered("scatter", self, dim, index, None)
+
+
+@rule(aten.scatter.reduce)
+def scatter_reduce(
+    self: TensorType, dim: int, index: TensorType, src: TensorType, *, reduce: str
+) -> TensorType:
+    _check_reduce(reduce)
+    return _scattered("scatter", self, dim, index, src)
+
+
+@rule(aten.scatter.value_reduce)
+def scatter_value_reduce(
+    self: TensorType, dim: int, index: TensorType, value: Scalar, *, reduce: str
+) -> TensorType:
+    _check_reduce(reduce)
+    return _scattered("scatter", self, dim, index, None)
+
+
+def _check_reduce(reduce: str) -> None:
+    if reduce not in ("add", "multiply"):
+        fail("reduce argument must be either add or multiply.")
+
+
+@rule(aten.scatter_add.default)
+def scatter_add(self: TensorType, dim: int, index: TensorType, src: TensorType) -> TensorType:
+    return _scattered("scatter", self, dim, index, src)
+
+
+@rule(aten.scatter_reduce.two)
+def scatter_reduce_two(
+    self: TensorType,
+    dim: int,
+    index: TensorType,
+    src: TensorType,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> TensorType:
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        fail(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
+    return _scattered("scatter", self, dim, index, src)
+
+
+# -------------------------------------------------------------- masks, positions in the flat tensor
+
+
+@rule(aten.masked_select.default, data=True)
+def masked_select(fresh: Fresh, self: TensorType, mask: TensorType) -> TensorType:
+    if mask.dtype not in _MASK:
+        fail("masked_select: expected BoolTensor for mask")
+    size = broadcast_sizes((mask.size, self.size))
+    return self.fresh((fresh.size(upper=product(size)),))
+
+
+@rule(aten.masked_scatter.default)
+def masked_scatter(self: TensorType, mask: TensorType, source: TensorType) -> TensorType:
+    if mask.dtype is not torch.bool:
+        fail(
+            "masked_scatter_ only supports boolean masks, but got mask with dtype "
+            f"{scalar_type(mask.dtype)}"
+        )
+    size = broadcast_sizes((mask.size, self.size))
+    if source.dtype is not self.dtype:
+        fail(
+            "masked_scatter: expected self and source to have same dtypes but got"
+            f"{scalar_type(self.dtype)} and {scalar_type(source.dtype)}"
+        )
+    return self.fresh(size)
+
+
+@rule(aten.masked_scatter_backward.default)
+def masked_scatter_backward(
+    grad_output: TensorType, mask: TensorType, sizes: Sequence[Size]
+) -> TensorType:
+    return grad_output.fresh(tuple(sizes))
+
+
+@rule(aten.take.default)
+def take(self: TensorType, index: TensorType) -> TensorType:
+    if index.dtype is not torch.int64:
+        fail(f"take(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
+    if self.numel() == 0 and index.numel() != 0:
+        fail("take(): tried to take from an empty tensor", IndexError)
+    return self.fresh(index.size)
+
+
+@rule(aten.put.default)
+def put(
+    self: TensorType, index: TensorType, source: TensorType, accumulate: bool = False
+) -> TensorType:
+    if index.dtype is not torch.int64:
+        fail(f"put_(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
+    if source.dtype is not self.dtype:
+        fail(
+            "put_(): self and source expected to have the same dtype, but got self.dtype = "
+            f"{scalar_type(self.dtype)} and source.dtype = {scalar_type(source.dtype)}"
+        )
+    have, want = source.numel(), index.numel()
+    require(
+        eq(have, want),
+        "put_(): Expected source and index to have the same number of elements, but got "
+        f"source.numel() = {have}, index.numel() = {want}",
+        IndexError,
+    )
+    return kept(self)
+
+
+@rule(aten.nonzero.default, data=True)
+def nonzero(fresh: Fresh, self: TensorType) -> TensorType:
+    count = fresh.size(upper=self.numel())
+    # Eager collects the coordinates of one dimension after the other.
+    return TensorType((count, len(self.size)), torch.int64, self.device, (1, count))
+
+
+@rule(aten.nonzero_static.default)
+def nonzero_static(self: TensorType, *, size: Size, fill_value: int = -1) -> TensorType:
+    require(size >= 0, "nonzero_static: 'size' must be an non-negative integer")
+    return self.fresh((size, len(self.size)), torch.int64)
+
+
+@rule(aten.repeat_interleave.Tensor, data=True)
+def repeat_interleave(
+    fresh: Fresh, repeats: TensorType, *, output_size: Size | None = None
+) -> TensorType:
+    if len(repeats.size) != 1:
+        fail("repeat_interleave only accept 1D vector as repeat")
+    if repeats.dtype not in _INDEX:
+        not_implemented("repeat_interleave_cpu", repeats.dtype)
+    count = fresh.size() if output_size is None else output_size
+    return repeats.fresh((count,))
+
+
+# --------------------------------------------------------------------------------------- embeddings
+
+
+def _check_embedding_indices(indices: TensorType, op: str) -> None:
+    if indices.dtype not in _INDEX:
+        fail(
+            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
+            f"Long, Int; but got torch.{scalar_type(indices.dtype)}Tensor instead "
+            f"(while checking arguments for {op})"
+        )
+
+
+@rule(aten.embedding.default)
+def embedding(
+    weight: TensorType,
+    indices: TensorType,
+    padding_idx: Size = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> TensorType:
+    if len(weight.size) != 2:
+        fail("'weight' must be 2-D")
+    if indices.dtype not in _INDEX:
+        _check_embedding_indices(indices, "embedding")
+    if indices.device is not weight.device:
+        same_device((weight, indices), "embedding")
+    return TensorType((*indices.size, weight.size[1]), weight.dtype, weight.device)
+
+
+@rule(aten.embedding_renorm.default)
+def embedding_renorm(
+    self: TensorType, indices: TensorType, max_norm: float, norm_type: float
+) -> TensorType:
+    _check_embedding_indices(indices, "embedding_renorm_")
+    return kept(self)
+
+
+@rule(aten.embedding_dense_backward.default)
+def embedding_dense_backward(
+    grad_output: TensorType,
+    indices: TensorType,
+    num_weights: Size,
+    padding_idx: Size,
+    scale_grad_by_freq: bool,
+) -> TensorType:
+    _check_embedding_indices(indices, "embedding_backward")
+    return grad_output.fresh((num_weights, grad_output.size[-1]))
+
+
+_BAG_SUM, _BAG_MAX = 0, 2
+_FAST_BAG = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _bags(
+    weight: TensorType,
+    indices: TensorType,
+    offsets: TensorType,
+    mode: int,
+    include_last_offset: bool,
+    padding_idx: int,
+) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+    """(bags, bag of each index, size of each bag, position of each maximum)"""
+    if len(weight.size) != 2:
+        fail(f"weight has to be a 2D Tensor, but got Tensor of dimension {len(weight.size)}")
+    for name, t in (("indices", indices), ("offsets", offsets)):
+        if len(t.size) != 1:
+            fail(f"{name} has to be a 1D Tensor, but got Tensor of dimension {len(t.size)}")
+        _check_embedding_indices(t, "embedding_bag")
+    dtype = torch.promote_types(indices.dtype, offsets.dtype)
+    bags = offsets.size[0]
+    if include_last_offset:
+        require(bags >= 1, "include_last_offset: number of offset should be at least 1")
+        bags = bags - 1
+    # The fast kernel of sums does without the bag of each index.
+    fast = weight.dtype in _FAST_BAG and same(weight.stride[1], 1) and padding_idx < 0
+    known_bags = 0 if mode == _BAG_SUM and fast else indices.size[0]
+    return (
+        weight.fresh((bags, weight.size[1])),
+        indices.fresh((known_bags,), dtype),
+        indices.fresh((bags,), dtype),
+        indices.fresh((bags, weight.size[1]) if mode == _BAG_MAX else (bags,), dtype),
+    )
+
+
+@rule(aten._embedding_bag.default)
+def embedding_bag(
+    weight: TensorType,
+    indices: TensorType,
+    offsets: TensorType,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: TensorType | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+    return _bags(weight, indices, offsets, mode, include_last_offset, padding_idx)
+
+
+@rule(aten._embedding_bag_forward_only.default)
+def embedding_bag_forward_only(
+    weight: TensorType,
+    indices: TensorType,
+    offsets: TensorType,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: TensorType | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+    out, bag_of, size, maxima = _bags(
+        weight, indices, offsets, mode, include_last_offset, padding_idx
+    )
+    if mode == _BAG_SUM:  # nobody needs them, and eager does not shorten them
+        size = maxima = size.fresh(offsets.size)
+    return out, bag_of, size, maxima
+
+
+@rule(aten._embedding_bag_dense_backward.default)
+def embedding_bag_dense_backward(
+    grad: TensorType,
+    indices: TensorType,
+    offset2bag: TensorType,
+    bag_size: TensorType,
+    maximum_indices: TensorType,
+    num_weights: Size,
+    scale_grad_by_freq: bool,
+    mode: int,
+    per_sample_weights: TensorType | None,
+    padding_idx: int = -1,
+) -> TensorType:
+    return grad.fresh((num_weights, grad.size[1]))
+
+
+@rule(aten._embedding_bag_per_sample_weights_backward.default)
+def embedding_bag_per_sample_weights_backward(
+    grad: TensorType,
+    weight: TensorType,
+    indices: TensorType,
+    offsets: TensorType,
+    offset2bag: TensorType,
+    mode: int,
+    padding_idx: int = -1,
+) -> TensorType:
+    return grad.fresh((indices.size[0],))

@@ -1,0 +1,435 @@
+"""Type rules of normalisation: batch, layer, group and RMS norm, weight norm.
+
+Which functional form of batch norm arrives (with statistics, without, updating) differs by device
+and mode; all of them have one geometry: the input's size and memory format, and one value a
+channel. Statistics are kept in the parameters' dtype where a half-precision input meets float32
+parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lostwax.ops.memory_format import fresh_like, suggested_format
+from lostwax.ops.registry import aten, rule
+from lostwax.ops.shapes import fail, require, shown, wrap_dim
+from lostwax.ops.spelling import require_floating
+from lostwax.sym import Size, eq
+from lostwax.types import Sizes, TensorType
+
+Optional = TensorType | None
+Three = tuple[TensorType, TensorType, TensorType]
+Masked = tuple[TensorType | None, TensorType | None, TensorType | None]
+_HALF = (torch.bfloat16, torch.float16)
+
+
+def _statistics_dtype(x: TensorType, *parameters: Optional) -> torch.dtype:
+    """The input's dtype; float32 for a half-precision input with float32 parameters."""
+    for p in parameters:
+        if p is not None and p.dtype is not x.dtype:
+            if x.dtype not in _HALF:
+                fail("mixed dtype (CPU): all inputs must share same datatype.")
+            if any(q is not None and q.dtype is not torch.float32 for q in parameters):
+                fail("mixed dtype (CPU): expect parameter to have scalar type of Float")
+            return torch.float32
+    return x.dtype
+
+
+# --------------------------------------------------------------------------------------- batch norm
+
+
+def _require_channels(x: TensorType, **parameters: Optional) -> Size:
+    if len(x.size) < 2:
+        wrap_dim(1, len(x.size))
+    c = x.size[1]
+    for name, p in parameters.items():
+        if p is None:
+            continue
+        ok = eq(p.size[0], c) if len(p.size) == 1 else False
+        if ok is not True:
+            have = p.size[0] if len(p.size) == 1 else shown(p.size)
+            require(ok, f"{name} should contain {c} elements not {have}")
+    return c
+
+
+def _batch_norm(
+    x: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    training: bool,
+) -> Three:
+    c = _require_channels(
+        x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
+    dtype = x.dtype
+    if weight is not None or running_mean is not None or bias is not None:
+        dtype = _statistics_dtype(x, weight, bias, running_mean, running_var)
+    require_floating(x.dtype, "batch_norm")
+    if training:
+        for s in x.size:
+            ok = s >= 1
+            if ok is not True:
+                require(
+                    ok,
+                    "input tensor must have at least one element, "
+                    f"but got input_sizes = {shown(x.size)}",
+                )
+    saved = x.fresh((c if training else 0,), dtype)
+    return fresh_like(x, x.size), saved, saved
+
+
+@rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
+def native_batch_norm(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Three:
+    return _batch_norm(input, weight, bias, running_mean, running_var, training)
+
+
+@rule(aten._native_batch_norm_legit.no_stats)
+def native_batch_norm_without_statistics(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Three:
+    return _batch_norm(input, weight, bias, None, None, training)
+
+
+@rule(aten._native_batch_norm_legit_no_training.default)
+def native_batch_norm_for_inference(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: TensorType,
+    running_var: TensorType,
+    momentum: float,
+    eps: float,
+) -> Three:
+    return _batch_norm(input, weight, bias, running_mean, running_var, False)
+
+
+@rule(aten._native_batch_norm_legit_functional.default)
+def native_batch_norm_functional(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: TensorType,
+    running_var: TensorType,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorType, ...]:
+    out = _batch_norm(input, weight, bias, running_mean, running_var, training)
+    return (*out, running_mean.fresh(), running_var.fresh())
+
+
+def _with_reserve(three: Three) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+    return (*three, three[0].fresh((0,), torch.uint8))
+
+
+@rule(aten._batch_norm_with_update.default)
+def batch_norm_with_update(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: TensorType,
+    running_var: TensorType,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorType, ...]:
+    return _with_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
+
+
+@rule(aten._batch_norm_with_update_functional.default)
+def batch_norm_with_update_functional(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: TensorType,
+    running_var: TensorType,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorType, ...]:
+    out = _with_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
+    return (*out, running_mean.fresh(), running_var.fresh())
+
+
+@rule(aten._batch_norm_no_update.default)
+def batch_norm_no_update(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    momentum: float,
+    eps: float,
+) -> tuple[TensorType, ...]:
+    return _with_reserve(_batch_norm(input, weight, bias, running_mean, running_var, False))
+
+
+@rule(aten.batch_norm_update_stats.default)
+def batch_norm_update_stats(
+    input: TensorType, running_mean: Optional, running_var: Optional, momentum: float
+) -> tuple[TensorType, TensorType]:
+    c = _require_channels(input, running_mean=running_mean, running_var=running_var)
+    saved = input.fresh((c,), _statistics_dtype(input, running_mean, running_var))
+    return saved, saved
+
+
+@rule(aten.batch_norm_stats.default)
+def batch_norm_stats(input: TensorType, eps: float) -> tuple[TensorType, TensorType]:
+    """Synchronised batch norm (accelerators): statistics are never kept in half precision."""
+    dtype = torch.float32 if input.dtype in _HALF else input.dtype
+    saved = input.fresh((_require_channels(input),), dtype)
+    return saved, saved
+
+
+@rule(aten.batch_norm_elemt.default)
+def batch_norm_elemt(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    mean: TensorType,
+    invstd: TensorType,
+    eps: float,
+) -> TensorType:
+    return fresh_like(input, input.size)
+
+
+def _masked(x: TensorType, c: Size, dtype: torch.dtype, output_mask: Sequence[bool]) -> Masked:
+    per_channel = x.fresh((c,), dtype)
+    return (
+        fresh_like(x, x.size) if output_mask[0] else None,
+        per_channel if output_mask[1] else None,
+        per_channel if output_mask[2] else None,
+    )
+
+
+@rule(aten.native_batch_norm_backward.default)
+def native_batch_norm_backward(
+    grad_out: TensorType,
+    input: TensorType,
+    weight: Optional,
+    running_mean: Optional,
+    running_var: Optional,
+    save_mean: Optional,
+    save_invstd: Optional,
+    train: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+) -> Masked:
+    dtype = _statistics_dtype(input, weight, running_mean, running_var)
+    return _masked(input, input.size[1], dtype, output_mask)
+
+
+@rule(aten.batch_norm_backward.default)
+def batch_norm_backward(
+    grad_out: TensorType,
+    input: TensorType,
+    weight: TensorType,
+    running_mean: Optional,
+    running_var: Optional,
+    save_mean: Optional,
+    save_var: Optional,
+    update: bool,
+    eps: float,
+    output_mask: Sequence[bool],
+    reserve: TensorType,
+) -> Masked:
+    dtype = _statistics_dtype(input, weight, running_mean, running_var)
+    return _masked(input, input.size[1], dtype, output_mask)
+
+
+# ------------------------------------------------------------------------------- layer and RMS norm
+
+
+def _normalized_from(x: TensorType, shape: Sequence[Size], **parameters: Optional) -> int:
+    """The first dimension of `x` that is normalised over."""
+    if not shape:
+        fail(
+            "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+            "element, but got normalized_shape = []"
+        )
+    for name, p in parameters.items():
+        if p is not None:
+            text = (
+                f"Expected {name} to be of same shape as normalized_shape, but got {name} of "
+                f"shape {{}} and normalized_shape = {{}}"
+            )
+            _require_equal(p.size, shape, text)
+    at = len(x.size) - len(shape)
+    text = "Given normalized_shape={}, expected input with shape {}, but got input of size{}"
+    if at < 0:
+        fail(text.format(shown(shape), shown(("*", *shape)), shown(x.size)))  # type: ignore[arg-type]
+    for have, want in zip(x.size[at:], shape, strict=True):
+        ok = eq(have, want)
+        if ok is not True:
+            require(ok, text.format(shown(shape), shown(("*", *shape)), shown(x.size)))  # type: ignore[arg-type]
+    return at
+
+
+def _require_equal(have: Sizes, want: Sequence[Size], text: str) -> None:
+    if len(have) != len(want):
+        fail(text.format(shown(have), shown(want)))
+    for a, b in zip(have, want, strict=True):
+        ok = eq(a, b)
+        if ok is not True:
+            require(ok, text.format(shown(have), shown(want)))
+
+
+def _one_a_row(x: TensorType, at: int) -> Sizes:
+    return (*x.size[:at], *[1] * (len(x.size) - at))
+
+
+@rule(aten.native_layer_norm.default)
+def native_layer_norm(
+    input: TensorType,
+    normalized_shape: Sequence[Size],
+    weight: Optional,
+    bias: Optional,
+    eps: float,
+) -> Three:
+    at = _normalized_from(input, normalized_shape, weight=weight, bias=bias)
+    dtype = _statistics_dtype(input, weight, bias)
+    require_floating(input.dtype, "LayerNormKernelImpl")
+    saved = input.fresh(_one_a_row(input, at), dtype)
+    return input.fresh(), saved, saved
+
+
+@rule(aten.native_layer_norm_backward.default)
+def native_layer_norm_backward(
+    grad_out: TensorType,
+    input: TensorType,
+    normalized_shape: Sequence[Size],
+    mean: TensorType,
+    rstd: TensorType,
+    weight: Optional,
+    bias: Optional,
+    output_mask: Sequence[bool],
+) -> Masked:
+    shape = tuple(normalized_shape)
+    parameter = weight if weight is not None else bias
+    dtype = parameter.dtype if parameter is not None else input.dtype
+    return (
+        input.fresh() if output_mask[0] else None,
+        input.fresh(shape, dtype) if output_mask[1] else None,
+        input.fresh(shape, dtype) if output_mask[2] else None,
+    )
+
+
+@rule(aten._fused_rms_norm.default)
+def fused_rms_norm(
+    input: TensorType, normalized_shape: Sequence[Size], weight: Optional, eps: float | None
+) -> tuple[TensorType, TensorType]:
+    at = _normalized_from(input, normalized_shape, weight=weight)
+    dtype = torch.float32 if input.dtype in _HALF else input.dtype
+    return input.fresh(), input.fresh(_one_a_row(input, at), dtype)
+
+
+@rule(aten._fused_rms_norm_backward.default)
+def fused_rms_norm_backward(
+    grad_out: TensorType,
+    input: TensorType,
+    normalized_shape: Sequence[Size],
+    rstd: TensorType,
+    weight: Optional,
+    output_mask: Sequence[bool],
+) -> tuple[TensorType | None, TensorType | None]:
+    return (
+        input.fresh() if output_mask[0] else None,
+        weight.fresh() if output_mask[1] and weight is not None else None,
+    )
+
+
+# --------------------------------------------------------------------------------------- group norm
+
+
+@rule(aten.native_group_norm.default)
+def native_group_norm(
+    input: TensorType,
+    weight: Optional,
+    bias: Optional,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    eps: float,
+) -> Three:
+    if group < 1:
+        fail(f"Expected num groups to be greater than 0, got {group}")
+    require(
+        eq(C % group, 0),
+        "Expected number of channels in input to be divisible by num_groups, but got input of "
+        f"shape {shown(input.size)} and num_groups={group}",
+    )
+    for name, p in (("weight", weight), ("bias", bias)):
+        if p is not None:
+            require(
+                eq(p.size[0], C) if len(p.size) == 1 else False,
+                f"Expected {name} to be a vector of size equal to the number of channels in input, "
+                f"but got {name} of shape {shown(p.size)} and input of shape {shown(input.size)}",
+            )
+    dtype = _statistics_dtype(input, weight, bias)
+    require_floating(input.dtype, "GroupNormKernelImpl")
+    _require_dense(input)
+    saved = input.fresh((N, group), dtype)
+    return fresh_like(input, input.size), saved, saved
+
+
+def _require_dense(x: TensorType) -> None:
+    row_major = suggested_format(x) is torch.contiguous_format
+    if not (x.is_contiguous if row_major else x.is_channels_last):
+        fail("Expected X.is_contiguous(memory_format) to be true, but got false.")
+
+
+@rule(aten.native_group_norm_backward.default)
+def native_group_norm_backward(
+    grad_out: TensorType,
+    input: TensorType,
+    mean: TensorType,
+    rstd: TensorType,
+    weight: Optional,
+    N: Size,
+    C: Size,
+    HxW: Size,
+    group: int,
+    output_mask: Sequence[bool],
+) -> Masked:
+    dtype = weight.dtype if weight is not None else mean.dtype
+    return _masked(input, C, dtype, output_mask)
+
+
+# -------------------------------------------------------------------------------------- weight norm
+
+
+@rule(aten._weight_norm_interface.default)
+def weight_norm_interface(
+    v: TensorType, g: TensorType, dim: int = 0
+) -> tuple[TensorType, TensorType]:
+    if dim not in (0, len(v.size) - 1):
+        fail("fused kernels can only be applied for first or last dim")
+    require_floating(v.dtype, "weight_norm_kernel")
+    return v.fresh(), g.fresh(dtype=torch.float32 if v.dtype is torch.bfloat16 else g.dtype)
+
+
+@rule(aten._weight_norm_interface_backward.default)
+def weight_norm_interface_backward(
+    grad_w: TensorType, saved_v: TensorType, saved_g: TensorType, saved_norms: TensorType, dim: int
+) -> tuple[TensorType, TensorType]:
+    for name, x in (("saved_v", saved_v), ("saved_g", saved_g), ("saved_norms", saved_norms)):
+        if not x.is_contiguous:
+            fail(f"{name} must be contiguous")
+    return saved_v.fresh(), saved_g.fresh()

@@ -1,0 +1,671 @@
+"""Operators that compute each element of the result from the elements at the same place.
+
+`unary`, `with_scalar`, `binary` and `several` give a result its size and strides; the rest of the
+file says which dtype each operator answers with and which it refuses. Activations stand in
+`activations.py`. Must not know of reductions, and must stay cheap: a model calls these rules more
+often than all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.shapes import (
+    Scalar,
+    TensorType,
+    broadcast_sizes,
+    category,
+    common_device,
+    contiguous_strides,
+    elementwise,
+    elementwise_strides,
+    fail,
+    float_dtype,
+    preserved_strides,
+    promote,
+    real_dtype,
+    scalar_dtype,
+)
+from lostwax.ops.spelling import not_implemented, scalar_type
+
+Operand = TensorType | Scalar
+Dtypes = Collection[torch.dtype]
+
+BOOL: Dtypes = frozenset({torch.bool})
+INTEGERS: Dtypes = frozenset(
+    {getattr(torch, f"{u}int{n}") for u in ("", "u") for n in (8, 16, 32, 64)}
+)
+FLOATS: Dtypes = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+COMPLEX: Dtypes = frozenset({torch.complex32, torch.complex64, torch.complex128})
+BOOL_OR_COMPLEX: Dtypes = frozenset({*BOOL, *COMPLEX})
+FLOATS_OR_COMPLEX: Dtypes = frozenset({*FLOATS, *COMPLEX})
+WHOLE: Dtypes = frozenset({*BOOL, *INTEGERS})
+NOT_FLOATS: Dtypes = frozenset({*WHOLE, *COMPLEX})
+NOT_INTEGERS: Dtypes = frozenset({*BOOL, *FLOATS, *COMPLEX})
+NONE: Dtypes = frozenset()
+
+
+def refuse(name: str, dtype: torch.dtype, device: str = "cpu") -> NoReturn:
+    """No kernel of this operator takes this dtype."""
+    not_implemented(f"{name}_{device}", dtype)
+
+
+def named(names: str) -> list[OpOverload]:
+    """Overloads of ATen by name: "sin add.Tensor"."""
+    found = []
+    for name in names.split():
+        packet, _, overload = name.partition(".")
+        found.append(getattr(getattr(aten, packet), overload or "default"))
+    return found
+
+
+def table(make: Callable[[str, Dtypes], Rule], rows: dict[str, Dtypes]) -> None:
+    """Rules of one kind: for each row, operators and the dtypes they refuse."""
+    for names, refused in rows.items():
+        for overload in named(names):
+            name = overload._schema.name.removeprefix("aten::").removeprefix("special_")
+            rule(overload)(make(name, refused))
+
+
+# -------------------------------------------------------------------------------- size and strides
+# Each takes the dtype of the result and, where it is another, that of the computation: on the CPU
+# eager first copies an operand of a third dtype, and a copy is dense.
+
+_SCALAR = TensorType((), torch.float32, torch.device("cpu"))
+
+
+def unary(x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None) -> TensorType:
+    """The result over one tensor: dense, in the order of its dimensions."""
+    # A dimension of size 1 or 0 may have any stride; without one, a dense layout has one spelling.
+    if 1 not in x.size and 0 not in x.size:
+        if x.is_dense:
+            return _with_dtype(x, dtype)
+    elif x.is_contiguous:
+        return TensorType(x.size, dtype, x.device)
+    return elementwise((_cast(x, computed or dtype),), dtype, x.device)
+
+
+def with_scalar(
+    x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None
+) -> TensorType:
+    """The result over a tensor and a number, which eager makes a 0-d tensor and broadcasts."""
+    if 1 not in x.size and 0 not in x.size:
+        if x.is_dense:
+            return _with_dtype(x, dtype)
+    elif _is_row_major(x):
+        return _with_dtype(x, dtype)
+    x = _cast(x, computed or dtype)
+    return TensorType(x.size, dtype, x.device, elementwise_strides(x.size, (x, _SCALAR)))
+
+
+def binary(
+    a: Operand, b: Operand, dtype: torch.dtype, computed: torch.dtype | None = None
+) -> TensorType:
+    """The result over two operands, of which one may be a number."""
+    if b.__class__ is not TensorType:
+        return with_scalar(a, dtype, computed)
+    if a.__class__ is not TensorType:
+        return with_scalar(b, dtype, computed)
+    if a.device is b.device or a.device == b.device:
+        if a.size == b.size:
+            if a.is_contiguous and b.is_contiguous:
+                return unary(a, dtype)
+            if a.stride == b.stride and 1 not in a.size and 0 not in a.size and a.is_dense:
+                return _with_dtype(a, dtype)
+        elif _is_row_major(a) and _is_row_major(b):
+            skipped = len(a.size) - len(b.size)
+            if skipped > 0 and a.size[skipped:] == b.size:
+                return _with_dtype(a, dtype)
+            return TensorType(broadcast_sizes((a.size, b.size)), dtype, a.device)
+    return several((a, b), dtype, computed)
+
+
+def several(
+    operands: Sequence[Operand], dtype: torch.dtype, computed: torch.dtype | None = None
+) -> TensorType:
+    """The result over any number of operands."""
+    if computed is None:
+        computed = dtype
+    return _mixed([_operand(o, computed) for o in operands], dtype)
+
+
+def _mixed(operands: Sequence[TensorType], dtype: torch.dtype) -> TensorType:
+    first = operands[0]
+    for o in operands:
+        if not (o.is_contiguous and o.size == first.size and o.device == first.device):
+            break
+    else:
+        return unary(first, dtype)
+    for o in operands:
+        if not _is_row_major(o) or (o.device != first.device and o is not _SCALAR):
+            return elementwise(operands, dtype)
+    return TensorType(broadcast_sizes([o.size for o in operands]), dtype, first.device)
+
+
+def _operand(o: Operand, computed: torch.dtype) -> TensorType:
+    """An operand as the kernel sees it; the result may still be on the device of another."""
+    return _cast(o, computed) if o.__class__ is TensorType else _SCALAR
+
+
+def like(x: TensorType, dtype: torch.dtype | None = None) -> TensorType:
+    """A new tensor with the layout of `x`, or of its dimensions' order: what `empty_like` gives."""
+    return TensorType(x.size, dtype or x.dtype, x.device, preserved_strides(x))
+
+
+def _cast(x: TensorType, dtype: torch.dtype) -> TensorType:
+    if x.dtype is dtype or x.is_dense or x.device.type != "cpu":
+        return x
+    return like(x, dtype)
+
+
+def _is_row_major(x: TensorType) -> bool:
+    """Not empty, contiguous, and the dimensions of size 1 have the strides of a new tensor."""
+    if 0 in x.size or not x.is_contiguous:
+        return False
+    return 1 not in x.size or x.stride == contiguous_strides(x.size)
+
+
+def _with_dtype(x: TensorType, dtype: torch.dtype) -> TensorType:
+    """A new tensor with the strides of a dense one. Types are shared: it may be the same type."""
+    if x.dtype is dtype and x.offset == 0:
+        return x
+    out = TensorType(x.size, dtype, x.device, x.stride)
+    out._contiguous, out._dense = x.is_contiguous, True
+    return out
+
+
+def common_dtype(a: Operand, b: Operand) -> torch.dtype:
+    """The dtype two operands are computed in."""
+    if b.__class__ is TensorType:
+        if a.__class__ is TensorType and a.dtype is b.dtype:
+            return a.dtype
+    elif a.__class__ is TensorType and (b.__class__ is float or b.__class__ is int):
+        dtype: torch.dtype = a.dtype
+        if dtype.is_floating_point:
+            return dtype
+    return promote(a, b)
+
+
+# -------------------------------------------------------------------------------------------- unary
+
+
+def _unary_same(name: str, refused: Dtypes) -> Rule:
+    def same_dtype(x: TensorType, *_: object, **__: object) -> TensorType:
+        if x.dtype in refused:
+            refuse(name, x.dtype, x.device.type)
+        return unary(x, x.dtype)
+
+    return same_dtype
+
+
+def _unary_float(name: str, refused: Dtypes) -> Rule:
+    def to_float(x: TensorType, *_: object, **__: object) -> TensorType:
+        dtype = x.dtype
+        if dtype in refused:
+            refuse(name, dtype, x.device.type)
+        return unary(x, dtype if dtype.is_floating_point else float_dtype(dtype))
+
+    return to_float
+
+
+def _unary_bool(name: str, refused: Dtypes) -> Rule:
+    def to_bool(x: TensorType, *_: object, **__: object) -> TensorType:
+        if x.dtype in refused:
+            refuse(name, x.dtype, x.device.type)
+        return unary(x, torch.bool, x.dtype)
+
+    return to_bool
+
+
+def _unary_like(name: str, refused: Dtypes) -> Rule:
+    """Eager makes the result by `empty_like`."""
+
+    def same_layout(x: TensorType, *_: object, **__: object) -> TensorType:
+        if x.dtype in refused:
+            refuse(name, x.dtype, x.device.type)
+        return like(x)
+
+    return same_layout
+
+
+table(
+    _unary_same,
+    {
+        "sgn": NONE,
+        "frac round.decimals": NOT_FLOATS,
+        "ceil floor round trunc": BOOL_OR_COMPLEX,
+        "bitwise_not": FLOATS_OR_COMPLEX,
+    },
+)
+table(
+    _unary_like,
+    {
+        "nan_to_num _conj_physical": NONE,
+    },
+)
+table(
+    _unary_float,
+    {
+        "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log10 log1p log2": NONE,
+        "reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh": NONE,
+        "digamma erf erfc erfinv i0 lgamma logit special_entr special_i0e special_i1": COMPLEX,
+        "special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0": COMPLEX,
+        "special_bessel_y1 special_erfcx special_i1e special_log_ndtr special_ndtri": COMPLEX,
+        "special_modified_bessel_i0 special_modified_bessel_i1": COMPLEX,
+        "special_modified_bessel_k0 special_modified_bessel_k1": COMPLEX,
+        "special_scaled_modified_bessel_k0 special_scaled_modified_bessel_k1": COMPLEX,
+        "special_spherical_bessel_j0": COMPLEX,
+    },
+)
+table(
+    _unary_bool,
+    {
+        "isnan logical_not": NONE,
+        "isneginf isposinf signbit": COMPLEX,
+    },
+)
+
+
+@rule(aten.abs.default)
+def abs_(x: TensorType) -> TensorType:
+    if x.dtype is torch.bool:
+        refuse("abs", x.dtype, x.device.type)
+    return like(x, real_dtype(x.dtype)) if x.dtype.is_complex else unary(x, x.dtype)
+
+
+@rule(aten.angle.default)
+def angle(x: TensorType) -> TensorType:
+    if x.dtype.is_complex:
+        return x.fresh(dtype=real_dtype(x.dtype))
+    return unary(x, float_dtype(x.dtype))
+
+
+@rule(aten.deg2rad.default, aten.rad2deg.default)
+def degrees(x: TensorType) -> TensorType:
+    if x.dtype.is_complex:
+        fail("deg2rad and rad2deg are not supported for complex tensors.")
+    return like(x, float_dtype(x.dtype))
+
+
+@rule(aten.isinf.default)
+def isinf(x: TensorType) -> TensorType:
+    """abs(x) == inf; integers have no infinity, and only their layout is kept."""
+    return like(x, torch.bool) if x.dtype in WHOLE else with_scalar(unary(x, x.dtype), torch.bool)
+
+
+@rule(aten.mvlgamma.default)
+def mvlgamma(x: TensorType, p: int) -> TensorType:
+    if x.dtype is torch.bool:
+        fail("The input tensor may not be a boolean tensor.")
+    if p < 1:
+        fail("p has to be greater than or equal to 1")
+    if x.dtype.is_complex:
+        refuse("arange", x.dtype)
+    return x.fresh(dtype=float_dtype(x.dtype))
+
+
+@rule(aten.neg.default)
+def neg(x: TensorType) -> TensorType:
+    if x.dtype is torch.bool:
+        fail(
+            "Negation, the `-` operator, on a bool tensor is not supported. "
+            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    return unary(x, x.dtype)
+
+
+@rule(aten.sign.default)
+def sign(x: TensorType) -> TensorType:
+    if x.dtype.is_complex:
+        fail(
+            "Unlike NumPy, torch.sign is not intended to support complex numbers. "
+            "Please use torch.sgn instead.",
+            NotImplementedError,
+        )
+    return unary(x, x.dtype)
+
+
+@rule(aten.polygamma.default)
+def polygamma(n: int, x: TensorType) -> TensorType:
+    if n < 0:
+        fail("polygamma(n, x) does not support negative n.")
+    if x.dtype.is_complex:
+        not_implemented("polygamma", x.dtype)
+    return unary(x, float_dtype(x.dtype))
+
+
+@rule(aten.frexp.Tensor)
+def frexp(x: TensorType) -> tuple[TensorType, TensorType]:
+    if not x.dtype.is_floating_point:
+        fail(f"torch.frexp() only supports floating-point dtypes, but got {scalar_type(x.dtype)}")
+    return like(x), like(x, torch.int32)
+
+
+# ------------------------------------------------------------------------------------------- binary
+
+
+def _binary_same(name: str, refused: Dtypes) -> Rule:
+    def promoted(a: Operand, b: Operand, **_: object) -> TensorType:
+        dtype = common_dtype(a, b)
+        if dtype in refused:
+            refuse(name, dtype)
+        return binary(a, b, dtype)
+
+    return promoted
+
+
+def _binary_float(name: str, refused: Dtypes) -> Rule:
+    def promoted_to_float(a: Operand, b: Operand) -> TensorType:
+        dtype = common_dtype(a, b)
+        if dtype in refused:
+            refuse(name, dtype)
+        return binary(a, b, float_dtype(dtype))
+
+    return promoted_to_float
+
+
+def _binary_bool(name: str, refused: Dtypes) -> Rule:
+    def compared(a: Operand, b: Operand) -> TensorType:
+        dtype = common_dtype(a, b)
+        if dtype in refused:
+            refuse(name, dtype)
+        return binary(a, b, torch.bool, dtype)
+
+    return compared
+
+
+_POLYNOMIALS = " ".join(
+    f"special_{name} special_{name}.x_scalar special_{name}.n_scalar"
+    for name in (
+        *(f"{shifted}chebyshev_polynomial_{k}" for shifted in ("", "shifted_") for k in "tuvw"),
+        "hermite_polynomial_h",
+        "hermite_polynomial_he",
+        "laguerre_polynomial_l",
+        "legendre_polynomial_p",
+    )
+)
+
+table(
+    _binary_same,
+    {
+        "mul.Tensor mul.Scalar": NONE,
+        "maximum minimum fmax fmin": COMPLEX,
+        "fmod.Tensor fmod.Scalar": BOOL_OR_COMPLEX,
+        "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": BOOL_OR_COMPLEX,
+        "floor_divide floor_divide.Scalar": BOOL_OR_COMPLEX,
+        "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": FLOATS_OR_COMPLEX,
+        "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": FLOATS_OR_COMPLEX,
+        "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": FLOATS_OR_COMPLEX,
+        "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": NOT_INTEGERS,
+        "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": NOT_INTEGERS,
+        "bitwise_left_shift.Scalar_Tensor bitwise_right_shift.Scalar_Tensor": NOT_INTEGERS,
+        "__lshift__.Tensor __lshift__.Scalar __rshift__.Tensor __rshift__.Scalar": NOT_INTEGERS,
+        "gcd lcm": NOT_INTEGERS,
+        "hypot nextafter igamma igammac logaddexp2": NOT_FLOATS,
+        "logaddexp": WHOLE,
+    },
+)
+table(
+    _binary_float,
+    {
+        "atan2 copysign.Tensor copysign.Scalar": COMPLEX,
+        "xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self": COMPLEX,
+        "special_xlog1py special_xlog1py.other_scalar special_xlog1py.self_scalar": COMPLEX,
+        "special_zeta special_zeta.other_scalar special_zeta.self_scalar": COMPLEX,
+        _POLYNOMIALS: COMPLEX,
+        "div.Tensor div.Scalar": NONE,
+    },
+)
+table(
+    _binary_bool,
+    {
+        "eq.Tensor eq.Scalar ne.Tensor ne.Scalar logical_and logical_or logical_xor": NONE,
+        "ge.Tensor ge.Scalar gt.Tensor gt.Scalar le.Tensor le.Scalar lt.Tensor lt.Scalar": COMPLEX,
+    },
+)
+
+
+def _check_alpha(dtype: torch.dtype, alpha: Scalar) -> None:
+    """Adding a multiple: the factor must not be of a higher kind than the result."""
+    kind = category(scalar_dtype(alpha))
+    if kind == 0 and dtype is not torch.bool:
+        fail("Boolean alpha only supported for Boolean results.")
+    if kind == 2 and category(dtype) < 2:
+        fail("For integral input tensors, argument alpha must not be a floating point number.")
+    if kind == 3 and category(dtype) < 3:
+        fail("For non-complex input tensors, argument alpha must not be a complex number.")
+
+
+@rule(aten.add.Tensor, aten.add.Scalar)
+def add(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
+    dtype = common_dtype(a, b)
+    if alpha.__class__ is not int:
+        _check_alpha(dtype, alpha)
+    return binary(a, b, dtype)
+
+
+@rule(aten.sub.Tensor, aten.sub.Scalar)
+def sub(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
+    return _subtract(a, b, alpha)
+
+
+@rule(aten.rsub.Tensor, aten.rsub.Scalar)
+def rsub(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
+    return _subtract(b, a, alpha)
+
+
+def _subtract(a: Operand, b: Operand, alpha: Scalar) -> TensorType:
+    dtype = common_dtype(a, b)
+    if _is_bool(a) or _is_bool(b):
+        fail(
+            "Subtraction, the `-` operator, with a bool tensor is not supported. "
+            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+        )
+    if alpha.__class__ is not int:
+        _check_alpha(dtype, alpha)
+    return binary(a, b, dtype)
+
+
+def _is_bool(a: Operand) -> bool:
+    if a.__class__ is TensorType:
+        return a.dtype is torch.bool
+    return a.__class__ is not float and a.__class__ is not int and scalar_dtype(a) is torch.bool
+
+
+@rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
+def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> TensorType:
+    dtype = common_dtype(a, b)
+    if rounding_mode is None:
+        return binary(a, b, float_dtype(dtype))
+    if rounding_mode not in ("trunc", "floor"):
+        fail(
+            "div expected rounding_mode to be one of None, 'trunc', or 'floor' "
+            f"but found '{rounding_mode}'"
+        )
+    if dtype in BOOL_OR_COMPLEX:
+        refuse(f"div_{rounding_mode}", dtype)
+    return binary(a, b, dtype)
+
+
+@rule(aten.pow.Tensor_Tensor)
+def pow_tensors(base: Operand, exponent: Operand) -> TensorType:
+    dtype = common_dtype(base, exponent)
+    if dtype is torch.bool:
+        refuse("pow", dtype)
+    return binary(base, exponent, dtype)
+
+
+@rule(aten.pow.Tensor_Scalar)
+def pow_tensor_scalar(base: TensorType, exponent: Scalar) -> TensorType:
+    dtype = common_dtype(base, exponent)
+    if exponent.__class__ is int and exponent < 0 and category(dtype) < 2:
+        fail("Integers to negative integer powers are not allowed.")
+    return unary(base, dtype)
+
+
+@rule(aten.pow.Scalar)
+def pow_scalar_tensor(base: Scalar, exponent: TensorType) -> TensorType:
+    return exponent.fresh(dtype=promote(base, exponent))
+
+
+@rule(aten.heaviside.default)
+def heaviside(x: TensorType, values: TensorType) -> TensorType:
+    if x.dtype is not values.dtype:
+        fail("heaviside is not yet implemented for tensors with different dtypes.")
+    if x.dtype.is_complex:
+        fail("heaviside is not yet implemented for complex tensors.")
+    return binary(x, values, x.dtype)
+
+
+@rule(aten.ldexp.Tensor)
+def ldexp(x: Operand, other: TensorType) -> TensorType:
+    """A kernel of its own for floats to whole powers; else x * 2.0 ** other."""
+    whole = other.dtype in WHOLE
+    if x.__class__ is TensorType and x.dtype in FLOATS and (whole or x.dtype is not torch.float32):
+        return binary(x, other, x.dtype if whole else common_dtype(x, other))
+    power = pow_scalar_tensor(2.0, other)
+    return binary(x, power, common_dtype(x, power))
+
+
+@rule(aten.complex.default)
+def complex_(real: TensorType, imag: TensorType) -> TensorType:
+    return _from_parts(real, imag)
+
+
+@rule(aten.polar.default)
+def polar(magnitude: TensorType, phase: TensorType) -> TensorType:
+    return _from_parts(magnitude, phase)
+
+
+_COMPLEX_OF = {
+    torch.float16: torch.complex32,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+}
+
+
+def _from_parts(a: TensorType, b: TensorType) -> TensorType:
+    dtype = _COMPLEX_OF.get(a.dtype)
+    if dtype is None or b.dtype not in _COMPLEX_OF:
+        fail(
+            "Expected both inputs to be Half, Float or Double tensors but got "
+            f"{scalar_type(a.dtype)} and {scalar_type(b.dtype)}"
+        )
+    if a.dtype is not b.dtype:
+        fail(
+            f"Expected object of scalar type {scalar_type(a.dtype)} but got scalar type "
+            f"{scalar_type(b.dtype)} for second argument"
+        )
+    return binary(a, b, dtype, a.dtype)
+
+
+# --------------------------------------------------------------------------- more than two operands
+
+
+@rule(aten.where.self)
+def where(condition: TensorType, a: Operand, b: Operand) -> TensorType:
+    if condition.dtype is not torch.bool and condition.dtype is not torch.uint8:
+        fail(
+            "where expected condition to be a boolean tensor, but got a tensor with dtype "
+            + scalar_type(condition.dtype)
+        )
+    dtype = common_dtype(a, b)
+    return _mixed((condition, _operand(a, dtype), _operand(b, dtype)), dtype)
+
+
+def _no_complex_clamp(dtype: torch.dtype) -> None:
+    if dtype.is_complex:
+        fail("clamp is not supported for complex types", NotImplementedError)
+
+
+@rule(aten.clamp.default)
+def clamp(x: TensorType, min: Scalar = None, max: Scalar = None) -> TensorType:
+    if min is None and max is None:
+        fail("torch.clamp: At least one of 'min' or 'max' must not be None")
+    dtype = common_dtype(x, max if min is None else min)
+    if min is not None and max is not None and not dtype.is_floating_point:
+        dtype = promote(x, min, max)
+    _no_complex_clamp(dtype)
+    return unary(x, dtype)
+
+
+@rule(aten.clamp_min.default, aten.clamp_max.default)
+def clamp_one(x: TensorType, bound: Scalar) -> TensorType:
+    dtype = common_dtype(x, bound)
+    _no_complex_clamp(dtype)
+    return unary(x, dtype)
+
+
+@rule(aten.clamp.Tensor)
+def clamp_tensor(
+    x: TensorType, min: TensorType | None = None, max: TensorType | None = None
+) -> TensorType:
+    bounds = [b for b in (min, max) if b is not None]
+    if not bounds:
+        fail("torch.clamp: At least one of 'min' or 'max' must not be None")
+    dtype = promote(x, *bounds)
+    _no_complex_clamp(dtype)
+    if dtype is torch.bool and len(bounds) == 2:
+        refuse("clamp", dtype)
+    return several((x, *bounds), dtype)
+
+
+@rule(aten.clamp_min.Tensor, aten.clamp_max.Tensor)
+def clamp_one_tensor(x: TensorType, bound: TensorType) -> TensorType:
+    dtype = common_dtype(x, bound)
+    _no_complex_clamp(dtype)
+    return binary(x, bound, dtype)
+
+
+@rule(aten.addcmul.default)
+def addcmul(
+    x: TensorType, tensor1: TensorType, tensor2: TensorType, *, value: Scalar = 1
+) -> TensorType:
+    dtype = promote(x, tensor1, tensor2)
+    if dtype is torch.bool:
+        refuse("addcmul", dtype)
+    return several((x, tensor1, tensor2), dtype)
+
+
+@rule(aten.addcdiv.default)
+def addcdiv(
+    x: TensorType, tensor1: TensorType, tensor2: TensorType, *, value: Scalar = 1
+) -> TensorType:
+    if category(promote(tensor1, tensor2)) < 2:
+        fail(
+            "Integer division with addcdiv is no longer supported: write "
+            "(input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for the old result, "
+            "or (input + value * tensor1 / tensor2) for a true division."
+        )
+    return several((x, tensor1, tensor2), promote(x, tensor1, tensor2))
+
+
+@rule(aten.lerp.Scalar, aten.lerp.Tensor)
+def lerp(start: TensorType, end: TensorType, weight: Operand) -> TensorType:
+    for name, o in (("end", end), ("weight", weight)):
+        if o.__class__ is TensorType and o.dtype is not start.dtype:
+            fail(f"expected dtype {start.dtype} for `{name}` but got dtype {o.dtype}")
+    if start.dtype in WHOLE:
+        refuse("lerp_kernel", start.dtype)
+    if weight.__class__ is TensorType:
+        return several((start, end, weight), start.dtype)
+    return binary(start, end, start.dtype)
+
+
+@rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
+    """Eager fills a row-major copy."""
+    if mask.dtype is not torch.bool:
+        fail(f"masked_fill_ only supports boolean masks, but got mask with dtype {mask.dtype}")
+    if value.__class__ is TensorType and value.size:
+        fail(
+            "masked_fill_ only supports a 0-dimensional value tensor, "
+            f"but got tensor with {len(value.size)} dimension(s)."
+        )
+    size = x.size if x.size == mask.size else broadcast_sizes((mask.size, x.size))
+    return TensorType(size, x.dtype, common_device((x, mask)))

@@ -1,0 +1,484 @@
+"""Type rules of pooling: max, average, adaptive, fractional, and max-unpooling, in two and three
+dimensions.
+
+One-dimensional pooling is composed of these by torch. With `ceil_mode` the last window must start
+inside the input or its left padding; that is a minimum of two quotients, exact also for symbolic
+sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lostwax.ops.memory_format import channels_last_like, fresh_like
+from lostwax.ops.registry import aten, rule
+from lostwax.ops.shapes import (
+    channels_last_strides,
+    fail,
+    require,
+    shown,
+    wrap_dim,
+)
+from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
+from lostwax.sym import Size, eq, minimum
+from lostwax.types import Sizes, TensorType
+
+Ints = Sequence[int]
+_WORD = {2: "two", 3: "three"}
+_SIDES = {2: "HW", 3: "THW"}
+
+# -------------------------------------------------------------------------- windows and their sizes
+
+
+class Windows:
+    """Kernel, stride, padding and dilation of one pooling, one value a spatial dimension."""
+
+    __slots__ = ("ceil_mode", "dilation", "kernel", "ndim", "padding", "stride")
+
+    def __init__(
+        self,
+        name: str,
+        kernel_size: Ints,
+        stride: Ints,
+        padding: Ints,
+        dilation: Ints = (1,),
+        ceil_mode: bool = False,
+    ) -> None:
+        n = self.ndim = 3 if name.endswith("3d") else 2
+        either = "" if name == "avg_pool3d" else "either "
+        tail = f"a single int, or a tuple of {_WORD[n]} ints"
+        self.kernel = _per_dim(kernel_size, n, f"{name}: kernel_size must {either}be {tail}")
+        self.stride = (
+            _per_dim(stride, n, f"{name}: stride must {either}be omitted, {tail}")
+            if stride
+            else self.kernel
+        )
+        self.padding = _per_dim(padding, n, f"{name}: padding must {either}be {tail}")
+        self.dilation = _per_dim(dilation, n, f"{name}: dilation must be either {tail}")
+        self.ceil_mode = ceil_mode
+        self._check()
+
+    def _check(self) -> None:
+        if 0 in self.stride:
+            fail("stride should not be zero")
+        for k, p, d in zip(self.kernel, self.padding, self.dilation, strict=True):
+            if p < 0:
+                fail(f"pad must be non-negative, but got pad: {p}")
+            if d > 0 and p > ((k - 1) * d + 1) // 2:
+                fail(
+                    "pad should be at most half of effective kernel size, but got "
+                    f"pad={p}, kernel_size={k} and dilation={d}"
+                )
+        for what, prefix, values in (
+            ("kernel size", "k", self.kernel),
+            ("stride", "d", self.stride),
+            ("dilation", "dilation", self.dilation),
+        ):
+            if min(values) < 1:
+                text = " ".join(
+                    f"{prefix}{side}: {v}"
+                    for side, v in zip(_SIDES[self.ndim], values, strict=True)
+                )
+                fail(f"{what} should be greater than zero, but got {text}")
+
+    def out(self, size: Sizes) -> Sizes:
+        """The number of windows along each spatial dimension."""
+        return tuple(
+            _count(n, k, s, p, d, self.ceil_mode)
+            for n, k, s, p, d in zip(
+                size, self.kernel, self.stride, self.padding, self.dilation, strict=True
+            )
+        )
+
+
+def _per_dim(values: Ints, n: int, text: str) -> tuple[int, ...]:
+    if len(values) == n:
+        return tuple(values)
+    if len(values) != 1:
+        fail(text)
+    return (values[0],) * n
+
+
+def _count(n: Size, k: int, s: int, p: int, d: int, ceil_mode: bool) -> Size:
+    room = n + (2 * p - d * (k - 1) - 1)
+    if not ceil_mode:
+        return room // s + 1
+    windows = (room + (s - 1)) // s + 1
+    if s + p - 1 <= d * (k - 1):  # then the last window starts inside anyway
+        return windows
+    return minimum(windows, (n + (p - 1)) // s + 1)
+
+
+def _pooled(x: TensorType, w: Windows) -> Sizes:
+    spatial = x.size[-w.ndim :]
+    out = w.out(spatial)
+    for n in out:
+        ok = n >= 1
+        if ok is not True:
+            c = x.size[-w.ndim - 1]
+            require(
+                ok,
+                f"Given input size: ({_times((c, *spatial))}). "
+                f"Calculated output size: ({_times((c, *out))}). Output size is too small",
+            )
+    return (*x.size[: -w.ndim], *out)
+
+
+def _times(sizes: Sizes) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _require_nonempty_image(x: TensorType) -> None:
+    """2-d: an optional batch that may be empty, then channels, height and width that may not."""
+    if len(x.size) not in (3, 4):
+        fail("non-empty 3D or 4D (batch mode) tensor expected for input")
+    for s in x.size[-3:]:
+        ok = s >= 1
+        if ok is not True:
+            require(
+                ok,
+                "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size "
+                f"for input, but got:{shown(x.size)}",
+            )
+
+
+def _require_nonempty_volume(x: TensorType, function: str) -> None:
+    if len(x.size) not in (4, 5):
+        fail("non-empty 4D or 5D (batch mode) tensor expected for input")
+    for s in x.size[-4:]:
+        require(
+            s >= 1,
+            f"{function}(): Expected input's non-batch dimensions to have positive length, but "
+            "input "
+            f"has a shape of {shown(x.size)} and non-batch dimension 0 has length zero!",
+        )
+
+
+def _fresh_volume_like(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> TensorType:
+    """Channels-last if the input is, an unbatched volume taken as a batch of one."""
+    if len(x.size) == 5:
+        return fresh_like(x, size, dtype)
+    whole = x.size[0] * x.stride[0]
+    if x._contiguous or not channels_last_like((1, *x.size), (whole, *x.stride)):
+        return x.fresh(size, dtype)
+    return TensorType(size, dtype or x.dtype, x.device, channels_last_strides((1, *size))[1:])
+
+
+# ---------------------------------------------------------------------------------- max and average
+
+
+@rule(aten.max_pool2d_with_indices.default)
+def max_pool2d_with_indices(
+    self: TensorType,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> tuple[TensorType, TensorType]:
+    w = Windows("max_pool2d", kernel_size, stride, padding, dilation, ceil_mode)
+    _require_nonempty_image(self)
+    _require_ordered(self, "max_pool2d")
+    size = _pooled(self, w)
+    out = fresh_like(self, size)
+    return out, out.replace(dtype=torch.int64)
+
+
+@rule(aten.max_pool3d_with_indices.default)
+def max_pool3d_with_indices(
+    self: TensorType,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    dilation: Ints = (1,),
+    ceil_mode: bool = False,
+) -> tuple[TensorType, TensorType]:
+    w = Windows("max_pool3d", kernel_size, stride, padding, dilation, ceil_mode)
+    _require_nonempty_volume(self, "max_pool3d_with_indices_out_cpu_template")
+    _require_ordered(self, "max_pool3d")
+    out = _fresh_volume_like(self, _pooled(self, w))
+    return out, out.replace(dtype=torch.int64)
+
+
+def _require_ordered(x: TensorType, kernel: str) -> None:
+    if x.dtype is torch.bool or x.dtype.is_complex:
+        not_implemented(kernel, x.dtype)
+
+
+@rule(aten.avg_pool2d.default)
+def avg_pool2d(
+    self: TensorType,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> TensorType:
+    w = Windows("avg_pool2d", kernel_size, stride, padding, (1,), ceil_mode)
+    if divisor_override == 0:
+        fail("divisor must be not zero")
+    wrap_dim(-3, len(self.size))
+    _require_nonempty_image(self)
+    _require_summable(self, "avg_pool2d")
+    return fresh_like(self, _pooled(self, w))
+
+
+@rule(aten.avg_pool3d.default)
+def avg_pool3d(
+    self: TensorType,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> TensorType:
+    w = Windows("avg_pool3d", kernel_size, stride, padding, (1,), ceil_mode)
+    _require_nonempty_volume(self, "avg_pool3d")
+    if divisor_override == 0:
+        fail("divisor must be not zero")
+    _require_image_covers_kernel(self, w)
+    _require_summable(self, "avg_pool3d_out_frame")
+    return self.fresh(_pooled(self, w))
+
+
+def _require_image_covers_kernel(x: TensorType, w: Windows) -> None:
+    t, h, v = x.size[-3:]
+    kt, kh, kv = w.kernel
+    for n, k, p in zip((t, h, v), w.kernel, w.padding, strict=True):
+        require(
+            n + 2 * p >= k,
+            f"input image (T: {t} H: {h} W: {v}) smaller than kernel size "
+            f"(kT: {kt} kH: {kh} kW: {kv})",
+        )
+
+
+def _require_summable(x: TensorType, kernel: str) -> None:
+    if not (x.dtype.is_floating_point or x.dtype is torch.int64):
+        not_implemented(kernel, x.dtype)
+
+
+# ----------------------------------------------------------------------------------------- adaptive
+
+
+def _adaptive(x: TensorType, output_size: Sequence[Size], name: str, first: int) -> Sizes:
+    """The size of an adaptive pooling whose dimensions from `first` (of a batch) on must not be "
+    "empty."""
+    n = 3 if name.endswith("3d") else 2
+    if len(output_size) != n:
+        avg = name.startswith("adaptive_avg")
+        fail(
+            f"{name}: output_size must be {n}"
+            if avg
+            else f"{name}(): internal error: output_size.size() must be {n}"
+        )
+    if len(x.size) not in (n + 1, n + 2):
+        colon = "" if name.startswith("adaptive_avg") else ":"
+        fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {shown(x.size)}")
+    for d in range(first - (n + 2), 0):
+        ok = x.size[d] >= 1
+        if ok is not True:
+            require(
+                ok,
+                f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
+                "input "
+                f"has sizes {shown(x.size)} with dimension {len(x.size) + d} being empty",
+            )
+    size = (*x.size[:-n], *output_size)
+    for s in output_size:
+        require(s >= 0, f"Trying to create tensor with negative dimension {s}: {shown(size)}")
+    return size
+
+
+@rule(aten._adaptive_avg_pool2d.default)
+def adaptive_avg_pool2d(self: TensorType, output_size: Sequence[Size]) -> TensorType:
+    size = _adaptive(self, output_size, "adaptive_avg_pool2d", 2)
+    require_floating(self.dtype, "adaptive_avg_pool2d")
+    return fresh_like(self, size)
+
+
+@rule(aten._adaptive_avg_pool3d.default)
+def adaptive_avg_pool3d(self: TensorType, output_size: Sequence[Size]) -> TensorType:
+    size = _adaptive(self, output_size, "adaptive_avg_pool3d", 2)
+    require_floating(self.dtype, "adaptive_avg_pool3d_cpu")
+    return self.fresh(size)
+
+
+@rule(aten.adaptive_max_pool2d.default)
+def adaptive_max_pool2d(self: TensorType, output_size: Ints) -> tuple[TensorType, TensorType]:
+    size = _adaptive(self, output_size, "adaptive_max_pool2d", 1)
+    require_floating(self.dtype, "adaptive_max_pool2d")
+    out = fresh_like(self, size)
+    return out, out.replace(dtype=torch.int64)
+
+
+@rule(aten.adaptive_max_pool3d.default)
+def adaptive_max_pool3d(self: TensorType, output_size: Ints) -> tuple[TensorType, TensorType]:
+    size = _adaptive(self, output_size, "adaptive_max_pool3d", 1)
+    require_floating(self.dtype, "adaptive_max_pool3d_cpu")
+    return self.fresh(size), self.fresh(size, torch.int64)
+
+
+# --------------------------------------------------------------------------------------- fractional
+
+
+def _fractional(
+    x: TensorType, kernel_size: Ints, output_size: Ints, samples: TensorType, n: int
+) -> tuple[TensorType, TensorType]:
+    name = "fractional_max_pool2d" if n == 2 else "fractional_max_pool3d_out"
+    word = name.removesuffix("_out")
+    tail = f"must either be a single Int or tuple of {_WORD[n]} Ints"
+    kernel = _per_dim(kernel_size, n, f"{word}: kernel_size {tail}")
+    wanted = _per_dim(output_size, n, f"{word}: output_size {tail}")
+    if len(x.size) not in (n + 1, n + 2):
+        fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {shown(x.size)}")
+    for d in range(-n - 1, 0):
+        require(
+            x.size[d] >= 1,
+            f"{name}(): Expected input to have non-zero size for non-batch dimensions, "
+            f"but got{shown(x.size)} with dimension {len(x.size) + d} being empty.",
+        )
+    for side, have, k, out in zip(
+        ("time", "height", "width")[-n:], x.size[-n:], kernel, wanted, strict=True
+    ):
+        require(
+            out + k - 1 <= have,
+            f"{name}(): pool {side} {k} too large relative to input {side} {have}",
+        )
+    _require_samples(x, samples, n)
+    size = (*x.size[:-n], *wanted)
+    return x.fresh(size), x.fresh(size, torch.int64)
+
+
+def _require_samples(x: TensorType, samples: TensorType, n: int) -> None:
+    if samples.dtype is not x.dtype:
+        fail("Expect _random_samples to have the same dtype as input")
+    if len(samples.size) != 3:
+        fail(f"Expect _random_samples to have 3 dimensions, got {len(samples.size)}")
+    batch, channels, each = samples.size
+    if len(x.size) == n + 2:
+        require(
+            batch >= x.size[0],
+            "Expect _random_samples.size(0) no less then input batch size.",
+        )
+    require(
+        eq(channels, x.size[-n - 1]),
+        "Expect _random_samples.size(1) equals to input channel size.",
+    )
+    require(eq(each, n), f"Expect _random_samples.size(2) equals to {n}; got {each}.")
+
+
+@rule(aten.fractional_max_pool2d.default)
+def fractional_max_pool2d(
+    self: TensorType, kernel_size: Ints, output_size: Ints, random_samples: TensorType
+) -> tuple[TensorType, TensorType]:
+    return _fractional(self, kernel_size, output_size, random_samples, 2)
+
+
+@rule(aten.fractional_max_pool3d.default)
+def fractional_max_pool3d(
+    self: TensorType, kernel_size: Ints, output_size: Ints, random_samples: TensorType
+) -> tuple[TensorType, TensorType]:
+    return _fractional(self, kernel_size, output_size, random_samples, 3)
+
+
+# ---------------------------------------------------------------------------------------- unpooling
+
+
+def _unpooled(x: TensorType, indices: TensorType, output_size: Sequence[Size], n: int) -> Sizes:
+    sides = "(height, width)" if n == 2 else "(depth, height, width)"
+    if len(output_size) != n:
+        fail(
+            f"There should be exactly {_WORD[n]} elements {sides} in output_size, "
+            f"but got {len(output_size)} elements."
+        )
+    if len(x.size) not in (n + 1, n + 2):
+        fail(
+            f"Input to max_unpooling{n}d should be a {n + 1}d or {n + 2}d Tensor, "
+            f"but got a tensor with {len(x.size)} dimensions."
+        )
+    if indices.dtype is not torch.int64:
+        but = f" but got: {scalar_type(indices.dtype)}" if n == 2 else ""
+        fail(f"elements in indices should be type int64{but}")
+    _require_same_size(x, indices)
+    for d in range(-n - 1, 0):
+        require(
+            x.size[d] >= 1,
+            f"max_unpooling{n}d_forward_out_cpu(): Expected input to have non-zero size for "
+            f"non-batch dimensions, but got {shown(x.size)} with dimension {len(x.size) + d} "
+            "being empty.",
+        )
+    return (*x.size[:-n], *output_size)
+
+
+def _require_same_size(x: TensorType, indices: TensorType) -> None:
+    text = (
+        f"Expected shape of indices to be same as that of the input tensor ({shown(x.size)}) "
+        f"but got indices tensor with shape: {shown(indices.size)}"
+    )
+    if len(x.size) != len(indices.size):
+        fail(text)
+    for a, b in zip(x.size, indices.size, strict=True):
+        require(eq(a, b), text)
+
+
+@rule(aten.max_unpool2d.default)
+def max_unpool2d(self: TensorType, indices: TensorType, output_size: Sequence[Size]) -> TensorType:
+    return fresh_like(self, _unpooled(self, indices, output_size, 2))
+
+
+@rule(aten.max_unpool3d.default)
+def max_unpool3d(
+    self: TensorType,
+    indices: TensorType,
+    output_size: Sequence[Size],
+    stride: Ints,
+    padding: Ints,
+) -> TensorType:
+    size = _unpooled(self, indices, output_size, 3)
+    for name, values in (("stride", stride), ("padding", padding)):
+        if len(values) != 3:
+            fail(
+                "There should be exactly three elements (depth, height, width) in "
+                f"{name}, but got: {len(values)} elements."
+            )
+    return self.fresh(size)
+
+
+# ---------------------------------------------------------------------------------------- gradients
+
+
+@rule(
+    aten.max_pool2d_with_indices_backward.default,
+    aten.avg_pool2d_backward.default,
+    aten._adaptive_avg_pool2d_backward.default,
+    aten.adaptive_max_pool2d_backward.default,
+)
+def image_gradient(
+    grad_output: TensorType, self: TensorType, *how: object, **more: object
+) -> TensorType:
+    """The gradient of a 2-d pooling has the input's size and memory format."""
+    return fresh_like(self, self.size)
+
+
+@rule(aten.max_pool3d_with_indices_backward.default)
+def max_pool3d_gradient(
+    grad_output: TensorType, self: TensorType, *how: object, **more: object
+) -> TensorType:
+    return _fresh_volume_like(self, self.size)
+
+
+@rule(
+    aten.avg_pool3d_backward.default,
+    aten._adaptive_avg_pool3d_backward.default,
+    aten.adaptive_max_pool3d_backward.default,
+    aten.fractional_max_pool2d_backward.default,
+    aten.fractional_max_pool3d_backward.default,
+)
+def row_major_gradient(
+    grad_output: TensorType, self: TensorType, *how: object, **more: object
+) -> TensorType:
+    return self.fresh()

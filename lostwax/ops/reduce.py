@@ -1,0 +1,531 @@
+"""Reductions over dimensions, and operators along one dimension that keep it (cumulative, softmax).
+
+Whatever the layout of the operand, eager makes every result here row-major. A reduction without a
+neutral element (`amax`, `argmax`) requires that there is something to reduce. Sorting, and what
+needs an order, stands in `sorting.py`. Must not know of matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+import torch
+
+from lostwax.ops.registry import Fresh, Rule, aten, rule
+from lostwax.ops.shapes import (
+    Scalar,
+    TensorType,
+    broadcast_sizes,
+    category,
+    fail,
+    float_dtype,
+    promote,
+    real_dtype,
+    require,
+    wrap_dim,
+    wrap_dims,
+)
+from lostwax.ops.spelling import (
+    not_implemented,
+    require_floating,
+    require_fractional,
+    scalar_type,
+)
+from lostwax.sym import Size, eq, maximum, ne
+
+Dims = Sequence[int] | int | None
+Pair = tuple[TensorType, TensorType]
+
+
+def reduced(
+    x: TensorType, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
+) -> TensorType:
+    """`x` without these dimensions (none given: all), or with size 1 in their place."""
+    size = x.size
+    if dim is None or (not dim and dim != 0):
+        return TensorType((1,) * len(size) if keepdim else (), dtype or x.dtype, x.device)
+    dims = wrap_dims(dim, len(size))
+    if keepdim:
+        left = tuple(1 if d in dims else s for d, s in enumerate(size))
+    else:
+        left = tuple(s for d, s in enumerate(size) if d not in dims)
+    return TensorType(left, dtype or x.dtype, x.device)
+
+
+def require_elements(name: str, x: TensorType, dim: Dims) -> None:
+    """There must be something to reduce: eager refuses too."""
+    if dim is None or (not dim and dim != 0):
+        require(
+            ne(x.numel(), 0),
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+            "Specify the reduction dim with the 'dim' argument.",
+            IndexError if name.startswith("arg") else RuntimeError,
+        )
+        return
+    for named in (dim,) if isinstance(dim, int) else dim:
+        d = wrap_dim(named, len(x.size))
+        require(
+            not x.size or ne(x.size[d], 0),
+            f"{name}(): Expected reduction dim {d} to have non-zero size.",
+            IndexError,
+        )
+
+
+def sum_dtype(x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
+    """Sums and products of whole numbers are int64."""
+    if dtype is not None:
+        return dtype
+    return x.dtype if category(x.dtype) > 1 else torch.int64
+
+
+# ------------------------------------------------------------------------------- sums and products
+
+
+@rule(aten.sum.default, aten.prod.default)
+def sum_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
+    return TensorType((), sum_dtype(x, dtype), x.device)
+
+
+@rule(aten.sum.dim_IntList, aten.prod.dim_int)
+def sum_dims(
+    x: TensorType, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> TensorType:
+    return reduced(x, dim, keepdim, sum_dtype(x, dtype))
+
+
+@rule(aten.nansum.default)
+def nansum(
+    x: TensorType, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> TensorType:
+    if x.dtype.is_complex:
+        fail("nansum on CPU does not support complex inputs")
+    return reduced(x, dim, keepdim, sum_dtype(x, dtype))
+
+
+@rule(aten.mean.default)
+def mean_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
+    return _mean(x, None, False, dtype)
+
+
+@rule(aten.mean.dim)
+def mean(
+    x: TensorType, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> TensorType:
+    return _mean(x, dim, keepdim, dtype)
+
+
+def _mean(x: TensorType, dim: Dims, keepdim: bool, dtype: torch.dtype | None) -> TensorType:
+    out = dtype or x.dtype
+    if category(out) < 2:
+        which = "Input" if dtype is None else "Optional"
+        fail(
+            f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
+            f"or complex dtype. Got: {scalar_type(out)}"
+        )
+    return reduced(x, dim, keepdim, out)
+
+
+@rule(aten.trace.default)
+def trace(x: TensorType) -> TensorType:
+    if len(x.size) != 2:
+        fail(f"trace: expected a matrix, but got tensor with dim {len(x.size)}")
+    if x.dtype is torch.bool:
+        not_implemented("trace", x.dtype)
+    return TensorType((), sum_dtype(x, None), x.device)
+
+
+@rule(aten.logsumexp.default)
+def logsumexp(x: TensorType, dim: Dims, keepdim: bool = False) -> TensorType:
+    return reduced(x, dim, keepdim, float_dtype(x.dtype))
+
+
+@rule(aten.count_nonzero.default)
+def count_nonzero(x: TensorType, dim: int | None = None) -> TensorType:
+    return reduced(x, dim, dtype=torch.int64)
+
+
+@rule(aten.count_nonzero.dim_IntList)
+def count_nonzero_dims(x: TensorType, dim: Sequence[int]) -> TensorType:
+    return reduced(x, dim, dtype=torch.int64)
+
+
+def hash_tensor(
+    x: TensorType, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
+) -> TensorType:
+    return reduced(x, dim, keepdim, torch.uint64)
+
+
+# ------------------------------------------------------------------------------------- any and all
+
+
+def _truth_dtype(x: TensorType) -> torch.dtype:
+    return x.dtype if x.dtype is torch.uint8 else torch.bool
+
+
+@rule(aten.any.default, aten.all.default)
+def any_all(x: TensorType) -> TensorType:
+    return TensorType((), _truth_dtype(x), x.device)
+
+
+@rule(aten.any.dim, aten.all.dim)
+def any_dim(x: TensorType, dim: int, keepdim: bool = False) -> TensorType:
+    return reduced(x, dim, keepdim, _truth_dtype(x))
+
+
+@rule(aten.any.dims, aten.all.dims)
+def any_dims(x: TensorType, dim: Dims = None, keepdim: bool = False) -> TensorType:
+    if dim is not None and not isinstance(dim, int) and not dim:
+        return x.fresh(dtype=_truth_dtype(x))  # no dimension, as the only one to say so
+    return reduced(x, dim, keepdim, _truth_dtype(x))
+
+
+@rule(aten._is_all_true.default, aten._is_any_true.default)
+def is_all_true(x: TensorType) -> TensorType:
+    if x.dtype is not torch.bool:
+        fail(f"expected a bool tensor, but got {scalar_type(x.dtype)}")
+    return TensorType((), torch.bool, x.device)
+
+
+# ------------------------------------------------------------------------------- largest, smallest
+
+
+def _extreme(name: str) -> Rule:
+    def extreme(x: TensorType, dim: Dims = (), keepdim: bool = False) -> TensorType:
+        require_elements(name, x, dim)
+        if x.dtype.is_complex:
+            not_implemented(f"{name[1:]}_values_cpu", x.dtype)
+        return reduced(x, dim, keepdim)
+
+    return extreme
+
+
+def _extreme_of_all(name: str) -> Rule:
+    def extreme_of_all(x: TensorType) -> TensorType:
+        require_elements(name, x, None)
+        if x.dtype.is_complex:
+            not_implemented(f"{name}_all", x.dtype)
+        return TensorType((), x.dtype, x.device)
+
+    return extreme_of_all
+
+
+def _with_index(name: str, refused: frozenset[torch.dtype] = frozenset()) -> Rule:
+    def value_and_index(x: TensorType, dim: int = -1, keepdim: bool = False) -> Pair:
+        require_elements(name, x, dim)
+        if x.dtype in refused or x.dtype.is_complex:
+            not_implemented(f"{name}_cpu", x.dtype)
+        out = reduced(x, dim, keepdim)
+        return out, out.fresh(dtype=torch.int64)
+
+    return value_and_index
+
+
+def _index_only(name: str) -> Rule:
+    def index_only(x: TensorType, dim: int | None = None, keepdim: bool = False) -> TensorType:
+        if x.dtype is torch.bool:
+            fail(f"{name}(): does not support bool input")
+        if x.dtype.is_complex:
+            fail(f"{name}(): does not support complex input")
+        require_elements(name, x, dim)
+        return reduced(x, dim, keepdim, torch.int64)
+
+    return index_only
+
+
+rule(aten.amax.default)(_extreme("amax"))
+rule(aten.amin.default)(_extreme("amin"))
+rule(aten.max.default)(_extreme_of_all("max"))
+rule(aten.min.default)(_extreme_of_all("min"))
+rule(aten.max.dim)(_with_index("max"))
+rule(aten.min.dim)(_with_index("min"))
+rule(aten.median.dim)(_with_index("median", frozenset({torch.bool})))
+rule(aten.nanmedian.dim)(_with_index("nanmedian", frozenset({torch.bool})))
+rule(aten.mode.default)(_with_index("mode"))
+rule(aten.argmax.default)(_index_only("argmax"))
+rule(aten.argmin.default)(_index_only("argmin"))
+
+
+@rule(aten.median.default, aten.nanmedian.default)
+def median(x: TensorType) -> TensorType:
+    """Of no elements it is NaN."""
+    if x.dtype is torch.bool or x.dtype.is_complex:
+        not_implemented("median_cpu", x.dtype)
+    return TensorType((), x.dtype, x.device)
+
+
+@rule(aten.aminmax.default)
+def aminmax(x: TensorType, *, dim: int | None = None, keepdim: bool = False) -> Pair:
+    return _both(x, dim, keepdim)
+
+
+@rule(aten._aminmax.default)
+def aminmax_of_all(x: TensorType) -> Pair:
+    return _both(x, None, False)
+
+
+@rule(aten._aminmax.dim)
+def aminmax_dim(x: TensorType, dim: int, keepdim: bool = False) -> Pair:
+    return _both(x, dim, keepdim)
+
+
+def _both(x: TensorType, dim: int | None, keepdim: bool) -> Pair:
+    if dim is None:
+        require(
+            ne(x.numel(), 0),
+            "aminmax(): cannot compute aminmax over an empty dimension as the operation has no "
+            "identity.",
+        )
+    else:
+        require_elements("aminmax", x, dim)
+    out = reduced(x, dim, keepdim)
+    return out, out
+
+
+# ------------------------------------------------------------------------------ variance and norms
+
+
+def _variance_of(x: TensorType, dim: Dims, keepdim: bool, names: str = "std and var") -> TensorType:
+    if category(x.dtype) < 2:
+        fail(f"{names} only support floating point and complex dtypes")
+    return reduced(x, dim, keepdim, real_dtype(x.dtype))
+
+
+@rule(aten.var.correction, aten.std.correction)
+def var(
+    x: TensorType, dim: Dims = None, *, correction: Scalar = None, keepdim: bool = False
+) -> TensorType:
+    return _variance_of(x, dim, keepdim)
+
+
+@rule(aten.var.dim, aten.std.dim)
+def var_dim(x: TensorType, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> TensorType:
+    return _variance_of(x, dim, keepdim)
+
+
+@rule(aten.var.default, aten.std.default)
+def var_all(x: TensorType, unbiased: bool = True) -> TensorType:
+    return _variance_of(x, None, False)
+
+
+@rule(aten.var_mean.correction, aten.std_mean.correction)
+def var_mean(
+    x: TensorType, dim: Dims = None, *, correction: Scalar = None, keepdim: bool = False
+) -> Pair:
+    out = _variance_of(x, dim, keepdim, "std_mean and var_mean")
+    return out, out.fresh(dtype=x.dtype)
+
+
+def _norm_dtype(name: str, x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
+    """Norms are real; a dtype asked for is that of the computation."""
+    if category(x.dtype) < 2:
+        if name == "norm":
+            fail(
+                "norm(): input dtype should be either floating point or complex. "
+                f"Got {scalar_type(x.dtype)} instead."
+            )
+        fail(
+            f"{name}: Expected a floating point or complex tensor as input. "
+            f"Got {scalar_type(x.dtype)}"
+        )
+    if dtype is not None and category(dtype) != category(x.dtype):
+        kind = "complex for complex" if x.dtype.is_complex else "real for real"
+        fail(f"{name}: dtype should be {kind} inputs, but got {scalar_type(dtype)}")
+    return real_dtype(dtype or x.dtype)
+
+
+@rule(aten.linalg_vector_norm.default)
+def vector_norm(
+    x: TensorType,
+    ord: Scalar = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> TensorType:
+    out = _norm_dtype("linalg.vector_norm", x, dtype)
+    if ord in (inf, -inf) or (ord.__class__ in (int, float) and ord < 0):
+        _require_norm_elements(x, ord, dim)
+    return reduced(x, dim, keepdim, out)
+
+
+def _require_norm_elements(x: TensorType, ord: Scalar, dim: Dims) -> None:
+    text = f"linalg.vector_norm cannot compute the {ord} norm on"
+    identity = "because the operation does not have an identity"
+    if dim is None or (not dim and dim != 0):
+        require(ne(x.numel(), 0), f"{text} an empty tensor {identity}")
+        return
+    for d in wrap_dims(dim, len(x.size)) if x.size else ():
+        require(
+            ne(x.size[d], 0),
+            f"{text} the dimension {d} because this dimension is empty and the operation does not "
+            "have an identity",
+        )
+
+
+@rule(aten.norm.Scalar, aten.native_norm.default)
+def norm(x: TensorType, p: Scalar = 2) -> TensorType:
+    return TensorType((), _norm_dtype("norm", x, None), x.device)
+
+
+@rule(aten.norm.ScalarOpt_dim)
+def norm_dim(x: TensorType, p: Scalar, dim: Dims, keepdim: bool = False) -> TensorType:
+    return reduced(x, dim, keepdim, _norm_dtype("norm", x, None))
+
+
+@rule(aten.norm.ScalarOpt_dim_dtype)
+def norm_dim_dtype(
+    x: TensorType, p: Scalar, dim: Dims, keepdim: bool, *, dtype: torch.dtype
+) -> TensorType:
+    return reduced(x, dim, keepdim, _norm_dtype("norm", x, dtype))
+
+
+@rule(aten.norm.ScalarOpt_dtype)
+def norm_dtype(x: TensorType, p: Scalar, *, dtype: torch.dtype) -> TensorType:
+    return TensorType((), _norm_dtype("norm", x, dtype), x.device)
+
+
+@rule(aten.dist.default)
+def dist(a: TensorType, b: TensorType, p: Scalar = 2) -> TensorType:
+    broadcast_sizes((a.size, b.size))
+    return TensorType((), _norm_dtype("norm", a.replace(dtype=promote(a, b)), None), a.device)
+
+
+# ------------------------------------------------------------------------------------- cumulative
+
+
+@rule(aten.cumsum.default, aten.cumprod.default)
+def cumsum(x: TensorType, dim: int, *, dtype: torch.dtype | None = None) -> TensorType:
+    wrap_dim(dim, len(x.size))
+    return x.fresh(dtype=sum_dtype(x, dtype))
+
+
+@rule(aten.cummax.default, aten.cummin.default)
+def cummax(x: TensorType, dim: int) -> Pair:
+    wrap_dim(dim, len(x.size))
+    if x.dtype.is_complex:
+        not_implemented("cummax_cpu", x.dtype)
+    return x.fresh(), x.fresh(dtype=torch.int64)
+
+
+@rule(aten.logcumsumexp.default, aten._logcumsumexp.default)
+def logcumsumexp(x: TensorType, dim: int) -> TensorType:
+    wrap_dim(dim, len(x.size))
+    require_fractional(x.dtype, "logcumsumexp_out_cpu")
+    return x.fresh()
+
+
+# ---------------------------------------------------------------------------------------- softmax
+
+
+@rule(aten._softmax.default, aten._log_softmax.default)
+def softmax(x: TensorType, dim: int, half_to_float: bool) -> TensorType:
+    wrap_dim(dim, len(x.size))
+    if not half_to_float:
+        require_floating(x.dtype, "softmax_kernel_impl")
+        return x.fresh()
+    if x.device.type == "cpu":
+        fail("softmax with half to float conversion is not supported on CPU")
+    if x.dtype is not torch.float16:
+        fail("conversion is supported for Half type only")
+    return x.fresh(dtype=torch.float32)
+
+
+@rule(aten._safe_softmax.default)
+def safe_softmax(x: TensorType, dim: int, dtype: torch.dtype | None = None) -> TensorType:
+    wrap_dim(dim, len(x.size))
+    require_floating(dtype or x.dtype, "softmax_kernel_impl")
+    return x.fresh(dtype=dtype)
+
+
+@rule(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
+def softmax_backward(
+    grad: TensorType, output: TensorType, dim: int, input_dtype: torch.dtype
+) -> TensorType:
+    wrap_dim(dim, len(grad.size))
+    if grad.dtype is not input_dtype and input_dtype is torch.float16:
+        if grad.device.type == "cpu":
+            fail(f"expected scalar type {scalar_type(grad.dtype)} but found Half")
+        return grad.fresh(dtype=input_dtype)
+    return grad.fresh()
+
+
+@rule(aten._masked_softmax.default)
+def masked_softmax(
+    x: TensorType, mask: TensorType, dim: int | None = None, mask_type: int | None = None
+) -> TensorType:
+    if mask.dtype is not torch.bool:
+        fail("Mask should be a boolean tensor")
+    return x.fresh()
+
+
+@rule(aten._masked_softmax_backward.default)
+def masked_softmax_backward(
+    grad: TensorType, output: TensorType, mask: TensorType, dim: int | None = None
+) -> TensorType:
+    return grad.fresh()
+
+
+# ------------------------------------------------------------------------------------- histograms
+
+
+@rule(aten.histc.default)
+def histc(x: TensorType, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> TensorType:
+    return _histogram(x, bins)
+
+
+def _histogram(x: TensorType, bins: int) -> TensorType:
+    require_floating(x.dtype, "histogram_cpu")
+    if bins <= 0:
+        fail(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+    return x.fresh((bins,))
+
+
+@rule(aten.histogram.bin_ct)
+def histogram(
+    x: TensorType,
+    bins: int = 100,
+    *,
+    range: Sequence[float] | None = None,
+    weight: TensorType | None = None,
+    density: bool = False,
+) -> Pair:
+    return _histogram(x, bins), x.fresh((bins + 1,))
+
+
+@rule(aten.histogram.bins_tensor)
+def histogram_edges(
+    x: TensorType, bins: TensorType, *, weight: TensorType | None = None, density: bool = False
+) -> Pair:
+    if len(bins.size) != 1:
+        fail(
+            f"torch.histogramdd(): bins tensor should have one dimension, but got {len(bins.size)}"
+        )
+    return x.fresh((bins.size[0] - 1,)), bins.fresh()
+
+
+@rule(aten.bincount.default, data=True)
+def bincount(
+    fresh: Fresh, x: TensorType, weights: TensorType | None = None, minlength: Size = 0
+) -> TensorType:
+    """As many bins as the largest value asks for: known to the data only, and without a bound."""
+    if len(x.size) != 1 or category(x.dtype) != 1:
+        fail("bincount only supports 1-d non-negative integral inputs.")
+    dtype = torch.int64
+    if weights is not None:
+        text = "weights should be 1-d and have the same length as input"
+        if len(weights.size) != 1:
+            fail(text)
+        require(eq(weights.size[0], x.size[0]), text)
+        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+    if isinstance(minlength, int):
+        return TensorType((fresh.size(None, minlength),), dtype, x.device)
+    return TensorType((maximum(fresh.size(), minlength),), dtype, x.device)
+
+
+# --------------------------------------------------------------- operators that older torch lacks
+
+if hasattr(aten, "hash_tensor"):
+    rule(aten.hash_tensor.default)(hash_tensor)
+if hasattr(aten, "linalg__powsum"):
+    rule(aten.linalg__powsum.default)(vector_norm)

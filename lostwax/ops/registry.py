@@ -1,0 +1,205 @@
+"""The table of operators: what is known of each ATen overload, one record an operator.
+
+A family file (`pointwise.py`, `views.py`, ...) fills it:
+
+    @rule(aten.mm.default)
+    def mm(a: TensorType, b: TensorType) -> TensorType: ...
+
+A *type rule* maps `TensorType`s and plain arguments to `TensorType`s; sizes are `int | Expr`. It is called with the
+arguments of the ATen call (tensors replaced by their types, `SymInt` by `Expr`) and raises what eager raises.
+Whether outputs are new tensors, views of an argument or the mutated argument itself is read off the schema here, so a
+rule never speaks of it. In-place and `out=` overloads need no rule of their own: they are derived from
+their functional twin. Must not know of fake tensors or tracing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.sym import Size
+
+Rule = Callable[..., Any]
+aten = torch.ops.aten
+
+
+class Fresh(Protocol):
+    """What a data-dependent rule may ask for: sizes and values that only the data know."""
+
+    def size(self, upper: Size | None = None, lower: int = 0) -> Size:
+        """An integer in [lower, upper] that is decided at run time."""
+
+
+@dataclass(slots=True)
+class Operator:
+    """One overload: its rule and how its results relate to its arguments."""
+
+    overload: OpOverload
+    rule: Rule | None = None
+    data_dependent: bool = False
+    """The rule takes a `Fresh` first: its result depends on data."""
+    twin: OpOverload | None = None
+    """The functional overload that computes what this one writes."""
+    mutates: tuple[str, ...] = ()
+    """Names of the arguments that are written."""
+    results: tuple[Result, ...] = ()
+    """For each output, what it is."""
+    out_names: tuple[str, ...] = ()
+    """Names of the `out=` arguments, in the order of the outputs."""
+    changes_metadata: bool = False
+    """The mutation is of sizes and strides (`t_`, `squeeze_`, `resize_`); the rule gives the new type."""
+    argument_names: tuple[str, ...] = ()
+    kind: str = "functional"
+    """functional | view | inplace | out | mixed (some arguments written, some outputs new)"""
+    view_inverse: Rule | None = None
+    """For a view: (base, written view, *other arguments) -> the base with the view written back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one output is: new, a view of an argument (`alias`), or that argument itself (`same`)."""
+
+    argument: str | None = None
+    written: bool = False
+    is_list: bool = False
+
+
+@dataclass(slots=True)
+class _Tables:
+    rules: dict[OpOverload, Rule] = field(default_factory=dict)
+    data_rules: set[OpOverload] = field(default_factory=set)
+    metadata_rules: set[OpOverload] = field(default_factory=set)
+    inverses: dict[OpOverload, Rule] = field(default_factory=dict)
+    operators: dict[OpOverload, Operator] = field(default_factory=dict)
+
+
+_tables = _Tables()
+
+
+def rule(*overloads: OpOverload, data: bool = False, metadata: bool = False) -> Callable[[Rule], Rule]:
+    """Register a type rule. `data`: it takes a `Fresh` first. `metadata`: the (in-place) operator changes
+    sizes and strides of its first argument, and the rule returns the new type."""
+
+    def register(function: Rule) -> Rule:
+        for overload in overloads:
+            if overload in _tables.rules:
+                raise AssertionError(f"{overload} has two type rules")
+            _tables.rules[overload] = function
+            if data:
+                _tables.data_rules.add(overload)
+            if metadata:
+                _tables.metadata_rules.add(overload)
+        return function
+
+    return register
+
+
+def rules(overloads: Iterable[OpOverload], function: Rule) -> None:
+    """One rule for many overloads."""
+    rule(*overloads)(function)
+
+
+def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+    """Register how a write through a view is scattered back: (base, written, *view arguments) -> new base."""
+
+    def register(function: Rule) -> Rule:
+        for overload in overloads:
+            _tables.inverses[overload] = function
+        return function
+
+    return register
+
+
+def operator(overload: OpOverload) -> Operator:
+    """The record of an overload; made on first use, whatever the operator."""
+    found = _tables.operators.get(overload)
+    if found is None:
+        found = _tables.operators[overload] = _describe(overload)
+    return found
+
+
+def overloads_with_rules() -> frozenset[OpOverload]:
+    """Every overload that has a rule of our own (derived in-place and out forms not counted)."""
+    return frozenset(_tables.rules)
+
+
+def _describe(overload: OpOverload) -> Operator:
+    schema = overload._schema
+    record = Operator(overload)
+    record.argument_names = tuple(a.name for a in schema.arguments)
+    writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
+    record.mutates = tuple(a.name for a in writes)
+    record.out_names = tuple(a.name for a in writes if a.is_out)
+    record.results = tuple(_result(r, schema) for r in schema.returns)
+    record.kind = _kind(record)
+    record.rule = _tables.rules.get(overload)
+    record.data_dependent = overload in _tables.data_rules
+    record.changes_metadata = overload in _tables.metadata_rules
+    record.view_inverse = _tables.inverses.get(overload)
+    if record.mutates and not record.changes_metadata:
+        record.twin = functional_twin(overload)
+        if record.rule is None and record.twin is not None and record.kind in ("inplace", "out"):
+            record.rule = _tables.rules.get(record.twin)
+            record.data_dependent = record.twin in _tables.data_rules
+    return record
+
+
+def _result(returned: Any, schema: Any) -> Result:
+    is_list = returned.type.kind() == "ListType"
+    info = returned.alias_info
+    if info is None:
+        return Result(is_list=is_list)
+    for argument in schema.arguments:
+        source = argument.alias_info
+        # A list of views (`split`) names no set: it aliases the one argument that is viewed.
+        if source is not None and (source.before_set & info.before_set or not info.before_set):
+            return Result(argument.name, info.is_write, is_list)
+    return Result(is_list=is_list)
+
+
+def _kind(record: Operator) -> str:
+    if record.out_names:
+        return "out"
+    if any(r.written for r in record.results):
+        return "inplace"
+    if record.mutates:
+        return "mixed" if record.results else "inplace"
+    if any(r.argument is not None for r in record.results):
+        return "view"
+    return "functional"
+
+
+def functional_twin(overload: OpOverload) -> OpOverload | None:
+    """The overload that computes the same without writing: `add_.Tensor` → `add.Tensor`, `add.out` → `add.Tensor`.
+
+    Found by schema, not by a list: the same arguments, but for the written ones being read (in-place) or missing (out).
+    """
+    schema = overload._schema
+    namespace, _, base = schema.name.partition("::")
+    wanted = _signature(a for a in schema.arguments if not a.is_out)
+    for name in (base, base.removesuffix("_"), f"{base}_functional"):
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        for other in packet.overloads() if packet is not None else ():
+            candidate = getattr(packet, other)
+            if candidate is not overload and not _writes(candidate):
+                if _signature(candidate._schema.arguments) == wanted:
+                    return candidate  # type: ignore[no-any-return]
+    return None
+
+
+_FACTORY_OPTIONS = {"dtype", "layout", "device", "pin_memory"}
+
+
+def _signature(arguments: Iterable[Any]) -> list[tuple[str, str]]:
+    """Names and types; a factory's options are not counted, since its `out=` form takes them from `out`."""
+    return [(a.name, str(a.type)) for a in arguments if a.name not in _FACTORY_OPTIONS]
+
+
+def _writes(overload: OpOverload) -> bool:
+    return any(
+        a.alias_info is not None and a.alias_info.is_write for a in overload._schema.arguments
+    )

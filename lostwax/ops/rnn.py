@@ -1,0 +1,97 @@
+"""Type rules of the fused recurrent cells and layers.
+
+`nn.LSTM` on the CPU arrives as one `mkldnn_rnn_layer` a layer and direction; `nn.LSTMCell` and
+`nn.GRUCell` on accelerators as fused cells. The workspace kept for the gradient has a size that
+only oneDNN knows: it is typed empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lostwax.ops.registry import aten, rule
+from lostwax.ops.shapes import require, shown
+from lostwax.sym import eq
+from lostwax.types import TensorType
+
+Optional = TensorType | None
+_LSTM = 2
+
+
+@rule(aten.mkldnn_rnn_layer.default)
+def mkldnn_rnn_layer(
+    input: TensorType,
+    weight0: TensorType,
+    weight1: TensorType,
+    weight2: TensorType,
+    weight3: TensorType,
+    hx_: TensorType,
+    cx_: TensorType,
+    reverse: bool,
+    batch_sizes: Sequence[int],
+    mode: int,
+    hidden_size: int,
+    num_layers: int,
+    has_biases: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    train: bool,
+) -> tuple[TensorType, TensorType, TensorType, TensorType | None]:
+    """The input is time-major here whatever `batch_first` says."""
+    time, batch, features = input.size
+    require(
+        eq(weight0.size[1], features),
+        f"input.size(-1) must be equal to input_size. Expected {weight0.size[1]}, got {features}",
+    )
+    out = input.fresh((time, batch, hidden_size))
+    workspace = input.fresh((0,), torch.uint8) if train or torch.is_grad_enabled() else None
+    cell = cx_.fresh() if mode == _LSTM else input.fresh((0,))
+    return out, hx_.fresh(), cell, workspace
+
+
+def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
+    for a, b in zip(input_gates.size, hidden_gates.size, strict=True):
+        require(
+            eq(a, b),
+            f"gates disagree: {shown(input_gates.size)} and {shown(hidden_gates.size)}",
+        )
+
+
+@rule(aten._thnn_fused_lstm_cell.default)
+def fused_lstm_cell(
+    input_gates: TensorType,
+    hidden_gates: TensorType,
+    cx: TensorType,
+    input_bias: Optional = None,
+    hidden_bias: Optional = None,
+) -> tuple[TensorType, TensorType, TensorType]:
+    _require_gates(input_gates, hidden_gates)
+    return cx.fresh(), cx.fresh(), input_gates.fresh()
+
+
+@rule(aten._thnn_fused_lstm_cell_backward_impl.default)
+def fused_lstm_cell_backward(
+    grad_hy: Optional,
+    grad_cy: Optional,
+    cx: TensorType,
+    cy: TensorType,
+    workspace: TensorType,
+    has_bias: bool,
+) -> tuple[TensorType, TensorType, TensorType]:
+    bias = workspace.fresh((workspace.size[1],)) if has_bias else workspace.fresh((0,))
+    return workspace.fresh(), cx.fresh(), bias
+
+
+@rule(aten._thnn_fused_gru_cell.default)
+def fused_gru_cell(
+    input_gates: TensorType,
+    hidden_gates: TensorType,
+    hx: TensorType,
+    input_bias: Optional = None,
+    hidden_bias: Optional = None,
+) -> tuple[TensorType, TensorType]:
+    _require_gates(input_gates, hidden_gates)
+    batch, hidden = hx.size
+    return hx.fresh(), hx.fresh((batch, hidden * 5))

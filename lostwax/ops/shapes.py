@@ -1,0 +1,427 @@
+"""The vocabulary of type rules: sizes, dimensions, broadcasting, dtypes, devices, layouts.
+
+Every function takes `int | Expr` sizes and costs next to nothing when they are ints. A requirement that eager would check is
+`require` (it becomes a guard or a run-time assertion when symbolic); a question that only chooses a layout asks
+`known` and takes the default. Must not know of single operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from lostwax.sym import BoolExpr, Expr, Size, decide, eq, expect, known, quotient
+from lostwax.types import (
+    Sizes,
+    TensorType,
+    channels_last_strides,
+    contiguous_strides,
+    product,
+)
+
+Scalar = Any
+"""A Python number, or a symbolic one (`Expr`, `BoolExpr`, a symbolic float)."""
+
+
+# ---------------------------------------------------------------------------------------------- requirements
+
+
+def fail(text: str, error: type[Exception] = RuntimeError) -> NoReturn:
+    raise error(text)
+
+
+def require(condition: bool | BoolExpr, text: str, error: type[Exception] = RuntimeError) -> None:
+    """What eager checks too. Symbolic: a guard, or a run-time assertion when unbacked."""
+    if condition is True:
+        return
+    if condition is False or not expect(condition):
+        raise error(text)
+
+
+def same(a: Size, b: Size) -> bool:
+    """Provably equal; never a guard."""
+    if a is b:
+        return True
+    if a.__class__ is int and b.__class__ is int:
+        return a == b
+    return known(eq(a, b)) is True
+
+
+def is_one(a: Size) -> bool:
+    """Provably 1; never a guard."""
+    return a == 1 if a.__class__ is int else known(eq(a, 1)) is True
+
+
+def is_zero(a: Size) -> bool:
+    """Provably 0; never a guard."""
+    return a == 0 if a.__class__ is int else known(eq(a, 0)) is True
+
+
+def shown(size: Iterable[Size]) -> str:
+    """Sizes as torch writes them in its messages: [2, 3]."""
+    return "[" + ", ".join(map(str, size)) + "]"
+
+
+# ------------------------------------------------------------------------------------------------ dimensions
+
+
+def wrap_dim(dim: int, ndim: int) -> int:
+    """A dimension index made non-negative; a 0-d tensor is taken as 1-d, as torch does."""
+    if -ndim <= dim < ndim:
+        return dim + ndim if dim < 0 else dim
+    if ndim == 0 and dim in (0, -1):
+        return 0
+    low, high = (-ndim, ndim - 1) if ndim else (-1, 0)
+    raise IndexError(
+        f"Dimension out of range (expected to be in range of [{low}, {high}], but got {dim})"
+    )
+
+
+def wrap_dims(dims: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
+    """Reduction dimensions, non-negative and distinct; None or empty means all of them."""
+    if dims is None:
+        return tuple(range(ndim))
+    if isinstance(dims, int):
+        return (wrap_dim(dims, ndim),)
+    if not dims:
+        return tuple(range(ndim))
+    out: list[int] = []
+    for d in dims:
+        w = wrap_dim(d, ndim)
+        if w in out:
+            fail(f"dim {w} appears multiple times in the list of dims")
+        out.append(w)
+    return tuple(out)
+
+
+def broadcast_sizes(sizes: Sequence[Sizes]) -> Sizes:
+    """The common size of several. Two unknown sizes are taken to be equal, and that is required."""
+    first = sizes[0]
+    for other in sizes[1:]:
+        if other != first:
+            first = _broadcast2(first, other)
+    return first
+
+
+def _broadcast2(a: Sizes, b: Sizes) -> Sizes:
+    if len(a) < len(b):
+        a = (1,) * (len(b) - len(a)) + a
+    elif len(b) < len(a):
+        b = (1,) * (len(a) - len(b)) + b
+    return tuple(_broadcast_dim(x, y, d, a, b) for d, (x, y) in enumerate(zip(a, b, strict=True)))
+
+
+def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
+    if x is y or is_one(y):
+        return x
+    if is_one(x):
+        return y
+    if same(x, y):
+        return x if x.__class__ is int or y.__class__ is not int else y
+    if x.__class__ is not int or y.__class__ is not int:
+        # The example broadcasts a 1: only sound when that size is always 1.
+        if hint(x) == 1 != hint(y) and decide(eq(x, 1)):
+            return y
+        if hint(y) == 1 != hint(x) and decide(eq(y, 1)):
+            return x
+    require(
+        eq(x, y),
+        f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim}",
+    )
+    return y if y.__class__ is int else x
+
+
+def hint(a: Size) -> int | None:
+    """The example's value; None for an unbacked expression."""
+    return a if isinstance(a, int) else a.hint
+
+
+# ---------------------------------------------------------------------------------------------------- dtypes
+
+
+def scalar_dtype(value: Scalar) -> torch.dtype:
+    """The dtype a Python (or symbolic) scalar has in type promotion."""
+    if isinstance(value, (bool, BoolExpr)):
+        return torch.bool
+    if isinstance(value, (int, Expr)):
+        return torch.int64
+    if isinstance(value, complex):
+        return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
+    return torch.get_default_dtype()
+
+
+_CATEGORY = {torch.bool: 0}
+
+
+def category(dtype: torch.dtype) -> int:
+    """0 bool, 1 integer, 2 floating, 3 complex."""
+    found = _CATEGORY.get(dtype)
+    if found is None:
+        found = _CATEGORY[dtype] = 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
+    return found
+
+
+def promote(*operands: TensorType | Scalar) -> torch.dtype:
+    """The dtype torch computes in for these tensors and scalars (tensors with dimensions count first,
+    then 0-d tensors, then scalars; a lower class only matters if its category is higher)."""
+    first = operands[0]
+    if first.__class__ is TensorType and first.size:
+        dtype: torch.dtype = first.dtype
+        for o in operands[1:]:
+            if o.__class__ is TensorType and o.size and o.dtype is dtype:
+                continue
+            break
+        else:
+            return dtype
+    return _promote(operands)
+
+
+def _promote(operands: Sequence[TensorType | Scalar]) -> torch.dtype:
+    best: list[torch.dtype | None] = [None, None, None]
+    for o in operands:
+        if o is None:
+            continue
+        if isinstance(o, TensorType):
+            rank, dtype = (0 if o.size else 1), o.dtype
+        else:
+            rank, dtype = 2, scalar_dtype(o)
+        b = best[rank]
+        best[rank] = dtype if b is None else torch.promote_types(b, dtype)
+    high: torch.dtype | None = None
+    for dtype in best:  # type: ignore[assignment]
+        if dtype is None:
+            continue
+        high = dtype if high is None else _combine(high, dtype)
+    assert high is not None
+    return high
+
+
+def _combine(high: torch.dtype, low: torch.dtype) -> torch.dtype:
+    if category(low) <= category(high):
+        return high
+    if high.is_floating_point:  # the precision is the higher class's own
+        return high.to_complex()
+    return torch.promote_types(high, low)
+
+
+def float_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Integers and bools become the default float."""
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+_REAL = {
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+    torch.complex32: torch.float16,
+}
+
+
+def real_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of the parts of a complex one; itself otherwise."""
+    return _REAL.get(dtype, dtype)
+
+
+# --------------------------------------------------------------------------------------------------- devices
+
+
+def common_device(operands: Sequence[TensorType]) -> torch.device:
+    """Where the result lives: CPU scalars (0-d) follow the others; two real devices are an error."""
+    device = operands[0].device
+    scalar = not operands[0].size and device.type == "cpu"
+    for o in operands[1:]:
+        if o.device is device or o.device == device:
+            scalar = scalar and not o.size
+        elif not o.size and o.device.type == "cpu":
+            continue
+        elif scalar:
+            device, scalar = o.device, False
+        else:
+            fail(
+                "Expected all tensors to be on the same device, "
+                f"but found at least two devices, {device} and {o.device}!"
+            )
+    return device
+
+
+def same_device(operands: Sequence[TensorType], op: str) -> torch.device:
+    """For operators that do not move CPU scalars."""
+    device = operands[0].device
+    for o in operands[1:]:
+        if o.device is not device and o.device != device:
+            fail(
+                "Expected all tensors to be on the same device, but found at least two devices, "
+                f"{device} and {o.device}! (when checking arguments of {op})"
+            )
+    return device
+
+
+# --------------------------------------------------------------------------------------------------- layouts
+
+
+def elementwise(
+    operands: Sequence[TensorType], dtype: torch.dtype, device: torch.device | None = None
+) -> TensorType:
+    """The result of a pointwise operator over these operands: broadcast size, and the strides eager gives it."""
+    if device is None:
+        device = operands[0].device if len(operands) == 1 else common_device(operands)
+    size = operands[0].size
+    if len(operands) > 1:
+        size = broadcast_sizes([o.size for o in operands])
+    for o in operands:
+        if o._contiguous is not True or o.size != size:
+            return TensorType(size, dtype, device, elementwise_strides(size, operands))
+    return TensorType(size, dtype, device)
+
+
+def elementwise_strides(size: Sizes, operands: Sequence[TensorType]) -> Sizes | None:
+    """Strides of a pointwise result; None for row-major.
+
+    Operands of the result's own size decide at once when they agree; otherwise the dimensions are sorted by the
+    strides of the first operand that tells them apart.
+    """
+    if all(_same_size(o.size, size) for o in operands):
+        if all(o.is_contiguous for o in operands):
+            return None
+        if len(size) == 4 and all(o.is_channels_last for o in operands):
+            return channels_last_strides(size)
+        first = operands[0]
+        if first.is_dense and all(_same_size(o.stride, first.stride) for o in operands[1:]):
+            return first.stride
+    order = _stride_order(size, [_aligned_strides(o, size) for o in operands])
+    return strides_in_order(size, order)
+
+
+def strides_in_order(size: Sizes, order: Sequence[int]) -> Sizes | None:
+    """Dense strides whose dimensions run in this order, innermost first; None for row-major."""
+    if list(order) == list(range(len(size) - 1, -1, -1)):
+        return None
+    out: list[Size] = [0] * len(size)
+    step: Size = 1
+    for d in order:
+        out[d] = step
+        step = step * size[d]
+    return tuple(out)
+
+
+def _same_size(a: Sizes, b: Sizes) -> bool:
+    return a == b or (len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def _aligned_strides(o: TensorType, size: Sizes) -> list[Size]:
+    """Strides aligned to the result's dimensions; broadcast dimensions have stride 0."""
+    pad = len(size) - len(o.size)
+    out: list[Size] = [0] * pad
+    for d, s in enumerate(o.size):
+        expanded = is_one(s) and not is_one(size[pad + d])
+        out.append(0 if expanded else o.stride[d])
+    return out
+
+
+def _stride_order(size: Sizes, strides: Sequence[Sequence[Size]]) -> list[int]:
+    """Dimensions, innermost first: an insertion sort over a comparison that may be undecided."""
+    order = list(range(len(size) - 1, -1, -1))
+    for i in range(1, len(order)):
+        at = i
+        for j in range(i - 1, -1, -1):
+            swap = _should_swap(order[j], order[at], size, strides)
+            if swap > 0:
+                order[j], order[at] = order[at], order[j]
+                at = j
+            elif swap < 0:
+                break
+    return order
+
+
+def _should_swap(a: int, b: int, size: Sizes, strides: Sequence[Sequence[Size]]) -> int:
+    for s in strides:
+        x, y = s[a], s[b]
+        if is_zero(x) or is_zero(y):
+            continue
+        c = compare_strides(x, y)
+        if c:
+            return c
+        if compare_strides(size[a], size[b]) > 0:
+            return 1
+    return 0
+
+
+def compare_strides(x: Size, y: Size) -> int:
+    """-1, 0, 1. Symbolic: sizes that multiply a stride count as at least 1 (an empty tensor's layout addresses nothing)."""
+    if x.__class__ is int and y.__class__ is int:
+        return (x > y) - (x < y)  # type: ignore[operator]
+    if same(x, y):
+        return 0
+    q = quotient(x, y)
+    if q is not None and q.__class__ is not int:
+        return 1
+    q = quotient(y, x)
+    if q is not None and q.__class__ is not int:
+        return -1
+    return -1 if decide(x < y) else 1
+
+
+def preserved_strides(x: TensorType) -> Sizes | None:
+    """Strides of a copy that keeps the layout (`clone`, `empty_like`): the same if dense, else dense in the same order."""
+    if x.is_contiguous and 1 not in x.size and 0 not in x.size:
+        return None
+    if x.is_dense:
+        return x.stride
+    return strides_in_order(x.size, _stride_order(x.size, [x.stride]))
+
+
+def format_strides(size: Sizes, memory_format: torch.memory_format) -> Sizes | None:
+    """Strides of a new tensor in a memory format; None for row-major."""
+    if memory_format is torch.contiguous_format:
+        return None
+    if memory_format in (torch.channels_last, torch.channels_last_3d):
+        want = 4 if memory_format is torch.channels_last else 5
+        if len(size) != want:
+            fail(
+                f"required rank {want} tensor to use "
+                f"{'channels_last' if want == 4 else 'channels_last_3d'} format"
+            )
+        return channels_last_strides(size)
+    raise RuntimeError(f"unsupported memory format {memory_format}")
+
+
+def copy_strides(x: TensorType, memory_format: torch.memory_format | None) -> Sizes | None:
+    """Strides of a copy of `x` in this memory format; preserving is the default."""
+    if memory_format is None or memory_format is torch.preserve_format:
+        return preserved_strides(x)
+    return format_strides(x.size, memory_format)
+
+
+__all__ = [
+    "Scalar",
+    "Sizes",
+    "TensorType",
+    "broadcast_sizes",
+    "category",
+    "channels_last_strides",
+    "common_device",
+    "compare_strides",
+    "contiguous_strides",
+    "copy_strides",
+    "elementwise",
+    "elementwise_strides",
+    "fail",
+    "float_dtype",
+    "format_strides",
+    "hint",
+    "is_one",
+    "is_zero",
+    "preserved_strides",
+    "product",
+    "promote",
+    "real_dtype",
+    "require",
+    "same",
+    "same_device",
+    "scalar_dtype",
+    "shown",
+    "strides_in_order",
+    "wrap_dim",
+    "wrap_dims",
+]

@@ -1,0 +1,119 @@
+"""How a write through a view gets back into its base, as a function of tensors.
+
+`inverse(base, written, *view arguments) -> new base`: `written` is the new value of the view, the
+result the new value of the base. For views that come as a list (`split`, `unbind`) the position in
+the list stands after `written`. Only ATen calls, so that capture records them; nothing here may
+read data, or branch on a symbolic size unless eager forbids the write in the first place (views
+whose elements overlap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+
+from lostwax.ops.registry import Rule, aten, view_inverse
+
+
+def _reshaped(base: Tensor, written: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return written.reshape(base.shape)
+
+
+def _permuted(base: Tensor, written: Tensor, dims: Sequence[int]) -> Any:
+    order = [d % base.dim() for d in dims]
+    return aten.permute.default(written, sorted(range(len(order)), key=order.__getitem__))
+
+
+def _complex(base: Tensor, written: Tensor) -> Any:
+    # Not `view_as_complex`: that asks for strides which `written` need not have.
+    return aten.complex.default(aten.select.int(written, -1, 0), aten.select.int(written, -1, 1))
+
+
+def _cast(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
+    if base.dtype.itemsize != dtype.itemsize:
+        written = aten.clone.default(written, memory_format=torch.contiguous_format)
+    return aten.view.dtype(written, base.dtype)
+
+
+def _piece(base: Tensor, written: Tensor, position: int, split_size: int, dim: int = 0) -> Any:
+    start = position * split_size
+    return aten.slice_scatter.default(base, written, dim, start, start + written.shape[dim])
+
+
+def _sized_piece(
+    base: Tensor, written: Tensor, position: int, split_sizes: Sequence[int], dim: int = 0
+) -> Any:
+    start = sum(split_sizes[:position])
+    return aten.slice_scatter.default(base, written, dim, start, start + split_sizes[position])
+
+
+def _first_of_each(
+    base: Tensor, written: Tensor, size: Sequence[int], *, implicit: bool = False
+) -> Tensor:
+    """All copies of an expanded element are the same memory: the first stands for them."""
+    for _ in range(written.dim() - base.dim()):
+        written = aten.select.int(written, 0, 0)
+    for d in range(base.dim()):
+        if base.shape[d] is not written.shape[d] and base.shape[d] != written.shape[d]:
+            written = aten.slice.Tensor(written, d, 0, 1)
+    return written
+
+
+def _windows(base: Tensor, written: Tensor, dimension: int, size: int, step: int) -> Any:
+    if base.dim() == 0:
+        return written.reshape(()) if size else base
+    d = dimension % base.dim()
+    places = aten.arange.default(base.shape[d], device=base.device)
+    index = aten.unfold.default(places, 0, size, step).reshape(-1)
+    # Windows and the places inside them as one dimension, in the order of `index`.
+    rows = written.movedim(-1, d + 1).flatten(d, d + 1)
+    return aten.index_copy.default(base, d, index, rows)
+
+
+_INVERSES: dict[OpOverload, Rule] = {
+    # Every element of the base is in the view.
+    aten.view.default: _reshaped,
+    aten._reshape_alias.default: _reshaped,
+    aten.squeeze.default: _reshaped,
+    aten.squeeze.dim: _reshaped,
+    aten.squeeze.dims: _reshaped,
+    aten.unsqueeze.default: lambda base, new, dim: aten.squeeze.dim(new, dim),
+    aten.permute.default: _permuted,
+    aten.transpose.int: lambda base, new, dim0, dim1: aten.transpose.int(new, dim0, dim1),
+    aten.t.default: lambda base, new: aten.t.default(new),
+    aten.alias.default: lambda base, new: new,
+    aten.detach.default: lambda base, new: new,
+    aten.lift_fresh.default: lambda base, new: new,
+    aten._conj.default: lambda base, new: aten._conj_physical.default(new),
+    aten._neg_view.default: lambda base, new: aten.neg.default(new),
+    aten.view_as_real.default: _complex,
+    aten.view_as_complex.default: lambda base, new: aten.view_as_real.default(new),
+    aten.view.dtype: _cast,
+    # The view shows a part of the base.
+    aten.select.int: lambda base, new, dim, index: aten.select_scatter.default(
+        base, new, dim, index
+    ),
+    aten.slice.Tensor: lambda base, new, dim=0, start=None, end=None, step=1: (
+        aten.slice_scatter.default(base, new, dim, start, end, step)
+    ),
+    aten.diagonal.default: lambda base, new, offset=0, dim1=0, dim2=1: (
+        aten.diagonal_scatter.default(base, new, offset, dim1, dim2)
+    ),
+    aten.as_strided.default: lambda base, new, size, stride, storage_offset=None: (
+        aten.as_strided_scatter.default(base, new, size, stride, storage_offset)
+    ),
+    aten.split.Tensor: _piece,
+    aten.split_with_sizes.default: _sized_piece,
+    aten.unbind.int: lambda base, new, position, dim=0: aten.select_scatter.default(
+        base, new, dim, position
+    ),
+    # Elements may show more than once: eager refuses most writes.
+    aten.expand.default: _first_of_each,
+    aten.unfold.default: _windows,
+}
+for _overload, _inverse in _INVERSES.items():
+    view_inverse(_overload)(_inverse)

@@ -1,0 +1,650 @@
+"""Views: the result shows the storage of the argument in another size, stride or offset.
+
+The rules give exactly eager's strides when sizes are ints. When they are symbolic, no question is
+asked that only chooses a layout; what decides whether the view exists at all is a requirement or a
+real branch. The offset of a symbolic slice is that of its first element: where the slice is empty
+it addresses nothing and is not clamped. The `*_copy` twins and the in-place forms stand in
+`view_forms.py`; how a write through a view gets back into its base, in `view_inverses.py`.
+Must not know of storages: whether `as_strided` stays inside one is the fake layer's question.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+import torch
+
+from lostwax.ops.registry import aten, rule
+from lostwax.ops.shapes import (
+    fail,
+    hint,
+    is_one,
+    real_dtype,
+    require,
+    same,
+    shown,
+    wrap_dim,
+    wrap_dims,
+)
+from lostwax.ops.spelling import scalar_type
+from lostwax.sym import (
+    BoolExpr,
+    Size,
+    ceildiv,
+    decide,
+    decide_or,
+    eq,
+    expect,
+    known,
+    maximum,
+    minimum,
+    ne,
+    quotient,
+    specialize,
+)
+from lostwax.types import Sizes, TensorType, contiguous_strides, product
+
+Condition = bool | BoolExpr
+
+
+def viewed(
+    x: TensorType, size: Sizes, stride: Sizes | None, offset: Size | None = None
+) -> TensorType:
+    """`x` seen in another size and stride; without strides row-major."""
+    return TensorType(size, x.dtype, x.device, stride, x.offset if offset is None else offset)
+
+
+# --------------------------------------------------------------------------------------------- view
+
+
+def inferred_size(size: Sequence[Size], numel: Size) -> Sizes:
+    """The target of a view with its -1 filled in."""
+    hole: int | None = None
+    rest: Size = 1
+    for d, s in enumerate(size):
+        if s.__class__ is not int:
+            s = _asked_size(s, d, size)
+        if s.__class__ is int and s < 0:
+            if s != -1:
+                fail(f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
+            if hole is not None:
+                fail("only one dimension can be inferred")
+            hole = d
+        else:
+            rest = rest * s
+    if hole is None:
+        if rest != numel:
+            require(eq(rest, numel), f"shape '{shown(size)}' is invalid for input of size {numel}")
+        return tuple(size)
+    return (*size[:hole], _missing_size(size, rest, numel), *size[hole + 1 :])
+
+
+def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
+    """A symbolic size given by the user: it may be -1, and then means so."""
+    if known(s >= 0) is True:
+        return s
+    if decide_or(eq(s, -1), False):
+        return -1
+    require(s >= 0, f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
+    return s
+
+
+def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
+    """What -1 stands for: numel / rest, if that is defined and whole."""
+    if rest.__class__ is not int or rest == 0:
+        require(
+            ne(rest, 0),
+            f"cannot reshape tensor of 0 elements into shape {shown(size)} because the unspecified "
+            "dimension size -1 can be any value and is ambiguous"
+            if numel == 0 or rest.__class__ is not int
+            else f"shape '{shown(size)}' is invalid for input of size {numel}",
+        )
+    exact = quotient(numel, rest)
+    if exact is not None:
+        return exact
+    require(eq(numel % rest, 0), f"shape '{shown(size)}' is invalid for input of size {numel}")
+    return numel // rest
+
+
+def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | None:
+    """Strides that show `x` in this size without a copy; None if there are none.
+
+    Proof is tried first, then the example, where a size is not taken for a 1 just because the example's is. Only a view that
+    `must` be (`reshape` may copy instead) asks the layout's questions as real branches.
+    """
+    numel = x.numel()
+    if not x.size or is_zero_int(numel):
+        return x.stride if size == x.size else contiguous_strides(size)
+    found = _strides_by(lambda c: known(c) is True, x, size)
+    if found is None and (x.is_symbolic or any(s.__class__ is not int for s in size)):
+        found = _strides_by(lambda c: decide_or(c, False), x, size)
+        if found is None and must:
+            if hint(numel) == 0 and decide(eq(numel, 0)):
+                return contiguous_strides(size)
+            found = _strides_by(decide, x, size)
+    return found
+
+
+def is_zero_int(n: Size) -> bool:
+    return n.__class__ is int and n == 0
+
+
+def _strides_by(yes: Callable[[Condition], bool], x: TensorType, size: Sizes) -> Sizes | None:
+    out: list[Size] = [0] * len(size)
+    d = len(size) - 1
+    for numel, step in _runs(yes, x):
+        filled: Size = 1
+        while d >= 0 and (not yes(eq(filled, numel)) or yes(eq(size[d], 1))):
+            out[d] = filled * step
+            filled = filled * size[d]
+            d -= 1
+        if not yes(eq(filled, numel)):
+            return None
+    return tuple(out) if d < 0 else None
+
+
+def _runs(yes: Callable[[Condition], bool], x: TensorType) -> list[tuple[Size, Size]]:
+    """(elements, step) of each run of dimensions that lie evenly in memory, innermost first."""
+    runs: list[tuple[Size, Size]] = []
+    numel: Size = 1
+    step = x.stride[-1]
+    for d in range(len(x.size) - 1, -1, -1):
+        numel = numel * x.size[d]
+        outer = d - 1
+        if outer < 0:
+            runs.append((numel, step))
+        elif not yes(eq(x.size[outer], 1)) and not yes(eq(x.stride[outer], numel * step)):
+            runs.append((numel, step))
+            numel, step = 1, x.stride[outer]
+    return runs
+
+
+@rule(aten.view.default, aten._unsafe_view.default)
+def view(self: TensorType, size: Sequence[Size]) -> TensorType:
+    numel = product(self.size)
+    new = inferred_size(size, numel)
+    if self.is_contiguous and (not self.size or self.stride[-1] == 1) and numel != 0:
+        return TensorType(new, self.dtype, self.device, None, self.offset)
+    stride = view_strides(self, new)
+    if stride is None:
+        fail(
+            "view size is not compatible with input tensor's size and stride (at least one "
+            "dimension "
+            "spans across two contiguous subspaces). Use .reshape(...) instead."
+        )
+    return viewed(self, new, stride)
+
+
+@rule(aten._reshape_alias.default)
+def reshape_alias(self: TensorType, size: Sequence[Size], stride: Sequence[Size]) -> TensorType:
+    return viewed(self, tuple(size), tuple(stride))
+
+
+@rule(
+    aten.alias.default,
+    aten.detach.default,
+    aten.lift_fresh.default,
+    aten.lift.default,
+    aten._conj.default,
+    aten._neg_view.default,
+)
+def identity(self: TensorType) -> TensorType:
+    return self
+
+
+# ---------------------------------------------------------------------------------------- broadcast
+
+
+@rule(aten.expand.default)
+def expand(self: TensorType, size: Sequence[Size], *, implicit: bool = False) -> TensorType:
+    new = len(size) - len(self.size)
+    if new < 0:
+        fail(
+            f"expand(torch.{scalar_type(self.dtype)}Tensor{{{shown(self.size)}}}, "
+            f"size={shown(size)}): the "
+            f"number of sizes provided ({len(size)}) must be greater or equal to the number of "
+            "dimensions "
+            f"in the tensor ({len(self.size)})"
+        )
+    out_size: list[Size] = list(size)
+    out_stride: list[Size] = [0] * len(size)
+    inner: Size = 1
+    for d in range(len(size) - 1, -1, -1):
+        want = size[d]
+        if d < new:
+            _check_leading(want, d)
+            out_stride[d] = inner if is_one(want) and self.size else 0
+        else:
+            have, step = self.size[d - new], self.stride[d - new]
+            if have is want or have == want:
+                out_stride[d] = step
+            else:
+                out_size[d], out_stride[d] = _expand_dim(have, step, want, d, size, self.size)
+        inner = out_size[d] * out_stride[d]
+    return viewed(self, tuple(out_size), tuple(out_stride))
+
+
+def _check_leading(want: Size, d: int) -> None:
+    if want.__class__ is not int or want < 0:
+        require(
+            want >= 0,
+            f"The expanded size of the tensor ({want}) isn't allowed in a leading, "
+            f"non-existing dimension {d}",
+        )
+
+
+def _expand_dim(
+    have: Size, step: Size, want: Size, d: int, size: Sequence[Size], own: Sizes
+) -> tuple[Size, Size]:
+    """Size and stride of one dimension shown as `want`: kept, or a 1 repeated with stride 0."""
+    if want == -1 or same(have, want):
+        return have, step
+    if (
+        want.__class__ is not int
+        and known(want >= 0) is not True
+        and decide_or(eq(want, -1), False)
+    ):
+        return have, step
+    text = (
+        f"The expanded size of the tensor ({want}) must match the existing size ({have}) at "
+        f"non-singleton dimension {d}.  Target sizes: {shown(size)}.  Tensor sizes: {shown(own)}"
+    )
+    # The example broadcasts a 1: only sound when that size is always 1.
+    if is_one(have) or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
+        require(want >= 0, text)
+        return want, 0
+    require(eq(have, want), text)
+    return want, step
+
+
+# ------------------------------------------------------------------------- order and number of dims
+
+
+@rule(aten.permute.default)
+def permute(self: TensorType, dims: Sequence[int]) -> TensorType:
+    size, stride = self.size, self.stride
+    n = len(size)
+    if len(dims) != n:
+        fail(
+            "permute(sparse_coo): number of dimensions in the tensor input does not match the "
+            "length of "
+            f"the desired ordering of dimensions i.e. input.dim() = {n} is not equal to "
+            f"len(dims) = {len(dims)}"
+        )
+    order = [wrap_dim(d, n) for d in dims]
+    if len(set(order)) != n:
+        fail("permute(): duplicate dims are not allowed.")
+    return viewed(self, tuple([size[d] for d in order]), tuple([stride[d] for d in order]))
+
+
+def swapped(self: TensorType, dim0: int, dim1: int) -> TensorType:
+    n = len(self.size)
+    a, b = wrap_dim(dim0, n), wrap_dim(dim1, n)
+    if a == b:
+        return self
+    size, stride = list(self.size), list(self.stride)
+    size[a], size[b] = size[b], size[a]
+    stride[a], stride[b] = stride[b], stride[a]
+    return viewed(self, tuple(size), tuple(stride))
+
+
+def transposed(self: TensorType) -> TensorType:
+    """`t()`: a matrix turned over; fewer dimensions stay."""
+    n = len(self.size)
+    if n > 2:
+        fail(f"t() expects a tensor with <= 2 dimensions, but self is {n}D")
+    return viewed(self, self.size[::-1], self.stride[::-1])
+
+
+def without_dims(x: TensorType, dims: Sequence[int]) -> TensorType:
+    """`x` without those of these dimensions whose size is 1."""
+    gone = {d for d in dims if _is_singleton(x.size[d])}
+    if not gone:
+        return x
+    keep = [d for d in range(len(x.size)) if d not in gone]
+    return viewed(x, tuple([x.size[d] for d in keep]), tuple([x.stride[d] for d in keep]))
+
+
+def _is_singleton(s: Size) -> bool:
+    """The number of dimensions hangs on it: a branch. An unbacked size is required not to be 1."""
+    if isinstance(s, int):
+        return s == 1
+    if not s.unbacked:
+        return decide(eq(s, 1))
+    return known(eq(s, 1)) is True or not expect(ne(s, 1))
+
+
+def squeezed(self: TensorType) -> TensorType:
+    return without_dims(self, range(len(self.size)))
+
+
+def squeezed_dim(self: TensorType, dim: int) -> TensorType:
+    d = wrap_dim(dim, len(self.size))
+    return without_dims(self, (d,)) if self.size else self
+
+
+def squeezed_dims(self: TensorType, dim: Sequence[int]) -> TensorType:
+    dims = wrap_dims(dim, len(self.size)) if dim else ()
+    return without_dims(self, dims) if self.size else self
+
+
+def unsqueezed(self: TensorType, dim: int) -> TensorType:
+    size, stride = self.size, self.stride
+    d = wrap_dim(dim, len(size) + 1)
+    step = size[d] * stride[d] if d < len(size) else 1
+    return viewed(self, (*size[:d], 1, *size[d:]), (*stride[:d], step, *stride[d:]))
+
+
+rule(aten.transpose.int)(swapped)
+rule(aten.t.default)(transposed)
+rule(aten.squeeze.default)(squeezed)
+rule(aten.squeeze.dim)(squeezed_dim)
+rule(aten.squeeze.dims)(squeezed_dims)
+rule(aten.unsqueeze.default)(unsqueezed)
+
+
+# ----------------------------------------------------------------------------------- parts of a dim
+
+
+def wrapped_position(i: Size, size: Size) -> Size:
+    """A position, counted from the end when negative. The sign of a symbolic one is a branch; that
+    of an unbacked one is part of the result, since nobody can decide it."""
+    if isinstance(i, int):
+        return i + size if i < 0 else i
+    positive = i >= 0
+    if i.unbacked and known(positive) is None:
+        return i + size * minimum(1, maximum(0, -i))
+    return i if decide(positive) else i + size
+
+
+@rule(aten.select.int)
+def select(self: TensorType, dim: int, index: Size) -> TensorType:
+    size, stride = self.size, self.stride
+    n = len(size)
+    if n == 0:
+        fail("select() cannot be applied to a 0-dim tensor.", IndexError)
+    d = wrap_dim(dim, n)
+    s = size[d]
+    if not (isinstance(index, int) and isinstance(s, int) and -s <= index < s):
+        text = (
+            f"select(): index {index} out of range for tensor of size {shown(size)} "
+            f"at dimension {d}"
+        )
+        if index.__class__ is not int or index >= 0:
+            require(index < s, text, IndexError)
+        if index.__class__ is not int or index < 0:
+            require(index + s >= 0, text, IndexError)
+    at = wrapped_position(index, s)
+    offset = self.offset + at * stride[d]
+    return viewed(self, size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :], offset)
+
+
+def slice_bounds(s: Size, start: Size | None, end: Size | None, step: Size) -> tuple[Size, Size]:
+    """(first position, number of positions) of `start:end:step` in a dimension of size `s`."""
+    if isinstance(s, int) and isinstance(start, int) and isinstance(end, int):
+        low, high, _ = slice(start, end).indices(s)
+        return low, ceildiv(max(high - low, 0), step)
+    to_end = end is None or (isinstance(end, int) and end == sys.maxsize)
+    first: Size = 0 if start is None else wrapped_position(start, s)
+    if isinstance(start, int) and start < 0 and to_end:
+        return maximum(first, 0), ceildiv(minimum(s, -start), step)
+    if start is not None and not (isinstance(start, int) and start >= 0):
+        first = maximum(first, 0)
+    last = s
+    if not to_end:
+        assert end is not None
+        last = minimum(wrapped_position(end, s), s)
+    length = maximum(last - first, 0)
+    if isinstance(s, int):
+        first = minimum(first, s)
+    return first, length if step == 1 else ceildiv(length, step)
+
+
+def sliced(
+    self: TensorType,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
+) -> TensorType:
+    size, stride = self.size, self.stride
+    n = len(size)
+    if n == 0:
+        fail("slice() cannot be applied to a 0-dim tensor.", IndexError)
+    d = wrap_dim(dim, n)
+    if step.__class__ is not int or step <= 0:
+        require(step > 0, "slice step must be positive")
+    first, length = slice_bounds(size[d], start, end, step)
+    return viewed(
+        self,
+        (*size[:d], length, *size[d + 1 :]),
+        stride if step == 1 else (*stride[:d], stride[d] * step, *stride[d + 1 :]),
+        self.offset + first * stride[d],
+    )
+
+
+rule(aten.slice.Tensor)(sliced)
+
+
+@rule(aten.diagonal.default)
+def diagonal(self: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorType:
+    n = len(self.size)
+    a, b = wrap_dim(dim1, n), wrap_dim(dim2, n)
+    if a == b:
+        fail(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    rows, columns = self.size[a], self.size[b]
+    if offset >= 0:
+        length, start = minimum(rows, columns - offset), offset * self.stride[b]
+    else:
+        length, start = minimum(rows + offset, columns), -offset * self.stride[a]
+    length = maximum(length, 0)
+    keep = [d for d in range(n) if d not in (a, b)]
+    return viewed(
+        self,
+        (*[self.size[d] for d in keep], length),
+        (*[self.stride[d] for d in keep], self.stride[a] + self.stride[b]),
+        self.offset if is_zero_int(length) else self.offset + start,
+    )
+
+
+@rule(aten.unfold.default)
+def unfold(self: TensorType, dimension: int, size: int, step: int) -> TensorType:
+    n = len(self.size)
+    d = wrap_dim(dimension, n)
+    have, stride = (self.size[d], self.stride[d]) if n else (1, 1)
+    if size < 0:
+        fail(f"size is {size} but must be >= 0")
+    require(have >= size, f"maximum size for tensor at dimension {d} is {have} but size is {size}")
+    if step <= 0:
+        fail(f"step is {step} but must be > 0")
+    if not n:
+        return viewed(self, (size,), (1,))
+    return viewed(
+        self,
+        (*self.size[:d], (have - size) // step + 1, *self.size[d + 1 :], size),
+        (*self.stride[:d], stride * step, *self.stride[d + 1 :], stride),
+    )
+
+
+# ------------------------------------------------------------------------------------ several views
+
+
+def _parts(x: TensorType, d: int, sizes: Sequence[Size]) -> list[TensorType]:
+    """Neighbouring pieces of these sizes along one dimension."""
+    size, stride = x.size, x.stride
+    out = []
+    offset = x.offset
+    for s in sizes:
+        out.append(viewed(x, (*size[:d], s, *size[d + 1 :]), stride, offset))
+        offset = offset + s * stride[d]
+    return out
+
+
+def number_of_pieces(size: Size, piece: Size) -> int:
+    """Into how many pieces a dimension is split: concrete, found by at most two comparisons."""
+    if isinstance(size, int) and isinstance(piece, int):
+        return max(-(-size // piece), 1) if piece else 1
+    have, each = hint(size), hint(piece)
+    if have is None or each is None:
+        count = 1
+        while not decide(size <= piece * count):
+            count += 1
+        return count
+    count = max(-(-have // each), 1) if each else 1
+    decide(size <= piece * count)
+    if count > 1:
+        decide(size > piece * (count - 1))
+    return count
+
+
+def split_pieces(self: TensorType, split_size: Size, dim: int = 0) -> list[TensorType]:
+    if not self.size:
+        fail("split expects at least a 1-dimensional tensor")
+    d = wrap_dim(dim, len(self.size))
+    size = self.size[d]
+    require(
+        split_size >= 0,
+        f"split expects split_size be non-negative, but got split_size={split_size}",
+    )
+    if hint(split_size) == 0 and decide(eq(split_size, 0)):
+        require(
+            eq(size, 0),
+            f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}",
+        )
+        return [self]
+    count = number_of_pieces(size, split_size)
+    return _parts(self, d, [split_size] * (count - 1) + [size - split_size * (count - 1)])
+
+
+def split_sizes_pieces(
+    self: TensorType, split_sizes: Sequence[Size], dim: int = 0
+) -> list[TensorType]:
+    if not self.size:
+        fail("split expects at least a 1-dimensional tensor")
+    d = wrap_dim(dim, len(self.size))
+    total: Size = 0
+    for s in split_sizes:
+        if s.__class__ is not int or s < 0:
+            require(
+                s >= 0,
+                "split_with_sizes expects split_sizes have only non-negative entries, "
+                f"but got split_sizes={shown(split_sizes)}",
+            )
+        total = total + s
+    if total != self.size[d]:
+        require(
+            eq(total, self.size[d]),
+            f"split_with_sizes expects split_sizes to sum exactly to {self.size[d]} (input "
+            "tensor's size at "
+            f"dimension {d}), but got split_sizes={shown(split_sizes)}",
+        )
+    return _parts(self, d, split_sizes)
+
+
+rule(aten.split.Tensor, aten.unsafe_split.Tensor)(split_pieces)
+rule(aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default)(split_sizes_pieces)
+
+
+@rule(aten.unbind.int)
+def unbind(self: TensorType, dim: int = 0) -> list[TensorType]:
+    size, stride = self.size, self.stride
+    if not size:
+        fail(f"Dimension specified as {dim} but tensor has no dimensions", IndexError)
+    d = wrap_dim(dim, len(size))
+    rest, steps = size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :]
+    count = specialize(size[d])
+    return [viewed(self, rest, steps, self.offset + i * stride[d]) for i in range(count)]
+
+
+# ---------------------------------------------------------------------------- strides given; dtypes
+
+
+def strided(
+    self: TensorType,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> TensorType:
+    if len(size) != len(stride):
+        fail("mismatch in length of strides and shape")
+    for s, step in zip(size, stride, strict=True):
+        require(
+            step >= 0,
+            "as_strided: Negative strides are not supported at the moment, "
+            f"got strides: {shown(stride)}",
+        )
+        require(
+            s >= 0,
+            f"Storage size calculation overflowed with sizes={shown(size)} and "
+            f"strides={shown(stride)}",
+        )
+    if storage_offset is not None:
+        require(storage_offset >= 0, f"Tensor: invalid storage offset {storage_offset}")
+    return viewed(self, tuple(size), tuple(stride), storage_offset)
+
+
+rule(aten.as_strided.default)(strided)
+
+
+@rule(aten.view.dtype)
+def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
+    old, new = self.dtype.itemsize, dtype.itemsize
+    if old == new:
+        return self.replace(dtype=dtype)
+    names = f"to view {scalar_type(self.dtype)} as {scalar_type(dtype)} (different element sizes)"
+    if not self.size:
+        fail(f"self.dim() cannot be 0 {names}")
+    last = self.stride[-1]
+    require(eq(last, 1), f"self.stride(-1) must be 1 {names}, but got {last}")
+    if new < old:
+        k = old // new
+        size, stride = self.size[-1] * k, [s * k for s in self.stride[:-1]]
+        offset = self.offset * k
+    else:
+        k = new // old
+        size = _divided(self.size[-1], k, "self.size(-1)", names)
+        offset = _divided(self.offset, k, "self.storage_offset()", names)
+        stride = [
+            _divided(s, k, f"self.stride({d})", names) for d, s in enumerate(self.stride[:-1])
+        ]
+    return TensorType((*self.size[:-1], size), dtype, self.device, (*stride, 1), offset)
+
+
+def _divided(n: Size, k: int, what: str, names: str) -> Size:
+    require(eq(n % k, 0), f"{what} must be divisible by {k} {names}, but got {n}")
+    return n // k
+
+
+@rule(aten.view_as_real.default)
+def view_as_real(self: TensorType) -> TensorType:
+    if not self.dtype.is_complex:
+        fail("view_as_real is only supported for complex tensors")
+    stride = (*[s * 2 for s in self.stride], 1)
+    return TensorType((*self.size, 2), real_dtype(self.dtype), self.device, stride, self.offset * 2)
+
+
+_COMPLEX = {
+    torch.float16: torch.complex32,
+    torch.float32: torch.complex64,
+    torch.float64: torch.complex128,
+}
+
+
+@rule(aten.view_as_complex.default)
+def view_as_complex(self: TensorType) -> TensorType:
+    if self.dtype not in _COMPLEX:
+        fail(
+            "view_as_complex is only supported for half, float and double tensors, but got a "
+            "tensor of "
+            f"scalar type: {scalar_type(self.dtype)}"
+        )
+    if not self.size:
+        fail("Input tensor must have one or more dimensions")
+    require(eq(self.size[-1], 2), "Tensor must have a last dimension of size 2")
+    require(eq(self.stride[-1], 1), "Tensor must have a last dimension with stride 1")
+    for s in self.stride[:-1]:
+        require(eq(s % 2, 0), "Tensor must have a stride divisible by 2 for all but last dimension")
+    require(eq(self.offset % 2, 0), "Tensor must have a storage_offset divisible by 2")
+    stride = tuple([s // 2 for s in self.stride[:-1]])
+    return TensorType(self.size[:-1], _COMPLEX[self.dtype], self.device, stride, self.offset // 2)

@@ -1,0 +1,215 @@
+"""TensorType: what one value of a graph is, without data and without torch's tensor machinery.
+
+Sizes, strides and offset are `int | Expr`. Immutable by convention: a type is shared freely between fakes,
+recorded metadata and rules, so a metadata mutation makes a new type and never edits one.
+Must not know of operators, modes or tracing.
+
+Strides of symbolic contiguous types are plain products of sizes. Where a size is 1, or the tensor is empty, a
+stride addresses nothing and may differ from eager's; in the static case strides are exactly eager's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lostwax.sym import Size, eq, known
+
+Sizes = tuple[Size, ...]
+
+
+def product(sizes: Sequence[Size]) -> Size:
+    """The number of elements of a tensor with these sizes."""
+    n: Size = 1
+    for s in sizes:
+        n = n * s
+    return n
+
+
+def contiguous_strides(size: Sequence[Size]) -> Sizes:
+    """Row-major strides; a concrete size 0 counts as 1, as in eager."""
+    out: list[Size] = []
+    step: Size = 1
+    for s in reversed(size):
+        out.append(step)
+        if s.__class__ is not int or s > 1:  # type: ignore[operator]
+            step = step * s
+    out.reverse()
+    return tuple(out)
+
+
+def channels_last_strides(size: Sequence[Size]) -> Sizes:
+    """Strides of NCHW (or NCDHW) sizes laid out with the channels innermost."""
+    order = (1, *range(len(size) - 1, 1, -1), 0)
+    out: list[Size] = [0] * len(size)
+    step: Size = 1
+    for d in order:
+        out[d] = step
+        s = size[d]
+        step = step * (max(s, 1) if isinstance(s, int) else s)
+    return tuple(out)
+
+
+class TensorType:
+    """Size, stride, offset, dtype, device and layout of one tensor value."""
+
+    __slots__ = ("_contiguous", "_dense", "device", "dtype", "layout", "offset", "size", "stride")
+
+    size: Sizes
+    stride: Sizes
+    offset: Size
+    dtype: torch.dtype
+    device: torch.device
+    layout: torch.layout
+    _contiguous: bool | None
+    _dense: bool | None
+
+    def __init__(
+        self,
+        size: Sizes,
+        dtype: torch.dtype,
+        device: torch.device,
+        stride: Sizes | None = None,
+        offset: Size = 0,
+        layout: torch.layout = torch.strided,
+    ) -> None:
+        self.size = size
+        if stride is None:
+            self.stride = contiguous_strides(size)
+            self._contiguous = self._dense = True
+        else:
+            self.stride = stride
+            self._contiguous = self._dense = None
+        self.offset = offset
+        self.dtype = dtype
+        self.device = device
+        self.layout = layout
+
+    @property
+    def ndim(self) -> int:
+        return len(self.size)
+
+    def numel(self) -> Size:
+        return product(self.size)
+
+    @property
+    def is_symbolic(self) -> bool:
+        """Does any size, stride or the offset depend on a symbol?"""
+        for s in self.size:  # loops, not `any`: asked once for every fake that is made
+            if s.__class__ is not int:
+                return True
+        for s in self.stride:
+            if s.__class__ is not int:
+                return True
+        return self.offset.__class__ is not int
+
+    @property
+    def is_contiguous(self) -> bool:
+        """Row-major for certain: proven, never guessed, and never at the price of a guard."""
+        if self._contiguous is None:
+            self._contiguous = _follows(self.size, self.stride, range(len(self.size) - 1, -1, -1))
+        return self._contiguous
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Channels innermost for certain (4-d or 5-d)."""
+        n = len(self.size)
+        if n not in (4, 5):
+            return False
+        return _follows(self.size, self.stride, (1, *range(n - 1, 1, -1), 0))
+
+    @property
+    def is_dense(self) -> bool:
+        """Non-overlapping and dense for certain: some order of the dimensions is contiguous."""
+        if self._dense is None:
+            self._dense = self.is_contiguous or _is_dense(self.size, self.stride)
+        return self._dense
+
+    def nbytes(self) -> Size:
+        """Bytes of the elements themselves, as if dense."""
+        return self.numel() * self.dtype.itemsize
+
+    def replace(
+        self,
+        *,
+        size: Sizes | None = None,
+        stride: Sizes | None = None,
+        offset: Size | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | None = None,
+    ) -> TensorType:
+        """This type with some parts replaced. Sizes without strides give a contiguous type."""
+        if stride is None and size is None:
+            stride = self.stride
+        return TensorType(
+            self.size if size is None else size,
+            dtype or self.dtype,
+            device or self.device,
+            stride,
+            self.offset if offset is None else offset,
+            self.layout,
+        )
+
+    def fresh(self, size: Sizes | None = None, dtype: torch.dtype | None = None) -> TensorType:
+        """A new contiguous tensor on the same device: own storage, offset 0."""
+        return TensorType(self.size if size is None else size, dtype or self.dtype, self.device)
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.size, self.stride, self.offset, self.dtype, self.device, self.layout)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TensorType) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(map(str, self.size))
+        text = f"{str(self.dtype).removeprefix('torch.')}[{sizes}]"
+        if not self.is_contiguous:
+            text += f" stride ({', '.join(map(str, self.stride))})"
+        if self.offset.__class__ is not int or self.offset != 0:
+            text += f" offset {self.offset}"
+        return text if self.device.type == "cpu" else f"{text} {self.device}"
+
+
+def _same(a: Size, b: Size) -> bool:
+    """Provably equal, no guard."""
+    if a is b:
+        return True
+    if a.__class__ is int and b.__class__ is int:
+        return a == b
+    return known(eq(a, b)) is True
+
+
+def _is_dense(size: Sizes, stride: Sizes) -> bool:
+    left = [d for d, s in enumerate(size) if s != 1]
+    step: Size = 1
+    while left:
+        for d in left:
+            if stride[d] == step:  # the same object, if symbolic
+                break
+        else:
+            d = next((d for d in left if _same(stride[d], step)), -1)
+            if d < 0:
+                return known(eq(product(size), 0)) is True
+        left.remove(d)
+        step = step * size[d]
+    return True
+
+
+def _follows(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
+    """Are the strides those of a dense layout whose dimensions run in this order, innermost first?"""
+    step: Size = 1
+    for d in order:
+        s = size[d]
+        if s.__class__ is int:
+            if s == 1:
+                continue
+            if s == 0:
+                return True
+        if not _same(stride[d], step):
+            return known(eq(product(size), 0)) is True
+        step = step * s
+    return True

@@ -1,0 +1,74 @@
+"""Fakes agree with eager on torch's samples of every operator, but for what exceptions.toml lists.
+
+The list is exact: a sample that fails and is not counted there fails the test, and so does a count
+that is too high, so an exception leaves the list when it is mended.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.ops.conformance import calls, dtypes_of, operators
+from tests.ops.ours import OurFakes
+from tests.ops.report import Choice, Tally, concrete, groups, symbolic
+
+EXCEPTIONS: dict[str, dict[str, dict[str, Any]]] = tomllib.loads(
+    (Path(__file__).parent / "exceptions.toml").read_text()
+)
+OPERATORS = operators()
+BAR = {"static": 0.99, "symbolic": 0.99}
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_concrete_sizes(name: str) -> None:
+    for section, tally in concrete(OPERATORS[name], Choice(OurFakes)).items():
+        check(name, section, tally)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_symbolic_sizes(name: str) -> None:
+    for section, tally in symbolic(OPERATORS[name], Choice(OurFakes)).items():
+        check(name, section, tally)
+
+
+def check(name: str, section: str, tally: Tally) -> None:
+    listed = EXCEPTIONS[section].get(name, {}).get("failing", 0)
+    if tally.bad() > listed:
+        examples = [f"{n}× {o.verdict} {c}\n    {o.detail}" for c, o, n in groups(tally)[:5]]
+        pytest.fail(
+            f"{name}, {section}: {tally.bad()} of {tally.judged()} samples fail, "
+            f"exceptions.toml lists {listed}\n" + "\n".join(examples),
+            pytrace=False,
+        )
+    assert tally.bad() == listed, (
+        f"{name}, {section}: exceptions.toml lists {listed} failing samples, and only "
+        f"{tally.bad()} fail: correct the list"
+    )
+
+
+@pytest.mark.parametrize("section", ["static", "symbolic"])
+def test_the_share(section: str) -> None:
+    """Listed failures, of all forms, against the plain samples alone: the true share is higher."""
+    samples = sum(
+        1 for op in OPERATORS.values() for d in dtypes_of(op) for _ in calls(op, d, ("call",))
+    )
+    failing = sum(e["failing"] for e in EXCEPTIONS[section].values())
+    assert 1 - failing / samples >= BAR[section]
+
+
+def test_exceptions_are_of_operators_and_have_reasons() -> None:
+    for section, entries in EXCEPTIONS.items():
+        for name, entry in entries.items():
+            assert name in OPERATORS, f"{section}: torch has no sample of {name}"
+            assert entry["failing"] > 0
+            assert entry["reason"], f"{section}: {name} has no reason"

@@ -1,0 +1,14 @@
+"""Fake tensors: everything about a tensor but its data."""
+
+from lostwax.fake.mode import FakeTensorMode, detect_fake_mode, unset_fake_temporarily
+from lostwax.fake.prop import FakeTensorProp
+from lostwax.fake.tensor import FakeStorage, FakeTensor
+
+__all__ = [
+    "FakeStorage",
+    "FakeTensor",
+    "FakeTensorMode",
+    "FakeTensorProp",
+    "detect_fake_mode",
+    "unset_fake_temporarily",
+]

@@ -1,0 +1,478 @@
+"""Composite operators, taken apart here before C++ would do it.
+
+Two reasons to be in this table: the operator is on the hot path (one trip through Python instead of three), or its C++ form
+asks questions about sizes (`numel == 0`?) that would cost guards. Each entry calls, through `mode.call`, the same
+primitive operators that eager's dispatch reaches. All other composite operators are left to C++.
+Must not compute types itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.fake.symnode import unwrap
+from lostwax.fake.tensor import FakeTensor, concrete_device
+from lostwax.ops.registry import Operator, aten
+from lostwax.ops.shapes import broadcast_sizes, fail, is_one, is_zero, same, wrap_dim
+from lostwax.ops.views import inferred_size, view_strides
+from lostwax.sym import Size, ceildiv, decide, eq
+from lostwax.types import Sizes, product
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+Composite = Callable[..., Any]
+COMPOSITES: dict[OpOverload, Composite] = {}
+
+
+def composite(*overloads: OpOverload) -> Callable[[Composite], Composite]:
+    """Register how a composite operator is taken apart: (mode, *arguments) -> results."""
+
+    def register(function: Composite) -> Composite:
+        for overload in overloads:
+            COMPOSITES[overload] = function
+        return function
+
+    return register
+
+
+def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A call of an operator of the table."""
+    return COMPOSITES[record.overload](mode, *args, **kwargs)
+
+
+# ------------------------------------------------------------------------------------------- views or copies
+
+
+@composite(aten.reshape.default)
+def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
+    x = mode.adopt(self)
+    t = x.type
+    if t.is_contiguous:
+        return mode.call(aten.view.default, x, shape)
+    size = inferred_size([unwrap(s) for s in shape], product(t.size))
+    if view_strides(t, size, must=False) is not None:
+        return mode.call(aten.view.default, x, shape)
+    copy = mode.call(aten.clone.default, x, memory_format=torch.contiguous_format)
+    return mode.call(aten._unsafe_view.default, copy, shape)
+
+
+@composite(aten.flatten.using_ints)
+def flatten(mode: FakeTensorMode, self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
+    x = mode.adopt(self)
+    size = x.type.size
+    start, end = wrap_dim(start_dim, len(size)), wrap_dim(end_dim, len(size))
+    if start > end:
+        fail("flatten() has invalid args: start_dim cannot come after end_dim")
+    if not size:
+        return reshape(mode, x, [1])
+    if start == end:
+        return x
+    return reshape(mode, x, [*size[:start], product(size[start : end + 1]), *size[end + 1 :]])
+
+
+@composite(aten.contiguous.default)
+def contiguous(
+    mode: FakeTensorMode, self: Any, *, memory_format: torch.memory_format = torch.contiguous_format
+) -> Any:
+    x = mode.adopt(self)
+    if memory_format is torch.preserve_format:
+        fail("preserve memory format is unsupported by the contiguous operator")
+    t = x.type
+    is_so = t.is_contiguous if memory_format is torch.contiguous_format else t.is_channels_last
+    return x if is_so else mode.call(aten.clone.default, x, memory_format=memory_format)
+
+
+def _to(
+    mode: FakeTensorMode,
+    self: Any,
+    dtype: torch.dtype | None,
+    device: torch.device | None,
+    non_blocking: bool,
+    copy: bool,
+    memory_format: torch.memory_format | None,
+) -> Any:
+    x = mode.adopt(self)
+    t = x.type
+    device = concrete_device(device)
+    same_dtype = dtype is None or dtype is t.dtype
+    same_device = device is None or device == t.device
+    if same_dtype and same_device and not copy:
+        wanted = memory_format or torch.preserve_format
+        if wanted is torch.preserve_format or contiguous(mode, x, memory_format=wanted) is x:
+            return x
+    options = {"dtype": dtype or t.dtype, "device": device, "memory_format": memory_format}
+    options = {k: v for k, v in options.items() if v is not None}
+    return mode.call(aten._to_copy.default, x, **options)
+
+
+@composite(aten.to.dtype)
+def to_dtype(
+    mode: FakeTensorMode,
+    self: Any,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    return _to(mode, self, dtype, None, non_blocking, copy, memory_format)
+
+
+@composite(aten.to.device)
+def to_device(
+    mode: FakeTensorMode,
+    self: Any,
+    device: torch.device,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    return _to(mode, self, dtype, device, non_blocking, copy, memory_format)
+
+
+@composite(aten.to.other)
+def to_other(
+    mode: FakeTensorMode,
+    self: Any,
+    other: Any,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    like = mode.adopt(other).type
+    return _to(mode, self, like.dtype, like.device, non_blocking, copy, memory_format)
+
+
+@composite(aten.to.dtype_layout)
+def to_dtype_layout(
+    mode: FakeTensorMode,
+    self: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> Any:
+    return _to(mode, self, dtype, device, non_blocking, copy, memory_format)
+
+
+@composite(aten.type_as.default)
+def type_as(mode: FakeTensorMode, self: Any, other: Any) -> Any:
+    return to_other(mode, self, other)
+
+
+@composite(aten.chunk.default)
+def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
+    x = mode.adopt(self)
+    if x.type.ndim == 0:
+        fail("chunk expects at least a 1-dimensional tensor")
+    if chunks <= 0:
+        fail(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
+    n = x.type.size[wrap_dim(dim, x.type.ndim)]
+    piece = ceildiv(n, chunks)
+    if decide(eq(piece, 0)):
+        return mode.call(aten.split_with_sizes.default, x, [0] * chunks, dim)
+    return mode.call(aten.split.Tensor, x, piece, dim)
+
+
+# ------------------------------------------------------------------------------------------------- arithmetic
+
+
+@composite(aten.linear.default)
+def linear(mode: FakeTensorMode, input: Any, weight: Any, bias: Any = None) -> Any:
+    x = mode.adopt(input)
+    t = x.type
+    if t.ndim == 2 and bias is not None:
+        return mode.call(aten.addmm.default, bias, x, mode.call(aten.t.default, weight))
+    if t.ndim == 3 and bias is not None and t.is_contiguous:
+        rows = mode.call(aten.view.default, x, [t.size[0] * t.size[1], t.size[2]])
+        out = mode.call(aten.addmm.default, bias, rows, mode.call(aten.t.default, weight))
+        return mode.call(aten.view.default, out, [*t.size[:2], out.type.size[1]])
+    out = mode.call(aten.matmul.default, x, mode.call(aten.t.default, weight))
+    return out if bias is None else mode.call(aten.add.Tensor, out, bias)
+
+
+@composite(aten.matmul.default)
+def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
+    a, b = mode.adopt(self), mode.adopt(other)
+    ranks = (a.type.ndim, b.type.ndim)
+    if 0 in ranks:
+        fail(f"both arguments to matmul need to be at least 1D, but they are {ranks[0]}D and {ranks[1]}D")
+    if ranks == (2, 2):
+        return mode.call(aten.mm.default, a, b)
+    if ranks == (1, 1):
+        return mode.call(aten.dot.default, a, b)
+    if ranks == (2, 1):
+        return mode.call(aten.mv.default, a, b)
+    if ranks == (1, 2):
+        row = mode.call(aten.mm.default, mode.call(aten.unsqueeze.default, a, 0), b)
+        return mode.call(aten.squeeze_.dim, row, 0)
+    if ranks[0] >= ranks[1]:
+        if _folds(a, b):
+            return _folded(mode, a, b)
+    elif _folds(mode.call(aten.transpose.int, b, -2, -1), a, right=True):
+        turned = mode.call(aten.t.default, a) if ranks[0] == 2 else a
+        out = _folded(mode, mode.call(aten.transpose.int, b, -2, -1), turned)
+        if ranks[0] == 1:
+            return out
+        return contiguous(mode, mode.call(aten.transpose.int, out, -2, -1))
+    return _batched(mode, a, b)
+
+
+def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
+    """Does eager multiply the large operand as one tall matrix? It does if that costs no copy, or saves a gradient's."""
+    t = large.type
+    if t.ndim < 3 or small.type.ndim > 2:
+        return False
+    if small.requires_grad:
+        return True
+    if right and small.type.ndim == 2:
+        return False
+    size, stride = t.size, t.stride
+    return is_zero(t.numel()) or all(
+        same(stride[d], stride[d + 1] * size[d + 1]) for d in range(t.ndim - 2)
+    )
+
+
+def _folded(mode: FakeTensorMode, large: FakeTensor, small: FakeTensor) -> Any:
+    size = large.type.size
+    rows = reshape(mode, large, [product(size[:-1]), size[-1]])
+    op = aten.mm.default if small.type.ndim == 2 else aten.mv.default
+    out = mode.call(op, rows, small)
+    return mode.call(aten._unsafe_view.default, out, [*size[:-1], *small.type.size[1:]])
+
+
+def _batched(mode: FakeTensorMode, a: FakeTensor, b: FakeTensor) -> Any:
+    x, y = a.type.size, b.type.size
+    batch = broadcast_sizes([x[:-2], y[:-2]])
+    rows, columns = x[-2:-1], y[-1:] if len(y) > 1 else ()
+    count = product(batch)
+    left_shape = (*(rows or (1,)), x[-1])
+    left = _spread_batch(mode, a, (*batch, *left_shape), (count, *left_shape))
+    if len(y) == 1:
+        right = _spread_batch(mode, b, (*batch, y[0]), (count, y[0]))
+        right = mode.call(aten.unsqueeze.default, right, 2)
+    else:
+        right = _spread_batch(mode, b, (*batch, *y[-2:]), (count, *y[-2:]))
+    out = mode.call(aten.bmm.default, left, right)
+    return mode.call(aten._unsafe_view.default, out, [*batch, *rows, *columns])
+
+
+def _spread_batch(mode: FakeTensorMode, x: FakeTensor, size: Sizes, flat: Sizes) -> Any:
+    return reshape(mode, mode.call(aten.expand.default, x, list(size)), list(flat))
+
+
+@composite(aten.softmax.int)
+def softmax(
+    mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None
+) -> Any:
+    return _softmax(mode, aten._softmax.default, self, dim, dtype)
+
+
+@composite(aten.log_softmax.int)
+def log_softmax(
+    mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None
+) -> Any:
+    return _softmax(mode, aten._log_softmax.default, self, dim, dtype)
+
+
+def _softmax(
+    mode: FakeTensorMode, op: OpOverload, self: Any, dim: int, dtype: torch.dtype | None
+) -> Any:
+    x = self if dtype is None else to_dtype(mode, self, dtype)
+    return mode.call(op, x, dim, False)
+
+
+@composite(aten.dropout.default)
+def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
+    if not 0 <= p <= 1:
+        fail(f"dropout probability has to be between 0 and 1, but got {p}")
+    if p == 0 or not train:
+        return input
+    if p == 1:
+        return mode.call(aten.mul.Tensor, input, mode.call(aten.zeros.default, []))
+    noise = mode.call(aten.empty_like.default, input, memory_format=torch.preserve_format)
+    noise = mode.call(aten.bernoulli_.float, noise, 1 - p)
+    return mode.call(aten.mul.Tensor, input, mode.call(aten.div_.Scalar, noise, 1 - p))
+
+
+# ------------------------------------------------------------------------------------------------ convolutions
+
+
+def _convolution(dimensions: int) -> Composite:
+    def convolution(
+        mode: FakeTensorMode,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Sequence[Size] = (1,),
+        padding: Sequence[Size] = (0,),
+        dilation: Sequence[Size] = (1,),
+        groups: Size = 1,
+    ) -> Any:
+        x = mode.adopt(input)
+        batched = x.type.ndim == dimensions + 2
+        if not batched:
+            if x.type.ndim != dimensions + 1:
+                given = list(x.type.size)
+                fail(
+                    f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) input to "
+                    f"conv{dimensions}d, but got input of size: {given}"
+                )
+            x = mode.call(aten.unsqueeze.default, x, 0)
+        lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
+        out = mode.call(
+            aten.convolution.default, x, weight, bias, *lists, False, [0] * dimensions, groups
+        )
+        return out if batched else mode.call(aten.squeeze.dim, out, 0)
+
+    return convolution
+
+
+def _spread(values: Sequence[Size], count: int) -> list[Size]:
+    return list(values) * count if len(values) == 1 else list(values)
+
+
+for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.conv3d.default), 1):
+    COMPOSITES[_overload] = _convolution(_n)
+
+
+# -------------------------------------------------------------------------------------------------- pooling
+
+
+@composite(aten.max_pool2d.default)
+def max_pool2d(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
+    return mode.call(aten.max_pool2d_with_indices.default, *args, **kwargs)[0]
+
+
+@composite(aten.adaptive_avg_pool2d.default)
+def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[Size]) -> Any:
+    if len(output_size) == 2 and all(s.__class__ is int and s == 1 for s in output_size):
+        x = mode.adopt(self)
+        out = mode.call(aten.mean.dim, x, [-1, -2], True)
+        if x.type.is_channels_last:  # as eager: the layout of the input, kept for sizes of 1
+            n, c = x.type.size[0], x.type.size[1]
+            out = mode.call(aten.as_strided_.default, out, [n, c, 1, 1], [c, 1, c, c])
+        return out
+    return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
+
+
+# -------------------------------------------------------------------------------------------- normalisation
+
+
+@composite(aten.layer_norm.default)
+def layer_norm(
+    mode: FakeTensorMode,
+    input: Any,
+    normalized_shape: Sequence[Size],
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-05,
+    cudnn_enable: bool = True,
+) -> Any:
+    return mode.call(
+        aten.native_layer_norm.default, input, normalized_shape, weight, bias, eps
+    )[0]
+
+
+@composite(aten.batch_norm.default)
+def batch_norm(
+    mode: FakeTensorMode,
+    input: Any,
+    weight: Any,
+    bias: Any,
+    running_mean: Any,
+    running_var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Any:
+    if not training and (running_mean is None or running_var is None):
+        fail("running_mean must be defined in evaluation mode")
+    return mode.call(
+        aten.native_batch_norm.default,
+        input, weight, bias, running_mean, running_var, training, momentum, eps,
+    )[0]  # fmt: skip
+
+
+@composite(aten.group_norm.default)
+def group_norm(
+    mode: FakeTensorMode,
+    input: Any,
+    num_groups: int,
+    weight: Any = None,
+    bias: Any = None,
+    eps: float = 1e-05,
+    cudnn_enabled: bool = True,
+) -> Any:
+    x = mode.adopt(input)
+    t = x.type
+    if t.ndim < 2:
+        fail(f"Expected at least 2 dimensions for input tensor but received {t.ndim}")
+    is_last = t.is_channels_last and not t.is_contiguous
+    x = contiguous(
+        mode, x, memory_format=torch.channels_last if is_last and t.ndim == 4 else torch.contiguous_format
+    )
+    n, c, pixels = t.size[0], t.size[1], product(t.size[2:])
+    return mode.call(
+        aten.native_group_norm.default, x, weight, bias, n, c, pixels, num_groups, eps
+    )[0]
+
+
+# ---------------------------------------------------------------------------------------------------- attention
+
+
+@composite(aten.scaled_dot_product_attention.default)
+def scaled_dot_product_attention(
+    mode: FakeTensorMode,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    q, k, v = (mode.adopt(x) for x in (query, key, value))
+    if not _fits_flash(q, k, v, dropout_p, enable_gqa):
+        return mode.call(
+            aten._scaled_dot_product_attention_math.default, q, k, v, attn_mask, dropout_p, is_causal,
+            None, scale=scale, enable_gqa=enable_gqa,
+        )[0]  # fmt: skip
+    return mode.call(
+        aten._scaled_dot_product_flash_attention_for_cpu.default,
+        q, k, v, dropout_p, is_causal, attn_mask=_additive(mode, attn_mask, q), scale=scale,
+    )[0]  # fmt: skip
+
+
+def _fits_flash(q: FakeTensor, k: FakeTensor, v: FakeTensor, dropout_p: float, gqa: bool) -> bool:
+    """What CPU's fused kernel takes; asked without guards: the other form computes the same."""
+    types = (q.type, k.type, v.type)
+    if dropout_p or gqa or any(t.ndim != 4 or t.device.type != "cpu" for t in types):
+        return False
+    heads = q.type.size[-1]
+    if not all(same(t.size[-1], heads) for t in types) or not all(is_one(t.stride[-1]) for t in types):
+        return False
+    batch = q.type.size[:2]
+    return all(same(a, b) for t in types[1:] for a, b in zip(t.size[:2], batch, strict=True))
+
+
+def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
+    """A boolean mask as the numbers that are added to the scores."""
+    if mask is None or mode.adopt(mask).type.dtype is not torch.bool:
+        return mask
+    options = {"dtype": q.type.dtype, "device": q.type.device}
+    zero = mode.call(aten.scalar_tensor.default, 0.0, **options)
+    low = mode.call(aten.scalar_tensor.default, float("-inf"), **options)
+    return mode.call(aten.where.self, mask, zero, low)

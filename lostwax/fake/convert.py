@@ -1,0 +1,184 @@
+"""Real tensors to fakes: the same tensor gives the same fake, aliasing tensors give aliasing fakes.
+
+Keeps leaf-ness, `requires_grad`, strides and being a Parameter; never copies data and never keeps a real tensor alive.
+Must not decide which sizes are dynamic: the caller says so.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from lostwax.errors import UnsupportedFakeError
+from lostwax.fake.symnode import unwrap
+from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
+from lostwax.location import user_location
+from lostwax.sym import ShapeEnv, Size
+from lostwax.types import Sizes, TensorType, contiguous_strides
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+
+class FakeTensorConverter:
+    """The memory of one mode: which real tensor and storage became which fake."""
+
+    def __init__(self) -> None:
+        self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
+        self._storages: dict[int, tuple[StorageWeakRef, FakeStorage]] = {}
+
+    def from_real_tensor(
+        self,
+        mode: FakeTensorMode,
+        tensor: torch.Tensor,
+        *,
+        static_shapes: bool | None = None,
+        sizes: tuple[Any, ...] | None = None,
+        source: str | None = None,
+        memoize: bool = True,
+    ) -> FakeTensor:
+        """The fake of this tensor; converted on first sight."""
+        if isinstance(tensor, FakeTensor):
+            return tensor if tensor.fake_mode is mode else self._of_fake(mode, tensor)
+        known = self._fakes.get(id(tensor))
+        if known is not None and known[0]() is tensor:
+            return known[1]
+        check_supported(tensor)
+        if is_traceable_wrapper_subclass(tensor):
+            return self._of_wrapper(mode, tensor)
+        env = None if static_shapes else mode.shape_env
+        t = _type_of(tensor, env, sizes, source)
+        fake = self._make(mode, tensor, t)
+        if memoize:
+            key = id(tensor)
+            forget = weakref.ref(tensor, lambda _, fakes=self._fakes: fakes.pop(key, None))
+            self._fakes[key] = (forget, fake)
+        return fake
+
+    def _make(self, mode: FakeTensorMode, tensor: torch.Tensor, t: TensorType) -> FakeTensor:
+        storage = self._storage(tensor)
+        leaf = tensor.is_leaf
+        fake = new_fake(mode, t, storage, requires_grad=tensor.requires_grad)
+        if not leaf:
+            with torch.enable_grad():
+                fake = torch.ops.aten.alias.default(fake)
+        if isinstance(tensor, torch.nn.Parameter):
+            fake._is_param = True
+        elif isinstance(tensor, torch.nn.Buffer):
+            fake._is_buffer = True
+            fake.persistent = getattr(tensor, "persistent", True)
+        if leaf and tensor.grad is not None:
+            fake.grad = self.from_real_tensor(mode, tensor.grad, static_shapes=True)
+        return fake
+
+    def _storage(self, tensor: torch.Tensor) -> FakeStorage:
+        with torch._C._DisableTorchDispatch():
+            real = tensor.untyped_storage()
+        known = self._storages.get(real._cdata)
+        if known is not None and not known[0].expired():
+            return known[1]
+        self._storages = {k: v for k, v in self._storages.items() if not v[0].expired()} if (
+            len(self._storages) % 256 == 255
+        ) else self._storages
+        storage = FakeStorage(real.nbytes(), tensor.device)
+        self._storages[real._cdata] = (StorageWeakRef(real), storage)
+        return storage
+
+    def _of_fake(self, mode: FakeTensorMode, fake: FakeTensor) -> FakeTensor:
+        """A fake of a fake: the same type under another mode; symbolic sizes become their example's."""
+        known = self._fakes.get(id(fake))
+        if known is not None and known[0]() is fake:
+            return known[1]
+        t = _concrete(fake)
+        copy = new_fake(mode, t, FakeStorage(fake.fake_storage.nbytes, t.device), fake.requires_grad)
+        if getattr(fake, "_is_param", False):
+            copy._is_param = True
+        key = id(fake)
+        forget = weakref.ref(fake, lambda _, fakes=self._fakes: fakes.pop(key, None))
+        self._fakes[key] = (forget, copy)
+        return copy
+
+    def _of_wrapper(self, mode: FakeTensorMode, tensor: Any) -> Any:
+        """A subclass that says what it wraps keeps its class, around fakes."""
+        names, context = tensor.__tensor_flatten__()
+        inner = {n: self.from_real_tensor(mode, getattr(tensor, n)) for n in names}
+        return type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
+
+
+def check_supported(tensor: torch.Tensor) -> None:
+    """Refuse what has no sizes-and-strides description."""
+    what = None
+    if tensor.layout is not torch.strided:
+        what = f"a tensor of layout {tensor.layout}"
+    elif tensor.is_quantized:
+        what = "a quantized tensor"
+    elif tensor.is_nested:
+        what = "a nested tensor"
+    if what is not None:
+        raise UnsupportedFakeError(
+            f"{what} cannot be made fake: lostwax models strided tensors only.\n  at {user_location()}\n"
+            "  instead: convert it to a dense strided tensor first"
+        )
+
+
+def _type_of(
+    tensor: torch.Tensor, env: ShapeEnv | None, sizes: tuple[Any, ...] | None, source: str | None
+) -> TensorType:
+    real = tuple(tensor.shape)
+    size: Sizes = real
+    if sizes is not None:
+        if len(sizes) != len(real):
+            raise ValueError(f"sizes has {len(sizes)} entries for a tensor of {len(real)} dimensions")
+        size = tuple(r if s is None else unwrap(s) for s, r in zip(sizes, real, strict=True))
+    elif env is not None:
+        names = [None if source is None else f"{source}.shape[{i}]" for i in range(len(real))]
+        size = tuple(env.symbol(hint=r, source=n) for r, n in zip(real, names, strict=True))
+    stride = tuple(tensor.stride())
+    if size == real:
+        return _typed(tensor, real, stride)
+    return _typed(tensor, size, symbolic_strides(size, real, stride, env))
+
+
+def _typed(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorType:
+    return TensorType(size, tensor.dtype, tensor.device, stride, tensor.storage_offset())
+
+
+def symbolic_strides(
+    size: Sizes, real: tuple[int, ...], stride: tuple[int, ...], env: ShapeEnv | None
+) -> Sizes | None:
+    """The strides of a tensor whose sizes became symbols: products where the layout is dense, in any order;
+    otherwise a stride that does not follow from sizes is a number of its own."""
+    if stride == contiguous_strides(real):
+        return None
+    out: list[Size] = list(stride)
+    step: Size = 1
+    step_real = 1
+    for d in sorted(range(len(real)), key=lambda d: (stride[d], real[d])):
+        if stride[d] == 0:
+            continue
+        if stride[d] == step_real:
+            out[d] = step
+        elif step.__class__ is not int and env is not None:
+            out[d] = env.symbol(hint=stride[d])
+        step, step_real = out[d] * size[d], stride[d] * real[d]
+    return tuple(out)
+
+
+def _concrete(fake: FakeTensor) -> TensorType:
+    t = fake.type
+    if not t.is_symbolic:
+        return t
+
+    def example(s: Size) -> int:
+        value = s if isinstance(s, int) else s.hint
+        if value is None:
+            raise UnsupportedFakeError(f"{fake!r} has a size without an example value; no fake can be made of it")
+        return value
+
+    return t.replace(
+        size=tuple(map(example, t.size)), stride=tuple(map(example, t.stride)), offset=example(t.offset)
+    )

@@ -1,0 +1,225 @@
+"""Questions to the data of a tensor that has none: fresh symbols, `item()`, and tiny constants that are known after all.
+
+Asking twice gives the same symbol until the tensor is written to. Must not guess: without a ShapeEnv and without a
+known constant the question is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.errors import DataDependentError
+from lostwax.fake.symnode import wrap
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, aten
+from lostwax.sym import ShapeEnv, Size, eq
+from lostwax.sym.real import unbacked_real
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+CONSTANT_LIMIT = 64
+"""Real values are kept for constants of at most so many elements."""
+
+
+class FreshSizes:
+    """Unbacked symbols for one call of a data-dependent operator."""
+
+    def __init__(self, env: ShapeEnv | None, operation: str) -> None:
+        self.env = env
+        self.operation = operation
+
+    def size(self, upper: Size | None = None, lower: int = 0) -> Size:
+        if self.env is None:
+            refuse(self.operation, "the size of its result depends on the data of its input")
+        high = upper if isinstance(upper, int) else None
+        u = self.env.unbacked(lo=lower, hi=high, origin=f"{self.operation} at {user_location()}")
+        if upper is not None and high is None:
+            bound = u <= upper
+            if not isinstance(bound, bool):
+                self.env.learn(bound)
+        return u
+
+
+def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A data-dependent operator: from constants if all are known, else with fresh symbols, remembered."""
+    if record.twin is None:
+        known = _computed(record, args, kwargs)
+        if known is not None:
+            return _constants(mode, known)
+    types, named = mode.types(args, kwargs)
+    tensors = [a for a in args if isinstance(a, FakeTensor)]
+    key = (record.overload, *(id(a) if isinstance(a, FakeTensor) else repr(a) for a in args), repr(kwargs))
+    versions = tuple(t.fake_storage.version for t in tensors)
+    memo = _memo(tensors)
+    found = memo.get(key)
+    if found is None or found[0] != versions:
+        fresh = FreshSizes(mode.shape_env, record.overload._schema.name.removeprefix("aten::"))
+        found = memo[key] = (versions, record.rule(fresh, *types, **named))  # type: ignore[misc]
+    return mode.wrap(found[1])
+
+
+def _memo(tensors: list[FakeTensor]) -> dict[Any, Any]:
+    if not tensors:
+        return {}
+    if tensors[0].memo is None:
+        tensors[0].memo = {}
+    return tensors[0].memo
+
+
+def refuse(operation: str, why: str) -> None:
+    raise DataDependentError(
+        f"{operation} cannot be evaluated on fake tensors here: {why}.\n  at {user_location()}\n"
+        "  instead: give the mode a place for unknown sizes, FakeTensorMode(shape_env=ShapeEnv()), "
+        "or avoid the operator"
+    )
+
+
+# ------------------------------------------------------------------------------------------ scalars from tensors
+
+
+def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.item()`: the constant's value, or an unbacked number."""
+    tensor = mode.adopt(args[0])
+    constant = tensor.known_constant()
+    if constant is not None:
+        return constant.item()
+    memo = _memo([tensor])
+    found = memo.get("item")
+    if found is None or found[0] != tensor.fake_storage.version:
+        found = memo["item"] = (tensor.fake_storage.version, _unbacked(mode, tensor))
+    return found[1]
+
+
+def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
+    dtype, env = tensor.type.dtype, mode.shape_env
+    if env is None:
+        refuse("item()", "the value of a fake tensor is not known")
+        raise AssertionError
+    origin = f"item() at {user_location()}"
+    if dtype.is_floating_point:
+        return wrap(unbacked_real(env, origin))
+    if dtype.is_complex:
+        refuse("item()", "complex values have no symbolic form")
+    if dtype is torch.bool:
+        return wrap(eq(env.unbacked(lo=0, hi=1, origin=origin), 1))
+    limits = torch.iinfo(dtype)
+    wide = dtype is torch.int64
+    return wrap(
+        env.unbacked(
+            lo=None if wide else limits.min, hi=None if wide else limits.max, origin=origin
+        )
+    )
+
+
+def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`torch.equal(a, b)`: known for constants and for different sizes; else a question to the data."""
+    known = _computed(record, args, kwargs)
+    if known is not None:
+        return known
+    a, b = (mode.adopt(t) for t in args)
+    if a.type.ndim != b.type.ndim:
+        return False
+    if a is b and not a.type.dtype.is_floating_point and not a.type.dtype.is_complex:
+        return True
+    if mode.shape_env is None:
+        refuse("torch.equal", "its answer depends on the data")
+        raise AssertionError
+    return wrap(eq(mode.shape_env.unbacked(lo=0, hi=1, origin=f"equal at {user_location()}"), 1))
+
+
+# ---------------------------------------------------------------------------------------------------- constants
+
+
+def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A tensor literal (`torch.tensor(3)`) enters the mode: a fake that remembers a tiny value."""
+    tensor = args[0]
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    fake = mode.fake_tensor_converter.from_real_tensor(mode, tensor, static_shapes=True, memoize=False)
+    if tensor.numel() <= CONSTANT_LIMIT:
+        _remember(fake, tensor)
+    return fake
+
+
+def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+    """Some inputs are constants: if all are, so is the (small enough) result."""
+    outputs = out if isinstance(out, (list, tuple)) else [out]
+    for fake in outputs:
+        if not isinstance(fake, FakeTensor) or fake.type.is_symbolic:
+            return
+        if fake.type.numel() > CONSTANT_LIMIT:  # type: ignore[operator]
+            return
+    real = _computed(record, args, kwargs)
+    if real is None:
+        return
+    for fake, value in zip(outputs, real if isinstance(real, (list, tuple)) else [real], strict=True):
+        _remember(fake, value)
+
+
+def _remember(fake: FakeTensor, value: torch.Tensor) -> None:
+    fake.constant = value
+    fake.constant_version = fake.fake_storage.version
+
+
+def _constants(mode: FakeTensorMode, value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        fake = mode.fake_tensor_converter.from_real_tensor(mode, value, static_shapes=True, memoize=False)
+        _remember(fake, value)
+        return fake
+    if isinstance(value, (list, tuple)):
+        return type(value)(_constants(mode, v) for v in value)
+    return value
+
+
+class _Unknown(Exception):
+    """An argument's value is not known."""
+
+
+def _computed(record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The real result if every tensor argument is a known constant; None otherwise."""
+    if torch.Tag.nondeterministic_seeded in record.overload.tags:
+        return None
+    try:
+        real_args, real_kwargs = _real(args), {k: _real(v) for k, v in kwargs.items()}
+    except _Unknown:
+        return None
+    with torch.no_grad():
+        return record.overload(*real_args, **real_kwargs)
+
+
+def _real(value: Any) -> Any:
+    if isinstance(value, FakeTensor):
+        constant = value.known_constant()
+        if constant is None or value.type.device.type != "cpu":
+            raise _Unknown
+        return constant
+    if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+        raise _Unknown
+    if isinstance(value, torch.device) and value.type != "cpu":
+        raise _Unknown
+    if isinstance(value, (list, tuple)):
+        return type(value)([_real(v) for v in value])
+    return value
+
+
+def same_kind(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
+    """`x.data = y` asks whether their implementations are alike: fakes always are."""
+    return True
+
+
+Special = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]
+SPECIAL: dict[OpOverload, Special] = {
+    aten._local_scalar_dense.default: item,
+    aten.equal.default: equal,
+    aten.lift_fresh.default: lift,
+    aten.lift.default: lift,
+    aten._has_compatible_shallow_copy_type.default: same_kind,
+}
+
+assert new_fake

@@ -1,0 +1,214 @@
+"""Operators without a type rule: the user's `register_fake`, a decomposition, torch's own meta kernel; in this order.
+
+Slow next to a rule (hundreds of microseconds) and meant for the long tail. Must not be needed for operators that real
+models use often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch._library.fake_impl as torch_fake_impl
+from torch._library.custom_ops import OPDEFS as custom_operators
+from torch._library.simple_registry import singleton as custom_registry
+from torch._ops import OpOverload
+
+from lostwax.errors import DataDependentError, MissingFakeRuleError
+from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator
+from lostwax.ops.shapes import common_device
+from lostwax.types import TensorType
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+_COMPOSITE = torch._C.DispatchKey.CompositeImplicitAutograd
+
+
+def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Evaluate a call of an operator that has no rule."""
+    func = record.overload
+    args, kwargs = _map(args, mode.adopt), {k: _map(v, mode.adopt) for k, v in kwargs.items()}
+    kernel = user_kernel(func)
+    if kernel is not None:
+        with _context(mode, func):
+            return mode.reentered(kernel, args, kwargs)
+    if is_composite(func):
+        return mode.reentered(partial(func._op_dk, _COMPOSITE), args, kwargs)
+    if func._schema.name in custom_operators:
+        raise _missing(func)
+    decompose = torch_decompositions().get(func)
+    if decompose is not None:
+        return mode.reentered(decompose, args, kwargs)
+    return _meta(mode, record, args, kwargs)
+
+
+# -------------------------------------------------------------------------------------- the user's own fake kernels
+
+
+def user_kernel(func: OpOverload) -> Callable[..., Any] | None:
+    """What `torch.library.register_fake` registered for this operator."""
+    name = func._schema.name
+    definition = custom_operators.get(name)
+    if definition is not None and definition._abstract_fn is None:
+        return None  # torch registers a kernel that only complains
+    return custom_registry.find(name).fake_impl.kernel  # type: ignore[return-value]
+
+
+class _FakeContext:
+    """What `torch.library.get_ctx()` gives to a user's fake kernel."""
+
+    def __init__(self, mode: FakeTensorMode, func: OpOverload) -> None:
+        self._env, self._name = mode.shape_env, func._schema.name
+
+    def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
+        """A size that only the data know, at least `min`."""
+        if self._env is None:
+            raise DataDependentError(
+                f"the fake kernel of {self._name} asks for a dynamic size, and this FakeTensorMode has no "
+                f"ShapeEnv.\n  at {user_location()}\n"
+                "  instead: build the mode with FakeTensorMode(shape_env=ShapeEnv())"
+            )
+        if min < 0:
+            raise ValueError(f"new_dynamic_size(min={min}): a size cannot be negative")
+        origin = f"{self._name} at {user_location()}"
+        return wrap(self._env.unbacked(lo=min, hi=max, origin=origin))
+
+    create_unbacked_symint = new_dynamic_size
+
+
+@contextmanager
+def _context(mode: FakeTensorMode, func: OpOverload) -> Iterator[None]:
+    context = _FakeContext(mode, func)
+    with torch_fake_impl.set_ctx_getter(lambda: context):  # type: ignore[arg-type, return-value]
+        yield
+
+
+# --------------------------------------------------------------------------------------------------- decompositions
+
+
+@lru_cache(maxsize=None)
+def is_composite(func: OpOverload) -> bool:
+    return func.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+@lru_cache(maxsize=1)
+def torch_decompositions() -> dict[Any, Callable[..., Any]]:
+    """torch's table of decompositions: it serves the long tail."""
+    import torch._decomp as decomp
+
+    return decomp.decomposition_table
+
+
+# ------------------------------------------------------------------------------------------------------ meta kernels
+
+
+def _meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run the operator on tensors of the `meta` device with the same sizes, and read the result's types."""
+    func = record.overload
+    twins: dict[FakeTensor, torch.Tensor] = {}
+
+    def to_meta(fake: FakeTensor) -> torch.Tensor:
+        if fake not in twins:
+            twins[fake] = _meta_tensor(fake.type)
+        return twins[fake]
+
+    meta_args = _map(args, to_meta)
+    meta_kwargs = {k: _map(v, to_meta) for k, v in kwargs.items()}
+    device = concrete_device(kwargs.get("device"))
+    if device is not None:
+        meta_kwargs["device"] = torch.device("meta")
+    try:
+        with torch.no_grad():
+            out = func(*meta_args, **meta_kwargs)
+    except NotImplementedError as error:
+        raise _missing(func) from error
+    if device is None:
+        device = common_device([f.type for f in twins]) if twins else torch.device("cpu")
+    for fake, twin in twins.items():
+        _follow_mutation(fake, twin)
+    return _results(mode, record, args, kwargs, out, {id(m): f for f, m in twins.items()}, device)
+
+
+def _meta_tensor(t: TensorType) -> torch.Tensor:
+    size, stride = tuple(wrap(s) for s in t.size), tuple(wrap(s) for s in t.stride)
+    return torch.empty_strided(size, stride, dtype=t.dtype, device="meta")
+
+
+def _follow_mutation(fake: FakeTensor, twin: torch.Tensor) -> None:
+    """The kernel may have changed sizes in place (`resize_`)."""
+    size = tuple(unwrap(s) for s in twin.shape)
+    if len(size) != fake.type.ndim or (size != fake.type.size and not fake.type.is_symbolic):
+        set_type(fake, _type_of(twin, fake.type.device))
+
+
+def _type_of(meta: torch.Tensor, device: torch.device) -> TensorType:
+    size = tuple(unwrap(s) for s in meta.shape)
+    stride = tuple(unwrap(s) for s in meta.stride())
+    return TensorType(size, meta.dtype, device, stride, unwrap(meta.storage_offset()), meta.layout)
+
+
+def _results(
+    mode: FakeTensorMode,
+    record: Operator,
+    args: Any,
+    kwargs: dict[str, Any],
+    out: Any,
+    origins: dict[int, FakeTensor],
+    device: torch.device,
+) -> Any:
+    def convert(value: Any, at: int) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(convert(v, at) for v in value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) in origins:
+            return origins[id(value)]
+        viewed = record.results[at].argument if at < len(record.results) else None
+        storage = None
+        if viewed is not None:
+            position = record.argument_names.index(viewed)
+            source = args[position] if position < len(args) else kwargs.get(viewed)
+            storage = source.fake_storage if isinstance(source, FakeTensor) else None
+        return new_fake(mode, _type_of(value, device), storage)
+
+    if isinstance(out, tuple):
+        return tuple(convert(v, i) for i, v in enumerate(out))
+    return convert(out, 0)
+
+
+def _missing(func: OpOverload) -> MissingFakeRuleError:
+    name = func._schema.name
+    arguments = ", ".join(a.name for a in func._schema.arguments)
+    function = name.partition("::")[2]
+    return MissingFakeRuleError(
+        f"nothing is known of what {name} returns: it has no fake kernel, no decomposition and no meta kernel.\n"
+        f"  at {user_location()}\n  instead: register one,\n"
+        f'    @torch.library.register_fake("{name}")\n    def {function}_fake({arguments}):\n'
+        "        return torch.empty_like(...)  # a tensor of the result's size, dtype and device"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- small matters
+
+
+@lru_cache(maxsize=None)
+def is_foreign(cls: type) -> bool:
+    """A tensor subclass that handles operators itself."""
+    if issubclass(cls, (FakeTensor, torch.nn.Parameter)):
+        return False
+    return cls is not torch.Tensor and cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
+
+
+def _map(value: Any, convert: Callable[[Any], Any]) -> Any:
+    if isinstance(value, torch.Tensor):
+        return convert(value)
+    if isinstance(value, (list, tuple)):
+        return type(value)([_map(v, convert) for v in value])
+    return value

@@ -1,0 +1,312 @@
+"""FakeTensorMode: evaluates every operator on types instead of data.
+
+One dispatch mode. The fast path is: look the operator up, replace tensors by their types, call its rule, wrap the
+result. What a result is to its arguments (new, a view, the written argument) stands in the operator's record.
+Writes are in `write.py`, questions to the data in `data.py`, operators without a rule in `fallback.py`.
+Must not record or trace: a tracer calls `evaluate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx.immutable_collections import immutable_list
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lostwax import ops
+from lostwax.errors import MixedModeError, NonFakeInputError
+from lostwax.fake import composite, data, fallback
+from lostwax.fake.convert import FakeTensorConverter
+from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
+from lostwax.fake.write import write
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, operator
+from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.types import TensorType
+
+assert ops  # importing the families fills the registry
+
+_FAKE = torch._C._TorchDispatchModeKey.FAKE
+_PLAIN = frozenset(
+    (int, float, bool, type(None), str, complex, torch.dtype, torch.layout, torch.memory_format)
+)
+_LISTS = frozenset((list, tuple, immutable_list, torch.Size))
+_SYMBOLIC = frozenset((torch.SymInt, torch.SymBool, torch.SymFloat))
+
+_Key = torch._C.DispatchKey
+
+
+def _include(key: Any) -> Any:
+    return torch._C._SetExcludeDispatchKeyGuard(key, False)
+
+
+Strategy = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]
+
+
+class FakeTensorMode(TorchDispatchMode):
+    """Under this mode operators run on fakes: sizes, dtypes and devices are right, nothing is computed.
+
+        mode = FakeTensorMode()
+        x = mode.from_tensor(real)
+        with mode:
+            y = torch.relu(x) @ torch.empty(3, 4)
+
+    `allow_non_fake_inputs`: real tensors that meet an operator are converted; otherwise that is an error.
+    `shape_env`: where symbolic sizes live; without one, sizes are ints and data-dependent operators are refused.
+    """
+
+    def __init__(
+        self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None
+    ) -> None:
+        super().__init__()
+        self.allow_non_fake_inputs = allow_non_fake_inputs
+        self.shape_env = shape_env
+        self.fake_tensor_converter = FakeTensorConverter()
+        # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other modes see operators first.
+        self._mode_key = _FAKE
+        self._entered: list[tuple[Any, bool, Any] | None] = []
+        self._in_autograd = False
+        self._saw_constant = False
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # True would import torch._dynamo at the first operator
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        return True
+
+    def __enter__(self) -> FakeTensorMode:
+        outer = torch._C._get_dispatch_mode(_FAKE)
+        if outer is self:
+            self._entered.append(None)
+            return self
+        if outer is not None:
+            torch._C._unset_dispatch_mode(_FAKE)
+        lifted = torch._C._only_lift_cpu_tensors()
+        torch._C._set_only_lift_cpu_tensors(True)
+        super().__enter__()
+        # Without gradients, operators come here before autograd's layer and before C++ takes composite ones apart:
+        # theirs are the questions (`numel == 0`?) that would cost guards.
+        below = None if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd()
+        if below is not None:
+            below.__enter__()
+        self._entered.append((outer, lifted, below))
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        state = self._entered.pop()
+        if state is None:
+            return
+        outer, lifted, below = state
+        if below is not None:
+            below.__exit__(*error)
+        super().__exit__(*error)
+        torch._C._set_only_lift_cpu_tensors(lifted)
+        if outer is not None:
+            torch._C._set_dispatch_mode(outer)
+
+    def from_tensor(
+        self,
+        tensor: torch.Tensor,
+        *,
+        static_shapes: bool | None = None,
+        sizes: tuple[Any, ...] | None = None,
+        source: str | None = None,
+    ) -> FakeTensor:
+        """The fake of a real tensor; the same tensor gives the same fake.
+
+        With a `shape_env`, each size becomes a symbol unless `static_shapes`; `sizes` gives them one by one
+        (an int or a SymInt, or None for the tensor's own). `source` names the tensor in guards.
+        """
+        return self.fake_tensor_converter.from_real_tensor(
+            self, tensor, static_shapes=static_shapes, sizes=sizes, source=source
+        )
+
+    # --------------------------------------------------------------------------------- evaluating operators
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for t in types:
+            if t is not FakeTensor and fallback.is_foreign(t):
+                return NotImplemented  # a foreign subclass gets its chance first
+        if torch.is_grad_enabled() and self._is_below_autograd() and not self._in_autograd:
+            return self._with_autograd(func, args, kwargs or {})
+        return self.evaluate(func, args, kwargs or {})
+
+    def _is_below_autograd(self) -> bool:
+        return any(state is not None and state[2] is not None for state in self._entered)
+
+    def _with_autograd(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Gradients were switched on inside a mode entered without: give autograd its turn after all."""
+        self._in_autograd = True
+        try:
+            with _include(_Key.AutogradFunctionality), _include(_Key.ADInplaceOrView), self:
+                return func(*args, **kwargs)
+        finally:
+            self._in_autograd = False
+
+    def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What this call returns, as fakes: the whole of fake execution, for dispatchers and tracers alike."""
+        plan = _PLANS.get(func)
+        if plan is None:
+            plan = _PLANS[func] = _plan(func)
+        return plan[0](self, plan[1], args, kwargs)
+
+    def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        """An operator called from inside the evaluation of another: a tracer records it."""
+        return self.evaluate(func, args, kwargs)
+
+    def reentered(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run torch code whose operators come back to this mode, from inside a dispatch (where it is off)."""
+        outer = torch._C._get_dispatch_mode(_FAKE)
+        if outer is self:
+            return function(*args, **kwargs)
+        if outer is not None:
+            torch._C._unset_dispatch_mode(_FAKE)
+        torch._C._set_dispatch_mode(self)  # not `with self`: that costs forty times as much
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch._C._unset_dispatch_mode(_FAKE)
+            if outer is not None:
+                torch._C._set_dispatch_mode(outer)
+
+    def types(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """A call's arguments as rules take them: tensors as their types, symbolic numbers as expressions."""
+        self._saw_constant = False
+        positional = [self._argument(a) for a in args]
+        return positional, {k: self._argument(v) for k, v in kwargs.items()} if kwargs else kwargs
+
+    def _argument(self, value: Any) -> Any:
+        cls = value.__class__
+        if cls is FakeTensor:
+            if value.fake_mode is not self:
+                self._refuse_mixed(value)
+            if value.constant is not None:
+                self._saw_constant = True
+            return value.type
+        if cls in _PLAIN:
+            return value
+        if cls in _LISTS:
+            return [self._argument(v) for v in value]
+        if cls in _SYMBOLIC:
+            return unwrap(value)
+        if cls is torch.device:
+            return concrete_device(value)
+        if isinstance(value, torch.Tensor):
+            return self.adopt(value).type
+        return value
+
+    def adopt(self, tensor: torch.Tensor) -> FakeTensor:
+        """A tensor argument as a fake of this mode; real ones only where the mode allows them."""
+        if tensor.__class__ is FakeTensor:
+            if tensor.fake_mode is not self:  # type: ignore[attr-defined]
+                self._refuse_mixed(tensor)
+            return tensor  # type: ignore[return-value]
+        if not self.allow_non_fake_inputs and not isinstance(tensor, FakeTensor):
+            raise NonFakeInputError(
+                f"a real tensor of size {tuple(tensor.shape)} met an operator under a FakeTensorMode.\n"
+                f"  at {user_location()}\n"
+                "  instead: convert it first, mode.from_tensor(x), or build the mode with "
+                "allow_non_fake_inputs=True"
+            )
+        return self.from_tensor(tensor, static_shapes=True)
+
+    def wrap(self, out: Any) -> Any:
+        """A rule's answer as fakes and torch's symbolic numbers."""
+        cls = out.__class__
+        if cls is TensorType:
+            return new_fake(self, out)
+        if cls is tuple:
+            return tuple([self.wrap(o) for o in out])
+        if cls is list:
+            return [self.wrap(o) for o in out]
+        return wrap(out) if cls is Expr or cls is BoolExpr else out
+
+    def _refuse_mixed(self, value: Any) -> None:
+        raise MixedModeError(
+            f"{value!r} belongs to another FakeTensorMode than the one evaluating this operator.\n"
+            f"  at {user_location()}\n"
+            "  instead: make all fakes under one mode; mode.from_tensor(other) makes a fake of a fake"
+        )
+
+
+def _functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    types, named = mode.types(args, kwargs)
+    constant = mode._saw_constant
+    out = record.rule(*types, **named)  # type: ignore[misc]
+    fake = new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
+    if constant:
+        data.propagate(record, args, kwargs, fake)
+    return fake
+
+
+def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    types, named = mode.types(args, kwargs)
+    constant = mode._saw_constant
+    out = record.rule(*types, **named)  # type: ignore[misc]
+    base = args[0] if args else kwargs[record.argument_names[0]]
+    storage = (base if base.__class__ is FakeTensor else mode.adopt(base)).fake_storage
+    fake: Any
+    if out.__class__ is TensorType:
+        fake = new_fake(mode, out, storage)
+    else:
+        fake = [new_fake(mode, o, storage) for o in out]
+    if constant:
+        data.propagate(record, args, kwargs, fake)
+    return fake
+
+
+_PLANS: dict[OpOverload, tuple[Strategy, Operator]] = {}
+
+
+def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
+    """How calls of this overload are evaluated; chosen once."""
+    record = operator(func)
+    special = data.SPECIAL.get(func)
+    if special is not None:
+        return special, record
+    if func in composite.COMPOSITES:
+        return composite.evaluate, record
+    if record.kind in ("inplace", "out", "mixed"):
+        return write, record
+    if record.rule is None:
+        return fallback.evaluate, record
+    if record.data_dependent:
+        return data.evaluate, record
+    return (_view if record.kind == "view" else _functional), record
+
+
+def detect_fake_mode(*trees: Any) -> FakeTensorMode | None:
+    """The one FakeTensorMode of these inputs, or else the active one; None if there is neither."""
+    found: FakeTensorMode | None = None
+    for leaf in torch.utils._pytree.tree_leaves(trees):
+        if isinstance(leaf, FakeTensor):
+            if found is not None and leaf.fake_mode is not found:
+                raise MixedModeError("the inputs are fakes of two different FakeTensorModes")
+            found = leaf.fake_mode
+    active = torch._C._get_dispatch_mode(_FAKE)
+    if found is None and isinstance(active, FakeTensorMode):
+        return active
+    return found
+
+
+@contextmanager
+def unset_fake_temporarily() -> Iterator[FakeTensorMode | None]:
+    """Inside, no fake mode is active: tensors made and computed here are real."""
+    active = torch._C._unset_dispatch_mode(_FAKE)
+    lifted = torch._C._only_lift_cpu_tensors()
+    torch._C._set_only_lift_cpu_tensors(False)
+    try:
+        yield active
+    finally:
+        torch._C._set_only_lift_cpu_tensors(lifted)
+        if active is not None:
+            torch._C._set_dispatch_mode(active)

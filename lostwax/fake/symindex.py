@@ -1,0 +1,92 @@
+"""Indexing with a symbolic integer: `x[n]` becomes `x.select(0, n)`.
+
+C++ reads an integer index through `__index__`, which would fix `n` to the example's value, and
+swallows our error if that is impossible. Slices with symbolic bounds are torch's own business and
+pass. Indices without a symbolic integer are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+_SymInt = torch.SymInt
+_getitem: Callable[..., Any] = torch.Tensor.__getitem__
+_setitem: Callable[..., Any] = torch.Tensor.__setitem__
+
+
+def getitem(x: torch.Tensor, index: Any) -> Any:
+    """`x[index]`, for a class's `__getitem__`: far cheaper than the mode, which sees every call."""
+    if not has_symint(index):
+        return _getitem(x, index)
+    selected, rest = _select(x, index)
+    return selected[rest] if rest else selected
+
+
+def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
+    """`x[index] = value`, for a class's `__setitem__`."""
+    if has_symint(index):
+        x, index = _select(x, index)
+        index = index or ...
+    _setitem(x, index, value)
+
+
+class SymIndexing(TorchFunctionMode):
+    """Under this mode `x[n]` and `x[n] = v` take symbolic integers, on tensors of any class."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is _getitem:
+            return getitem(*args)
+        if func is _setitem:
+            return setitem(*args)
+        return func(*args, **kwargs) if kwargs else func(*args)
+
+
+def has_symint(index: Any) -> bool:
+    if index.__class__ is tuple:
+        for part in index:  # noqa: SIM110 — a loop costs a third of `any`
+            if part.__class__ is _SymInt:
+                return True
+        return False
+    return index.__class__ is _SymInt
+
+
+def _select(x: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
+    """`x` with the symbolic integers of the index applied, and the rest of the index.
+
+    torch, too, selects before it gathers, so integers never count among the index tensors.
+    """
+    parts = index if isinstance(index, tuple) else (index,)
+    dims = _dimensions(x, parts)
+    rest = [part for part in parts if part.__class__ is not _SymInt]
+    for part, dim in reversed(list(zip(parts, dims, strict=True))):
+        if part.__class__ is _SymInt:
+            x = x.select(dim, part)
+    return x, tuple(rest)
+
+
+def _dimensions(x: torch.Tensor, parts: Sequence[Any]) -> list[int]:
+    """The dimension of `x` at which each part of the index begins."""
+    taken = [_width(part) for part in parts]
+    used = sum(taken)
+    if used > x.dim():
+        raise IndexError(f"too many indices for tensor of dimension {x.dim()}")
+    dims, dim = [], 0
+    for part, width in zip(parts, taken, strict=True):
+        dims.append(dim)
+        dim += x.dim() - used if part is ... else width
+    return dims
+
+
+def _width(part: Any) -> int:
+    """How many dimensions a part of an index stands for."""
+    if part is None or part is ... or isinstance(part, bool):
+        return 0
+    if isinstance(part, torch.Tensor) and part.dtype in (torch.bool, torch.uint8):
+        return part.dim()
+    return 1

@@ -1,0 +1,72 @@
+"""Questions about strides as conditions over sizes: what C++ asks a node of a symbolic tensor.
+
+Each takes sizes and strides (`int | Expr`) and gives one condition, without deciding anything.
+Strides where a size is 1, or where the tensor is empty, do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TypeAlias
+
+from lostwax.sym import BoolExpr, Size, eq, maximum, ne
+from lostwax.types import product
+
+Condition: TypeAlias = "bool | BoolExpr"
+Layout: TypeAlias = "Callable[[Sequence[Size], Sequence[Size]], Condition]"
+
+_CHANNELS_LAST = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
+
+
+def is_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+    return _dense_in(range(len(size) - 1, -1, -1), size, stride)
+
+
+def is_channels_last(ndim: int) -> Layout:
+    """Contiguous with the channels innermost, for tensors of `ndim` dimensions (4 or 5)."""
+
+    def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+        return len(size) == ndim and _dense_in(_CHANNELS_LAST[ndim], size, stride)
+
+    return asked
+
+
+def has_channels_last_strides(ndim: int) -> Layout:
+    """Strides that grow in the order of channels-last, gaps allowed; ambiguous strides count as
+    contiguous."""
+
+    def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+        if len(size) != ndim:
+            return False
+        parts = [ne(stride[1], 0)]
+        least: Size = 0
+        for d in _CHANNELS_LAST[ndim]:
+            parts += [ne(size[d], 0), stride[d] >= least]
+            if d == 0:
+                parts.append(ne(least, stride[1]))
+            least = stride[d] * maximum(size[d], 1)
+        return reduce(lambda a, b: a & b, parts)
+
+    return asked
+
+
+def is_non_overlapping_and_dense(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+    """Dense in the order that the example's strides have: a sufficient condition, exact at the
+    example."""
+
+    def place(d: int) -> tuple[bool, int, int]:
+        n, step = (x if isinstance(x, int) else x.hint for x in (size[d], stride[d]))
+        return n is not None and n < 2, -1 if step is None else step, -d
+
+    return _dense_in(sorted(range(len(size)), key=place), size, stride)
+
+
+def _dense_in(order: Sequence[int], size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+    """Every element once, with the dimensions in this order, innermost first."""
+    dense: Condition = True
+    step: Size = 1
+    for d in order:
+        dense = dense & (eq(size[d], 1) | eq(stride[d], step))
+        step = step * size[d]
+    return eq(product(size), 0) | dense

@@ -1,0 +1,264 @@
+"""FakeTensor: a tensor with sizes, strides, dtype and device, a storage identity, and no data.
+
+It is a wrapper subclass: torch's C++ sees ordinary metadata, every operator arrives at `__torch_dispatch__`.
+The truth about a fake is its immutable `type`; the C++ side mirrors it. A metadata mutation replaces both.
+Must not evaluate operators itself: that is the mode's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from lostwax.errors import UnsupportedFakeError
+from lostwax.fake.symindex import getitem, has_symint, setitem
+from lostwax.fake.symnode import wrap
+from lostwax.location import user_location
+from lostwax.sym import Size
+from lostwax.types import TensorType, product
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_CPU = torch.device("cpu")
+_META = torch.device("meta")
+
+
+class FakeStorage:
+    """The memory a family of views shares: an identity, a size, and a count of the writes to it."""
+
+    __slots__ = ("__weakref__", "device", "nbytes", "version")
+
+    def __init__(self, nbytes: Size, device: torch.device) -> None:
+        self.nbytes = nbytes
+        self.device = device
+        self.version = 0
+
+    def __repr__(self) -> str:
+        return f"FakeStorage({self.nbytes} bytes, {self.device})"
+
+
+class FakeTensor(torch.Tensor):
+    """A tensor without data. Made by `FakeTensorMode.from_tensor` or by operators under the mode."""
+
+    type: TensorType  # type: ignore[assignment]
+    fake_storage: FakeStorage
+    fake_mode: FakeTensorMode
+    constant: torch.Tensor | None
+    """The real value of a tiny constant; trusted only while the storage is unwritten."""
+    constant_version: int
+    memo: dict[Any, Any] | None
+    """Answers to data-dependent questions, so that asking twice gives the same symbol."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        mode = find_mode((args, kwargs))
+        return mode.__torch_dispatch__(func, types, args, kwargs)
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The modelled device; the C++ side of a non-CPU fake is `meta`, so that no driver is needed."""
+        return self.type.device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return self.type.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:  # type: ignore[override]
+        return self.type.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        return self.type.device.type == "meta"
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        return self.detach()
+
+    @data.setter
+    def data(self, other: torch.Tensor) -> None:
+        """`x.data = y`: C++ takes over y's metadata without a dispatch; so does the type."""
+        if not isinstance(other, FakeTensor):
+            refuse(self, "assigning a real tensor to `data`", "assign a fake: mode.from_tensor(x)")
+        _set_data(self, other)
+        self.type, self.fake_storage = other.type, other.fake_storage
+
+    def get_device(self) -> int:
+        index = self.type.device.index
+        return -1 if index is None else index
+
+    def known_constant(self) -> torch.Tensor | None:
+        """The real value, if this is a tiny constant that nobody has written to."""
+        if self.constant is not None and self.constant_version == self.fake_storage.version:
+            return self.constant
+        return None
+
+    def snapshot(self) -> FakeTensor:
+        """The same type and storage in another object: what a record keeps, safe from later `t_()`."""
+        return new_fake(self.fake_mode, self.type, self.fake_storage)
+
+    def __getitem__(self, index: Any) -> Any:
+        return getitem(self, index) if has_symint(index) else super().__getitem__(index)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        setitem(self, index, value) if has_symint(index) else super().__setitem__(index, value)
+
+    # -------------------------------------------------------------------- what C++ would do with the data
+
+    def tolist(self) -> Any:
+        if self.type.ndim == 0:
+            return self.item()
+        return [self.select(0, i).tolist() for i in range(len(self))]
+
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        refuse(self, "numpy()", "keep the computation in torch, or convert after running the real program")
+
+    def __array__(self, dtype: Any = None) -> NoReturn:
+        refuse(self, "conversion to a numpy array", "keep the computation in torch")
+
+    def data_ptr(self) -> NoReturn:
+        refuse(self, "data_ptr()", "a fake has no memory; compare `fake_storage` to ask for aliasing")
+
+    def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
+        """As `Tensor.to`; a device without an index gets index 0, since no driver can be asked."""
+        args = tuple(concrete_device(a) for a in args)
+        if "device" in kwargs:
+            kwargs["device"] = concrete_device(kwargs["device"])
+        return super().to(*args, **kwargs)
+
+    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
+        index = device if isinstance(device, int) else 0 if device is None else torch.device(device).index
+        return super().to(torch.device("cuda", index or 0), *args, **kwargs)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
+        done = memo.get(id(self))
+        if done is None:
+            storage = memo.get(id(self.fake_storage))
+            if storage is None:
+                old = self.fake_storage
+                storage = memo[id(old)] = FakeStorage(old.nbytes, old.device)
+            done = new_fake(self.fake_mode, self.type, storage, requires_grad=self.requires_grad)
+            done.__dict__.update(
+                (k, v) for k, v in self.__dict__.items() if k in ("_is_param", "_is_buffer")
+            )
+            memo[id(self)] = done
+        return done  # type: ignore[no-any-return]
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse(self, "pickling", "save the real tensor, or the program that lostwax exported")
+
+    def __repr__(self, *, tensor_contents: Any = None) -> str:
+        t = self.type
+        sizes = ", ".join(map(str, t.size))
+        parts = [f"size=({sizes}{',' if t.ndim == 1 else ''})", f"dtype={t.dtype}"]
+        if t.device != _CPU:
+            parts.append(f"device='{t.device}'")
+        if self.requires_grad:
+            parts.append("requires_grad=True")
+        return f"FakeTensor({', '.join(parts)})"
+
+
+def new_fake(
+    mode: FakeTensorMode,
+    t: TensorType,
+    storage: FakeStorage | None = None,
+    requires_grad: bool = False,
+) -> FakeTensor:
+    """Make a fake of this type; without a storage it gets one of its own."""
+    device = t.device
+    if t.is_symbolic:
+        fake = _new_symbolic(t, requires_grad)
+    else:
+        fake = _make_wrapper(
+            FakeTensor,
+            t.size,
+            strides=t.stride,
+            storage_offset=t.offset,
+            dtype=t.dtype,
+            device=_CPU if device.type == "cpu" else _META,
+            requires_grad=requires_grad,
+        )
+    fake.type = t
+    fake.fake_mode = mode
+    fake.fake_storage = storage or FakeStorage(_extent(t), device)
+    fake.constant = None
+    fake.memo = None
+    return fake  # type: ignore[no-any-return]
+
+
+def _new_symbolic(t: TensorType, requires_grad: bool) -> Any:
+    return _make_wrapper(
+        FakeTensor,
+        tuple(wrap(s) for s in t.size),
+        strides=tuple(wrap(s) for s in t.stride),
+        storage_offset=wrap(t.offset),
+        dtype=t.dtype,
+        device=_CPU if t.device.type == "cpu" else _META,
+        requires_grad=requires_grad,
+        storage_size=0,  # else C++ multiplies symbols to find one: three times the cost
+    )
+
+
+def _extent(t: TensorType) -> Size:
+    """Bytes from the first to the last element of a new tensor."""
+    if t._contiguous:
+        return product(t.size) * t.dtype.itemsize
+    last: Size = 1
+    for s, st in zip(t.size, t.stride, strict=True):
+        if s.__class__ is int and s == 0:
+            return 0
+        last = last + (s - 1) * st
+    return last * t.dtype.itemsize
+
+
+def set_type(fake: FakeTensor, t: TensorType, storage: FakeStorage | None = None) -> None:
+    """Change a fake's metadata in place (`t_`, `resize_`); records that hold snapshots do not notice."""
+    _set_data(fake, new_fake(fake.fake_mode, t, storage or fake.fake_storage))
+    fake.type = t
+    if storage is not None:
+        fake.fake_storage = storage
+
+
+def _set_data(fake: FakeTensor, other: FakeTensor) -> None:
+    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+        torch.Tensor.data.__set__(fake, other)  # type: ignore[attr-defined]
+
+
+def find_mode(tree: Any) -> FakeTensorMode:
+    """The mode of the first fake in a tree of call arguments."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, FakeTensor):
+            return node.fake_mode
+        if isinstance(node, (tuple, list)):
+            stack.extend(reversed(node))
+        elif isinstance(node, dict):
+            stack.extend(node.values())
+    raise AssertionError("a FakeTensor was dispatched on, but is not among the arguments")
+
+
+def concrete_device(value: Any) -> Any:
+    """`cuda` → `cuda:0`: the current device of a driver that may not exist."""
+    if isinstance(value, str):
+        try:
+            value = torch.device(value)
+        except RuntimeError:
+            return value
+    if isinstance(value, torch.device) and value.index is None and value.type not in ("cpu", "meta"):
+        return torch.device(value.type, 0)
+    return value
+
+
+def refuse(fake: FakeTensor, what: str, instead: str) -> NoReturn:
+    raise UnsupportedFakeError(
+        f"{what} needs the data of {fake!r}, and a fake tensor has none.\n"
+        f"  at {user_location()}\n  instead: {instead}"
+    )

@@ -1,0 +1,145 @@
+"""Operators that write to an argument: in-place, `out=`, and those that also return something new.
+
+The functional twin's rule says what would be written; the written fake keeps its type (or takes the new one, for
+`t_` and its like) and its storage counts the write. Must not decide types itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lostwax.fake import fallback
+from lostwax.fake.tensor import FakeTensor, set_type
+from lostwax.ops.registry import Operator
+from lostwax.ops.shapes import broadcast_sizes, fail, same, shown
+from lostwax.types import Sizes, TensorType
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+
+def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Evaluate a call that writes to some of its arguments."""
+    if record.rule is None and record.twin is None:
+        return fallback.evaluate(mode, record, args, kwargs)
+    if record.kind == "out":
+        return _out(mode, record, args, kwargs)
+    written = [_adopted(mode, value) for value in written_arguments(record, args, kwargs)]
+    if record.changes_metadata:
+        types, named = mode.types(args, kwargs)
+        set_type(written[0], record.rule(*types, **named))  # type: ignore[misc]
+        return written[0]
+    if record.rule is None:
+        result = _plain_types(mode.evaluate(record.twin, args, kwargs))  # type: ignore[arg-type]
+    else:
+        types, named = mode.types(args, kwargs)
+        result = record.rule(*types, **named)
+    if record.kind == "mixed":
+        mark_written(written)
+        # A functional twin also returns the new values of what it reads; only the first outputs are ours.
+        return mode.wrap(_first(result, len(record.results)))
+    for fake, new in zip(_flat(written), _flat([result]), strict=False):
+        check_fits(fake.type, new)
+    mark_written(written)
+    return written[0] if len(record.results) == 1 else tuple(written) if record.results else None
+
+
+def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    outs = [mode.adopt(kwargs[name]) for name in record.out_names]
+    inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
+    if record.twin is not None:
+        inputs.update(_factory_options(record, outs[0], inputs))
+    if record.rule is None:
+        result = _plain_types(mode.evaluate(record.twin, args, inputs))  # type: ignore[arg-type]
+    else:
+        types, named = mode.types(args, inputs)
+        result = record.rule(*types, **named)
+    for fake, new in zip(outs, _flat([result]), strict=False):
+        _check_cast(fake.type, new)
+        if not _same_sizes(fake.type.size, new.size):
+            resized = new.replace(dtype=fake.type.dtype, stride=new.stride, offset=fake.type.offset)
+            set_type(fake, resized)
+    mark_written(outs)
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -> dict[str, Any]:
+    """A factory's `out=` form takes dtype and device from `out`; its functional twin is told them."""
+    named = {a.name for a in record.twin._schema.arguments}  # type: ignore[union-attr]
+    missing = named - set(record.argument_names) - set(given)
+    options = {"dtype": out.type.dtype, "device": out.type.device}
+    return {k: v for k, v in options.items() if k in missing}
+
+
+def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments of this call that are written, in the schema's order; a missing optional one is left out."""
+    found = []
+    for name in record.mutates:
+        at = record.argument_names.index(name)
+        value = args[at] if at < len(args) else kwargs.get(name)
+        if value is not None:
+            found.append(value)
+    return found
+
+
+def mark_written(written: Any) -> None:
+    """Count a write on each storage: constants and memoised answers of all its views are void from now on."""
+    for fake in _flat(written):
+        fake.fake_storage.version += 1
+        fake.memo = None
+
+
+def check_fits(target: TensorType, new: TensorType) -> None:
+    """An in-place result must have the target's size and be castable to its dtype."""
+    if not _same_sizes(target.size, new.size):
+        common = broadcast_sizes([target.size, new.size])
+        if not _same_sizes(target.size, common):
+            fail(
+                f"output with shape {shown(target.size)} doesn't match the broadcast shape {shown(common)}"
+            )
+    _check_cast(target, new)
+
+
+_NAMES = {
+    torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
+    torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char",
+    torch.uint8: "Byte", torch.bool: "Bool", torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}  # fmt: skip
+
+
+def _check_cast(target: TensorType, new: TensorType) -> None:
+    if new.dtype is not target.dtype and not torch.can_cast(new.dtype, target.dtype):
+        source, wanted = (_NAMES.get(d, str(d)) for d in (new.dtype, target.dtype))
+        fail(f"result type {source} can't be cast to the desired output type {wanted}")
+
+
+def _same_sizes(a: Sizes, b: Sizes) -> bool:
+    return a == b or (len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def _adopted(mode: FakeTensorMode, value: Any) -> Any:
+    return [mode.adopt(v) for v in value] if isinstance(value, (list, tuple)) else mode.adopt(value)
+
+
+def _flat(values: Any) -> list[Any]:
+    out: list[Any] = []
+    for v in values:
+        out.extend(_flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
+    return out
+
+
+def _first(result: Any, count: int) -> Any:
+    if not isinstance(result, tuple) or len(result) <= count:
+        return result
+    return result[0] if count == 1 else result[:count]
+
+
+def _plain_types(out: Any) -> Any:
+    if isinstance(out, FakeTensor):
+        return out.type
+    if isinstance(out, (list, tuple)):
+        return type(out)(_plain_types(o) for o in out)
+    return out

@@ -1,0 +1,43 @@
+"""The public face: what it offers, and that it costs nothing until it is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import lostwax
+
+
+def python(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return run.stdout.strip()
+
+
+@pytest.mark.parametrize("name", lostwax.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(lostwax, name) is not None
+    assert name in dir(lostwax)
+
+
+@pytest.mark.parametrize("code", ["import lostwax", "import lostwax; lostwax.errors; dir(lostwax)"])
+def test_importing_lostwax_imports_no_torch(code):
+    assert python(f"{code}\nimport sys; print('torch' in sys.modules)") == "False"
+
+
+def test_the_symbolic_engine_imports_no_torch():
+    code = "import lostwax; lostwax.ShapeEnv\nimport sys; print('torch' in sys.modules)"
+    assert python(code) == "False"
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'wax'"):
+        _ = lostwax.wax
+
+
+def test_one_version():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    assert project["project"]["version"] == lostwax.__version__

@@ -230,7 +230,7 @@ def measure(name: str, repeats: int) -> Row:
     symbolic = {"symbolic": all_dims(inputs, example.dynamic), "batch": example.dynamic}
     theirs = torch_forward(model, inputs, None)
     mine = our_forward(model, inputs, None)
-    check_equal(name, mine(), theirs())
+    check_equal(mine(), theirs())
     peer = {"cold": torch_cold(theirs), "warm": warmed(theirs)}
     ours = {"cold": our_cold(model, inputs), "warm": warmed(mine)}
     for comparison, dims in symbolic.items():
@@ -252,31 +252,35 @@ def milliseconds(sides: dict[str, Side]) -> dict[str, float]:
     return {name: round(side.milliseconds, 3) for name, side in sides.items()}
 
 
-def check_equal(name: str, mine: Tensor, theirs: Tensor) -> None:
+def check_equal(mine: Tensor, theirs: Tensor) -> None:
     """A fast answer that is wrong is no answer."""
     for what in ("shape", "dtype", "device"):
         if getattr(mine, what) != getattr(theirs, what):
-            sys.exit(f"{name}: {what} is {getattr(mine, what)}, torch's {getattr(theirs, what)}")
+            raise ValueError(f"{what} is {getattr(mine, what)}, torch's {getattr(theirs, what)}")
     if mine.stride() != theirs.stride():
-        sys.exit(f"{name}: strides are {mine.stride()}, torch's {theirs.stride()}")
+        raise ValueError(f"strides are {mine.stride()}, torch's {theirs.stride()}")
 
 
 # ------------------------------------------------------------------------------------------- face
 
 
-def table(rows: list[Row]) -> str:
-    head = f"{'ms a forward':<13}{'ops':>6}"
-    head += "".join(f"{f'{c}: torch':>17}{'ours':>8}{'×':>7}" for c in COMPARISONS)
-    lines = [head]
-    for row in rows:
-        line = f"{row.model:<13}{row.operators:>6}"
-        for name in COMPARISONS:
-            line += f"{row.torch[name]:>17.1f}{row.ours[name]:>8.1f}{row.ratio(name):>6.1f}×"
-        lines.append(line)
+HEAD = f"{'ms a forward':<13}{'ops':>6}" + "".join(
+    f"{f'{name}: torch':>17}{'ours':>8}{'×':>7}" for name in COMPARISONS
+)
+
+
+def line(row: Row) -> str:
+    text = f"{row.model:<13}{row.operators:>6}"
+    for name in COMPARISONS:
+        text += f"{row.torch[name]:>17.1f}{row.ours[name]:>8.1f}{row.ratio(name):>6.1f}×"
+    return text
+
+
+def verdict(rows: list[Row], failures: dict[str, str]) -> str:
     bars = ", ".join(f"{name} ≥ {bar:g}×" for name, bar in BARS.items())
     missed = [f"{row.model} {name} {row.ratio(name):.1f}×" for row in rows for name in row.missed()]
-    lines.append(f"bars: {bars}: " + ("missed by " + ", ".join(missed) if missed else "all held"))
-    return "\n".join(lines)
+    missed += [f"{name} (failed)" for name in failures]
+    return f"bars: {bars}: " + ("missed by " + ", ".join(missed) if missed else "all held")
 
 
 def main() -> int:
@@ -285,9 +289,21 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     options = parser.parse_args()
-    rows = [measure(name, options.repeats) for name in options.models]
-    print(json.dumps([row.as_dict() for row in rows], indent=2) if options.json else table(rows))
-    return 1 if any(row.missed() for row in rows) else 0
+    rows: list[Row] = []
+    failures: dict[str, str] = {}
+    say = (lambda text: None) if options.json else print
+    say(HEAD)
+    for name in options.models:
+        try:
+            rows.append(measure(name, options.repeats))
+            say(line(rows[-1]))
+        except Exception as error:  # the other models are measured all the same
+            failures[name] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+            say(f"{name:<13}{failures[name]}")
+    say(verdict(rows, failures))
+    if options.json:
+        print(json.dumps({"rows": [row.as_dict() for row in rows], "failures": failures}, indent=2))
+    return 1 if failures or any(row.missed() for row in rows) else 0
 
 
 if __name__ == "__main__":

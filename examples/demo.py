@@ -22,10 +22,10 @@ def title(text: str) -> None:
 
 
 def models_without_data() -> None:
-    title("Every bundled model, in full size, on a GPU that need not exist")
+    title("Every bundled model, in full size")
     for name, example in MODELS.items():
         start = time.perf_counter()
-        with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+        with FakeTensorMode(), torch.no_grad():
             model = example.full().eval()
             built = time.perf_counter()
             output = model(*example.full_inputs())
@@ -46,7 +46,7 @@ def describe(tensor: Tensor) -> str:
 
 def a_large_decoder() -> None:
     title("A decoder of 70 billion parameters")
-    with FakeTensorMode(), torch.device("cuda"), torch.no_grad():
+    with FakeTensorMode(), torch.no_grad():
         model = llama.Llama(llama.LLAMA_70B)
         logits = model(torch.randint(0, llama.LLAMA_70B.vocabulary, (8, 2048)))
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
@@ -70,7 +70,8 @@ def symbolic_inputs(mode: FakeTensorMode, example: Example) -> list[Tensor]:
 
 def symbolic_sizes() -> None:
     title("Symbolic sizes: one forward for every batch and every length")
-    for name, example in MODELS.items():
+    for name in ("resnet50", "vit", "bert", "llama", "gpt2", "swin"):
+        example = MODELS[name]
         mode = FakeTensorMode(shape_env=ShapeEnv())
         inputs = symbolic_inputs(mode, example)
         with mode, torch.no_grad():
@@ -96,7 +97,7 @@ def sizes_that_only_data_know() -> None:
 
 
 def a_batch_that_fits() -> None:
-    title("The largest batch of ResNet-50 that trains in 16 GB")
+    title("The largest batch of ResNet-50 that trains in 16 GB, on a GPU that need not exist")
     example = MODELS["resnet50"]
 
     def fits(batch: int) -> bool:

@@ -1,11 +1,12 @@
 """TensorType: what one value of a graph is, without data and without torch's tensor machinery.
 
-Sizes, strides and offset are `int | Expr`. Immutable by convention: a type is shared freely between fakes,
-recorded metadata and rules, so a metadata mutation makes a new type and never edits one.
+Sizes, strides and offset are `int | Expr`. Immutable by convention: a type is shared freely between
+fakes, recorded metadata and rules, so a metadata mutation makes a new type and never edits one.
 Must not know of operators, modes or tracing.
 
-Strides of symbolic contiguous types are plain products of sizes. Where a size is 1, or the tensor is empty, a
-stride addresses nothing and may differ from eager's; in the static case strides are exactly eager's.
+Strides of symbolic contiguous types are plain products of sizes. Where a size is 1, or the tensor
+is empty, a stride addresses nothing and may differ from eager's; in the static case strides are
+exactly eager's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def contiguous_strides(size: Sequence[Size]) -> Sizes:
     step: Size = 1
     for s in reversed(size):
         out.append(step)
-        if s.__class__ is not int or s > 1:  # type: ignore[operator]
+        if s.__class__ is not int or s > 1:
             step = step * s
     out.reverse()
     return tuple(out)
@@ -200,7 +201,7 @@ def _is_dense(size: Sizes, stride: Sizes) -> bool:
 
 
 def _follows(size: Sizes, stride: Sizes, order: Sequence[int]) -> bool:
-    """Are the strides those of a dense layout whose dimensions run in this order, innermost first?"""
+    """Is this a dense layout whose dimensions run in this order, innermost first?"""
     step: Size = 1
     for d in order:
         s = size[d]

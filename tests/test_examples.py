@@ -109,8 +109,11 @@ def test_a_fake_step_takes_the_memory_of_a_real_one(name):
     if name == "lstm":
         # The kernel keeps a workspace for the backward pass, of a size that only it knows.
         assert 0 < fake < real
-    else:
+    elif name in ("resnet50", "unet", "efficientnet"):
         assert fake == real
+    else:
+        # `_unsafe_view` shares memory with its argument, which its schema does not tell.
+        assert real <= fake <= 1.1 * real
 
 
 def test_memory_counts_a_storage_once_and_until_its_end():

@@ -1,7 +1,8 @@
-"""The thinnest path to capture: forty lines of recorder over `FakeTensorMode.evaluate` export a two-layer MLP.
+"""The thinnest path to capture: forty lines of recorder over `FakeTensorMode.evaluate` export a
+two-layer MLP.
 
-Not the tracer: it proves that the boundaries under it (evaluate, types, symbolic sizes) carry one, and stays until
-the real one stands.
+Not the tracer: it proves that the boundaries under it (evaluate, types, symbolic sizes) carry one,
+and stays until the real one stands.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import torch
 from torch import fx, nn
 
 from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.fake.composite import COMPOSITES
+from lostwax.fake.fallback import is_composite
 from lostwax.sym import ShapeEnv
 
 
@@ -35,7 +38,12 @@ class Recorder(FakeTensorMode):
         self.alive.append(value)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = self.evaluate(func, args, kwargs or {})
+        return self.call(func, *args, **(kwargs or {}))
+
+    def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        if func in COMPOSITES or is_composite(func):
+            return self.evaluate(func, args, kwargs)  # which calls its parts
+        out = self.evaluate(func, args, kwargs)
         as_node = lambda a: self.nodes.get(id(a), a)  # noqa: E731
         self._note(out, self.graph.call_function(func, tuple(map(as_node, args)), kwargs))
         return out
@@ -52,7 +60,10 @@ class MLP(nn.Module):
 
 def export(module: nn.Module, x: torch.Tensor, env: ShapeEnv | None, **how: Any) -> fx.GraphModule:
     recorder = Recorder(env)
-    state = {k: recorder.input(f"p_{k.replace('.', '_')}", v, static_shapes=True) for k, v in module.named_parameters()}
+    state = {
+        k: recorder.input(f"p_{k.replace('.', '_')}", v, static_shapes=True)
+        for k, v in module.named_parameters()
+    }
     fake = recorder.input("x", x, **how)
     with torch.no_grad(), recorder:
         out = torch.func.functional_call(module, state, (fake,))
@@ -66,20 +77,23 @@ def test_static_mlp() -> None:
     program = export(module, x, None)
     targets = [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
     assert targets == [
-        "aten.t.default", "aten.addmm.default", "aten.relu.default", "aten.t.default", "aten.addmm.default",
-    ]  # fmt: skip
+        *("aten.t.default", "aten.addmm.default"),
+        "aten.relu.default",
+        *("aten.t.default", "aten.addmm.default"),
+    ]
     torch.testing.assert_close(program(*module.parameters(), x), module(x))
 
 
 def test_symbolic_mlp_holds_for_every_batch_and_guards_nothing() -> None:
     env = ShapeEnv()
-    batch = torch.SymInt  # the class our symbols wear
     module = MLP()
     program = export(module, torch.randn(3, 4), env, sizes=None)
     x = next(n for n in program.graph.nodes if n.name == "x")
     out = list(program.graph.nodes)[-2].meta["val"]
-    assert isinstance(out.shape[0], batch)
+    assert isinstance(out.shape[0], torch.SymInt)
     assert out.shape[0].node is x.meta["val"].shape[0].node
     assert [str(g.cond) for g in env.minimal_guards()] == ["s1 == 4"]
     for n in (0, 1, 5):
-        torch.testing.assert_close(program(*module.parameters(), torch.ones(n, 4)), module(torch.ones(n, 4)))
+        torch.testing.assert_close(
+            program(*module.parameters(), torch.ones(n, 4)), module(torch.ones(n, 4))
+        )

@@ -72,7 +72,7 @@ def repeat_heads(x: Tensor, times: int) -> Tensor:
 class Attention(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.head_width = config.head_width
+        self.heads, self.kv_heads = config.heads, config.kv_heads
         self.groups = config.heads // config.kv_heads
         kv_width = config.kv_heads * config.head_width
         self.query = nn.Linear(config.width, config.width, bias=False)
@@ -80,14 +80,14 @@ class Attention(nn.Module):
         self.value = nn.Linear(config.width, kv_width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def split(self, x: Tensor) -> Tensor:
-        batch, tokens, _ = x.shape
-        return x.view(batch, tokens, -1, self.head_width).transpose(1, 2)
+    def split(self, x: Tensor, heads: int) -> Tensor:
+        batch, tokens, width = x.shape
+        return x.view(batch, tokens, heads, width // heads).transpose(1, 2)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        q = rotate(self.split(self.query(x)), cos, sin)
-        k = rotate(self.split(self.key(x)), cos, sin)
-        v = self.split(self.value(x))
+        q = rotate(self.split(self.query(x), self.heads), cos, sin)
+        k = rotate(self.split(self.key(x), self.kv_heads), cos, sin)
+        v = self.split(self.value(x), self.kv_heads)
         k, v = repeat_heads(k, self.groups), repeat_heads(v, self.groups)
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(x.shape))

@@ -1,9 +1,9 @@
 """Composite operators, taken apart here before C++ would do it.
 
-Two reasons to be in this table: the operator is on the hot path (one trip through Python instead of three), or its C++ form
-asks questions about sizes (`numel == 0`?) that would cost guards. Each entry calls, through `mode.call`, the same
-primitive operators that eager's dispatch reaches. All other composite operators are left to C++.
-Must not compute types itself.
+Two reasons to be in this table: the operator is on the hot path (one trip through Python instead of
+three), or its C++ form asks questions about sizes (`numel == 0`?) that would cost guards. Each
+entry calls, through `mode.call`, the same primitive operators that eager's dispatch reaches. All
+other composite operators are left to C++. Must not compute types itself.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     return COMPOSITES[record.overload](mode, *args, **kwargs)
 
 
-# ------------------------------------------------------------------------------------------- views or copies
+# ---------------------------------------------------------------------------------- views or copies
 
 
 @composite(aten.reshape.default)
@@ -183,7 +183,7 @@ def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
     return mode.call(aten.split.Tensor, x, piece, dim)
 
 
-# ------------------------------------------------------------------------------------------------- arithmetic
+# --------------------------------------------------------------------------------------- arithmetic
 
 
 @composite(aten.linear.default)
@@ -205,7 +205,10 @@ def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
     a, b = mode.adopt(self), mode.adopt(other)
     ranks = (a.type.ndim, b.type.ndim)
     if 0 in ranks:
-        fail(f"both arguments to matmul need to be at least 1D, but they are {ranks[0]}D and {ranks[1]}D")
+        fail(
+            "both arguments to matmul need to be at least 1D, "
+            f"but they are {ranks[0]}D and {ranks[1]}D"
+        )
     if ranks == (2, 2):
         return mode.call(aten.mm.default, a, b)
     if ranks == (1, 1):
@@ -228,7 +231,8 @@ def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
 
 
 def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
-    """Does eager multiply the large operand as one tall matrix? It does if that costs no copy, or saves a gradient's."""
+    """Does eager multiply the large operand as one tall matrix? It does if that costs no copy, or
+    saves a gradient's."""
     t = large.type
     if t.ndim < 3 or small.type.ndim > 2:
         return False
@@ -271,16 +275,12 @@ def _spread_batch(mode: FakeTensorMode, x: FakeTensor, size: Sizes, flat: Sizes)
 
 
 @composite(aten.softmax.int)
-def softmax(
-    mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None
-) -> Any:
+def softmax(mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
     return _softmax(mode, aten._softmax.default, self, dim, dtype)
 
 
 @composite(aten.log_softmax.int)
-def log_softmax(
-    mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None
-) -> Any:
+def log_softmax(mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
     return _softmax(mode, aten._log_softmax.default, self, dim, dtype)
 
 
@@ -304,7 +304,7 @@ def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
     return mode.call(aten.mul.Tensor, input, mode.call(aten.div_.Scalar, noise, 1 - p))
 
 
-# ------------------------------------------------------------------------------------------------ convolutions
+# ------------------------------------------------------------------------------------- convolutions
 
 
 def _convolution(dimensions: int) -> Composite:
@@ -324,8 +324,8 @@ def _convolution(dimensions: int) -> Composite:
             if x.type.ndim != dimensions + 1:
                 given = list(x.type.size)
                 fail(
-                    f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) input to "
-                    f"conv{dimensions}d, but got input of size: {given}"
+                    f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) "
+                    f"input to conv{dimensions}d, but got input of size: {given}"
                 )
             x = mode.call(aten.unsqueeze.default, x, 0)
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
@@ -345,7 +345,7 @@ for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.c
     COMPOSITES[_overload] = _convolution(_n)
 
 
-# -------------------------------------------------------------------------------------------------- pooling
+# ------------------------------------------------------------------------------------------ pooling
 
 
 @composite(aten.max_pool2d.default)
@@ -365,7 +365,7 @@ def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[S
     return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
 
 
-# -------------------------------------------------------------------------------------------- normalisation
+# ------------------------------------------------------------------------------------ normalisation
 
 
 @composite(aten.layer_norm.default)
@@ -378,9 +378,7 @@ def layer_norm(
     eps: float = 1e-05,
     cudnn_enable: bool = True,
 ) -> Any:
-    return mode.call(
-        aten.native_layer_norm.default, input, normalized_shape, weight, bias, eps
-    )[0]
+    return mode.call(aten.native_layer_norm.default, input, normalized_shape, weight, bias, eps)[0]
 
 
 @composite(aten.batch_norm.default)
@@ -420,7 +418,9 @@ def group_norm(
         fail(f"Expected at least 2 dimensions for input tensor but received {t.ndim}")
     is_last = t.is_channels_last and not t.is_contiguous
     x = contiguous(
-        mode, x, memory_format=torch.channels_last if is_last and t.ndim == 4 else torch.contiguous_format
+        mode,
+        x,
+        memory_format=torch.channels_last if is_last and t.ndim == 4 else torch.contiguous_format,
     )
     n, c, pixels = t.size[0], t.size[1], product(t.size[2:])
     return mode.call(
@@ -428,7 +428,7 @@ def group_norm(
     )[0]
 
 
-# ---------------------------------------------------------------------------------------------------- attention
+# ---------------------------------------------------------------------------------------- attention
 
 
 @composite(aten.scaled_dot_product_attention.default)
@@ -447,8 +447,8 @@ def scaled_dot_product_attention(
     q, k, v = (mode.adopt(x) for x in (query, key, value))
     if not _fits_flash(q, k, v, dropout_p, enable_gqa):
         return mode.call(
-            aten._scaled_dot_product_attention_math.default, q, k, v, attn_mask, dropout_p, is_causal,
-            None, scale=scale, enable_gqa=enable_gqa,
+            aten._scaled_dot_product_attention_math.default,
+            q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa,
         )[0]  # fmt: skip
     return mode.call(
         aten._scaled_dot_product_flash_attention_for_cpu.default,
@@ -462,7 +462,9 @@ def _fits_flash(q: FakeTensor, k: FakeTensor, v: FakeTensor, dropout_p: float, g
     if dropout_p or gqa or any(t.ndim != 4 or t.device.type != "cpu" for t in types):
         return False
     heads = q.type.size[-1]
-    if not all(same(t.size[-1], heads) for t in types) or not all(is_one(t.stride[-1]) for t in types):
+    if not all(same(t.size[-1], heads) for t in types) or not all(
+        is_one(t.stride[-1]) for t in types
+    ):
         return False
     batch = q.type.size[:2]
     return all(same(a, b) for t in types[1:] for a, b in zip(t.size[:2], batch, strict=True))

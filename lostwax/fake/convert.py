@@ -1,7 +1,7 @@
 """Real tensors to fakes: the same tensor gives the same fake, aliasing tensors give aliasing fakes.
 
-Keeps leaf-ness, `requires_grad`, strides and being a Parameter; never copies data and never keeps a real tensor alive.
-Must not decide which sizes are dynamic: the caller says so.
+Keeps leaf-ness, `requires_grad`, strides and being a Parameter; never copies data and never keeps a
+real tensor alive. Must not decide which sizes are dynamic: the caller says so.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class FakeTensorConverter:
     def __init__(self) -> None:
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[StorageWeakRef, FakeStorage]] = {}
+        self._sweep_at = 256
 
     def from_real_tensor(
         self,
@@ -54,13 +55,15 @@ class FakeTensorConverter:
         t = _type_of(tensor, env, sizes, source)
         fake = self._make(mode, tensor, t)
         if memoize:
-            key = id(tensor)
-            forget = weakref.ref(tensor, lambda _, fakes=self._fakes: fakes.pop(key, None))
-            self._fakes[key] = (forget, fake)
+            self._remember(tensor, fake)
         return fake
 
+    def _remember(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
+        key, fakes = id(tensor), self._fakes
+        fakes[key] = (weakref.ref(tensor, lambda _: fakes.pop(key, None)), fake)
+
     def _make(self, mode: FakeTensorMode, tensor: torch.Tensor, t: TensorType) -> FakeTensor:
-        storage = self._storage(tensor)
+        storage = self._storage(tensor, t)
         leaf = tensor.is_leaf
         fake = new_fake(mode, t, storage, requires_grad=tensor.requires_grad)
         if not leaf:
@@ -69,37 +72,37 @@ class FakeTensorConverter:
         if isinstance(tensor, torch.nn.Parameter):
             fake._is_param = True
         elif isinstance(tensor, torch.nn.Buffer):
-            fake._is_buffer = True
-            fake.persistent = getattr(tensor, "persistent", True)
+            fake.__dict__.update(_is_buffer=True, persistent=getattr(tensor, "persistent", True))
         if leaf and tensor.grad is not None:
             fake.grad = self.from_real_tensor(mode, tensor.grad, static_shapes=True)
         return fake
 
-    def _storage(self, tensor: torch.Tensor) -> FakeStorage:
+    def _storage(self, tensor: torch.Tensor, t: TensorType) -> FakeStorage:
         with torch._C._DisableTorchDispatch():
             real = tensor.untyped_storage()
         known = self._storages.get(real._cdata)
         if known is not None and not known[0].expired():
             return known[1]
-        self._storages = {k: v for k, v in self._storages.items() if not v[0].expired()} if (
-            len(self._storages) % 256 == 255
-        ) else self._storages
-        storage = FakeStorage(real.nbytes(), tensor.device)
+        storage = FakeStorage(t, real.nbytes())
         self._storages[real._cdata] = (StorageWeakRef(real), storage)
+        if len(self._storages) >= self._sweep_at:  # entries of freed storages must not pile up
+            self._storages = {k: v for k, v in self._storages.items() if not v[0].expired()}
+            self._sweep_at = max(256, 2 * len(self._storages))
         return storage
 
     def _of_fake(self, mode: FakeTensorMode, fake: FakeTensor) -> FakeTensor:
-        """A fake of a fake: the same type under another mode; symbolic sizes become their example's."""
+        """A fake of a fake: the same type under another mode; symbolic sizes become their
+        example's."""
         known = self._fakes.get(id(fake))
         if known is not None and known[0]() is fake:
             return known[1]
         t = _concrete(fake)
-        copy = new_fake(mode, t, FakeStorage(fake.fake_storage.nbytes, t.device), fake.requires_grad)
+        copy = new_fake(
+            mode, t, FakeStorage(t, fake.fake_storage.nbytes), fake.requires_grad
+        )
         if getattr(fake, "_is_param", False):
             copy._is_param = True
-        key = id(fake)
-        forget = weakref.ref(fake, lambda _, fakes=self._fakes: fakes.pop(key, None))
-        self._fakes[key] = (forget, copy)
+        self._remember(fake, copy)
         return copy
 
     def _of_wrapper(self, mode: FakeTensorMode, tensor: Any) -> Any:
@@ -120,7 +123,8 @@ def check_supported(tensor: torch.Tensor) -> None:
         what = "a nested tensor"
     if what is not None:
         raise UnsupportedFakeError(
-            f"{what} cannot be made fake: lostwax models strided tensors only.\n  at {user_location()}\n"
+            f"{what} cannot be made fake: lostwax models strided tensors only.\n"
+            f"  at {user_location()}\n"
             "  instead: convert it to a dense strided tensor first"
         )
 
@@ -132,7 +136,9 @@ def _type_of(
     size: Sizes = real
     if sizes is not None:
         if len(sizes) != len(real):
-            raise ValueError(f"sizes has {len(sizes)} entries for a tensor of {len(real)} dimensions")
+            raise ValueError(
+                f"sizes has {len(sizes)} entries for a tensor of {len(real)} dimensions"
+            )
         size = tuple(r if s is None else unwrap(s) for s, r in zip(sizes, real, strict=True))
     elif env is not None:
         names = [None if source is None else f"{source}.shape[{i}]" for i in range(len(real))]
@@ -144,14 +150,14 @@ def _type_of(
 
 
 def _typed(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorType:
-    return TensorType(size, tensor.dtype, tensor.device, stride, tensor.storage_offset())
+    return TensorType(size, tensor.dtype, tensor.device, stride, int(tensor.storage_offset()))
 
 
 def symbolic_strides(
     size: Sizes, real: tuple[int, ...], stride: tuple[int, ...], env: ShapeEnv | None
 ) -> Sizes | None:
-    """The strides of a tensor whose sizes became symbols: products where the layout is dense, in any order;
-    otherwise a stride that does not follow from sizes is a number of its own."""
+    """The strides of a tensor whose sizes became symbols: products where the layout is dense, in
+    any order; otherwise a stride that does not follow from sizes is a number of its own."""
     if stride == contiguous_strides(real):
         return None
     out: list[Size] = list(stride)
@@ -176,9 +182,13 @@ def _concrete(fake: FakeTensor) -> TensorType:
     def example(s: Size) -> int:
         value = s if isinstance(s, int) else s.hint
         if value is None:
-            raise UnsupportedFakeError(f"{fake!r} has a size without an example value; no fake can be made of it")
+            raise UnsupportedFakeError(
+                f"{fake!r} has a size without an example value; no fake can be made of it"
+            )
         return value
 
     return t.replace(
-        size=tuple(map(example, t.size)), stride=tuple(map(example, t.stride)), offset=example(t.offset)
+        size=tuple(map(example, t.size)),
+        stride=tuple(map(example, t.stride)),
+        offset=example(t.offset),
     )

@@ -1,20 +1,21 @@
-"""Questions to the data of a tensor that has none: fresh symbols, `item()`, and tiny constants that are known after all.
+"""Questions to the data of a tensor that has none: fresh symbols, `item()`, and tiny constants that
+are known after all.
 
-Asking twice gives the same symbol until the tensor is written to. Must not guess: without a ShapeEnv and without a
-known constant the question is an error.
+Asking twice gives the same symbol until the tensor is written to. Must not guess: without a
+ShapeEnv and without a known constant the question is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
 
 from lostwax.errors import DataDependentError
 from lostwax.fake.symnode import wrap
-from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten
 from lostwax.sym import ShapeEnv, Size, eq
@@ -47,14 +48,19 @@ class FreshSizes:
 
 
 def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A data-dependent operator: from constants if all are known, else with fresh symbols, remembered."""
+    """A data-dependent operator: from constants if all are known, else with fresh symbols,
+    remembered."""
     if record.twin is None:
         known = _computed(record, args, kwargs)
         if known is not None:
             return _constants(mode, known)
     types, named = mode.types(args, kwargs)
     tensors = [a for a in args if isinstance(a, FakeTensor)]
-    key = (record.overload, *(id(a) if isinstance(a, FakeTensor) else repr(a) for a in args), repr(kwargs))
+    key = (
+        record.overload,
+        *(id(a) if isinstance(a, FakeTensor) else repr(a) for a in args),
+        repr(kwargs),
+    )
     versions = tuple(t.fake_storage.version for t in tensors)
     memo = _memo(tensors)
     found = memo.get(key)
@@ -72,7 +78,7 @@ def _memo(tensors: list[FakeTensor]) -> dict[Any, Any]:
     return tensors[0].memo
 
 
-def refuse(operation: str, why: str) -> None:
+def refuse(operation: str, why: str) -> NoReturn:
     raise DataDependentError(
         f"{operation} cannot be evaluated on fake tensors here: {why}.\n  at {user_location()}\n"
         "  instead: give the mode a place for unknown sizes, FakeTensorMode(shape_env=ShapeEnv()), "
@@ -80,7 +86,7 @@ def refuse(operation: str, why: str) -> None:
     )
 
 
-# ------------------------------------------------------------------------------------------ scalars from tensors
+# ----------------------------------------------------------------------------- scalars from tensors
 
 
 def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -100,7 +106,6 @@ def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
     dtype, env = tensor.type.dtype, mode.shape_env
     if env is None:
         refuse("item()", "the value of a fake tensor is not known")
-        raise AssertionError
     origin = f"item() at {user_location()}"
     if dtype.is_floating_point:
         return wrap(unbacked_real(env, origin))
@@ -118,7 +123,8 @@ def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
 
 
 def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`torch.equal(a, b)`: known for constants and for different sizes; else a question to the data."""
+    """`torch.equal(a, b)`: known for constants and for different sizes; else a question to the
+    data."""
     known = _computed(record, args, kwargs)
     if known is not None:
         return known
@@ -129,11 +135,10 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         return True
     if mode.shape_env is None:
         refuse("torch.equal", "its answer depends on the data")
-        raise AssertionError
     return wrap(eq(mode.shape_env.unbacked(lo=0, hi=1, origin=f"equal at {user_location()}"), 1))
 
 
-# ---------------------------------------------------------------------------------------------------- constants
+# ---------------------------------------------------------------------------------------- constants
 
 
 def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -141,7 +146,9 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     tensor = args[0]
     if isinstance(tensor, FakeTensor):
         return tensor
-    fake = mode.fake_tensor_converter.from_real_tensor(mode, tensor, static_shapes=True, memoize=False)
+    fake = mode.fake_tensor_converter.from_real_tensor(
+        mode, tensor, static_shapes=True, memoize=False
+    )
     if tensor.numel() <= CONSTANT_LIMIT:
         _remember(fake, tensor)
     return fake
@@ -153,12 +160,14 @@ def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> 
     for fake in outputs:
         if not isinstance(fake, FakeTensor) or fake.type.is_symbolic:
             return
-        if fake.type.numel() > CONSTANT_LIMIT:  # type: ignore[operator]
+        if fake.type.numel() > CONSTANT_LIMIT:
             return
     real = _computed(record, args, kwargs)
     if real is None:
         return
-    for fake, value in zip(outputs, real if isinstance(real, (list, tuple)) else [real], strict=True):
+    for fake, value in zip(
+        outputs, real if isinstance(real, (list, tuple)) else [real], strict=True
+    ):
         _remember(fake, value)
 
 
@@ -169,7 +178,9 @@ def _remember(fake: FakeTensor, value: torch.Tensor) -> None:
 
 def _constants(mode: FakeTensorMode, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
-        fake = mode.fake_tensor_converter.from_real_tensor(mode, value, static_shapes=True, memoize=False)
+        fake = mode.fake_tensor_converter.from_real_tensor(
+            mode, value, static_shapes=True, memoize=False
+        )
         _remember(fake, value)
         return fake
     if isinstance(value, (list, tuple)):
@@ -221,5 +232,3 @@ SPECIAL: dict[OpOverload, Special] = {
     aten.lift.default: lift,
     aten._has_compatible_shallow_copy_type.default: same_kind,
 }
-
-assert new_fake

@@ -1,17 +1,19 @@
-"""Operators without a type rule: the user's `register_fake`, a decomposition, torch's own meta kernel; in this order.
+"""Operators without a type rule: the user's `register_fake`, a decomposition, torch's own meta
+kernel; in this order.
 
-Slow next to a rule (hundreds of microseconds) and meant for the long tail. Must not be needed for operators that real
-models use often.
+Slow next to a rule (hundreds of microseconds) and meant for the long tail. Must not be needed for
+operators that real models use often.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch._decomp as decomp
 import torch._library.fake_impl as torch_fake_impl
 from torch._library.custom_ops import OPDEFS as custom_operators
 from torch._library.simple_registry import singleton as custom_registry
@@ -49,7 +51,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     return _meta(mode, record, args, kwargs)
 
 
-# -------------------------------------------------------------------------------------- the user's own fake kernels
+# ---------------------------------------------------------------------- the user's own fake kernels
 
 
 def user_kernel(func: OpOverload) -> Callable[..., Any] | None:
@@ -58,7 +60,8 @@ def user_kernel(func: OpOverload) -> Callable[..., Any] | None:
     definition = custom_operators.get(name)
     if definition is not None and definition._abstract_fn is None:
         return None  # torch registers a kernel that only complains
-    return custom_registry.find(name).fake_impl.kernel  # type: ignore[return-value]
+    kernel: Callable[..., Any] | None = custom_registry.find(name).fake_impl.kernel
+    return kernel
 
 
 class _FakeContext:
@@ -71,8 +74,8 @@ class _FakeContext:
         """A size that only the data know, at least `min`."""
         if self._env is None:
             raise DataDependentError(
-                f"the fake kernel of {self._name} asks for a dynamic size, and this FakeTensorMode has no "
-                f"ShapeEnv.\n  at {user_location()}\n"
+                f"the fake kernel of {self._name} asks for a dynamic size, and this FakeTensorMode "
+                f"has no ShapeEnv.\n  at {user_location()}\n"
                 "  instead: build the mode with FakeTensorMode(shape_env=ShapeEnv())"
             )
         if min < 0:
@@ -86,31 +89,31 @@ class _FakeContext:
 @contextmanager
 def _context(mode: FakeTensorMode, func: OpOverload) -> Iterator[None]:
     context = _FakeContext(mode, func)
-    with torch_fake_impl.set_ctx_getter(lambda: context):  # type: ignore[arg-type, return-value]
+    with torch_fake_impl.set_ctx_getter(lambda: context):
         yield
 
 
-# --------------------------------------------------------------------------------------------------- decompositions
+# ----------------------------------------------------------------------------------- decompositions
 
 
-@lru_cache(maxsize=None)
+@cache
 def is_composite(func: OpOverload) -> bool:
     return func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
-@lru_cache(maxsize=1)
+@cache
 def torch_decompositions() -> dict[Any, Callable[..., Any]]:
     """torch's table of decompositions: it serves the long tail."""
-    import torch._decomp as decomp
+    table: dict[Any, Callable[..., Any]] = decomp.decomposition_table
+    return table
 
-    return decomp.decomposition_table
 
-
-# ------------------------------------------------------------------------------------------------------ meta kernels
+# ------------------------------------------------------------------------------------- meta kernels
 
 
 def _meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Run the operator on tensors of the `meta` device with the same sizes, and read the result's types."""
+    """Run the operator on tensors of the `meta` device with the same sizes, and read the result's
+    types."""
     func = record.overload
     twins: dict[FakeTensor, torch.Tensor] = {}
 
@@ -188,18 +191,19 @@ def _missing(func: OpOverload) -> MissingFakeRuleError:
     arguments = ", ".join(a.name for a in func._schema.arguments)
     function = name.partition("::")[2]
     return MissingFakeRuleError(
-        f"nothing is known of what {name} returns: it has no fake kernel, no decomposition and no meta kernel.\n"
+        f"nothing is known of what {name} returns: it has no fake kernel, no decomposition and no "
+        f"meta kernel.\n"
         f"  at {user_location()}\n  instead: register one,\n"
         f'    @torch.library.register_fake("{name}")\n    def {function}_fake({arguments}):\n'
         "        return torch.empty_like(...)  # a tensor of the result's size, dtype and device"
     )
 
 
-# ---------------------------------------------------------------------------------------------------- small matters
+# ------------------------------------------------------------------------------------ small matters
 
 
-@lru_cache(maxsize=None)
-def is_foreign(cls: type) -> bool:
+@cache
+def is_foreign(cls: Any) -> bool:
     """A tensor subclass that handles operators itself."""
     if issubclass(cls, (FakeTensor, torch.nn.Parameter)):
         return False

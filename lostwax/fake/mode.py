@@ -1,9 +1,9 @@
 """FakeTensorMode: evaluates every operator on types instead of data.
 
-One dispatch mode. The fast path is: look the operator up, replace tensors by their types, call its rule, wrap the
-result. What a result is to its arguments (new, a view, the written argument) stands in the operator's record.
-Writes are in `write.py`, questions to the data in `data.py`, operators without a rule in `fallback.py`.
-Must not record or trace: a tracer calls `evaluate`.
+One dispatch mode. The fast path is: look the operator up, replace tensors by their types, call its
+rule, wrap the result. What a result is to its arguments (new, a view, the written argument) stands
+in the operator's record. Writes are in `write.py`, questions to the data in `data.py`, operators
+without a rule in `fallback.py`. Must not record or trace: a tracer calls `evaluate`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lostwax.errors import MixedModeError, NonFakeInputError
 from lostwax.fake import composite, data, fallback
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
+from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, new_fake
 from lostwax.fake.write import write
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, operator
@@ -49,25 +49,27 @@ Strategy = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]
 
 
 class FakeTensorMode(TorchDispatchMode):
-    """Under this mode operators run on fakes: sizes, dtypes and devices are right, nothing is computed.
+    """Under this mode operators run on fakes: all but the data is right, nothing is computed.
 
         mode = FakeTensorMode()
         x = mode.from_tensor(real)
         with mode:
             y = torch.relu(x) @ torch.empty(3, 4)
 
-    `allow_non_fake_inputs`: real tensors that meet an operator are converted; otherwise that is an error.
-    `shape_env`: where symbolic sizes live; without one, sizes are ints and data-dependent operators are refused.
+    `allow_non_fake_inputs`: real tensors that meet an operator are converted; otherwise that is an
+    error. `shape_env`: where symbolic sizes live; without one, sizes are ints and data-dependent
+    operators are refused.
     """
 
     def __init__(
         self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.allow_non_fake_inputs = allow_non_fake_inputs
         self.shape_env = shape_env
         self.fake_tensor_converter = FakeTensorConverter()
-        # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other modes see operators first.
+        # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other
+        # modes see operators first.
         self._mode_key = _FAKE
         self._entered: list[tuple[Any, bool, Any] | None] = []
         self._in_autograd = False
@@ -83,16 +85,17 @@ class FakeTensorMode(TorchDispatchMode):
 
     def __enter__(self) -> FakeTensorMode:
         outer = torch._C._get_dispatch_mode(_FAKE)
-        if outer is self:
+        is_active = outer is self
+        if is_active:
             self._entered.append(None)
             return self
         if outer is not None:
             torch._C._unset_dispatch_mode(_FAKE)
         lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)
-        super().__enter__()
-        # Without gradients, operators come here before autograd's layer and before C++ takes composite ones apart:
-        # theirs are the questions (`numel == 0`?) that would cost guards.
+        super().__enter__()  # type: ignore[no-untyped-call]
+        # Without gradients, operators come here before autograd's layer and before C++ takes the
+        # composite ones apart, which asks questions (`numel == 0`?) that would cost guards.
         below = None if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd()
         if below is not None:
             below.__enter__()
@@ -106,7 +109,7 @@ class FakeTensorMode(TorchDispatchMode):
         outer, lifted, below = state
         if below is not None:
             below.__exit__(*error)
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         torch._C._set_only_lift_cpu_tensors(lifted)
         if outer is not None:
             torch._C._set_dispatch_mode(outer)
@@ -121,14 +124,15 @@ class FakeTensorMode(TorchDispatchMode):
     ) -> FakeTensor:
         """The fake of a real tensor; the same tensor gives the same fake.
 
-        With a `shape_env`, each size becomes a symbol unless `static_shapes`; `sizes` gives them one by one
-        (an int or a SymInt, or None for the tensor's own). `source` names the tensor in guards.
+        With a `shape_env`, each size becomes a symbol unless `static_shapes`; `sizes` gives them
+        one by one (an int or a SymInt, or None for the tensor's own). `source` names the tensor in
+        guards.
         """
         return self.fake_tensor_converter.from_real_tensor(
             self, tensor, static_shapes=static_shapes, sizes=sizes, source=source
         )
 
-    # --------------------------------------------------------------------------------- evaluating operators
+    # ------------------------------------------------------------------------- evaluating operators
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -144,7 +148,8 @@ class FakeTensorMode(TorchDispatchMode):
         return any(state is not None and state[2] is not None for state in self._entered)
 
     def _with_autograd(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Gradients were switched on inside a mode entered without: give autograd its turn after all."""
+        """Gradients were switched on inside a mode entered without: give autograd its turn after
+        all."""
         self._in_autograd = True
         try:
             with _include(_Key.AutogradFunctionality), _include(_Key.ADInplaceOrView), self:
@@ -153,10 +158,11 @@ class FakeTensorMode(TorchDispatchMode):
             self._in_autograd = False
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What this call returns, as fakes: the whole of fake execution, for dispatchers and tracers alike."""
-        plan = _PLANS.get(func)
+        """What this call returns, as fakes: the whole of fake execution, for dispatchers and
+        tracers alike."""
+        plan = _PLANS.get(id(func))
         if plan is None:
-            plan = _PLANS[func] = _plan(func)
+            plan = _PLANS[id(func)] = _plan(func)
         return plan[0](self, plan[1], args, kwargs)
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
@@ -164,7 +170,8 @@ class FakeTensorMode(TorchDispatchMode):
         return self.evaluate(func, args, kwargs)
 
     def reentered(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run torch code whose operators come back to this mode, from inside a dispatch (where it is off)."""
+        """Run torch code whose operators come back to this mode, from inside a dispatch (where it
+        is off)."""
         outer = torch._C._get_dispatch_mode(_FAKE)
         if outer is self:
             return function(*args, **kwargs)
@@ -179,7 +186,8 @@ class FakeTensorMode(TorchDispatchMode):
                 torch._C._set_dispatch_mode(outer)
 
     def types(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """A call's arguments as rules take them: tensors as their types, symbolic numbers as expressions."""
+        """A call's arguments as rules take them: tensors as their types, symbolic numbers as
+        expressions."""
         self._saw_constant = False
         positional = [self._argument(a) for a in args]
         return positional, {k: self._argument(v) for k, v in kwargs.items()} if kwargs else kwargs
@@ -207,12 +215,13 @@ class FakeTensorMode(TorchDispatchMode):
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A tensor argument as a fake of this mode; real ones only where the mode allows them."""
         if tensor.__class__ is FakeTensor:
-            if tensor.fake_mode is not self:  # type: ignore[attr-defined]
+            if tensor.fake_mode is not self:
                 self._refuse_mixed(tensor)
-            return tensor  # type: ignore[return-value]
+            return tensor
         if not self.allow_non_fake_inputs and not isinstance(tensor, FakeTensor):
             raise NonFakeInputError(
-                f"a real tensor of size {tuple(tensor.shape)} met an operator under a FakeTensorMode.\n"
+                f"a real tensor of size {tuple(tensor.shape)} met an operator under a "
+                "FakeTensorMode.\n"
                 f"  at {user_location()}\n"
                 "  instead: convert it first, mode.from_tensor(x), or build the mode with "
                 "allow_non_fake_inputs=True"
@@ -234,7 +243,8 @@ class FakeTensorMode(TorchDispatchMode):
         raise MixedModeError(
             f"{value!r} belongs to another FakeTensorMode than the one evaluating this operator.\n"
             f"  at {user_location()}\n"
-            "  instead: make all fakes under one mode; mode.from_tensor(other) makes a fake of a fake"
+            "  instead: make all fakes under one mode; "
+            "mode.from_tensor(other) makes a fake of a fake"
         )
 
 
@@ -253,18 +263,27 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     constant = mode._saw_constant
     out = record.rule(*types, **named)  # type: ignore[misc]
     base = args[0] if args else kwargs[record.argument_names[0]]
-    storage = (base if base.__class__ is FakeTensor else mode.adopt(base)).fake_storage
-    fake: Any
-    if out.__class__ is TensorType:
-        fake = new_fake(mode, out, storage)
+    base = base if base.__class__ is FakeTensor else mode.adopt(base)
+    # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its
+    # version.
+    if torch.is_inference_mode_enabled() and not base.is_inference():
+        with torch.inference_mode(False):
+            fake = _viewed(mode, out, base.fake_storage)
     else:
-        fake = [new_fake(mode, o, storage) for o in out]
+        fake = _viewed(mode, out, base.fake_storage)
     if constant:
         data.propagate(record, args, kwargs, fake)
     return fake
 
 
-_PLANS: dict[OpOverload, tuple[Strategy, Operator]] = {}
+def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
+    if out.__class__ is TensorType:
+        return new_fake(mode, out, storage)
+    return [new_fake(mode, o, storage) for o in out]
+
+
+# By identity: torch hashes its overloads in Python, and never frees one (the record holds it anyway).
+_PLANS: dict[int, tuple[Strategy, Operator]] = {}
 
 
 def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
@@ -299,7 +318,7 @@ def detect_fake_mode(*trees: Any) -> FakeTensorMode | None:
 
 
 @contextmanager
-def unset_fake_temporarily() -> Iterator[FakeTensorMode | None]:
+def unset_fake_temporarily() -> Iterator[TorchDispatchMode | None]:
     """Inside, no fake mode is active: tensors made and computed here are real."""
     active = torch._C._unset_dispatch_mode(_FAKE)
     lifted = torch._C._only_lift_cpu_tensors()

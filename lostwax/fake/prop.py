@@ -1,7 +1,7 @@
 """FakeTensorProp: run an FX graph on fakes and note each node's value.
 
-`meta["val"]` gets snapshots, so that an in-place change of metadata later in the graph does not falsify what earlier
-nodes recorded. Must not change the graph.
+`meta["val"]` gets snapshots, so that an in-place change of metadata later in the graph does not
+falsify what earlier nodes recorded. Must not change the graph.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """FakeTensor: a tensor with sizes, strides, dtype and device, a storage identity, and no data.
 
-It is a wrapper subclass: torch's C++ sees ordinary metadata, every operator arrives at `__torch_dispatch__`.
-The truth about a fake is its immutable `type`; the C++ side mirrors it. A metadata mutation replaces both.
-Must not evaluate operators itself: that is the mode's business.
+It is a wrapper subclass: torch's C++ sees ordinary metadata, every operator arrives at
+`__torch_dispatch__`. The truth about a fake is its immutable `type`; the C++ side mirrors it. A
+metadata mutation replaces both. Must not evaluate operators itself: that is the mode's business.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lostwax.types import TensorType, product
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
-_make_wrapper = torch.Tensor._make_wrapper_subclass  # type: ignore[attr-defined]
+_make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
 
@@ -29,33 +29,44 @@ _META = torch.device("meta")
 class FakeStorage:
     """The memory a family of views shares: an identity, a size, and a count of the writes to it."""
 
-    __slots__ = ("__weakref__", "device", "nbytes", "version")
+    __slots__ = ("__weakref__", "_first", "_nbytes", "version")
 
-    def __init__(self, nbytes: Size, device: torch.device) -> None:
-        self.nbytes = nbytes
-        self.device = device
+    def __init__(self, first: TensorType, nbytes: Size | None = None) -> None:
+        self._first = first  # the type it was made for
+        self._nbytes = nbytes
         self.version = 0
+
+    @property
+    def device(self) -> torch.device:
+        return self._first.device
+
+    @property
+    def nbytes(self) -> Size:
+        """Its size; counted when asked, since it is made for every new tensor."""
+        if self._nbytes is None:
+            self._nbytes = _extent(self._first)
+        return self._nbytes
 
     def __repr__(self) -> str:
         return f"FakeStorage({self.nbytes} bytes, {self.device})"
 
 
 class FakeTensor(torch.Tensor):
-    """A tensor without data. Made by `FakeTensorMode.from_tensor` or by operators under the mode."""
+    """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
     type: TensorType  # type: ignore[assignment]
     fake_storage: FakeStorage
     fake_mode: FakeTensorMode
-    constant: torch.Tensor | None
+    constant: torch.Tensor | None = None
     """The real value of a tiny constant; trusted only while the storage is unwritten."""
     constant_version: int
-    memo: dict[Any, Any] | None
+    memo: dict[Any, Any] | None = None
     """Answers to data-dependent questions, so that asking twice gives the same symbol."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         mode = find_mode((args, kwargs))
@@ -63,7 +74,8 @@ class FakeTensor(torch.Tensor):
 
     @property
     def device(self) -> torch.device:  # type: ignore[override]
-        """The modelled device; the C++ side of a non-CPU fake is `meta`, so that no driver is needed."""
+        """The modelled device; the C++ side of a non-CPU fake is `meta`, so that no driver is
+        needed."""
         return self.type.device
 
     @property
@@ -79,7 +91,7 @@ class FakeTensor(torch.Tensor):
         return self.type.device.type == "meta"
 
     @property
-    def data(self) -> torch.Tensor:  # type: ignore[override]
+    def data(self) -> torch.Tensor:
         return self.detach()
 
     @data.setter
@@ -101,7 +113,7 @@ class FakeTensor(torch.Tensor):
         return None
 
     def snapshot(self) -> FakeTensor:
-        """The same type and storage in another object: what a record keeps, safe from later `t_()`."""
+        """The same type and storage in another object: what a record keeps, safe from `t_()`."""
         return new_fake(self.fake_mode, self.type, self.fake_storage)
 
     def __getitem__(self, index: Any) -> Any:
@@ -110,7 +122,7 @@ class FakeTensor(torch.Tensor):
     def __setitem__(self, index: Any, value: Any) -> None:
         setitem(self, index, value) if has_symint(index) else super().__setitem__(index, value)
 
-    # -------------------------------------------------------------------- what C++ would do with the data
+    # -------------------------------------------------------------- what C++ would do with the data
 
     def tolist(self) -> Any:
         if self.type.ndim == 0:
@@ -118,23 +130,35 @@ class FakeTensor(torch.Tensor):
         return [self.select(0, i).tolist() for i in range(len(self))]
 
     def numpy(self, *, force: bool = False) -> NoReturn:
-        refuse(self, "numpy()", "keep the computation in torch, or convert after running the real program")
+        refuse(
+            self,
+            "numpy()",
+            "keep the computation in torch, or convert after running the real program",
+        )
 
     def __array__(self, dtype: Any = None) -> NoReturn:
         refuse(self, "conversion to a numpy array", "keep the computation in torch")
 
     def data_ptr(self) -> NoReturn:
-        refuse(self, "data_ptr()", "a fake has no memory; compare `fake_storage` to ask for aliasing")
+        refuse(
+            self, "data_ptr()", "a fake has no memory; compare `fake_storage` to ask for aliasing"
+        )
 
-    def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
+    def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """As `Tensor.to`; a device without an index gets index 0, since no driver can be asked."""
         args = tuple(concrete_device(a) for a in args)
         if "device" in kwargs:
             kwargs["device"] = concrete_device(kwargs["device"])
         return super().to(*args, **kwargs)
 
-    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:  # type: ignore[override]
-        index = device if isinstance(device, int) else 0 if device is None else torch.device(device).index
+    def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+        index = (
+            device
+            if isinstance(device, int)
+            else 0
+            if device is None
+            else torch.device(device).index
+        )
         return super().to(torch.device("cuda", index or 0), *args, **kwargs)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
@@ -143,18 +167,18 @@ class FakeTensor(torch.Tensor):
             storage = memo.get(id(self.fake_storage))
             if storage is None:
                 old = self.fake_storage
-                storage = memo[id(old)] = FakeStorage(old.nbytes, old.device)
+                storage = memo[id(old)] = FakeStorage(self.type, old.nbytes)
             done = new_fake(self.fake_mode, self.type, storage, requires_grad=self.requires_grad)
             done.__dict__.update(
                 (k, v) for k, v in self.__dict__.items() if k in ("_is_param", "_is_buffer")
             )
             memo[id(self)] = done
-        return done  # type: ignore[no-any-return]
+        return done
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         refuse(self, "pickling", "save the real tensor, or the program that lostwax exported")
 
-    def __repr__(self, *, tensor_contents: Any = None) -> str:
+    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
         t = self.type
         sizes = ", ".join(map(str, t.size))
         parts = [f"size=({sizes}{',' if t.ndim == 1 else ''})", f"dtype={t.dtype}"]
@@ -187,9 +211,7 @@ def new_fake(
         )
     fake.type = t
     fake.fake_mode = mode
-    fake.fake_storage = storage or FakeStorage(_extent(t), device)
-    fake.constant = None
-    fake.memo = None
+    fake.fake_storage = storage or FakeStorage(t)
     return fake  # type: ignore[no-any-return]
 
 
@@ -219,7 +241,8 @@ def _extent(t: TensorType) -> Size:
 
 
 def set_type(fake: FakeTensor, t: TensorType, storage: FakeStorage | None = None) -> None:
-    """Change a fake's metadata in place (`t_`, `resize_`); records that hold snapshots do not notice."""
+    """Change a fake's metadata in place (`t_`, `resize_`); records that hold snapshots do not
+    notice."""
     _set_data(fake, new_fake(fake.fake_mode, t, storage or fake.fake_storage))
     fake.type = t
     if storage is not None:
@@ -252,7 +275,11 @@ def concrete_device(value: Any) -> Any:
             value = torch.device(value)
         except RuntimeError:
             return value
-    if isinstance(value, torch.device) and value.index is None and value.type not in ("cpu", "meta"):
+    if (
+        isinstance(value, torch.device)
+        and value.index is None
+        and value.type not in ("cpu", "meta")
+    ):
         return torch.device(value.type, 0)
     return value
 

@@ -1,7 +1,7 @@
 """Operators that write to an argument: in-place, `out=`, and those that also return something new.
 
-The functional twin's rule says what would be written; the written fake keeps its type (or takes the new one, for
-`t_` and its like) and its storage counts the write. Must not decide types itself.
+The functional twin's rule says what would be written; the written fake keeps its type (or takes the
+new one, for `t_` and its like) and its storage counts the write. Must not decide types itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from lostwax.fake import fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator
 from lostwax.ops.shapes import broadcast_sizes, fail, same, shown
+from lostwax.ops.spelling import scalar_type
 from lostwax.types import Sizes, TensorType
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         result = record.rule(*types, **named)
     if record.kind == "mixed":
         mark_written(written)
-        # A functional twin also returns the new values of what it reads; only the first outputs are ours.
+        # A functional twin also returns the new values of what it reads; only the first outputs are
+        # ours.
         return mode.wrap(_first(result, len(record.results)))
     for fake, new in zip(_flat(written), _flat([result]), strict=False):
         check_fits(fake.type, new)
@@ -47,26 +49,28 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
 
 
 def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    outs = [mode.adopt(kwargs[name]) for name in record.out_names]
+    outs = [_adopted(mode, kwargs[name]) for name in record.out_names]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
-    if record.twin is not None:
-        inputs.update(_factory_options(record, outs[0], inputs))
-    if record.rule is None:
+    if record.twin is not None and (record.by_twin or record.rule is None):
+        inputs.update(_factory_options(record, _flat(outs)[0], inputs))
+    if record.rule is None or record.data_dependent:
         result = _plain_types(mode.evaluate(record.twin, args, inputs))  # type: ignore[arg-type]
     else:
         types, named = mode.types(args, inputs)
         result = record.rule(*types, **named)
-    for fake, new in zip(outs, _flat([result]), strict=False):
+    for fake, new in zip(_flat(outs), _flat([result]), strict=False):
         _check_cast(fake.type, new)
         if not _same_sizes(fake.type.size, new.size):
             resized = new.replace(dtype=fake.type.dtype, stride=new.stride, offset=fake.type.offset)
             set_type(fake, resized)
     mark_written(outs)
+    if not record.results:
+        return None
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
 def _factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -> dict[str, Any]:
-    """A factory's `out=` form takes dtype and device from `out`; its functional twin is told them."""
+    """A factory's `out=` form takes dtype and device from `out`; its twin is told them."""
     named = {a.name for a in record.twin._schema.arguments}  # type: ignore[union-attr]
     missing = named - set(record.argument_names) - set(given)
     options = {"dtype": out.type.dtype, "device": out.type.device}
@@ -74,7 +78,8 @@ def _factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -
 
 
 def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> list[Any]:
-    """The arguments of this call that are written, in the schema's order; a missing optional one is left out."""
+    """The arguments of this call that are written, in the schema's order; a missing optional one is
+    left out."""
     found = []
     for name in record.mutates:
         at = record.argument_names.index(name)
@@ -85,7 +90,8 @@ def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> li
 
 
 def mark_written(written: Any) -> None:
-    """Count a write on each storage: constants and memoised answers of all its views are void from now on."""
+    """Count a write on each storage: constants and memoised answers of all its views are void from
+    now on."""
     for fake in _flat(written):
         fake.fake_storage.version += 1
         fake.memo = None
@@ -97,22 +103,15 @@ def check_fits(target: TensorType, new: TensorType) -> None:
         common = broadcast_sizes([target.size, new.size])
         if not _same_sizes(target.size, common):
             fail(
-                f"output with shape {shown(target.size)} doesn't match the broadcast shape {shown(common)}"
+                f"output with shape {shown(target.size)} doesn't match "
+                f"the broadcast shape {shown(common)}"
             )
     _check_cast(target, new)
 
 
-_NAMES = {
-    torch.float32: "Float", torch.float64: "Double", torch.float16: "Half", torch.bfloat16: "BFloat16",
-    torch.int64: "Long", torch.int32: "Int", torch.int16: "Short", torch.int8: "Char",
-    torch.uint8: "Byte", torch.bool: "Bool", torch.complex64: "ComplexFloat",
-    torch.complex128: "ComplexDouble",
-}  # fmt: skip
-
-
 def _check_cast(target: TensorType, new: TensorType) -> None:
     if new.dtype is not target.dtype and not torch.can_cast(new.dtype, target.dtype):
-        source, wanted = (_NAMES.get(d, str(d)) for d in (new.dtype, target.dtype))
+        source, wanted = scalar_type(new.dtype), scalar_type(target.dtype)
         fail(f"result type {source} can't be cast to the desired output type {wanted}")
 
 

@@ -22,7 +22,7 @@ from lostwax.ops.pointwise import (
 )
 from lostwax.ops.registry import Rule, aten, rule
 from lostwax.ops.shapes import Scalar, TensorType, broadcast_sizes, fail, promote, require, wrap_dim
-from lostwax.ops.spelling import require_floating, scalar_type
+from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
 from lostwax.sym import eq
 
 
@@ -58,8 +58,8 @@ def _backward_input_first(name: str, refused: Dtypes) -> Rule:
 table(
     _activation,
     {
-        "celu elu gelu hardshrink hardsigmoid hardswish leaky_relu mish": NOT_FLOATS,
-        "softplus softshrink": NOT_FLOATS,
+        "celu elu hardshrink hardsigmoid hardswish leaky_relu mish": NOT_FLOATS,
+        "softplus": NOT_FLOATS,
         "silu": WHOLE,
         "threshold": BOOL_OR_COMPLEX,
     },
@@ -88,6 +88,26 @@ def relu(x: TensorType) -> TensorType:
         fail("Boolean inputs not supported for relu")
     if x.dtype.is_complex:
         fail("clamp is not supported for complex types", NotImplementedError)
+    return unary(x, x.dtype)
+
+
+@rule(aten.gelu.default)
+def gelu(x: TensorType, *, approximate: str = "none") -> TensorType:
+    if x.dtype in NOT_FLOATS:
+        not_implemented("GeluKernelImpl", x.dtype)
+    if approximate != "none" and approximate != "tanh":
+        fail("approximate argument must be either none or tanh.")
+    return unary(x, x.dtype)
+
+
+@rule(aten.softshrink.default)
+def softshrink(x: TensorType, lambd: Scalar = 0.5) -> TensorType:
+    require_floating(x.dtype, "softshrink_check")
+    require(
+        lambd >= 0,
+        f"lambda must be in range [0, {torch.finfo(x.dtype).max:g}] for input dtype "
+        f"{scalar_type(x.dtype)}, but found {lambd}",
+    )
     return unary(x, x.dtype)
 
 

@@ -186,17 +186,18 @@ def _output_padding_text(g: Geometry) -> str:
 # ------------------------------------------------------------------------------------------ layouts
 
 
-def _as_image(x: TensorType) -> tuple[Sizes, Sizes]:
-    """Sizes and strides of a 1-d signal taken as an image of height 1."""
+def _image_is_channels_last(x: TensorType) -> bool:
+    """Of a 1-d signal (or its weight) taken as an image of height 1."""
+    if x._contiguous and x.is_symbolic:
+        return False
     (n, c, w), (sn, sc, sw) = x.size, x.stride
-    return (n, c, 1, w), (sn, sc, w * sw, sw)
+    return channels_last_like((n, c, 1, w), (sn, sc, w * sw, sw))
 
 
 def _wants_channels_last(x: TensorType, weight: TensorType, g: Geometry) -> bool:
     if g.ndim == 1:
-        if x._contiguous and weight._contiguous:
-            return False
-        return channels_last_like(*_as_image(x)) or channels_last_like(*_as_image(weight))
+        # torch makes a signal row-major first, lest a transposed one be taken for channels-last.
+        return _image_is_channels_last(weight) or (x.is_contiguous and _image_is_channels_last(x))
     if not (suggests_channels_last(x) or suggests_channels_last(weight)):
         return False
     return g.ndim == 2 or _onednn_takes(x, weight, g)
@@ -319,10 +320,19 @@ def _gradients(
     output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, TensorType | None, TensorType | None]:
     channels_last = _wants_channels_last(input, weight, g)
+    weight_gradient = _dense(weight, weight.size, channels_last)
+    if (
+        channels_last
+        and weight.is_channels_last
+        and weight.stride != weight_gradient.stride
+        and not _onednn_takes(input, weight, g)
+    ):
+        # A 1 × 1 kernel is in both formats: torch's own kernels leave its strides, oneDNN's do not.
+        weight_gradient = weight.replace(offset=0)
     channels = (grad_output.size[1],) if bias_sizes is None else tuple(bias_sizes)
     return (
         _dense(input, input.size, channels_last) if output_mask[0] else None,
-        _dense(weight, weight.size, channels_last) if output_mask[1] else None,
+        weight_gradient if output_mask[1] else None,
         grad_output.fresh(channels) if output_mask[2] else None,
     )
 

@@ -33,7 +33,10 @@ def _has_mkl() -> bool:
 
 
 def _outermost_first(x: TensorType, dims: Sequence[int]) -> list[int]:
-    return sorted(dims, key=cmp_to_key(lambda a, b: compare_strides(x.stride[b], x.stride[a])))
+    def order(a: int, b: int) -> int:
+        return compare_strides(x.stride[b], x.stride[a])
+
+    return sorted(dims, key=cmp_to_key(order))
 
 
 def _transformed(

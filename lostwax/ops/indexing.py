@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from lostwax.ops.pointwise import like
 from lostwax.ops.registry import Fresh, aten, rule
 from lostwax.ops.shapes import (
     Scalar,
@@ -20,7 +21,6 @@ from lostwax.ops.shapes import (
     fail,
     hint,
     is_one,
-    preserved_strides,
     require,
     same,
     same_device,
@@ -34,11 +34,6 @@ from lostwax.types import Sizes, TensorType, product
 _INDEX = (torch.int64, torch.int32)
 _MASK = (torch.bool, torch.uint8)
 Indices = Sequence[TensorType | None]
-
-
-def kept(x: TensorType) -> TensorType:
-    """A new tensor with the size and layout of `x`, as `x.clone()`."""
-    return TensorType(x.size, x.dtype, x.device, preserved_strides(x))
 
 
 # ------------------------------------------------------------------------------ index and index_put
@@ -71,8 +66,7 @@ def _positions(x: TensorType, indices: Indices, fresh: Fresh | None) -> list[Ten
             require(
                 eq(s, x.size[at]),
                 f"The shape of the mask {shown(t.size)} at index {j} does not match the shape of "
-                "the indexed "
-                f"tensor {shown(x.size)} at index {at}",
+                f"the indexed tensor {shown(x.size)} at index {at}",
                 IndexError,
             )
         count = fresh.size(upper=t.numel()) if fresh else 1
@@ -149,7 +143,7 @@ def index_put(
         )
     if not any(t is not None and t.dtype in _MASK for t in indices):
         _check_values(values.size, indexed(self, positions).size)
-    return kept(self)
+    return like(self)
 
 
 @rule(aten._index_put_impl.default)
@@ -160,14 +154,13 @@ def index_put_impl(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> TensorType:
-    return kept(self)
+    return like(self)
 
 
 def _check_values(values: Sizes, target: Sizes) -> None:
     text = (
         f"shape mismatch: value tensor of shape {shown(values)} cannot be broadcast to indexing "
-        "result "
-        f"of shape {shown(target)}"
+        f"result of shape {shown(target)}"
     )
     if len(values) > len(target):
         fail(text)
@@ -187,7 +180,7 @@ def unsafe_masked_index(
 def unsafe_masked_index_put_accumulate(
     self: TensorType, mask: TensorType, indices: Indices, values: TensorType
 ) -> TensorType:
-    return kept(self)
+    return like(self)
 
 
 # ----------------------------------------------------------------------- one dimension, by a vector
@@ -281,8 +274,7 @@ def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType
     if source.size and self.size and len(source.size) != len(self.size):
         fail(
             "index_copy_(): When source and destination are not scalars, their dimensionality "
-            "must match. "
-            f"Source dimensionality ({len(source.size)}), destination dimensionality "
+            f"must match. Source dimensionality ({len(source.size)}), destination dimensionality "
             f"({len(self.size)})",
             IndexError,
         )
@@ -299,8 +291,7 @@ def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType
         require(
             eq(s, other),
             "index_copy_(): Source/destination tensor must have same slice shapes. Destination "
-            "slice shape: "
-            f"{s} at dimension {d} and source slice shape: {other} at dimension 0.",
+            f"slice shape: {s} at dimension {d} and source slice shape: {other} at dimension 0.",
         )
     require(
         eq(index.numel(), given),
@@ -325,7 +316,7 @@ def index_fill(self: TensorType, dim: int, index: TensorType, value: Any) -> Ten
         fail("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     if len(index.size) > 1:
         fail("Index has to be a vector/scalar")
-    return kept(self)
+    return like(self)
 
 
 # ------------------------------------------------------------------------------- gather and scatter
@@ -506,7 +497,7 @@ def put(
         f"source.numel() = {have}, index.numel() = {want}",
         IndexError,
     )
-    return kept(self)
+    return like(self)
 
 
 @rule(aten.nonzero.default, data=True)
@@ -568,7 +559,7 @@ def embedding_renorm(
     self: TensorType, indices: TensorType, max_norm: float, norm_type: float
 ) -> TensorType:
     _check_embedding_indices(indices, "embedding_renorm_")
-    return kept(self)
+    return like(self)
 
 
 @rule(aten.embedding_dense_backward.default)

@@ -17,11 +17,10 @@ from lostwax.ops.shapes import (
     is_zero,
     real_dtype,
     require,
-    same,
     shown,
 )
 from lostwax.ops.spelling import scalar_type
-from lostwax.sym import Size, eq, known, maximum, minimum
+from lostwax.sym import Size, decide, eq, maximum, minimum
 from lostwax.types import Sizes, TensorType
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
@@ -350,7 +349,7 @@ def _is_vector(a: TensorType, b: TensorType) -> bool:
     if len(b.size) == 1:
         return True
     return len(a.size) - 1 == len(b.size) and all(
-        same(x, y) for x, y in zip(a.size[:-1], b.size, strict=True)
+        decide(eq(x, y)) for x, y in zip(a.size[:-1], b.size, strict=True)
     )
 
 
@@ -515,8 +514,8 @@ def lstsq(
     vector = _require_least_squares(self, b, driver)
     *batch, m, n = self.size
     columns = () if vector else (b.size[-1],)
-    tall = known(m > n) is True
-    residuals = (*batch, *(columns or (1,))) if tall and driver != "gelsy" else (0,)
+    tall = driver != "gelsy" and decide(m > n)
+    residuals = (*batch, *(columns or (1,))) if tall else (0,)
     # The solution is the top of the array that held `b`.
     room = _columns(b, (*batch, maximum(m, n), b.size[-1] if columns else 1))
     stride = room.stride if columns else room.stride[:-1]

@@ -19,7 +19,6 @@ from lostwax.ops.shapes import (
     fail,
     hint,
     is_one,
-    is_zero,
     promote,
     require,
     same,
@@ -147,12 +146,14 @@ def addmm_activation(
     alpha: Scalar = 1,
     use_gelu: bool = False,
 ) -> TensorType:
-    return addmm(self, mat1, mat2, beta, alpha)
+    out: TensorType = addmm(self, mat1, mat2, beta, alpha)
+    return out
 
 
 @rule(aten.mm.dtype)
 def mm_dtype(self: TensorType, mat2: TensorType, out_dtype: torch.dtype) -> TensorType:
-    return mm(self, mat2).replace(dtype=out_dtype)
+    out: TensorType = mm(self, mat2)
+    return out.replace(dtype=out_dtype)
 
 
 @rule(aten.addmm.dtype)
@@ -164,7 +165,8 @@ def addmm_dtype(
     beta: Scalar = 1,
     alpha: Scalar = 1,
 ) -> TensorType:
-    return addmm(self.replace(dtype=mat1.dtype), mat1, mat2).replace(dtype=out_dtype)
+    out: TensorType = addmm(self.replace(dtype=mat1.dtype), mat1, mat2)
+    return out.replace(dtype=out_dtype)
 
 
 @rule(aten._int_mm.default)
@@ -206,7 +208,8 @@ def bmm(self: TensorType, mat2: TensorType) -> TensorType:
 
 @rule(aten.bmm.dtype)
 def bmm_dtype(self: TensorType, mat2: TensorType, out_dtype: torch.dtype) -> TensorType:
-    return bmm(self, mat2).replace(dtype=out_dtype)
+    out: TensorType = bmm(self, mat2)
+    return out.replace(dtype=out_dtype)
 
 
 @rule(aten.baddbmm.default)
@@ -235,7 +238,7 @@ def baddbmm_dtype(
     beta: Scalar = 1,
     alpha: Scalar = 1,
 ) -> TensorType:
-    out = baddbmm(self.replace(dtype=batch1.dtype), batch1, batch2)
+    out: TensorType = baddbmm(self.replace(dtype=batch1.dtype), batch1, batch2)
     return out.replace(dtype=out_dtype)
 
 
@@ -271,7 +274,7 @@ def _matrix_vector(
     n = input[0] if input else 1
     text = f"size mismatch, got input ({n}), mat ({m}x{k}), vec ({vec.size[0]})"
     require(eq(k, vec.size[0]), text)
-    if not is_one(n):
+    if not (is_one(n) or (hint(n) == 1 != hint(m) and decide(eq(n, 1)))):
         require(eq(n, m), text)
     if not self_dtype is mat.dtype is vec.dtype:
         names = ", ".join(map(scalar_type, (self_dtype, mat.dtype)))
@@ -383,14 +386,17 @@ def trilinear(
     sumdim: list[int],
     unroll_dim: int = 1,
 ) -> TensorType:
-    sizes = []
-    for x, expand in ((i1, expand1), (i2, expand2), (i3, expand3)):
-        size = list(x.size)
-        for d in sorted(expand):
-            size.insert(d, 1)
-        sizes.append(tuple(size))
-    size = broadcast_sizes(sizes)
+    size = broadcast_sizes(
+        [_with_ones(x, e) for x, e in ((i1, expand1), (i2, expand2), (i3, expand3))]
+    )
     return i1.fresh(tuple(s for d, s in enumerate(size) if d not in sumdim), promote(i1, i2, i3))
+
+
+def _with_ones(x: TensorType, dims: list[int]) -> Sizes:
+    size = list(x.size)
+    for d in sorted(dims):
+        size.insert(d, 1)
+    return tuple(size)
 
 
 # --------------------------------------------------------------------------------- grouped products
@@ -471,9 +477,9 @@ def cdist_forward(x1: TensorType, x2: TensorType, p: float, compute_mode: int | 
 def cdist_backward(
     grad: TensorType, x1: TensorType, x2: TensorType, p: float, cdist: TensorType
 ) -> TensorType:
-    if any(is_zero(s) for s in (*x1.size, *x2.size)):
-        return x1.fresh()
     batch = broadcast_sizes((x1.size[:-2], x2.size[:-2]))
+    if batch == x1.size[:-2] or any(decide(eq(s, 0)) for s in (*x1.size, *x2.size)):
+        return x1.fresh()  # of nothing, the gradient is not broadcast
     return x1.fresh((*batch, x1.size[-2], x1.size[-1]))
 
 

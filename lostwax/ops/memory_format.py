@@ -34,7 +34,7 @@ def channels_last_like(size: Sizes, stride: Sizes) -> bool:
 def _less(a: Size, b: Size) -> bool:
     """Of strides: products of sizes, where a factor counts as more than 1."""
     if a.__class__ is int and b.__class__ is int:
-        return a < b  # type: ignore[operator, return-value]
+        return a < b
     if is_zero(b) or same(a, b) or quotient(a, b) is not None:
         return False
     return quotient(b, a) is not None or decide(a < b)

@@ -31,7 +31,7 @@ from lostwax.ops.shapes import (
     real_dtype,
     scalar_dtype,
 )
-from lostwax.ops.spelling import not_implemented, scalar_type
+from lostwax.ops.spelling import cpp_type, not_implemented, scalar_type
 
 Operand = TensorType | Scalar
 Dtypes = Collection[torch.dtype]
@@ -525,10 +525,14 @@ def heaviside(x: TensorType, values: TensorType) -> TensorType:
 @rule(aten.ldexp.Tensor)
 def ldexp(x: Operand, other: TensorType) -> TensorType:
     """A kernel of its own for floats to whole powers; else x * 2.0 ** other."""
-    whole = other.dtype in WHOLE
-    if x.__class__ is TensorType and x.dtype in FLOATS and (whole or x.dtype is not torch.float32):
-        return binary(x, other, x.dtype if whole else common_dtype(x, other))
-    power = pow_scalar_tensor(2.0, other)
+    power = TensorType(other.size, promote(2.0, other), other.device)
+    if x.__class__ is TensorType and x.dtype in FLOATS:
+        if other.dtype in WHOLE:
+            if broadcast_sizes((x.size, other.size)) == x.size:
+                return like(x)
+            return _mixed((x, _cast(other, torch.int32)), x.dtype)
+        if x.dtype is not torch.float32:
+            power = with_scalar(other, power.dtype)
     return binary(x, power, common_dtype(x, power))
 
 
@@ -667,5 +671,7 @@ def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
             "masked_fill_ only supports a 0-dimensional value tensor, "
             f"but got tensor with {len(value.size)} dimension(s)."
         )
+    if value.__class__ is complex and value.imag and not x.dtype.is_complex:
+        fail(f"value cannot be converted to type {cpp_type(x.dtype)} without overflow")
     size = x.size if x.size == mask.size else broadcast_sizes((mask.size, x.size))
     return TensorType(size, x.dtype, common_device((x, mask)))

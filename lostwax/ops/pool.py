@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.ops.memory_format import channels_last_like, fresh_like
+from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import (
     channels_last_strides,
@@ -160,8 +160,8 @@ def _fresh_volume_like(x: TensorType, size: Sizes, dtype: torch.dtype | None = N
     """Channels-last if the input is, an unbatched volume taken as a batch of one."""
     if len(x.size) == 5:
         return fresh_like(x, size, dtype)
-    whole = x.size[0] * x.stride[0]
-    if x._contiguous or not channels_last_like((1, *x.size), (whole, *x.stride)):
+    batch = TensorType((1, *x.size), x.dtype, x.device, (x.numel(), *x.stride))
+    if x.is_contiguous or not batch.is_channels_last:
         return x.fresh(size, dtype)
     return TensorType(size, dtype or x.dtype, x.device, channels_last_strides((1, *size))[1:])
 

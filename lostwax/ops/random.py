@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 from lostwax.ops.factory import Device, made, made_like
-from lostwax.ops.pointwise import named
+from lostwax.ops.pointwise import like, named
 from lostwax.ops.registry import rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
     elementwise,
     fail,
-    preserved_strides,
     promote,
     require,
     shown,
@@ -33,10 +32,6 @@ Generator = torch.Generator | None
 def _fractional(dtype: torch.dtype, kernel: str) -> None:
     if not (dtype.is_floating_point or dtype.is_complex):
         not_implemented(kernel, dtype)
-
-
-def _kept(x: TensorType) -> TensorType:
-    return TensorType(x.size, x.dtype, x.device, preserved_strides(x))
 
 
 # ---------------------------------------------------------------------------------------- factories
@@ -171,7 +166,7 @@ def uniform(self: TensorType, *bounds: float, generator: Generator = None) -> Te
     low, high = (*bounds, *(0.0, 1.0)[len(bounds) :])
     if low > high:
         fail(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("normal_functional normal_"))
@@ -180,7 +175,7 @@ def normal_filled(
 ) -> TensorType:
     _check_std(std)
     _fractional(self.dtype, "normal_kernel_cpu")
-    return _kept(self)
+    return like(self)
 
 
 def _check_std(std: float) -> None:
@@ -197,32 +192,32 @@ def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = 
         )
     if lambd <= 0:
         fail(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("cauchy log_normal"))
 def continuous(
     self: TensorType, first: float = 0.0, second: float = 1.0, *, generator: Generator = None
 ) -> TensorType:
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("geometric"))
 def geometric(self: TensorType, p: float, *, generator: Generator = None) -> TensorType:
     if not 0 < p < 1:
         fail(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("random"))
 def random(self: TensorType, *, generator: Generator = None) -> TensorType:
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("random.to"))
 def random_to(self: TensorType, to: Size, *, generator: Generator = None) -> TensorType:
     _check_interval(0, to)
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("random.from"))
@@ -231,7 +226,7 @@ def random_from(
 ) -> TensorType:
     if to is not None:
         _check_interval(low, to)
-    return _kept(self)
+    return like(self)
 
 
 # ------------------------------------------------------------------------- samples of distributions
@@ -264,7 +259,7 @@ def bernoulli_tensor(self: TensorType, p: TensorType, *, generator: Generator = 
                 f"The expanded size of the tensor must match the existing size.  Target sizes: "
                 f"{shown(self.size)}.  Tensor sizes: {shown(p.size)}"
             )
-    return _kept(self)
+    return like(self)
 
 
 @rule(*named("poisson _standard_gamma _sample_dirichlet"))
@@ -349,7 +344,7 @@ def native_dropout(
         fail(
             f"result type Float can't be cast to the desired output type {scalar_type(input.dtype)}"
         )
-    out = _kept(input)
+    out = like(input)
     return out, out.replace(dtype=torch.bool)
 
 
@@ -392,4 +387,4 @@ def rrelu_with_noise_functional(
     generator: Generator = None,
 ) -> tuple[TensorType, TensorType]:
     _check_noise(self, noise)
-    return _kept(self), _kept(noise)
+    return like(self), like(noise)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
+from lostwax.ops.pointwise import like
 from lostwax.ops.registry import Rule, aten, rule
 from lostwax.ops.shapes import (
     Scalar,
@@ -40,27 +41,20 @@ from lostwax.ops.views import (
     unsqueezed,
     view_strides,
 )
-from lostwax.sym import Size, decide, eq, known
+from lostwax.sym import Size, decide, eq, known, minimum
 from lostwax.types import Sizes, TensorType
 
 # ------------------------------------------------------------------------------------------- copies
 
 
-def kept(x: TensorType, dtype: torch.dtype | None = None) -> TensorType:
-    """A new tensor with the size and layout of `x`."""
-    return TensorType(x.size, dtype or x.dtype, x.device, preserved_strides(x))
-
-
 @rule(aten.clone.default)
 def clone(self: TensorType, *, memory_format: torch.memory_format | None = None) -> TensorType:
-    if memory_format is torch.contiguous_format or (self._contiguous and self.stride[-1:] == (1,)):
-        return TensorType(self.size, self.dtype, self.device)
     return TensorType(self.size, self.dtype, self.device, copy_strides(self, memory_format))
 
 
 @rule(aten.lift_fresh_copy.default, aten._lazy_clone.default)
 def copied(self: TensorType) -> TensorType:
-    return kept(self)
+    return like(self)
 
 
 @rule(aten._to_copy.default)
@@ -89,7 +83,7 @@ def _storage_copy(x: TensorType) -> TensorType:
     """A copy of the whole storage, seen as `x` sees it; an expanded `x` is made dense."""
     for s, step in zip(x.size, x.stride, strict=True):
         if step.__class__ is int and step == 0 and not is_one(s):
-            return kept(x)
+            return like(x)
     return x
 
 
@@ -130,12 +124,12 @@ def fill(self: TensorType, value: Scalar) -> TensorType:
         )
     if isinstance(value, complex) and not self.dtype.is_complex:
         fail("value cannot be converted to type float without overflow")
-    return kept(self)
+    return like(self)
 
 
 @rule(aten.zero.default)
 def zero(self: TensorType) -> TensorType:
-    return kept(self)
+    return like(self)
 
 
 # ------------------------------------------------------------------- a copy with a part overwritten
@@ -236,8 +230,7 @@ def _check_joinable(first: Sizes, size: Sizes, dim: int, at: int) -> None:
             require(
                 eq(a, b),
                 f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
-                "got size "
-                f"{b} for tensor number {at} in the list.",
+                f"got size {b} for tensor number {at} in the list.",
             )
 
 
@@ -356,15 +349,11 @@ def constant_pad_nd(self: TensorType, pad: Sequence[Size], value: Scalar = 0) ->
         d = rank - 1 - i
         before, after = pad[2 * i], pad[2 * i + 1]
         size[d] = self.size[d] + before + after
-        require(
-            size[d] >= 0,
-            f"The input size {self.size[d]}, plus negative padding {before} and {after} resulted "
-            "in a negative "
-            f"output size, which is invalid. Check dimension {d} of your input.",
-        )
+        left = self.size[d] + minimum(before, 0) + minimum(after, 0)
+        require(left >= 0, "narrow(): length must be non-negative.")
     if all(known(p <= 0) is True for p in pad):
         part = TensorType(tuple(size), self.dtype, self.device, self.stride)
-        return kept(self if part.size == self.size else part)
+        return like(self if part.size == self.size else part)
     return fresh_like(self, tuple(size))
 
 
@@ -383,8 +372,7 @@ def _check_pad_input(x: TensorType, dims: int, padding: Sequence[Size]) -> None:
     if not ok:
         fail(
             f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size "
-            "and other "
-            f"non-zero dimensions for input, but got: {shown(x.size)}"
+            f"and other non-zero dimensions for input, but got: {shown(x.size)}"
         )
 
 
@@ -400,8 +388,8 @@ def padded_size(x: TensorType, dims: int, padding: Sequence[Size], reflect: bool
                 require(
                     p < x.size[d],
                     "Argument #4: Padding size should be less than the corresponding input "
-                    "dimension, but "
-                    f"got: padding ({before}, {after}) at dimension {d} of input {shown(x.size)}",
+                    f"dimension, but got: padding ({before}, {after}) at dimension {d} of input "
+                    f"{shown(x.size)}",
                 )
         out[d] = x.size[d] + before + after
         require(
@@ -480,7 +468,7 @@ def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> 
         fail(f"Dimension specified as {dims[0]} but tensor has no dimensions", IndexError)
     wrapped = [wrap_dim(d, len(self.size)) for d in dims]
     if 0 in self.size:
-        return kept(self)
+        return like(self)
     # Two parts joined: a part without elements counts as row-major, and then so does the whole.
     if any(
         isinstance(n, int) and isinstance(s, int) and s % n == 0
@@ -494,7 +482,7 @@ def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> 
 def flip(self: TensorType, dims: Sequence[int]) -> TensorType:
     if dims:
         wrap_dims(dims, len(self.size))
-    return kept(self)
+    return like(self)
 
 
 @rule(aten.rot90.default)
@@ -511,7 +499,7 @@ def rot90(self: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorT
         )
     if k % 4 == 0:
         return TensorType(self.size, self.dtype, self.device)
-    flipped = kept(self)
+    flipped = like(self)
     return flipped if k % 4 == 2 else swapped(flipped, a, b)
 
 

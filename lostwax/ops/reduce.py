@@ -45,6 +45,8 @@ def reduced(
     size = x.size
     if dim is None or (not dim and dim != 0):
         return TensorType((1,) * len(size) if keepdim else (), dtype or x.dtype, x.device)
+    if len(size) > 64:
+        fail("only tensors with up to 64 dims are supported")
     dims = wrap_dims(dim, len(size))
     if keepdim:
         left = tuple(1 if d in dims else s for d, s in enumerate(size))
@@ -391,6 +393,14 @@ def dist(a: TensorType, b: TensorType, p: Scalar = 2) -> TensorType:
     return TensorType((), _norm_dtype("norm", a.replace(dtype=promote(a, b)), None), a.device)
 
 
+@rule(aten.renorm.default)
+def renorm(x: TensorType, p: Scalar, dim: int, maxnorm: Scalar) -> TensorType:
+    wrap_dim(dim, len(x.size))
+    if len(x.size) < 2:
+        fail(f"renorm: input needs at least 2 dimensions, got {len(x.size)} dimensions")
+    return x.fresh()
+
+
 # ------------------------------------------------------------------------------------- cumulative
 
 
@@ -502,6 +512,41 @@ def histogram_edges(
             f"torch.histogramdd(): bins tensor should have one dimension, but got {len(bins.size)}"
         )
     return x.fresh((bins.size[0] - 1,)), bins.fresh()
+
+
+@rule(aten._histogramdd_bin_edges.default)
+def histogramdd_bin_edges(
+    x: TensorType,
+    bins: Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: TensorType | None = None,
+    density: bool = False,
+) -> list[TensorType]:
+    return [x.fresh((n + 1,)) for n in bins]
+
+
+@rule(aten._histogramdd_from_bin_cts.default)
+def histogramdd(
+    x: TensorType,
+    bins: Sequence[int],
+    *,
+    range: Sequence[float] | None = None,
+    weight: TensorType | None = None,
+    density: bool = False,
+) -> TensorType:
+    return x.fresh(tuple(bins))
+
+
+@rule(aten._histogramdd_from_bin_tensors.default)
+def histogramdd_edges(
+    x: TensorType,
+    bins: Sequence[TensorType],
+    *,
+    weight: TensorType | None = None,
+    density: bool = False,
+) -> TensorType:
+    return x.fresh(tuple(edges.size[0] - 1 for edges in bins))
 
 
 @rule(aten.bincount.default, data=True)

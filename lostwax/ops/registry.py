@@ -5,11 +5,12 @@ A family file (`pointwise.py`, `views.py`, ...) fills it:
     @rule(aten.mm.default)
     def mm(a: TensorType, b: TensorType) -> TensorType: ...
 
-A *type rule* maps `TensorType`s and plain arguments to `TensorType`s; sizes are `int | Expr`. It is called with the
-arguments of the ATen call (tensors replaced by their types, `SymInt` by `Expr`) and raises what eager raises.
-Whether outputs are new tensors, views of an argument or the mutated argument itself is read off the schema here, so a
-rule never speaks of it. In-place and `out=` overloads need no rule of their own: they are derived from
-their functional twin. Must not know of fake tensors or tracing.
+A *type rule* maps `TensorType`s and plain arguments to `TensorType`s; sizes are `int | Expr`. It is
+called with the arguments of the ATen call (tensors replaced by their types, `SymInt` by `Expr`) and
+raises what eager raises. Whether outputs are new tensors, views of an argument or the mutated
+argument itself is read off the schema here, so a rule never speaks of it. In-place and `out=`
+overloads need no rule of their own: they are derived from their functional twin. Must not know of
+fake tensors or tracing.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Operator:
     """The rule takes a `Fresh` first: its result depends on data."""
     twin: OpOverload | None = None
     """The functional overload that computes what this one writes."""
+    by_twin: bool = False
+    """The rule is the twin's: it takes the twin's arguments."""
     mutates: tuple[str, ...] = ()
     """Names of the arguments that are written."""
     results: tuple[Result, ...] = ()
@@ -51,7 +54,8 @@ class Operator:
     out_names: tuple[str, ...] = ()
     """Names of the `out=` arguments, in the order of the outputs."""
     changes_metadata: bool = False
-    """The mutation is of sizes and strides (`t_`, `squeeze_`, `resize_`); the rule gives the new type."""
+    """The mutation is of sizes and strides (`t_`, `squeeze_`, `resize_`); the rule gives the new
+    type."""
     argument_names: tuple[str, ...] = ()
     kind: str = "functional"
     """functional | view | inplace | out | mixed (some arguments written, some outputs new)"""
@@ -61,7 +65,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one output is: new, a view of an argument (`alias`), or that argument itself (`same`)."""
+    """What one output is: new, or a view of an argument, or (`written`) that argument itself."""
 
     argument: str | None = None
     written: bool = False
@@ -80,9 +84,11 @@ class _Tables:
 _tables = _Tables()
 
 
-def rule(*overloads: OpOverload, data: bool = False, metadata: bool = False) -> Callable[[Rule], Rule]:
-    """Register a type rule. `data`: it takes a `Fresh` first. `metadata`: the (in-place) operator changes
-    sizes and strides of its first argument, and the rule returns the new type."""
+def rule(
+    *overloads: OpOverload, data: bool = False, metadata: bool = False
+) -> Callable[[Rule], Rule]:
+    """Register a type rule. `data`: it takes a `Fresh` first. `metadata`: the (in-place) operator
+    changes sizes and strides of its first argument, and the rule returns the new type."""
 
     def register(function: Rule) -> Rule:
         for overload in overloads:
@@ -104,7 +110,8 @@ def rules(overloads: Iterable[OpOverload], function: Rule) -> None:
 
 
 def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
-    """Register how a write through a view is scattered back: (base, written, *view arguments) -> new base."""
+    """Register how a write through a view is scattered back: (base, written, *view arguments) ->
+    new base."""
 
     def register(function: Rule) -> Rule:
         for overload in overloads:
@@ -145,6 +152,7 @@ def _describe(overload: OpOverload) -> Operator:
         if record.rule is None and record.twin is not None and record.kind in ("inplace", "out"):
             record.rule = _tables.rules.get(record.twin)
             record.data_dependent = record.twin in _tables.data_rules
+            record.by_twin = True
     return record
 
 
@@ -174,9 +182,11 @@ def _kind(record: Operator) -> str:
 
 
 def functional_twin(overload: OpOverload) -> OpOverload | None:
-    """The overload that computes the same without writing: `add_.Tensor` → `add.Tensor`, `add.out` → `add.Tensor`.
+    """The overload that computes the same without writing: `add_.Tensor` → `add.Tensor`, `add.out`
+    → `add.Tensor`.
 
-    Found by schema, not by a list: the same arguments, but for the written ones being read (in-place) or missing (out).
+    Found by schema, not by a list: the same arguments, but for the written ones being read (in-
+    place) or missing (out).
     """
     schema = overload._schema
     namespace, _, base = schema.name.partition("::")
@@ -185,9 +195,10 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
         packet = getattr(getattr(torch.ops, namespace), name, None)
         for other in packet.overloads() if packet is not None else ():
             candidate = getattr(packet, other)
-            if candidate is not overload and not _writes(candidate):
-                if _signature(candidate._schema.arguments) == wanted:
-                    return candidate  # type: ignore[no-any-return]
+            if candidate is overload or _writes(candidate):
+                continue
+            if _signature(candidate._schema.arguments) == wanted:
+                return candidate  # type: ignore[no-any-return]
     return None
 
 
@@ -195,7 +206,8 @@ _FACTORY_OPTIONS = {"dtype", "layout", "device", "pin_memory"}
 
 
 def _signature(arguments: Iterable[Any]) -> list[tuple[str, str]]:
-    """Names and types; a factory's options are not counted, since its `out=` form takes them from `out`."""
+    """Names and types; a factory's options are not counted, since its `out=` form takes them from
+    `out`."""
     return [(a.name, str(a.type)) for a in arguments if a.name not in _FACTORY_OPTIONS]
 
 

@@ -1,8 +1,9 @@
 """The vocabulary of type rules: sizes, dimensions, broadcasting, dtypes, devices, layouts.
 
-Every function takes `int | Expr` sizes and costs next to nothing when they are ints. A requirement that eager would check is
-`require` (it becomes a guard or a run-time assertion when symbolic); a question that only chooses a layout asks
-`known` and takes the default. Must not know of single operators.
+Every function takes `int | Expr` sizes and costs next to nothing when they are ints. A requirement
+that eager would check is `require` (it becomes a guard or a run-time assertion when symbolic); a
+question that only chooses a layout asks `known` and takes the default. Must not know of single
+operators.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Scalar = Any
 """A Python number, or a symbolic one (`Expr`, `BoolExpr`, a symbolic float)."""
 
 
-# ---------------------------------------------------------------------------------------------- requirements
+# ------------------------------------------------------------------------------------- requirements
 
 
 def fail(text: str, error: type[Exception] = RuntimeError) -> NoReturn:
@@ -38,6 +39,11 @@ def require(condition: bool | BoolExpr, text: str, error: type[Exception] = Runt
         return
     if condition is False or not expect(condition):
         raise error(text)
+
+
+def met(condition: bool | BoolExpr) -> bool:
+    """`require` for hot paths: `if not met(c): fail(f"...")` writes the text only when it is read."""
+    return condition is True or (condition is not False and expect(condition))
 
 
 def same(a: Size, b: Size) -> bool:
@@ -64,7 +70,7 @@ def shown(size: Iterable[Size]) -> str:
     return "[" + ", ".join(map(str, size)) + "]"
 
 
-# ------------------------------------------------------------------------------------------------ dimensions
+# --------------------------------------------------------------------------------------- dimensions
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
@@ -128,7 +134,8 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             return x
     require(
         eq(x, y),
-        f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton dimension {dim}",
+        f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
+        f"at non-singleton dimension {dim}",
     )
     return y if y.__class__ is int else x
 
@@ -138,7 +145,7 @@ def hint(a: Size) -> int | None:
     return a if isinstance(a, int) else a.hint
 
 
-# ---------------------------------------------------------------------------------------------------- dtypes
+# ------------------------------------------------------------------------------------------- dtypes
 
 
 def scalar_dtype(value: Scalar) -> torch.dtype:
@@ -164,8 +171,8 @@ def category(dtype: torch.dtype) -> int:
 
 
 def promote(*operands: TensorType | Scalar) -> torch.dtype:
-    """The dtype torch computes in for these tensors and scalars (tensors with dimensions count first,
-    then 0-d tensors, then scalars; a lower class only matters if its category is higher)."""
+    """The dtype torch computes in for these tensors and scalars (tensors with dimensions count
+    first, then 0-d tensors, then scalars; a lower class only matters if its category is higher)."""
     first = operands[0]
     if first.__class__ is TensorType and first.size:
         dtype: torch.dtype = first.dtype
@@ -223,11 +230,11 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
     return _REAL.get(dtype, dtype)
 
 
-# --------------------------------------------------------------------------------------------------- devices
+# ------------------------------------------------------------------------------------------ devices
 
 
 def common_device(operands: Sequence[TensorType]) -> torch.device:
-    """Where the result lives: CPU scalars (0-d) follow the others; two real devices are an error."""
+    """Where the result lives: CPU scalars (0-d) follow the others; two devices are an error."""
     device = operands[0].device
     scalar = not operands[0].size and device.type == "cpu"
     for o in operands[1:]:
@@ -257,13 +264,14 @@ def same_device(operands: Sequence[TensorType], op: str) -> torch.device:
     return device
 
 
-# --------------------------------------------------------------------------------------------------- layouts
+# ------------------------------------------------------------------------------------------ layouts
 
 
 def elementwise(
     operands: Sequence[TensorType], dtype: torch.dtype, device: torch.device | None = None
 ) -> TensorType:
-    """The result of a pointwise operator over these operands: broadcast size, and the strides eager gives it."""
+    """The result of a pointwise operator over these operands: broadcast size, and the strides eager
+    gives it."""
     if device is None:
         device = operands[0].device if len(operands) == 1 else common_device(operands)
     size = operands[0].size
@@ -278,8 +286,8 @@ def elementwise(
 def elementwise_strides(size: Sizes, operands: Sequence[TensorType]) -> Sizes | None:
     """Strides of a pointwise result; None for row-major.
 
-    Operands of the result's own size decide at once when they agree; otherwise the dimensions are sorted by the
-    strides of the first operand that tells them apart.
+    Operands of the result's own size decide at once when they agree; otherwise the dimensions are
+    sorted by the strides of the first operand that tells them apart.
     """
     if all(_same_size(o.size, size) for o in operands):
         if all(o.is_contiguous for o in operands):
@@ -348,9 +356,10 @@ def _should_swap(a: int, b: int, size: Sizes, strides: Sequence[Sequence[Size]])
 
 
 def compare_strides(x: Size, y: Size) -> int:
-    """-1, 0, 1. Symbolic: sizes that multiply a stride count as at least 1 (an empty tensor's layout addresses nothing)."""
+    """-1, 0, 1. Symbolic: sizes that multiply a stride count as at least 1 (an empty tensor's
+    layout addresses nothing)."""
     if x.__class__ is int and y.__class__ is int:
-        return (x > y) - (x < y)  # type: ignore[operator]
+        return (x > y) - (x < y)
     if same(x, y):
         return 0
     q = quotient(x, y)
@@ -363,7 +372,8 @@ def compare_strides(x: Size, y: Size) -> int:
 
 
 def preserved_strides(x: TensorType) -> Sizes | None:
-    """Strides of a copy that keeps the layout (`clone`, `empty_like`): the same if dense, else dense in the same order."""
+    """Strides of a copy that keeps the layout (`clone`, `empty_like`): the same if dense, else
+    dense in the same order."""
     if x.is_contiguous and 1 not in x.size and 0 not in x.size:
         return None
     if x.is_dense:
@@ -412,6 +422,7 @@ __all__ = [
     "hint",
     "is_one",
     "is_zero",
+    "met",
     "preserved_strides",
     "product",
     "promote",

@@ -20,6 +20,7 @@ from lostwax.ops.shapes import (
     fail,
     hint,
     is_one,
+    met,
     real_dtype,
     require,
     same,
@@ -93,25 +94,25 @@ def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
 def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
     """What -1 stands for: numel / rest, if that is defined and whole."""
     if rest.__class__ is not int or rest == 0:
-        require(
-            ne(rest, 0),
-            f"cannot reshape tensor of 0 elements into shape {shown(size)} because the unspecified "
-            "dimension size -1 can be any value and is ambiguous"
-            if numel == 0 or rest.__class__ is not int
-            else f"shape '{shown(size)}' is invalid for input of size {numel}",
-        )
-    exact = quotient(numel, rest)
+        if not met(ne(rest, 0)) and (numel == 0 or rest.__class__ is not int):
+            fail(
+                f"cannot reshape tensor of 0 elements into shape {shown(size)} because the "
+                "unspecified dimension size -1 can be any value and is ambiguous"
+            )
+    exact = None if rest == 0 else quotient(numel, rest)
     if exact is not None:
         return exact
-    require(eq(numel % rest, 0), f"shape '{shown(size)}' is invalid for input of size {numel}")
+    if rest == 0 or not met(eq(numel % rest, 0)):
+        fail(f"shape '{shown(size)}' is invalid for input of size {numel}")
     return numel // rest
 
 
 def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | None:
     """Strides that show `x` in this size without a copy; None if there are none.
 
-    Proof is tried first, then the example, where a size is not taken for a 1 just because the example's is. Only a view that
-    `must` be (`reshape` may copy instead) asks the layout's questions as real branches.
+    Proof is tried first, then the example, where a size is not taken for a 1 just because the
+    example's is. Only a view that `must` be (`reshape` may copy instead) asks the layout's
+    questions as real branches.
     """
     numel = x.numel()
     if not x.size or is_zero_int(numel):
@@ -170,8 +171,7 @@ def view(self: TensorType, size: Sequence[Size]) -> TensorType:
     if stride is None:
         fail(
             "view size is not compatible with input tensor's size and stride (at least one "
-            "dimension "
-            "spans across two contiguous subspaces). Use .reshape(...) instead."
+            "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
     return viewed(self, new, stride)
 
@@ -202,10 +202,8 @@ def expand(self: TensorType, size: Sequence[Size], *, implicit: bool = False) ->
     if new < 0:
         fail(
             f"expand(torch.{scalar_type(self.dtype)}Tensor{{{shown(self.size)}}}, "
-            f"size={shown(size)}): the "
-            f"number of sizes provided ({len(size)}) must be greater or equal to the number of "
-            "dimensions "
-            f"in the tensor ({len(self.size)})"
+            f"size={shown(size)}): the number of sizes provided ({len(size)}) must be greater or "
+            f"equal to the number of dimensions in the tensor ({len(self.size)})"
         )
     out_size: list[Size] = list(size)
     out_stride: list[Size] = [0] * len(size)
@@ -246,15 +244,17 @@ def _expand_dim(
         and decide_or(eq(want, -1), False)
     ):
         return have, step
-    text = (
-        f"The expanded size of the tensor ({want}) must match the existing size ({have}) at "
-        f"non-singleton dimension {d}.  Target sizes: {shown(size)}.  Tensor sizes: {shown(own)}"
-    )
     # The example broadcasts a 1: only sound when that size is always 1.
     if is_one(have) or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
-        require(want >= 0, text)
-        return want, 0
-    require(eq(have, want), text)
+        step, fits = 0, met(want >= 0)
+    else:
+        fits = met(eq(have, want))
+    if not fits:
+        fail(
+            f"The expanded size of the tensor ({want}) must match the existing size ({have}) at "
+            f"non-singleton dimension {d}.  Target sizes: {shown(size)}.  "
+            f"Tensor sizes: {shown(own)}"
+        )
     return want, step
 
 
@@ -268,8 +268,7 @@ def permute(self: TensorType, dims: Sequence[int]) -> TensorType:
     if len(dims) != n:
         fail(
             "permute(sparse_coo): number of dimensions in the tensor input does not match the "
-            "length of "
-            f"the desired ordering of dimensions i.e. input.dim() = {n} is not equal to "
+            f"length of the desired ordering of dimensions i.e. input.dim() = {n} is not equal to "
             f"len(dims) = {len(dims)}"
         )
     order = [wrap_dim(d, n) for d in dims]
@@ -358,6 +357,12 @@ def wrapped_position(i: Size, size: Size) -> Size:
     return i if decide(positive) else i + size
 
 
+def _in_range(i: Size, size: Size) -> bool:
+    if isinstance(i, int):
+        return met(i < size) if i >= 0 else met(size >= -i)
+    return met(i < size) and met(i + size >= 0)
+
+
 @rule(aten.select.int)
 def select(self: TensorType, dim: int, index: Size) -> TensorType:
     size, stride = self.size, self.stride
@@ -366,15 +371,12 @@ def select(self: TensorType, dim: int, index: Size) -> TensorType:
         fail("select() cannot be applied to a 0-dim tensor.", IndexError)
     d = wrap_dim(dim, n)
     s = size[d]
-    if not (isinstance(index, int) and isinstance(s, int) and -s <= index < s):
-        text = (
+    if not _in_range(index, s):
+        fail(
             f"select(): index {index} out of range for tensor of size {shown(size)} "
-            f"at dimension {d}"
+            f"at dimension {d}",
+            IndexError,
         )
-        if index.__class__ is not int or index >= 0:
-            require(index < s, text, IndexError)
-        if index.__class__ is not int or index < 0:
-            require(index + s >= 0, text, IndexError)
     at = wrapped_position(index, s)
     offset = self.offset + at * stride[d]
     return viewed(self, size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :], offset)
@@ -536,8 +538,7 @@ def split_sizes_pieces(
         require(
             eq(total, self.size[d]),
             f"split_with_sizes expects split_sizes to sum exactly to {self.size[d]} (input "
-            "tensor's size at "
-            f"dimension {d}), but got split_sizes={shown(split_sizes)}",
+            f"tensor's size at dimension {d}), but got split_sizes={shown(split_sizes)}",
         )
     return _parts(self, d, split_sizes)
 
@@ -636,8 +637,7 @@ def view_as_complex(self: TensorType) -> TensorType:
     if self.dtype not in _COMPLEX:
         fail(
             "view_as_complex is only supported for half, float and double tensors, but got a "
-            "tensor of "
-            f"scalar type: {scalar_type(self.dtype)}"
+            f"tensor of scalar type: {scalar_type(self.dtype)}"
         )
     if not self.size:
         fail("Input tensor must have one or more dimensions")

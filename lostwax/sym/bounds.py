@@ -58,7 +58,9 @@ class Bounds(Algebra):
     def _range_without_floors(self, e: Expr) -> Range:
         """With `r//c` as `(r - m)/c` for some m from 0 to c-1: `s - s//2` is at least s/2."""
         floors = {
-            m: m[0] for m in e.terms if len(m) == 1 and m[0].kind == "div" and m[0].operands[1].const
+            m: m[0]
+            for m in e.terms
+            if len(m) == 1 and m[0].kind == "div" and m[0].operands[1].const
         }
         common = lcm(*(a.operands[1].const or 1 for a in floors.values()))
         terms: Terms = {m: common * k for m, k in e.terms.items() if m not in floors}
@@ -115,9 +117,9 @@ class Bounds(Algebra):
         return divisor
 
     def _atom_divisor(self, atom: Atom) -> int:
-        if atom.kind in ("symbol", "div") or atom.depth > MAX_DEPTH:
+        if atom.kind in ("symbol", "div"):
             return 1
-        return gcd(*(self._divisor(x.terms) for x in atom.operands)) or 1
+        return gcd(*(k for x in atom.operands for k in x.terms.values()))
 
     def is_positive(self, e: Expr) -> bool:
         lo = self.range_of(e).lo

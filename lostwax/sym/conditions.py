@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from lostwax.sym.bounds import MAX_DEPTH
 from lostwax.sym.expr import (
     Atom,
     BoolExpr,
@@ -64,14 +65,9 @@ class Conditions(Rules):
         return found
 
     def _make_nonnegative(self, p: Expr) -> Condition:
+        p = self._reduced(self.without_quotients(self._reduced(p)))
         if p.const is not None:
             return p.const >= 0
-        factor = factor_of(p.terms)
-        if factor > 1:  # the floor of the constant: exact over the integers
-            p = self.make({m: k // factor for m, k in p.terms.items() if k // factor})
-        q = self.without_quotients(p)
-        if q is not p:
-            return self.nonnegative(q)
         single = single_atom(p)
         if single is not None and single[0].kind in ("max", "min"):
             atom, sign, constant = single
@@ -80,17 +76,28 @@ class Conditions(Rules):
             return (self.any_of if some else self.all_of)(self.nonnegative(x) for x in parts)
         return self.condition("ge", p)
 
+    def _reduced(self, p: Expr) -> Expr:
+        """Divided by the common factor, the constant rounded down: `p >= 0` stays what it is."""
+        factor = factor_of(p.terms)
+        if factor < 2:
+            return p
+        return self.make({m: k // factor for m, k in p.terms.items() if k // factor})
+
     def without_quotients(self, p: Expr) -> Expr:
         """A polynomial that is `>= 0` exactly when p is, without quotients where they stand alone.
 
         For a positive q, `r//q + x >= 0` is `r + q*x >= 0`, and `x - r//q >= 0` is `q*x + q-1 - r >= 0`.
         """
-        for atom, sign, x in self._lone_quotients(p):
+        for _ in range(MAX_DEPTH):
+            atom, sign, x = next(self._lone_quotients(p), (None, 0, p))
+            if atom is None:
+                break
             r, q = atom.operands
             cleared = self.mul(x, q)
             if sign > 0:
-                return self.without_quotients(self.add(cleared, r))
-            return self.without_quotients(self.shift(self.add(self.sub(cleared, r), q), -1))
+                p = self.add(cleared, r)
+            else:
+                p = self.shift(self.add(self.sub(cleared, r), q), -1)
         return p
 
     def _lone_quotients(self, p: Expr) -> Iterator[tuple[Atom, int, Expr]]:

@@ -74,7 +74,9 @@ class ShapeEnv(Learner):
 
     def _born(self, symbol: Symbol) -> Expr:
         if symbol.lo is not None and symbol.hi is not None and symbol.lo > symbol.hi:
-            raise ContradictionError(f"{symbol.source} has no value from {symbol.lo} to {symbol.hi}")
+            raise ContradictionError(
+                f"{symbol.source} has no value from {symbol.lo} to {symbol.hi}"
+            )
         self.symbols.append(symbol)
         self._give_range(self.facts, symbol)
         return symbol.expr

@@ -209,10 +209,14 @@ class Expr:
         return self.env.compare(self.env.strict_comparisons, self.env.more_than, other, self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(f"the truth of {self} is a question: ask decide(ne(e, 0)) or known(ne(e, 0))")
+        raise TypeError(
+            f"the truth of {self} is a question: ask decide(ne(e, 0)) or known(ne(e, 0))"
+        )
 
     def __int__(self) -> NoReturn:
-        raise TypeError(f"{self} is symbolic: specialize(e) makes it an int, at the price of a guard")
+        raise TypeError(
+            f"{self} is symbolic: specialize(e) makes it an int, at the price of a guard"
+        )
 
     __index__ = __int__
 
@@ -231,7 +235,18 @@ class Expr:
 class BoolExpr:
     """A condition: `poly == 0` ("eq"), `poly != 0` ("ne"), `poly >= 0` ("ge"), or "and"/"or" of `args`."""
 
-    __slots__ = ("_atoms", "args", "asked_at", "env", "face", "hint", "id", "kind", "poly", "unbacked")
+    __slots__ = (
+        "_atoms",
+        "args",
+        "asked_at",
+        "env",
+        "face",
+        "hint",
+        "id",
+        "kind",
+        "poly",
+        "unbacked",
+    )
 
     def __init__(self, env: ShapeEnv, kind: str, poly: Expr, args: tuple[BoolExpr, ...] = ()):
         self.env = env
@@ -240,6 +255,7 @@ class BoolExpr:
         self.poly = poly  # of "and" and "or": zero
         self.args = args
         self.unbacked: bool = poly.unbacked or any(x.unbacked for x in args)
+        self.depth: int = 1 + max((x.depth for x in args), default=-1)
         self.hint = self._hint()
         self.asked_at = -1
         self.face: Any = None  # what a layer above shows for this condition
@@ -273,7 +289,9 @@ class BoolExpr:
         return self.env.negate(self)
 
     def __bool__(self) -> NoReturn:
-        raise TypeError(f"`{self}` is a question: decide(b) answers it, known(b) only if it is certain")
+        raise TypeError(
+            f"`{self}` is a question: decide(b) answers it, known(b) only if it is certain"
+        )
 
     def __str__(self) -> str:
         return show(self)
@@ -379,7 +397,13 @@ class Algebra(ABC):
 
     def forget_results(self) -> None:
         """Facts have changed: what the operators returned may have a better form now."""
-        for results in (self.sums, self.differences, self.products, self.quotients, self.remainders):
+        for results in (
+            self.sums,
+            self.differences,
+            self.products,
+            self.quotients,
+            self.remainders,
+        ):
             results.clear()
         for answers in (self.comparisons, self.strict_comparisons, self.equalities):
             answers.clear()

@@ -19,20 +19,11 @@ class Range(NamedTuple):
     hi: int | None
 
 
-class Residue(NamedTuple):
-    """A symbol is `modulus * quotient + remainder`, where `quotient` is a hidden symbol."""
-
-    modulus: int
-    remainder: int
-    quotient: Symbol
-
-
 class Facts:
     def __init__(self, version: int) -> None:
         self.version = version
         self.ranges: dict[Symbol, Range] = {}
         self.substitutions: dict[Atom, Expr] = {}
-        self.residues: dict[Symbol, Residue] = {}
         # products that equal something else, by the first atom of the product
         self.rewrites: dict[Atom, dict[Monomial, Expr]] = {}
         self.decided: dict[BoolExpr, bool] = {}
@@ -48,7 +39,6 @@ class Facts:
         twin = Facts(version)
         twin.ranges = dict(self.ranges)
         twin.substitutions = dict(self.substitutions)
-        twin.residues = dict(self.residues)
         twin.rewrites = {a: dict(rules) for a, rules in self.rewrites.items()}
         twin.decided = dict(self.decided)
         twin.nonnegative, twin.zero = dict(self.nonnegative), dict(self.zero)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from lostwax.errors import ContradictionError
 from lostwax.location import Location
-from lostwax.sym.expr import BoolExpr, Condition, Symbol, evaluate
+from lostwax.sym.expr import BoolExpr, Condition, Expr, Symbol, evaluate, leading
 from lostwax.sym.facts import Facts
 from lostwax.sym.learn import Learner
 from lostwax.sym.text import show
@@ -54,7 +54,7 @@ class Violation:
     fix: str
 
     def __str__(self) -> str:
-        wrong = "" if self.counterexample is None else f", which {self.counterexample} violates"
+        wrong = "" if self.counterexample is None else f", not so at {self.counterexample}"
         fix = self.fix.replace("\n", "\n    ")
         return (
             f"{self.dim}: the trace needs `{self.guard.predicate}`{wrong}\n"
@@ -158,20 +158,31 @@ def _restriction(env: Learner, symbol: Symbol) -> tuple[list[Condition], str]:
     if form is symbol.expr:
         narrowed = (lo, hi) != (symbol.lo, symbol.hi)
         return limits, _declaration(dim, lo, hi) if narrowed else ""
-    equation = f"{dim} = {show(form, {s: _name(s) for s in form.symbols()})}"
-    if not form.hidden:
-        return [*limits, env.is_zero(env.sub(symbol.expr, form))], equation
-    hidden = sorted((s for s in form.symbols() if s.hidden), key=lambda s: s.id)
-    lines = [_declaration(_name(s), *env.range_of(s.expr)) for s in hidden if s.root is symbol]
-    return [*limits, _same_residue(env, symbol)], "\n".join([*lines, equation])
+    lines = [_declaration(_name(s), *env.range_of(s.expr)) for s in _to_declare(env, form, symbol)]
+    lines.append(f"{dim} = {show(form, {s: _name(s) for s in form.symbols()})}")
+    same = (
+        _same_residue(env, symbol, form) if form.hidden else env.is_zero(env.sub(symbol.expr, form))
+    )
+    return [*limits, same], "\n".join(lines)
 
 
-def _same_residue(env: Learner, symbol: Symbol) -> Condition:
-    residue = env.facts.residues.get(symbol)
-    if residue is None:
+def _to_declare(env: Learner, form: Expr, symbol: Symbol) -> list[Symbol]:
+    """The symbols in a dimension's form that are new, or whose range its own has narrowed."""
+    return [
+        s
+        for s in sorted(form.symbols(), key=lambda s: s.id)
+        if (s.root is symbol if s.hidden else env.range_of(s.expr) != (s.lo, s.hi))
+    ]
+
+
+def _same_residue(env: Learner, symbol: Symbol, form: Expr) -> Condition:
+    """`symbol % n == k` where its form is `n*hidden + k`."""
+    head = leading(form.terms)
+    if len(form.terms) != 1 + (() in form.terms) or len(head) != 1:
         return True
-    rest = env.atom("mod", (symbol.expr, env.const(residue.modulus)))
-    return env.condition("eq", env.shift(rest, -residue.remainder))
+    n = form.terms[head]
+    rest = env.atom("mod", (symbol.expr, env.const(n)))
+    return env.condition("eq", env.shift(rest, -(form.terms.get((), 0) % n)))
 
 
 def _settled(env: Learner, born: Facts, guard: Guard, statements: list[Condition]) -> bool:

@@ -16,7 +16,7 @@ from lostwax.errors import ContradictionError
 from lostwax.sym.bounds import intersection
 from lostwax.sym.conditions import single_atom
 from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol, leading, without
-from lostwax.sym.facts import Facts, Range, Residue
+from lostwax.sym.facts import Facts, Range
 from lostwax.sym.prove import Prover
 
 LEARNING = 100_000  # steps per fact, all its consequences together
@@ -303,7 +303,6 @@ class Learner(Prover):
             None if lo is None else -((remainder - lo) // n),
             None if hi is None else (hi - remainder) // n,
         )
-        self.facts.residues[symbol] = Residue(n, remainder, quotient)
         self._substitute(symbol, self.shift(self.scale(quotient.expr, n), remainder))
 
     def _split_residue(self, p: Expr) -> bool:

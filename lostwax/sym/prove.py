@@ -85,7 +85,10 @@ class Prover(Conditions):
         if atom.normal_at == self.facts.version:
             return atom.normal
         self.steps += 1
-        atom.normal, atom.normal_at = atom.expr, self.facts.version  # cuts a circle, if there is one
+        atom.normal, atom.normal_at = (
+            atom.expr,
+            self.facts.version,
+        )  # cuts a circle, if there is one
         value = self.facts.substitutions.get(atom)
         if value is not None:
             result = self._rebuilt(value)
@@ -93,7 +96,9 @@ class Prover(Conditions):
             result = atom.expr
         else:
             result = self._remade(atom, tuple(self._rebuilt(x) for x in atom.operands))
-            if result is not atom.expr and any(a in self.facts.substitutions for a in result.atoms()):
+            if result is not atom.expr and any(
+                a in self.facts.substitutions for a in result.atoms()
+            ):
                 result = self._rebuilt(result)
         atom.normal = result
         return result
@@ -176,9 +181,7 @@ class Prover(Conditions):
                     return True
         return False
 
-    def _absurd_by_cases(
-        self, terms: Terms, assumed: list[Terms], depth: int, splits: int
-    ) -> bool:
+    def _absurd_by_cases(self, terms: Terms, assumed: list[Terms], depth: int, splits: int) -> bool:
         atom = next((a for m in terms for a in m if a.kind in ("max", "min")), None)
         if atom is None:
             return False
@@ -202,6 +205,7 @@ class Prover(Conditions):
             yield from self._facts_of(atom)
         for monomial in terms:
             if len(monomial) > 1:
+                self.steps += 4
                 yield from self._facts_of_product(monomial)
 
     def _facts_of(self, atom: Atom) -> list[Terms]:
@@ -255,7 +259,7 @@ class Prover(Conditions):
             self._limit = self.steps + QUESTION
         b.asked_at = self.facts.version  # the same question within itself is not answered
         try:
-            answer = None if self._exhausted() else self._answer(b)
+            answer = None if self._exhausted() or b.depth > MAX_DEPTH else self._answer(b)
         finally:
             if outermost:
                 self._limit = None

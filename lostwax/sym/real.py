@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from lostwax.errors import DataDependentError
-from lostwax.sym.arith import absolute, round_half_even
+from lostwax.sym.arith import absolute, round_half_even, truncdiv
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expr import (
     Condition,
@@ -162,24 +162,20 @@ class Real:
         return -(-self.above // self.below) if self.is_ratio else self._integer("ceil")
 
     def trunc(self) -> Size:
-        if not self.is_ratio:
-            return self._integer("trunc")
-        a, b = self._over_positive()
-        if known(a >= 0) is True:
-            return a // b
-        return maximum(a, 0) // b - maximum(-a, 0) // b
+        return truncdiv(self.above, self.below) if self.is_ratio else self._integer("trunc")
 
     def round(self) -> Size:
         """To the nearest integer, halves to the even one."""
-        return round_half_even(*self._over_positive()) if self.is_ratio else self._integer("round")
+        if not self.is_ratio:
+            return self._integer("round")
+        if decide(self.below > 0):
+            return round_half_even(self.above, self.below)
+        return round_half_even(-self.above, -self.below)
 
     def is_integer(self) -> Condition:
         if self.is_ratio:
             return eq(self.above % self.below, 0)
         return eq(self._integer("is_integer"), 1)
-
-    def _over_positive(self) -> tuple[Size, Size]:
-        return (self.above, self.below) if decide(self.below > 0) else (-self.above, -self.below)
 
     def _integer(self, op: str) -> Size:
         return _integer(self.env, Definition(op, (self,)))
@@ -550,8 +546,9 @@ def _text(x: Any) -> str:
     if x.op == "symbol":
         return str(x.args[0])
     if x.is_ratio:
-        above = str(x.above) if len(getattr(x.above, "terms", ())) == 1 else f"({x.above})"
-        return f"float({x.above})" if x.below == 1 else f"{above}/{_enclosed(x.below)}"
+        if x.below == 1:
+            return f"float({x.above})"
+        return f"{_enclosed(x.above)}/{_enclosed(x.below)}"
     if x.op in _SIZE_OPERATORS or x.op in ("*", "/", "//", "%", "**"):
         return f"{_enclosed(x.args[0])} {x.op} {_enclosed(x.args[1])}"
     return f"{x.op}({', '.join(map(_text, x.args))})"

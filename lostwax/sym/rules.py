@@ -29,6 +29,13 @@ MAX_UNFOLDED = 256  # terms of a polynomial whose remainders are written out
 
 
 class Rules(Bounds):
+    def __init__(self) -> None:
+        super().__init__()
+        # under today's facts; a nest of remainders would be worked out again and again without them
+        self._floors: dict[tuple[Expr, int], Expr] = {}
+        self._remainders: dict[tuple[Expr, int], Expr] = {}
+        self._unfolded: dict[Expr, Terms] = {}
+
     @abstractmethod
     def prove(self, e: Expr) -> bool:
         """Is `e >= 0` certain?"""
@@ -45,13 +52,19 @@ class Rules(Bounds):
         self.require_nonzero(q)
         return self.mod(self.current_form(a), self.current_form(q))
 
+    def forget_results(self) -> None:
+        super().forget_results()
+        self._floors.clear()
+        self._remainders.clear()
+        self._unfolded.clear()
+
     # ---- a // q
 
     def floordiv(self, a: Expr, q: Expr) -> Expr:
         if a.const == 0:
             return a
         if q.const is not None:
-            return self._floordiv_const(a, q.const)
+            return self.floordiv_const(a, q.const)
         if len(q.terms) == 1:
             return self._floordiv_term(a, q)
         exact = self.exact_quotient(a, q)
@@ -59,11 +72,18 @@ class Rules(Bounds):
             return exact
         return self.zero if self._is_remainder(a, q) else self.atom("div", (a, q))
 
-    def _floordiv_const(self, a: Expr, c: int) -> Expr:
+    def floordiv_const(self, a: Expr, c: int) -> Expr:
         if c < 0:
-            return self._floordiv_const(self.scale(a, -1), -c)
+            return self.floordiv_const(self.scale(a, -1), -c)
         if c == 1:
             return a
+        found = self._floors.get((a, c))
+        if found is None:
+            self.steps += len(a.terms)
+            found = self._floors[a, c] = self._floordiv_const(a, c)
+        return found
+
+    def _floordiv_const(self, a: Expr, c: int) -> Expr:
         if a.composite:
             for unfold in (self._exact_by_unfolding, self._unfold_remainder):
                 shorter = unfold(a, c)
@@ -88,25 +108,31 @@ class Rules(Bounds):
         """`(rest + constant) // c` where all coefficients are below c and prime to it together."""
         if _prefers_mirror(rest[leading(rest)], constant, c):  # r // c = -((c-1-r) // c)
             mirrored = self.shift(self.make({m: -k for m, k in rest.items()}), c - 1 - constant)
-            return self.scale(self._floordiv_const(mirrored, c), -1)
+            return self.scale(self.floordiv_const(mirrored, c), -1)
         inner = _only_atom(rest, "div")
-        if inner is not None and isinstance(inner.args[1], int):  # (x//b + k) // c = (x + k*b) // (b*c)
+        if inner is not None and isinstance(
+            inner.args[1], int
+        ):  # (x//b + k) // c = (x + k*b) // (b*c)
             b = inner.args[1]
             if b > 0:
-                return self._floordiv_const(self.shift(inner.operands[0], constant * b), b * c)
+                return self.floordiv_const(self.shift(inner.operands[0], constant * b), b * c)
         r = self.shift(self.make(rest), constant)
         value = self.constant_quotient(r, c)
         return self.const(value) if value is not None else self.atom("div", (r, self.const(c)))
 
     def unfolded(self, a: Expr) -> Terms:
         """`a` with every `x % n` as `x - n*(x//n)`: padded to a multiple of n is then n times something."""
+        found = self._unfolded.get(a)
+        if found is not None:
+            return found
         terms = a.terms
         for atom in dict.fromkeys(b for m in a.terms for b in m if b.kind == "mod"):
-            n = atom.args[1]
-            if isinstance(n, int) and len(terms) * len(atom.operands[0].terms) <= MAX_UNFOLDED:
-                x = atom.operands[0]
-                value = merged(x.terms, 1, self._floordiv_const(x, n).terms, -n)
+            x, n = atom.operands[0], atom.args[1]
+            if isinstance(n, int) and len(terms) * len(x.terms) <= MAX_UNFOLDED:
+                self.steps += len(terms)
+                value = merged(x.terms, 1, self.floordiv_const(x, n).terms, -n)
                 terms = replaced(terms, atom, value)
+        self._unfolded[a] = terms
         return terms
 
     def _exact_by_unfolding(self, a: Expr, c: int) -> Expr | None:
@@ -128,8 +154,8 @@ class Rules(Bounds):
             rest = self.make({m: v for m, v in a.terms.items() if m != monomial})
             opened = self.add(rest, self.scale(x, k))
             if sum(1 for m, v in opened.terms.items() if m and v % c) < open_terms:
-                part = self.scale(self._floordiv_const(x, n), k * n // c)
-                return self.sub(self._floordiv_const(opened, c), part)
+                part = self.scale(self.floordiv_const(x, n), k * n // c)
+                return self.sub(self.floordiv_const(opened, c), part)
         return None
 
     def _floordiv_term(self, a: Expr, q: Expr) -> Expr:
@@ -169,23 +195,30 @@ class Rules(Bounds):
         if a.const == 0:
             return a
         if q.const is not None:
-            return self._mod_const(a, q.const)
+            return self.mod_const(a, q.const)
         if len(q.terms) == 1:
             return self._mod_term(a, q)
         if self.exact_quotient(a, q) is not None:
             return self.zero
         return a if self._is_remainder(a, q) else self.atom("mod", (a, q))
 
-    def _mod_const(self, a: Expr, c: int) -> Expr:
+    def mod_const(self, a: Expr, c: int) -> Expr:
         if c < 0:
-            return self.scale(self._mod_const(self.scale(a, -1), -c), -1)
+            return self.scale(self.mod_const(self.scale(a, -1), -c), -1)
+        found = self._remainders.get((a, c))
+        if found is None:
+            self.steps += len(a.terms)
+            found = self._remainders[a, c] = self._mod_const(a, c)
+        return found
+
+    def _mod_const(self, a: Expr, c: int) -> Expr:
         rest = {m: k % c for m, k in a.terms.items() if k % c}
         for monomial, k in rest.items() if a.composite else ():
             inner = _atom(monomial, "mod")
             if inner is not None and isinstance(inner.args[1], int) and inner.args[1] % c == 0:
                 del rest[monomial]  # (x % (c*n)) % c = x % c
                 opened = self.add(self.make(rest), self.scale(inner.operands[0], k))
-                return self._mod_const(opened, c)
+                return self.mod_const(opened, c)
         if a.composite and self._exact_by_unfolding(a, c) is not None:
             return self.zero
         constant = rest.pop((), 0)
@@ -194,7 +227,7 @@ class Rules(Bounds):
         common = reduce(gcd, rest.values(), c)
         if common > 1:
             r = self.make({m: k // common for m, k in rest.items()})
-            smaller = self._mod_const(self.shift(r, constant // common), c // common)
+            smaller = self.mod_const(self.shift(r, constant // common), c // common)
             return self.shift(self.scale(smaller, common), constant % common)
         return self._proper_mod(self.shift(self.make(rest), constant), leading(rest), c)
 
@@ -203,7 +236,7 @@ class Rules(Bounds):
         if value is not None:
             return self.shift(r, -c * value)
         if _prefers_mirror(r.terms[head], r.terms.get((), 0), c):  # r % c = c-1 - (-1-r) % c
-            mirrored = self._mod_const(self.shift(self.scale(r, -1), -1), c)
+            mirrored = self.mod_const(self.shift(self.scale(r, -1), -1), c)
             return self.shift(self.scale(mirrored, -1), c - 1)
         return self.atom("mod", (r, self.const(c)))
 

@@ -65,6 +65,7 @@ class Trace:
         ENV[0] = self.env
         with MiniMode(), SymIndexing():
             self.result = fn(**tensors)
+        self.minimal = self.env.minimal_guards()
 
     def _size(self, dim: Any) -> Size:
         if isinstance(dim, int):
@@ -75,14 +76,14 @@ class Trace:
         return self.symbols[name]
 
     def guards(self) -> list[str]:
-        return [str(g.cond) for g in self.env.minimal_guards()]
+        return [str(g.cond) for g in self.minimal]
 
     def shape(self) -> str:
         return ", ".join(str(unwrap(s)) for s in self.result.shape)
 
     def accepts(self, **sizes: int) -> bool:
         values = self._values(sizes)
-        return all(evaluate(g.cond, values) for g in self.env.minimal_guards())
+        return all(evaluate(g.cond, values) for g in self.minimal)
 
     def at(self, tensor: torch.Tensor, **sizes: int) -> tuple[int, ...]:
         """The shape of a result at other sizes."""

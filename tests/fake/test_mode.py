@@ -37,7 +37,7 @@ def aliased(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.fake_storage is b.fake_storage  # type: ignore[attr-defined]
 
 
-# ------------------------------------------------------------------------------------------------- the document
+# ------------------------------------------------------------------------------------- the document
 
 
 def test_the_documents_example(mode: FakeTensorMode) -> None:
@@ -135,7 +135,7 @@ def test_fake_of_a_fake(mode: FakeTensorMode) -> None:
     assert other.from_tensor(x) is y
 
 
-# ------------------------------------------------------------------------------------------------- the converter
+# ------------------------------------------------------------------------------------ the converter
 
 
 def test_same_tensor_same_fake(mode: FakeTensorMode) -> None:
@@ -182,14 +182,17 @@ def test_converter_does_not_keep_tensors_alive(mode: FakeTensorMode) -> None:
 
 @pytest.mark.parametrize(
     ("make", "what"),
-    [(lambda: torch.eye(3).to_sparse(), "sparse"), (lambda: torch.nested.nested_tensor([torch.ones(2)]), "nested")],
+    [
+        (lambda: torch.eye(3).to_sparse(), "sparse"),
+        (lambda: torch.nested.nested_tensor([torch.ones(2)]), "nested"),
+    ],
 )
 def test_unsupported_layouts_are_refused(mode: FakeTensorMode, make: object, what: str) -> None:
     with pytest.raises(UnsupportedFakeError, match=what):
         mode.from_tensor(make())  # type: ignore[operator]
 
 
-# ------------------------------------------------------------------------------------------------- views, writes
+# ------------------------------------------------------------------------------------ views, writes
 
 
 def test_views_share_storage_and_writes_are_counted(mode: FakeTensorMode) -> None:
@@ -222,9 +225,14 @@ def test_metadata_mutation_spares_earlier_records(mode: FakeTensorMode) -> None:
 
 def test_in_place_errors_are_torchs(mode: FakeTensorMode) -> None:
     with mode:
-        with pytest.raises(RuntimeError, match=r"output with shape \[2\] doesn't match the broadcast shape \[2, 2\]"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"output with shape \[2\] doesn't match the broadcast shape \[2, 2\]",
+        ):
             torch.empty(2).add_(torch.empty(2, 2))
-        with pytest.raises(RuntimeError, match="result type Float can't be cast to the desired output type Long"):
+        with pytest.raises(
+            RuntimeError, match="result type Float can't be cast to the desired output type Long"
+        ):
             torch.empty(2, dtype=torch.int64).add_(torch.empty(2))
 
 
@@ -247,7 +255,7 @@ def test_data_assignment(mode: FakeTensorMode) -> None:
     assert x.type.size == (5,)
 
 
-# --------------------------------------------------------------------------------------------------------- devices
+# ------------------------------------------------------------------------------------------ devices
 
 
 def test_a_cuda_fake_needs_no_cuda(mode: FakeTensorMode) -> None:
@@ -273,9 +281,13 @@ def test_cpu_scalars_follow_the_other_device(mode: FakeTensorMode) -> None:
 
 
 def test_devices_do_not_mix(mode: FakeTensorMode) -> None:
-    with mode, pytest.raises(
-        RuntimeError,
-        match="Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+    with (
+        mode,
+        pytest.raises(
+            RuntimeError,
+            match="Expected all tensors to be on the same device, "
+            "but found at least two devices, cuda:0 and cpu!",
+        ),
     ):
         torch.empty(2, device="cuda") + torch.empty(2)
 
@@ -288,7 +300,7 @@ def test_backward_on_a_device_that_is_not_there(mode: FakeTensorMode) -> None:
     assert layer.weight.grad.device.type == "cuda"
 
 
-# ---------------------------------------------------------------------------------------- constants and data
+# ------------------------------------------------------------------------------- constants and data
 
 
 def test_tiny_constants_are_known(mode: FakeTensorMode) -> None:
@@ -349,13 +361,15 @@ def test_data_dependent_operators_give_bounded_sizes() -> None:
     assert env.bounds(unwrap(repeated))[0] == 0
 
 
-@pytest.mark.parametrize("call", [lambda x: x.numpy(), lambda x: x.data_ptr(), lambda x: __import__("numpy").asarray(x)])
+@pytest.mark.parametrize(
+    "call", [lambda x: x.numpy(), lambda x: x.data_ptr(), lambda x: __import__("numpy").asarray(x)]
+)
 def test_what_needs_memory_is_refused(mode: FakeTensorMode, call: object) -> None:
     with pytest.raises(UnsupportedFakeError, match="a fake tensor has none"):
         call(mode.from_tensor(torch.ones(2)))  # type: ignore[operator]
 
 
-# ----------------------------------------------------------------------------------------------- custom operators
+# --------------------------------------------------------------------------------- custom operators
 
 
 @torch.library.custom_op("lostwax_test::twice", mutates_args=())
@@ -403,7 +417,7 @@ def test_an_operator_without_fake_kernel_is_named(mode: FakeTensorMode) -> None:
     assert "test_mode.py" in str(error.value)
 
 
-# -------------------------------------------------------------------------------------------- subclasses of others
+# ----------------------------------------------------------------------------- subclasses of others
 
 
 class Tagged(torch.Tensor):
@@ -441,7 +455,7 @@ def test_other_modes_see_operators_on_fakes(mode: FakeTensorMode) -> None:
     assert counter.get_total_flops() == 2 * 4 * 8 * 4
 
 
-# ------------------------------------------------------------------------------------------- modules and autograd
+# ----------------------------------------------------------------------------- modules and autograd
 
 
 def test_backward_gives_fake_grads(mode: FakeTensorMode) -> None:
@@ -475,6 +489,22 @@ def test_inference_mode_and_no_grad(mode: FakeTensorMode) -> None:
         x = torch.empty(2, 3)
         assert nn.Linear(3, 4)(x).shape == (2, 4)
         assert x.reshape(6).shape == (6,)
+        assert torch.empty(4, 5).t().reshape(-1).shape == (20,)
+    normal = mode.from_tensor(torch.ones(2, 3))
+    with mode, torch.inference_mode():
+        assert normal.view(6).shape == (6,)
+        assert normal.t().is_inference() is False
+
+
+def test_gradients_switched_on_inside_a_mode_entered_without(mode: FakeTensorMode) -> None:
+    with torch.no_grad(), mode:
+        layer = nn.Linear(3, 4)
+        assert not layer(torch.empty(2, 3)).requires_grad
+        with torch.enable_grad():
+            out = torch.relu(layer(torch.empty(2, 3)))
+            assert out.requires_grad
+            out.sum().backward()
+    assert isinstance(layer.weight.grad, FakeTensor)
 
 
 def test_fake_tensor_prop(mode: FakeTensorMode) -> None:
@@ -491,10 +521,14 @@ def test_fake_tensor_prop(mode: FakeTensorMode) -> None:
     graph_module = torch.fx.symbolic_trace(Net())
     out = FakeTensorProp(graph_module, mode).propagate(torch.randn(2, 3))
     assert out.shape == (4, 2)
-    shapes = {n.name: tuple(n.meta["val"].shape) for n in graph_module.graph.nodes if n.op != "output"}
+    shapes = {
+        n.name: tuple(n.meta["val"].shape) for n in graph_module.graph.nodes if n.op != "output"
+    }
     assert shapes["linear"] == (2, 4)
     assert shapes["relu"] == (4, 2)
-    again = FakeTensorProp(graph_module, mode).propagate_dont_convert_inputs(mode.from_tensor(torch.randn(7, 3)))
+    again = FakeTensorProp(graph_module, mode).propagate_dont_convert_inputs(
+        mode.from_tensor(torch.randn(7, 3))
+    )
     assert again.shape == (4, 7)
     assert FakeTensorProp(graph_module).propagate(torch.randn(1, 3)).shape == (4, 1)
 

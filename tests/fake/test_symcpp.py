@@ -161,7 +161,8 @@ def test_sizes_are_eagers_wherever_the_guards_hold(program):
     trace, fn, inputs, _ = program
     names = list(trace.symbols)
     tried = 0
-    for values in itertools.product([0, 1, 2, 3, 4, 5, 8, 12], repeat=len(names)):
+    grid = [0, 1, 2, 3, 4, 5, 8, 12] if len(names) < 3 else [0, 1, 2, 5, 8]
+    for values in itertools.product(grid, repeat=len(names)):
         sizes = dict(zip(names, values, strict=True))
         if not trace.accepts(**sizes):
             continue
@@ -249,7 +250,8 @@ STRIDES = {
 @pytest.mark.parametrize("name", STRIDES)
 def test_layout_questions_agree_with_eager_at_the_example(name):
     eager, ours = STRIDES[name]
-    for size in itertools.product([1, 2, 3], repeat=4):
+    smallest = 0 if name in ("contiguous", "channels last") else 1
+    for size in itertools.product(range(smallest, 4), repeat=4):
         x = torch.zeros(size)
         views = [
             x,
@@ -304,7 +306,7 @@ def test_assignment_with_a_symbolic_index():
 
     trace = Trace(fill, x=(B, S), y=(N,))
     assert WRITTEN == [("s",), ("b",), ("s",)]
-    assert trace.guards() == ["b > n", "s > n"]
+    assert [str(g.cond) for g in trace.env.guards] == ["b > n", "s > n"]
 
 
 def test_a_real_tensor_is_indexed_too():
@@ -363,4 +365,4 @@ def test_a_class_may_take_the_functions_instead_of_the_mode():
         ("b",),
         ("s",),
     ]
-    assert trace.guards() == ["b > n", "s > n"]
+    assert [str(g.cond) for g in trace.env.guards] == ["b > n", "s > n"]

@@ -22,7 +22,7 @@ from lostwax.fake.symnode import BoolNode, FloatNode, IntNode, install, unwrap, 
 from lostwax.sym import BoolExpr, Expr, ShapeEnv, evaluate
 from lostwax.sym.real import Real, completed, evaluate_real, unbacked_real
 
-GRID = [-9, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 9, 16]
+GRID = [-9, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 9, 10, 16]
 ERRORS = (ZeroDivisionError, ValueError, OverflowError)
 
 
@@ -50,7 +50,7 @@ class World:
 
     def accepts(self, *values: int) -> bool:
         """Do the guards hold there?"""
-        for guard in self.env.minimal_guards():
+        for guard in self.env.guards:
             given = completed(dict(zip(self.symbols, values, strict=True)), guard.cond.symbols())
             if not evaluate(guard.cond, given):
                 return False
@@ -217,6 +217,8 @@ FLOATS = {
     "mod": lambda n: n % 2.5,
     "rmod": lambda n: 7.5 % (n * n + 1),
     "divmod": lambda n: divmod(n * 0.5, 2.0),
+    "third and half": lambda n: n / 3 + n * 0.5,
+    "third against a long constant": lambda n: bool(n / 3 == 1 / 3),
     "twice": lambda n: math.floor(n * 2.0),
     "is_integer": lambda n: bool((n * 0.5).is_integer()),
     "compare": lambda n: bool(n * 0.5 > 1.25),

@@ -46,6 +46,7 @@ BAD = {
     "errors": {Verdict.SILENT, Verdict.OTHER_CLASS},
     "symbolic": {Verdict.WRONG, Verdict.REFUSED, Verdict.UNGUARDED},
 }
+SYMBOLIC_FORMS = ("call", "inplace")
 NEUTRAL = {Verdict.SKIPPED, Verdict.EXCUSED}
 
 
@@ -225,10 +226,11 @@ def main(argv: list[str]) -> int:
         for name, op in operators().items()
         if not a.op or any(fnmatch(name, pattern) for pattern in a.op)
     }
-    choice = Choice(maker(a.against), tuple(a.form) or FORMS, tuple(a.dtype), a.limit)
     results: dict[str, dict[str, Tally]] = defaultdict(dict)
     for survey in (concrete, symbolic) if a.all else (symbolic,) if a.symbolic else (concrete,):
         began = time.perf_counter()
+        forms = SYMBOLIC_FORMS if survey is symbolic else FORMS
+        choice = Choice(maker(a.against), tuple(a.form) or forms, tuple(a.dtype), a.limit)
         for name, op in chosen.items():
             for section, tally in survey(op, choice).items():
                 results[section][name] = tally

@@ -17,7 +17,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
-from lostwax.types import TensorType
+from lostwax.types import TensorType, contiguous_strides
 from tests.ops.conformance import (
     Call,
     Comparison,
@@ -38,6 +38,8 @@ from tests.ops.ours import OurFakes, value
 ORDINARY = 2  # other sizes tried that are all at least 2
 SMALL = 2  # and of those with a 0 or a 1
 TRIES = 24
+TRUSTING = {"max_pool2d_with_indices_backward"}
+"""Eager writes where the data say, unchecked: at other sizes that is outside of the tensor."""
 
 Binding = dict[Any, int]
 Types = dict[int, TensorType]
@@ -61,7 +63,9 @@ def judge_symbolic(call: Call, fakes: OurFakes) -> Outcome:
     difference = Comparison(fakes, dict(fakes.symbols), exact=False).difference(eager, got)
     if difference:
         return Outcome(Verdict.WRONG, difference)
-    return elsewhere(call, got, fakes, types) if fakes.symbols else Outcome(Verdict.AGREES)
+    if not fakes.symbols or call.operator in TRUSTING:
+        return Outcome(Verdict.AGREES)
+    return elsewhere(call, got, fakes, types)
 
 
 def symbolized(t: Tensor, fakes: OurFakes, types: Types) -> Any:
@@ -74,7 +78,7 @@ def symbolized(t: Tensor, fakes: OurFakes, types: Types) -> Any:
 def is_packed(t: Tensor) -> bool:
     """Contiguous from the start of its storage, but for the order of its dimensions."""
     if t.storage_offset() or 0 in t.shape:
-        return t.storage_offset() == 0 and t.is_contiguous()
+        return t.storage_offset() == 0 and t.stride() == contiguous_strides(t.shape)
     step = 1
     for stride, size in sorted(zip(t.stride(), t.shape, strict=True)):
         if stride != step:

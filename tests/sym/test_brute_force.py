@@ -16,7 +16,7 @@ def test_no_wrong_answer_and_nine_in_ten_decided(chunk, record_property):
     tally = converse(first_seed=chunk * 1_000_000, questions=QUESTIONS)
     record_property("tally", str(tally))
     print(f"chunk {chunk}: {tally}")
-    assert tally.determined > QUESTIONS // 20
+    assert tally.determined > QUESTIONS // 10
     assert tally.share >= 0.90, "\n".join(tally.undecided[:20])
     assert tally.lost <= 0.02 * tally.admitted
 
@@ -30,5 +30,5 @@ def test_an_engine_that_guesses_is_caught(monkeypatch):
 
 def test_an_engine_that_forgets_a_guard_is_caught(monkeypatch):
     monkeypatch.setattr(sym, "decide", lambda b: b if isinstance(b, bool) else b.hint)
-    with pytest.raises(AssertionError, match="guards admit too much"):
+    with pytest.raises(AssertionError, match="the guards admit too much"):
         converse(first_seed=0, questions=1_000)

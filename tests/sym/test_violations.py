@@ -201,7 +201,7 @@ def test_a_violation_tells_the_whole_story():
     text = str(violation)
     assert violation.dim == "b"
     assert "x.shape[0] % 8 == 0" in text
-    assert f"not so at {violation.counterexample}" in text
+    assert str(violation.counterexample) in text.splitlines()[0]
     assert "test_violations.py:" in text
     assert "sym.decide(sym.eq(b % 8, 0))" in text
     assert "x.shape[0] = 16" in text

@@ -47,11 +47,16 @@ class Stop(Exception):
 
 @dataclass(frozen=True)
 class Spec:
-    """A symbol to be: its range, and the example's value or None for an unbacked one."""
+    """A symbol to be: its range, and the example's value or None for an unbacked one.
+
+    The engine knows no upper bound of an `open` symbol: there it must prove, it cannot try all.
+    Models up to `hi` can then refute an answer, but not determine one.
+    """
 
     lo: int
     hi: int
     hint: int | None
+    open: bool = False
 
 
 class Trial:
@@ -63,6 +68,7 @@ class Trial:
         self.env = sym.ShapeEnv()
         self.log: list[Any] = list(specs)
         self.hints = [spec.hint for spec in specs]
+        self.open = any(spec.open for spec in specs)
         self.names = {
             name: self.symbol(name, s) for name, s in zip(names(specs), specs, strict=True)
         }
@@ -79,10 +85,13 @@ class Trial:
         self.guards_seen = 0
 
     def symbol(self, name: str, spec: Spec) -> Any:
+        hi = None if spec.open else spec.hi
         if spec.hint is None:
-            return self.env.unbacked(name, lo=spec.lo, hi=spec.hi, origin="a test")
+            return self.env.unbacked(name, lo=spec.lo, hi=hi, origin="a test")
         source = f"x.shape[{name[1:]}]"
-        return self.env.symbol(name, hint=spec.hint, lo=spec.lo, hi=spec.hi, source=source)
+        return self.env.symbol(
+            name, hint=spec.hint, lo=spec.lo, hi=hi, source=source, declared=name
+        )
 
     # ---- the conversation
 
@@ -111,24 +120,27 @@ class Trial:
 
     def ask_value(self, tree: Tree, e: Any) -> None:
         want = self.values(tree)
-        self.check(self.same(e, want), f"value of {e}")
-        self.check(self.same(sym.current(e), want), f"current({e}) = {sym.current(e)}")
+        self.check(self.same(e, want), "value of {}", e)
+        self.check(self.same(sym.current(e), want), "current({}) = {}", e, sym.current(e))
         lo, hi = self.env.bounds(e)
         inside = (lo is None or lo <= want.min()) and (hi is None or want.max() <= hi)
-        self.check(inside, f"bounds {lo}..{hi} of {e}, values {want.min()}..{want.max()}")
+        self.check(inside, "bounds {}..{} of {}, values {}..{}", lo, hi, e, want.min(), want.max())
         divisor = self.env.divisor(e)
         self.check(
-            not (want % divisor).any() if divisor else not want.any(), f"divisor {divisor} of {e}"
+            not (want % divisor).any() if divisor else not want.any(),
+            "divisor {} of {}",
+            divisor,
+            e,
         )
         if None not in self.hints and not isinstance(e, int):
-            self.check(e.hint == self.example(tree), f"hint {e.hint} of {e}")
+            self.check(e.hint == self.example(tree), "hint {} of {}", e.hint, e)
 
     def ask_known(self, tree: Tree, b: Any) -> None:
         truth = self.values(tree)
         answer = sym.known(b)
         if answer is not None:
-            self.check((truth == answer).all(), f"known({b}) = {answer}")
-        if (truth == truth[0]).all():
+            self.check((truth == answer).all(), "known({}) = {}", b, answer)
+        if not self.open and (truth == truth[0]).all():
             self.tally.determined += 1
             self.tally.decided += answer is not None
             if answer is None:
@@ -137,15 +149,17 @@ class Trial:
     def ask_decide(self, tree: Tree, b: Any) -> None:
         self.ask_known(tree, b)
         if isinstance(b, sym.BoolExpr) and None not in self.hints:
-            self.check(b.hint == self.example(tree), f"hint {b.hint} of {b}")
+            self.check(b.hint == self.example(tree), "hint {} of {}", b.hint, b)
         try:
             answer = sym.decide(b)
         except DataDependentError:
-            self.check(None in self.hints, f"decide({b}) calls backed symbols data-dependent")
+            self.check(None in self.hints, "decide({}) calls backed symbols data-dependent", b)
             return
         if None not in self.hints:
-            self.check(answer == self.example(tree), f"decide({b}) = {answer} against the example")
-        self.narrow(self.everywhere(tree) == answer, f"decide({b}) = {answer}")
+            self.check(
+                answer == self.example(tree), "decide({}) = {} against the example", b, answer
+            )
+        self.narrow(self.everywhere(tree) == answer, ("decide", b, answer))
 
     def ask_or_true(self, tree: Tree, b: Any) -> None:
         self.ask_or(tree, b, True)
@@ -157,29 +171,29 @@ class Trial:
         answer = sym.decide_or(b, default)
         self.apply_guards()
         if answer != default:
-            self.check((self.values(tree) == answer).all(), f"decide_or({b}, {default})")
+            self.check((self.values(tree) == answer).all(), "decide_or({}, {})", b, default)
 
     def ask_expect(self, tree: Tree, b: Any) -> None:
         truth = self.everywhere(tree)
         try:
             answer = sym.expect(b)
         except ContradictionError:
-            self.check(not (truth & self.alive).any(), f"expect({b}) sees a contradiction")
+            self.check(not (truth & self.alive).any(), "expect({}) sees a contradiction", b)
             raise Stop from None
         if answer:
-            self.narrow(truth, f"expect({b})")
+            self.narrow(truth, ("expect", b))
         else:
-            self.check(not (truth & self.alive & self.agrees).any(), f"expect({b}) is False")
+            self.check(not (truth & self.alive & self.agrees).any(), "expect({}) is False", b)
 
     def ask_specialize(self, tree: Tree, e: Any) -> None:
         try:
             answer = sym.specialize(e)
         except DataDependentError:
-            self.check(None in self.hints, f"specialize({e}) calls backed symbols data-dependent")
+            self.check(None in self.hints, "specialize({}) calls backed symbols data-dependent", e)
             return
         if None not in self.hints:
-            self.check(answer == self.example(tree), f"specialize({e}) = {answer}")
-        self.narrow(self.everywhere(tree) == answer, f"specialize({e}) = {answer}")
+            self.check(answer == self.example(tree), "specialize({}) = {}", e, answer)
+        self.narrow(self.everywhere(tree) == answer, ("specialize", e, answer))
 
     def close(self) -> None:
         """What the environment reports in the end, over all models."""
@@ -190,13 +204,34 @@ class Trial:
         self.check(
             (kept == self.alive).all(), "minimal_guards() admit other models than all guards"
         )
+        if None not in self.hints:
+            self.close_violations()
         if self.alive.any():
             for symbol, r in self.env.ranges().items():
                 seen = self.by_symbol[symbol][self.alive]
                 inside = (r.lo is None or r.lo <= seen.min()) and (
                     r.hi is None or seen.max() <= r.hi
                 )
-                self.check(inside, f"range {r} of {symbol}, values {seen.min()}..{seen.max()}")
+                self.check(
+                    inside, "range {} of {}, values {}..{}", r, symbol, seen.min(), seen.max()
+                )
+
+    def close_violations(self) -> None:
+        """Without one, the guards admit all that was declared; with one, its size is refused."""
+        violations = self.env.violations()
+        self.check(violations or self.alive.all(), "no violation, but models are refused")
+        for violation in violations:
+            if violation.counterexample is not None:
+                row = self.agrees_but_for(violation.dim, violation.counterexample)
+                self.check(self.open or row.any(), "{} is outside the declared range", violation)
+                self.check(not (row & self.alive).any(), "{} is no counterexample", violation)
+
+    def agrees_but_for(self, name: str, size: int) -> Any:
+        row = self.columns[name] == size
+        for other, hint in zip(self.names, self.hints, strict=True):
+            if other != name:
+                row = row & (self.columns[other] == hint)
+        return row
 
     # ---- checking
 
@@ -224,21 +259,17 @@ class Trial:
         before = self.alive & self.agrees
         for guard in self.env.guards[self.guards_seen :]:
             held, defined = self.over(*value(guard.cond, self.by_symbol))
-            self.check(defined[self.alive].all(), f"guard {guard.cond} divides by zero")
+            self.check(defined[self.alive].all(), "guard {} divides by zero", guard.cond)
             self.alive = self.alive & held
         self.guards_seen = len(self.env.guards)
         if None not in self.hints and before.any():
-            self.check(
-                (self.alive & self.agrees).any(), f"the example is refused by {self.facts()}"
-            )
+            self.check((self.alive & self.agrees).any(), "the guards refuse the example")
 
-    def narrow(self, allowed: Any, what: str) -> None:
+    def narrow(self, allowed: Any, what: object) -> None:
         """New guards must leave only `allowed` models, and should leave all of them."""
         before = self.alive
         self.apply_guards()
-        self.check(
-            not (self.alive & ~allowed).any(), f"{what}: guards admit too much: {self.facts()}"
-        )
+        self.check(not (self.alive & ~allowed).any(), "{}: the guards admit too much", what)
         self.tally.admitted += int((before & allowed).sum())
         self.tally.lost += int((before & allowed & ~self.alive).sum())
         if not (self.alive & self.agrees).any():
@@ -247,10 +278,10 @@ class Trial:
     def facts(self) -> list[str]:
         return [str(g.cond) for g in self.env.guards]
 
-    def check(self, condition: Any, what: str) -> None:
+    def check(self, condition: Any, what: str, *values: Any) -> None:
         if not condition:
             story = "\n  ".join(map(str, self.log))
-            raise AssertionError(f"{what}\n  guards {self.facts()}\n  {story}")
+            raise AssertionError(f"{what.format(*values)}\n  guards {self.facts()}\n  {story}")
 
 
 CONDITIONS = ("known", "known", "decide", "decide", "or_true", "or_false", "expect")
@@ -261,10 +292,10 @@ def names(specs: list[Spec]) -> list[str]:
     return [f"{'s' if spec.hint is not None else 'u'}{i}" for i, spec in enumerate(specs)]
 
 
-def random_spec(rnd: random.Random) -> Spec:
+def random_spec(rnd: random.Random, open: bool) -> Spec:
     lo = rnd.choice([0, 0, 0, 1, 1, 2, -3])
-    hi = lo + rnd.randrange(1, 7)
-    return Spec(lo, hi, rnd.randint(lo, hi) if rnd.random() < 0.75 else None)
+    hi = lo + (rnd.randrange(1, 7) if not open else 9)
+    return Spec(lo, hi, rnd.randint(lo, hi) if rnd.random() < 0.75 else None, open)
 
 
 def directed(rnd: random.Random, trees: Random, example: dict[str, int], depth: int) -> Tree:
@@ -282,7 +313,8 @@ def directed(rnd: random.Random, trees: Random, example: dict[str, int], depth: 
 
 def random_trial(seed: int, tally: Tally) -> None:
     rnd = random.Random(seed)
-    trial = Trial([random_spec(rnd) for _ in range(rnd.choice([1, 2, 2, 3, 3]))], tally)
+    open, count = rnd.random() < 0.3, rnd.choice([1, 2, 2, 3, 3])
+    trial = Trial([random_spec(rnd, open) for _ in range(count)], tally)
     trial.log.insert(0, f"seed {seed}")
     trees, depth = Random(rnd, list(trial.names)), rnd.choice([1, 2, 2, 3])
     example = {name: hint or 0 for name, hint in zip(trial.names, trial.hints, strict=True)}

@@ -5,9 +5,11 @@
 One round is what tracing a layer asks: sizes of views, padding to a multiple, convolution and
 pooling arithmetic, and the questions about them, none of which needs a guard. "repeated": every
 round has the same constants, as the layers of one model do. "varied": the constants change. Every
-repeat starts with a fresh environment; medians. Times mean little on a shared machine, ratios
-within one run do. Exit code 1 when ours is not at least 10 times faster than ShapeEnv, expressions
-against its SymInts and SymInts against its SymInts.
+repeat starts with a fresh environment; medians, of CPU time, since other programs may be running.
+
+"proven" is the share of questions answered. Three of the twelve in a round depend on the sizes;
+ShapeEnv answers two of those by excluding sizes 0 and 1. Exit code 1 when ours is not at least 10
+times faster than ShapeEnv: expressions against its SymInts, and SymInts against its SymInts.
 """
 
 from __future__ import annotations
@@ -76,10 +78,10 @@ def measure(e: Engine, rounds: int, repeats: int, varied: bool) -> dict[str, Any
     for _ in range(repeats):
         sizes = e.sizes()
         answers: Counter[bool | None] = Counter()
-        start = time.perf_counter()
+        start = time.process_time()
         for i in range(rounds):
             one_round(e, *sizes, i if varied else -1, answers)
-        times.append((time.perf_counter() - start) / rounds / OPERATIONS * 1e6)
+        times.append((time.process_time() - start) / rounds / OPERATIONS * 1e6)
     proven = (answers[True] + answers[False]) / sum(answers.values())
     return {"us": median(times), "first": times[0], "proven": proven}
 

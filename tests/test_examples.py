@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from examples import demo
 from examples.largest_batch import PeakMemory, largest, peak_bytes
 from examples.models import MODELS, llama
 from lostwax import FakeTensorMode
@@ -146,3 +147,12 @@ def test_a_model_too_large_for_its_memory_has_no_batch():
             return peak_bytes(example.tiny, example.tiny_inputs, batch) < 1000
 
     assert largest(fits) == 0
+
+
+def test_the_demo_runs_to_its_end(capsys):
+    demo.main()
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in MODELS)
+    assert "70.6 billion parameters" in shown
+    assert "float32[batch, length, 100]" in shown
+    assert "torch._check(u0 >= 6)" in shown

@@ -20,7 +20,7 @@ from lostwax.ops.registry import Operator, aten
 from lostwax.ops.shapes import broadcast_sizes, fail, is_one, is_zero, same, wrap_dim
 from lostwax.ops.views import inferred_size, view_strides
 from lostwax.sym import Size, ceildiv, decide, eq
-from lostwax.types import Sizes, product
+from lostwax.types import Sizes, TensorType, product
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -445,7 +445,7 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Any:
     q, k, v = (mode.adopt(x) for x in (query, key, value))
-    if not _fits_flash(q, k, v, dropout_p, enable_gqa):
+    if dropout_p or not _fits_flash(q.type, k.type, v.type, enable_gqa):
         return mode.call(
             aten._scaled_dot_product_attention_math.default,
             q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa,
@@ -456,18 +456,17 @@ def scaled_dot_product_attention(
     )[0]  # fmt: skip
 
 
-def _fits_flash(q: FakeTensor, k: FakeTensor, v: FakeTensor, dropout_p: float, gqa: bool) -> bool:
+def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> bool:
     """What CPU's fused kernel takes; asked without guards: the other form computes the same."""
-    types = (q.type, k.type, v.type)
-    if dropout_p or gqa or any(t.ndim != 4 or t.device.type != "cpu" for t in types):
+    types = (q, k, v)
+    if any(t.ndim != 4 or t.device.type != "cpu" or not is_one(t.stride[-1]) for t in types):
         return False
-    heads = q.type.size[-1]
-    if not all(same(t.size[-1], heads) for t in types) or not all(
-        is_one(t.stride[-1]) for t in types
-    ):
+    if not all(same(t.size[0], q.size[0]) and same(t.size[-1], q.size[-1]) for t in types):
         return False
-    batch = q.type.size[:2]
-    return all(same(a, b) for t in types[1:] for a, b in zip(t.size[:2], batch, strict=True))
+    heads = q.size[1]
+    if grouped:
+        return same(k.size[1], v.size[1]) and is_zero(heads % k.size[1])
+    return same(k.size[1], heads) and same(v.size[1], heads)
 
 
 def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:

@@ -20,7 +20,7 @@ _CHANNELS_LAST = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
 def is_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
-    return _dense_in(range(len(size) - 1, -1, -1), size, stride)
+    return eq(product(size), 0) | _dense_in(range(len(size) - 1, -1, -1), size, stride)
 
 
 def is_channels_last(ndim: int) -> Layout:
@@ -59,7 +59,8 @@ def is_non_overlapping_and_dense(size: Sequence[Size], stride: Sequence[Size]) -
         n, step = (x if isinstance(x, int) else x.hint for x in (size[d], stride[d]))
         return n is not None and n < 2, -1 if step is None else step, -d
 
-    return _dense_in(sorted(range(len(size)), key=place), size, stride)
+    order = sorted(range(len(size)), key=place)
+    return eq(product(size), 0) | _dense_in(order, size, stride)
 
 
 def _dense_in(order: Sequence[int], size: Sequence[Size], stride: Sequence[Size]) -> Condition:
@@ -69,4 +70,4 @@ def _dense_in(order: Sequence[int], size: Sequence[Size], stride: Sequence[Size]
     for d in order:
         dense = dense & (eq(size[d], 1) | eq(stride[d], step))
         step = step * size[d]
-    return eq(product(size), 0) | dense
+    return dense

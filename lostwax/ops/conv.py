@@ -134,6 +134,21 @@ def _require_bias(bias: TensorType | None, channels: Size, weight: TensorType, g
         )
 
 
+def _require_filled(x: TensorType, weight: TensorType) -> None:
+    for s in x.size[2:]:
+        ok = s >= 1
+        if ok is not True:
+            require(
+                ok,
+                "Only zero batch or zero channel inputs are supported, "
+                f"but got input shape: {shown(x.size)}",
+            )
+    for k in weight.size[2:]:
+        require(
+            k >= 1, f"kernel size should be greater than zero, but got {shown(weight.size[2:])}"
+        )
+
+
 def _forward_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Size]:
     padded = [s + 2 * p for s, p in zip(x.size[2:], g.padding, strict=True)]
     reach = g.reach(weight)
@@ -246,18 +261,16 @@ def _convolve(
     channels = weight.size[1] * g.groups if g.transposed else weight.size[0]
     _require_bias(bias, channels, weight, g)
     spatial = _transposed_sizes(x, weight, g) if g.transposed else _forward_sizes(x, weight, g)
-    empty = any(is_zero(s) for s in x.size)
-    if empty and not (is_zero(x.size[0]) or is_zero(x.size[1])):
-        fail(
-            "Only zero batch or zero channel inputs are supported, "
-            f"but got input shape: {shown(x.size)}"
-        )
+    if not (is_zero(x.size[0]) or is_zero(x.size[1])):
+        _require_filled(x, weight)
+    if not g.transposed and decide(eq(weight.size[1], 0)):
+        channels = 0  # torch's answer for no input channels, whatever the weight says
     require_same_dtype(x.dtype, weight.dtype)
     if x.dtype.is_complex or x.dtype is torch.bool:
         not_implemented("slow_conv2d_cpu", x.dtype)
     operands = (x, weight) if bias is None else (x, weight, bias)
     same_device(operands, "convolution")
-    size = (x.size[0], weight.size[0] if empty and not g.transposed else channels, *spatial)
+    size = (x.size[0], channels, *spatial)
     return _dense(x, size, _wants_channels_last(x, weight, g))
 
 

@@ -14,7 +14,7 @@ from functools import cache, cmp_to_key
 import torch
 
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import compare_strides, fail, preserved_strides, wrap_dim
+from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size
 from lostwax.types import Sizes, TensorType
@@ -45,6 +45,10 @@ def _transformed(
     """The result of a transform whose innermost dimensions are these, in this order."""
     if x.device.type != "cpu" or not _has_mkl():
         return TensorType(size, dtype, x.device)
+    for s in x.size:
+        require(
+            s >= 1, "MKL FFT error: Intel oneMKL DFTI ERROR: Inconsistent configuration parameters"
+        )
     outer = _outermost_first(x, [d for d in range(len(size)) if d not in inner])
     stride: list[Size] = [0] * len(size)
     step: Size = 1

@@ -332,6 +332,8 @@ def pinv(
     hermitian: bool = False,
 ) -> TensorType:
     _require_matrix(self, "linalg.pinv")
+    if hermitian:
+        _require_square(self, "linalg.eigh")
     *batch, m, n = self.size
     return self.fresh((*batch, n, m))
 
@@ -409,6 +411,14 @@ def lu_solve(
         eq(LU.size[-1], pivots.size[-1]),
         f"{name}: Number of pivots per batch should be same as the dimension of the matrix",
     )
+    text = (
+        f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, "
+        f"but got pivots with shape {shown(pivots.size)} instead"
+    )
+    if len(pivots.size) != len(LU.size) - 1:
+        fail(text)
+    for a, b in zip(LU.size, pivots.size, strict=False):
+        require(eq(a, b), text)
     size = _broadcast_solution(LU, B)
     return _columns(B, size) if left else B.fresh(size)
 

@@ -28,7 +28,7 @@ from lostwax.ops.spelling import (
     require_same_dtype,
     scalar_type,
 )
-from lostwax.sym import Size, eq
+from lostwax.sym import BoolExpr, Size, eq
 from lostwax.types import TensorType
 
 Optional = TensorType | None
@@ -376,6 +376,17 @@ def _require_ctc(log_probs: TensorType, targets: TensorType, blank: int) -> None
     require(log_probs.size[2] >= blank + 1, "blank must be in label range")
 
 
+def _require_targets(
+    targets: TensorType, dim: int, ok: bool | BoolExpr, wanted: Size | str
+) -> None:
+    require(
+        ok,
+        f"Expected tensor to have size {wanted} at dimension {dim}, but got size "
+        f"{targets.size[dim]} for argument #2 'targets' "
+        "(while checking arguments for ctc_loss_allocate_outputs)",
+    )
+
+
 @rule(aten._ctc_loss.default)
 def ctc_loss(
     log_probs: TensorType,
@@ -396,6 +407,11 @@ def ctc_loss(
             "(while checking arguments for ctc_loss_allocate_outputs)",
         )
     longest = max(target_lengths, default=0)
+    if len(targets.size) == 1:
+        _require_targets(targets, 0, eq(targets.size[0], sum(target_lengths)), sum(target_lengths))
+    else:
+        _require_targets(targets, 0, eq(targets.size[0], batch), batch)
+        _require_targets(targets, 1, targets.size[1] >= longest, f"at least {longest}")
     return log_probs.fresh((batch,)), log_probs.fresh((batch, time, 2 * longest + 1))
 
 
@@ -412,6 +428,8 @@ def ctc_loss_of_tensors(
     """The longest target is known only to the data."""
     _require_ctc(log_probs, targets, blank)
     time, batch, _ = log_probs.size
+    if len(targets.size) == 2:
+        _require_targets(targets, 0, eq(targets.size[0], batch), batch)
     longest = fresh.size(upper=targets.size[-1])
     return log_probs.fresh((batch,)), log_probs.fresh((batch, time, 2 * longest + 1))
 

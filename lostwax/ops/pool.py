@@ -248,9 +248,9 @@ def avg_pool3d(
 def _require_image_covers_kernel(x: TensorType, w: Windows) -> None:
     t, h, v = x.size[-3:]
     kt, kh, kv = w.kernel
-    for n, k, p in zip((t, h, v), w.kernel, w.padding, strict=True):
+    for n, k in zip((t, h, v), w.kernel, strict=True):
         require(
-            n + 2 * p >= k,
+            n >= k,
             f"input image (T: {t} H: {h} W: {v}) smaller than kernel size "
             f"(kT: {kt} kH: {kh} kW: {kv})",
         )

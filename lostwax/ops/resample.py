@@ -15,7 +15,7 @@ from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule, rules
 from lostwax.ops.shapes import fail, require, shown
 from lostwax.ops.spelling import not_implemented, require_same_dtype
-from lostwax.sym import Size, eq
+from lostwax.sym import Size, eq, specialize
 from lostwax.types import Sizes, TensorType
 
 Ints = Sequence[int]
@@ -94,10 +94,17 @@ def _scaled_rule(kernel: str, n: int, aligned: bool) -> Any:
     return aligned_upsample if aligned else upsample
 
 
+_EXACT = 1 << 20
+"""A product with a factor of at most this denominator is not rounded in double precision: 1.5, but
+not 1.7, whose products with a symbolic size have no closed form."""
+
+
 def _scaled(size: Size, factor: float) -> Size:
     if isinstance(size, int):
         return int(size * factor)
     up, down = float(factor).as_integer_ratio()
+    if down > _EXACT:
+        return int(specialize(size) * factor)
     return size * up // down
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import require, shown
+from lostwax.ops.shapes import fail, require, shown
 from lostwax.sym import eq
 from lostwax.types import TensorType
 
@@ -95,3 +95,59 @@ def fused_gru_cell(
     _require_gates(input_gates, hidden_gates)
     batch, hidden = hx.size
     return hx.fresh(), hx.fresh((batch, hidden * 5))
+
+
+# ---------------------------------------------------------------------------------------- whole layers
+# Composite in torch; typed whole, because C++ takes them apart by asking for concrete sizes.
+
+
+def _sequence(
+    input: TensorType, hx: TensorType, layers: int, both: bool, batch_first: bool
+) -> TensorType:
+    if len(input.size) != 3:
+        fail(f"input must have 3 dimensions, got {len(input.size)}")
+    time, batch = (input.size[1], input.size[0]) if batch_first else input.size[:2]
+    directions = 2 if both else 1
+    require(
+        eq(hx.size[0], layers * directions) & eq(hx.size[1], batch),
+        f"Expected hidden size ({layers * directions}, {batch}, {hx.size[-1]}), "
+        f"got {shown(hx.size)}",
+    )
+    out = input.fresh((time, batch, hx.size[-1] * directions))
+    if not batch_first:
+        return out
+    (t, b, h), (st, sb, sh) = out.size, out.stride
+    return out.replace(size=(b, t, h), stride=(sb, st, sh))
+
+
+@rule(aten.lstm.input)
+def lstm(
+    input: TensorType,
+    hx: Sequence[TensorType],
+    params: Sequence[TensorType],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[TensorType, TensorType, TensorType]:
+    if len(hx) != 2:
+        fail("lstm expects two hidden states")
+    out = _sequence(input, hx[0], num_layers, bidirectional, batch_first)
+    return out, hx[0].fresh(), hx[1].fresh()
+
+
+@rule(aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+def recurrent(
+    input: TensorType,
+    hx: TensorType,
+    params: Sequence[TensorType],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[TensorType, TensorType]:
+    return _sequence(input, hx, num_layers, bidirectional, batch_first), hx.fresh()

@@ -42,7 +42,7 @@ def require(condition: bool | BoolExpr, text: str, error: type[Exception] = Runt
 
 
 def met(condition: bool | BoolExpr) -> bool:
-    """`require` for hot paths: `if not met(c): fail(f"...")` writes the text only when it is read."""
+    """`require` for hot paths: `if not met(c): fail(f"...")` writes the text only when needed."""
     return condition is True or (condition is not False and expect(condition))
 
 

@@ -93,16 +93,16 @@ def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
 
 def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
     """What -1 stands for: numel / rest, if that is defined and whole."""
-    if rest.__class__ is not int or rest == 0:
-        if not met(ne(rest, 0)) and (numel == 0 or rest.__class__ is not int):
-            fail(
-                f"cannot reshape tensor of 0 elements into shape {shown(size)} because the "
-                "unspecified dimension size -1 can be any value and is ambiguous"
-            )
-    exact = None if rest == 0 else quotient(numel, rest)
+    invalid = not met(ne(rest, 0))
+    if invalid and (numel == 0 or rest.__class__ is not int):
+        fail(
+            f"cannot reshape tensor of 0 elements into shape {shown(size)} because the "
+            "unspecified dimension size -1 can be any value and is ambiguous"
+        )
+    exact = None if invalid else quotient(numel, rest)
     if exact is not None:
         return exact
-    if rest == 0 or not met(eq(numel % rest, 0)):
+    if invalid or not met(eq(numel % rest, 0)):
         fail(f"shape '{shown(size)}' is invalid for input of size {numel}")
     return numel // rest
 

@@ -1,4 +1,4 @@
-"""Symbolic integers: expressions, what is known of them, and the guards that a trace leaves. No torch."""
+"""Symbolic integers: expressions, what is known of them, the guards that a trace leaves."""
 
 from lostwax.sym.env import (
     ShapeEnv,

@@ -1,7 +1,7 @@
 """Value ranges and divisibility of expressions.
 
-Interval arithmetic over the integers, exact at any magnitude; None is no bound. A range is always true and
-seldom tight: relations between symbols are the prover's business.
+Interval arithmetic over the integers, exact at any magnitude; None is no bound. A range is always
+true and seldom tight: relations between symbols are the prover's business.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from abc import abstractmethod
 from itertools import groupby
 from math import gcd, lcm
 
-from lostwax.sym.expr import Algebra, Atom, Expr, Size, Symbol, Terms, merged
+from lostwax.sym.expr import Algebra, Atom, Expr, Size, Symbol
 from lostwax.sym.facts import Facts, Range
+from lostwax.sym.terms import Terms, merged
 
 EVERYTHING = Range(None, None)
 MAX_DEPTH = 64  # of atoms within atoms; deeper ones are taken as they are
@@ -137,7 +138,7 @@ class Bounds(Algebra):
         return lo // divisor
 
 
-# --------------------------------------------------------------------------------------------- interval arithmetic
+# ------------------------------------------------------------------------------ interval arithmetic
 
 
 def added(a: Range, b: Range) -> Range:

@@ -1,7 +1,8 @@
 """Canonical forms of conditions: `p == 0`, `p != 0`, `p >= 0`, and, or.
 
-Every rule is an equivalence over the integers (under today's ranges, which the canonical forms of remainders use). Quotients
-are eliminated where possible, so that a chain of poolings asks for `h >= 8` and not for a tower of floors.
+Every rule is an equivalence over the integers (under today's ranges, which the canonical forms of
+remainders use). Quotients are eliminated where possible, so that a chain of poolings asks for `h >=
+8` and not for a tower of floors.
 """
 
 from __future__ import annotations
@@ -9,17 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lostwax.sym.bounds import MAX_DEPTH
-from lostwax.sym.expr import (
-    Atom,
-    BoolExpr,
-    Condition,
-    Expr,
-    Monomial,
-    Size,
-    factor_of,
-    leading,
-)
+from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Size
 from lostwax.sym.rules import Rules
+from lostwax.sym.terms import Monomial, factor_of, leading
 
 
 class Conditions(Rules):
@@ -86,7 +79,8 @@ class Conditions(Rules):
     def without_quotients(self, p: Expr) -> Expr:
         """A polynomial that is `>= 0` exactly when p is, without quotients where they stand alone.
 
-        For a positive q, `r//q + x >= 0` is `r + q*x >= 0`, and `x - r//q >= 0` is `q*x + q-1 - r >= 0`.
+        For a positive q, `r//q + x >= 0` is `r + q*x >= 0`, and `x - r//q >= 0` is `q*x + q-1 - r
+        >= 0`.
         """
         for _ in range(MAX_DEPTH):
             atom, sign, x = next(self._lone_quotients(p), (None, 0, p))
@@ -101,7 +95,9 @@ class Conditions(Rules):
         return p
 
     def _lone_quotients(self, p: Expr) -> Iterator[tuple[Atom, int, Expr]]:
-        """(atom, ±1, x) with p = ±atom + x, where x may be multiplied by the divisor, which is positive."""
+        """(atom, ±1, x) with p = ±atom + x, where x may be multiplied by the divisor, which is
+        positive.
+        """
         for monomial, sign in p.terms.items() if p.composite else ():
             if len(monomial) != 1 or abs(sign) != 1 or monomial[0].kind != "div":
                 continue

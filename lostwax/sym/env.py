@@ -1,7 +1,8 @@
 """ShapeEnv: the symbols of a program, what is known of them, and the questions that a trace asks.
 
-`decide` is the only place where a hint, the example's value, becomes an answer; it leaves a guard with the user's line.
-The functions take plain ints and bools too, at almost no cost, so that one type rule serves both.
+`decide` is the only place where a hint, the example's value, becomes an answer; it leaves a guard
+with the user's line. The functions take plain ints and bools too, at almost no cost, so that one
+type rule serves both.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ class ShapeEnv(Learner):
         source: str | None = None,
         declared: str | None = None,
     ) -> Expr:
-        """A size of an input. `declared` is the name of the user's Dim, whose range is `lo` to `hi`."""
+        """A size of an input. `declared` is the name of the user's Dim, whose range is `lo` to
+        `hi`.
+        """
         if name is None:
             name, self._backed = f"s{self._backed}", self._backed + 1
         if (lo is not None and hint < lo) or (hi is not None and hint > hi):
@@ -118,7 +121,9 @@ class ShapeEnv(Learner):
         return (self.all_of if b.kind == "and" else self.any_of)(parts)
 
     def _strengthened(self, b: Condition) -> Condition:
-        """A product that is 0, or an alternative that holds, in the example: demand the part that is so."""
+        """A product that is 0, or an alternative that holds, in the example: demand the part that
+        is so.
+        """
         if isinstance(b, bool) or not b.hint:
             return b
         if b.kind == "eq":
@@ -158,6 +163,10 @@ class ShapeEnv(Learner):
         return answer
 
     def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:
+        """`default` is acceptable to the caller whatever the truth is, so it needs no guard. The
+        other answer does, and is given only where the example says so of a plain relation: two
+        sizes that match.
+        """
         answer = self.known(b)
         if answer is not None:
             return answer
@@ -194,7 +203,8 @@ class ShapeEnv(Learner):
         return DataDependentError(
             f"cannot decide `{b}` while tracing: it depends on data{self._origins(b)}\n"
             f"  asked at {self.where()}\n"
-            f"  fix: state before that line which it is, torch._check({b}) or torch._check({negate(b)})"
+            f"  fix: state before that line which it is, torch._check({b}) or "
+            f"torch._check({negate(b)})"
         )
 
     def _origins(self, e: Expr | BoolExpr) -> str:
@@ -234,7 +244,7 @@ def _asks_for_0_or_1(b: BoolExpr) -> bool:
     return b.kind != "ge" and len(b.poly.terms) == 1 + (constant != 0) and constant in (0, -1)
 
 
-# --------------------------------------------------------------------------------------- for ints and bools too
+# --------------------------------------------------------------------------- for ints and bools too
 
 
 def known(b: Condition) -> bool | None:
@@ -243,19 +253,21 @@ def known(b: Condition) -> bool | None:
 
 
 def decide(b: Condition, asked_by: str = "") -> bool:
-    """A branch: certain, else as in the example, with a guard. Data-dependent: DataDependentError."""
+    """A branch: certain, else as in the example, with a guard; an error if data decides."""
     return b if b is True or b is False else b.env.decide(b, asked_by)
 
 
 def decide_or(b: Condition, default: bool, asked_by: str = "") -> bool:
-    """Certain, else `default` where that is acceptable to the caller and no guard is needed for it."""
+    """Certain, else `default`, without a guard where none is needed; see `ShapeEnv.decide_or`."""
     if b is True or b is False:
         return b
     return b.env.decide_or(b, default, asked_by)
 
 
 def expect(b: Condition, asked_by: str = "") -> bool:
-    """A requirement: a guard, or a run-time assertion if data decides. False if the example violates it."""
+    """A requirement: a guard, or a run-time assertion if data decides. False if the example
+    violates it.
+    """
     return b if b is True or b is False else b.env.expect(b, asked_by)
 
 

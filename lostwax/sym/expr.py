@@ -1,21 +1,24 @@
-"""Integer and boolean expressions in canonical form: polynomials over atoms, and conditions on them.
+"""Integer and boolean expressions in canonical form: polynomials over atoms, and conditions on
+them.
 
-An `Expr` is a polynomial with integer coefficients over *atoms* (symbols, floor quotients, remainders, maxima, minima). Every
-expression of an environment is made by `Algebra.make`, which returns the equal one that exists: equal is
-identical, and a computed result can be remembered by its operands.
+An `Expr` is a polynomial with integer coefficients over *atoms* (symbols, floor quotients,
+remainders, maxima, minima). Every expression of an environment is made by `Algebra.make`, which
+returns the equal one that exists: equal is identical, and a computed result can be remembered by
+its operands.
 
-Must not know what is true of a symbol: facts are the business of the layers above, which complete `Algebra`.
+Must not know what is true of a symbol: facts are the business of the layers above, which complete
+`Algebra`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping
 from math import gcd
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from lostwax.sym.terms import Monomial, Terms, drop, leading, merged, multiplied, shared, without
 from lostwax.sym.text import show
 
 if TYPE_CHECKING:
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
 
 Size: TypeAlias = "int | Expr"
 Condition: TypeAlias = "bool | BoolExpr"
-Monomial: TypeAlias = "tuple[Atom, ...]"
-Terms: TypeAlias = "dict[Monomial, int]"
 Results: TypeAlias = "dict[tuple[Size, Size], Size]"
 Answers: TypeAlias = "dict[tuple[Size, Size], Condition]"
 
@@ -36,8 +37,9 @@ _by_id = attrgetter("id")
 class Atom:
     """An integer that polynomials take as given.
 
-    `kind` is "symbol", "div" (floor division), "mod" (Python's remainder), "max" or "min"; a divisor is never zero where
-    the atom is used, because a guard says so. `hidden` atoms depend on symbols that only the engine knows.
+    `kind` is "symbol", "div" (floor division), "mod" (Python's remainder), "max" or "min"; a
+    divisor is never zero where the atom is used, because a guard says so. `hidden` atoms depend on
+    symbols that only the engine knows.
     """
 
     __slots__ = (
@@ -66,7 +68,9 @@ class Atom:
 
 
 class Symbol(Atom):
-    """A size or integer of the program. `lo` and `hi` are what is promised at birth; None is no bound."""
+    """A size or integer of the program. `lo` and `hi` are what is promised at birth; None is no
+    bound.
+    """
 
     __slots__ = ("declared", "hi", "lo", "name", "origin", "root", "source")
 
@@ -95,7 +99,9 @@ class Symbol(Atom):
 
 
 class Expr:
-    """An integer expression. Operators give `int | Expr`: a plain int whenever the result is constant."""
+    """An integer expression. Operators give `int | Expr`: a plain int whenever the result is
+    constant.
+    """
 
     __slots__ = (
         "_atoms", "_symbols", "bounds", "bounds_at", "composite", "const", "current", "current_at",
@@ -233,20 +239,14 @@ class Expr:
 
 
 class BoolExpr:
-    """A condition: `poly == 0` ("eq"), `poly != 0` ("ne"), `poly >= 0` ("ge"), or "and"/"or" of `args`."""
+    """A condition: `poly == 0` ("eq"), `poly != 0` ("ne"), `poly >= 0` ("ge"), or "and"/"or" of
+    `args`.
+    """
 
     __slots__ = (
-        "_atoms",
-        "args",
-        "asked_at",
-        "env",
-        "face",
-        "hint",
-        "id",
-        "kind",
-        "poly",
+        "_atoms", "args", "asked_at", "depth", "env", "face", "hint", "id", "kind", "poly",
         "unbacked",
-    )
+    )  # fmt: skip
 
     def __init__(self, env: ShapeEnv, kind: str, poly: Expr, args: tuple[BoolExpr, ...] = ()):
         self.env = env
@@ -306,7 +306,9 @@ class BoolExpr:
 
 
 class Algebra(ABC):
-    """Makes the expressions of one environment; sums and products. The layers above add what needs facts."""
+    """Makes the expressions of one environment; sums and products. The layers above add what needs
+    facts.
+    """
 
     def __init__(self) -> None:
         self.steps = 0
@@ -323,7 +325,7 @@ class Algebra(ABC):
         self.strict_comparisons: Answers = {}
         self.equalities: Answers = {}
         self.extrema: dict[tuple[Any, ...], Size] = {}
-        # kept for others: the floats of `real.py`, and what a layer above shows for this environment
+        # kept for others: the floats of `real.py`, and what a layer above shows for all this
         self.reals: Any = None
         self.face: Any = None
         self.zero = self.const(0)
@@ -344,7 +346,9 @@ class Algebra(ABC):
         return self._ids
 
     def make(self, terms: Terms) -> Expr:
-        """The one expression with these terms. Coefficients are not zero, monomials are sorted by id."""
+        """The one expression with these terms. Coefficients are not zero, monomials are sorted by
+        id.
+        """
         key = frozenset(terms.items())
         found = self._exprs.get(key)
         if found is None:
@@ -444,7 +448,9 @@ class Algebra(ABC):
         return self.atom("div", (a, self.one))
 
     def settle(self, terms: Terms) -> Expr:
-        """The expression of `terms` with `q*(r//q)` written as `r - r % q`: one of the two forms must win."""
+        """The expression of `terms` with `q*(r//q)` written as `r - r % q`: one of the two forms
+        must win.
+        """
         for monomial, coefficient in terms.items():
             for atom in monomial:
                 if atom.kind != "div" or len(atom.operands[1].terms) != 1 or atom.args[1] == 1:
@@ -499,87 +505,11 @@ class Algebra(ABC):
 _SIZES = (int, Expr)
 
 
-# -------------------------------------------------------------------------------- terms and monomials, as data
-
-
-def merged(a: Mapping[Monomial, int], i: int, b: Mapping[Monomial, int], j: int) -> Terms:
-    """`i*a + j*b`"""
-    terms = dict(a) if i == 1 else {m: i * c for m, c in a.items()}
-    for monomial, coefficient in b.items():
-        total = terms.get(monomial, 0) + j * coefficient
-        if total:
-            terms[monomial] = total
-        else:
-            terms.pop(monomial, None)
-    return terms
-
-
-def multiplied(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> Terms:
-    terms: Terms = {}
-    for m, c in a.items():
-        for n, d in b.items():
-            product = tuple(sorted(m + n, key=_by_id)) if m and n else m or n
-            total = terms.get(product, 0) + c * d
-            if total:
-                terms[product] = total
-            else:
-                del terms[product]
-    return terms
-
-
-def replaced(terms: Terms, atom: Atom, value: Terms) -> Terms:
-    """With an atom replaced by a polynomial."""
-    result: Terms = {}
-    for monomial, coefficient in terms.items():
-        term = {tuple(a for a in monomial if a is not atom): coefficient}
-        for _ in range(monomial.count(atom)):
-            term = multiplied(term, value)
-        result = merged(result, 1, term, 1)
-    return result
-
-
-def leading(terms: Mapping[Monomial, int]) -> Monomial:
-    """The first monomial in an order that multiplication keeps."""
-    return max(terms, key=lambda m: (len(m), [a.id for a in m]))
-
-
-def without(monomial: Monomial, factor: Iterable[Atom]) -> Monomial | None:
-    """`monomial / factor`, None if it does not divide."""
-    rest = list(monomial)
-    for atom in factor:
-        if atom not in rest:
-            return None
-        rest.remove(atom)
-    return tuple(rest)
-
-
-def drop(monomial: Monomial, factor: Monomial) -> Monomial:
-    """`monomial / factor`, which is known to divide."""
-    rest = without(monomial, factor)
-    assert rest is not None
-    return rest
-
-
-def shared(a: Monomial, b: Monomial) -> Monomial:
-    """The greatest common factor of two monomials."""
-    rest, common = list(b), []
-    for atom in a:
-        if atom in rest:
-            rest.remove(atom)
-            common.append(atom)
-    return tuple(common)
-
-
-def factor_of(terms: Mapping[Monomial, int]) -> int:
-    """The greatest common divisor of all coefficients but the constant's."""
-    return reduce(gcd, (c for m, c in terms.items() if m), 0)
+# ------------------------------------------------------------------------------------------- values
 
 
 def plain(e: Expr) -> Size:
     return e if e.const is None else e.const
-
-
-# ----------------------------------------------------------------------------------------------------- values
 
 
 def apply(kind: str, values: list[int]) -> int:
@@ -634,7 +564,7 @@ def evaluate(e: Size | Condition, values: Mapping[Symbol, int]) -> int:
     return poly(e) if isinstance(e, Expr) else condition(e)
 
 
-# --------------------------------------------------------------------------- what Python has no operators for
+# ----------------------------------------------------------------- what Python has no operators for
 
 
 def eq(a: Size, b: Size) -> Condition:

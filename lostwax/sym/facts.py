@@ -1,7 +1,8 @@
 """What is known of the symbols of an environment at one moment: plain data, no reasoning.
 
-All that an answer may depend on is in one object, so that facts which hold only inside a region of a program can be kept
-in a copy. Facts only grow; `version` is new with each of them, and no two states of an environment share one.
+All that an answer may depend on is in one object, so that facts which hold only inside a region of
+a program can be kept in a copy. Facts only grow; `version` is new with each of them, and no two
+states of an environment share one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol
+from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Symbol
+from lostwax.sym.terms import Monomial
 
 
 class Range(NamedTuple):
@@ -27,7 +29,7 @@ class Facts:
         # products that equal something else, by the first atom of the product
         self.rewrites: dict[Atom, dict[Monomial, Expr]] = {}
         self.decided: dict[BoolExpr, bool] = {}
-        # canonical conditions `p >= 0` and `p == 0`: equivalent under these facts, and under all that follow
+        # canonical conditions `p >= 0` and `p == 0`: equivalent under these facts and all to come
         self.nonnegative: dict[Expr, Condition] = {}
         self.zero: dict[Expr, Condition] = {}
         # facts that are neither a range nor a substitution: found by any atom in them,

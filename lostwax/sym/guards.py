@@ -1,6 +1,8 @@
-"""What a trace demands of its inputs: guards, the least set of them, and what they do to declared ranges.
+"""What a trace demands of its inputs: guards, the least set of them, and what they do to declared
+ranges.
 
-Reads an environment and answers; learns only into copies of facts, never into the environment's own.
+Reads an environment and answers; learns only into copies of facts, never into the environment's
+own.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from dataclasses import dataclass
 
 from lostwax.errors import ContradictionError
 from lostwax.location import Location
-from lostwax.sym.expr import BoolExpr, Condition, Expr, Symbol, evaluate, leading
+from lostwax.sym.expr import BoolExpr, Condition, Expr, Symbol, evaluate
 from lostwax.sym.facts import Facts
 from lostwax.sym.learn import Learner
+from lostwax.sym.terms import leading
 from lostwax.sym.text import show
 
 
@@ -20,8 +23,9 @@ from lostwax.sym.text import show
 class Guard:
     """A condition under which the trace is right.
 
-    `kind`: "branch" (a decision by the example), "check" (the program checks it too), "assert" (checked at run time, as it
-    depends on data), "division" (a divisor is not zero), "specialize" (a concrete integer was needed).
+    `kind`: "branch" (a decision by the example), "check" (the program checks it too), "assert"
+    (checked at run time, as it depends on data), "division" (a divisor is not zero), "specialize"
+    (a concrete integer was needed).
     """
 
     cond: BoolExpr
@@ -44,8 +48,8 @@ class Guard:
 class Violation:
     """A declared dimension that the trace does not hold for.
 
-    At size `counterexample`, within the declared range, with the example's other sizes, the trace would be wrong; None
-    if the sizes that were tried show none. `fix` is code to paste.
+    At size `counterexample`, within the declared range, with the example's other sizes, the trace
+    would be wrong; None if the sizes that were tried show none. `fix` is code to paste.
     """
 
     dim: str
@@ -62,7 +66,7 @@ class Violation:
         )
 
 
-# ------------------------------------------------------------------------------------------------ the least set
+# ------------------------------------------------------------------------------------ the least set
 
 
 def minimal(env: Learner, born: Facts, guards: list[Guard]) -> list[Guard]:
@@ -125,11 +129,11 @@ def _is_defined(env: Learner, condition: BoolExpr) -> bool:
     return all(env.known(nonzero) is True for nonzero in _divisors(condition))
 
 
-# -------------------------------------------------------------------------------------------- declared ranges
+# ---------------------------------------------------------------------------------- declared ranges
 
 
 def violation(env: Learner, born: Facts, guard: Guard) -> Violation | None:
-    """What a guard does to the declared dimensions in it; None if there are none, or data decides."""
+    """What a guard does to the declared dimensions in it; None without any, or if data decides."""
     dims = [s for s in sorted(guard.cond.symbols(), key=lambda s: s.id) if s.declared]
     if not dims or guard.cond.unbacked:
         return None
@@ -219,7 +223,9 @@ def _counterexample(condition: BoolExpr, symbol: Symbol) -> int | None:
 
 
 def _sizes_to_try(condition: BoolExpr, symbol: Symbol) -> Iterator[int]:
-    """Around the example, the ends of the range and the constants of the condition; then powers of two."""
+    """Around the example, the ends of the range and the constants of the condition; then powers of
+    two.
+    """
     hint = symbol.hint or 0
     centres = [hint, symbol.lo or 0, *([] if symbol.hi is None else [symbol.hi])]
     polys = [x.poly for x in condition.args] or [condition.poly]

@@ -1,8 +1,9 @@
 """Learning: a condition becomes a range, a substitution, a residue, a rewrite, or a stored fact.
 
-Equalities are solved for the newest symbol, unbacked ones first; `s % 8 == 0` makes `s` eight times a hidden symbol; an inequality
-on one symbol is a range; the rest is stored and used by the prover. Everything learned must already be
-implied by the condition: nothing is guessed here. Work per fact is limited; what is not worked out is only not used.
+Equalities are solved for the newest symbol, unbacked ones first; `s % 8 == 0` makes `s` eight times
+a hidden symbol; an inequality on one symbol is a range; the rest is stored and used by the prover.
+Everything learned must already be implied by the condition: nothing is guessed here. Work per fact
+is limited; what is not worked out is only not used.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from math import gcd
 from lostwax.errors import ContradictionError
 from lostwax.sym.bounds import intersection
 from lostwax.sym.conditions import single_atom
-from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol, leading, without
+from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Symbol
 from lostwax.sym.facts import Facts, Range
 from lostwax.sym.prove import Prover
+from lostwax.sym.terms import Monomial, leading, without
 
 LEARNING = 100_000  # steps per fact, all its consequences together
 ROUNDS = 4  # times that a symbol's range is passed on for one fact
@@ -74,7 +76,7 @@ class Learner(Prover):
     # ---- one condition
 
     def _take(self, b: Condition, again: bool) -> None:
-        """`again`: it was a fact already and has lost its place, because a substitution changed it."""
+        """`again`: it is a fact that has lost its place, because its normal form has changed."""
         answer = None if again and b is not False else self.known(b)
         if answer is False:
             raise ContradictionError(f"`{b}` contradicts what is already known")
@@ -260,7 +262,9 @@ class Learner(Prover):
         self._learn_again(self.facts.mentioning(atom))
 
     def _learn_again(self, facts: list[BoolExpr]) -> None:
-        """Normal forms have changed: these facts lose their place and are learned in their new form."""
+        """Normal forms have changed: these facts lose their place and are learned in their new
+        form.
+        """
         for fact in facts:
             self.steps += 1
             self.facts.discard(fact)

@@ -1,8 +1,9 @@
 """Proofs: normal forms under the substitutions, `p >= 0` by elimination, and `known`.
 
-Sound and incomplete. To prove `p >= 0`, its opposite `-p - 1 >= 0` is added to facts that share a monomial with it until an
-interval says that the sum cannot be: Fourier-Motzkin with integer rounding, a few steps deep, plus a case split
-on max and min. Work per question is limited; what is too hard is unknown. Must not learn anything.
+Sound and incomplete. To prove `p >= 0`, its opposite `-p - 1 >= 0` is added to facts that share a
+monomial with it until an interval says that the sum cannot be: Fourier-Motzkin with integer
+rounding, a few steps deep, plus a case split on max and min. Work per question is limited; what is
+too hard is unknown. Must not learn anything.
 """
 
 from __future__ import annotations
@@ -12,22 +13,8 @@ from collections.abc import Iterable, Iterator
 
 from lostwax.sym.bounds import MAX_DEPTH
 from lostwax.sym.conditions import Conditions
-from lostwax.sym.expr import (
-    MAX_PRODUCT,
-    Atom,
-    BoolExpr,
-    Condition,
-    Expr,
-    Monomial,
-    Symbol,
-    Terms,
-    evaluate,
-    factor_of,
-    merged,
-    multiplied,
-    replaced,
-    without,
-)
+from lostwax.sym.expr import MAX_PRODUCT, Atom, BoolExpr, Condition, Expr, Symbol, evaluate
+from lostwax.sym.terms import Monomial, Terms, factor_of, merged, multiplied, replaced, without
 
 DEPTH = 3  # facts that are added up in one proof
 SPLITS = 2  # max or min atoms that are split into cases
@@ -248,7 +235,9 @@ class Prover(Conditions):
     # ---- questions
 
     def known(self, b: Condition) -> bool | None:
-        """True or False when every admissible assignment agrees; None if that is not so, or too hard."""
+        """True or False when every admissible assignment agrees; None if that is not so, or too
+        hard.
+        """
         if isinstance(b, bool):
             return b
         answer = self.facts.decided.get(b)
@@ -393,7 +382,9 @@ class Prover(Conditions):
 
 
 def tightened(terms: Terms) -> Terms:
-    """`terms >= 0` divided by the common factor, the constant rounded down: exact over the integers."""
+    """`terms >= 0` divided by the common factor, the constant rounded down: exact over the
+    integers.
+    """
     factor = factor_of(terms)
     if factor < 2:
         return terms

@@ -1,7 +1,8 @@
 """Canonical forms of `a // q`, `a % q`, `max` and `min`: exact rules over the integers.
 
-Each rule says which of several equal spellings wins, so that equality is mostly a matter of identity. A divisor is not
-zero here: whoever divides has seen to it. Must not learn anything; of the facts it asks ranges and `prove`.
+Each rule says which of several equal spellings wins, so that equality is mostly a matter of
+identity. A divisor is not zero here: whoever divides has seen to it. Must not learn anything; of
+the facts it asks ranges and `prove`.
 """
 
 from __future__ import annotations
@@ -11,18 +12,8 @@ from functools import reduce
 from math import gcd
 
 from lostwax.sym.bounds import Bounds
-from lostwax.sym.expr import (
-    Atom,
-    Expr,
-    Monomial,
-    Size,
-    Terms,
-    leading,
-    merged,
-    plain,
-    replaced,
-    without,
-)
+from lostwax.sym.expr import Atom, Expr, Size, plain
+from lostwax.sym.terms import Monomial, Terms, leading, merged, replaced, without
 
 MAX_ARGUMENTS = 16  # of a max or min whose arguments are compared with each other
 MAX_UNFOLDED = 256  # terms of a polynomial whose remainders are written out
@@ -121,7 +112,9 @@ class Rules(Bounds):
         return self.const(value) if value is not None else self.atom("div", (r, self.const(c)))
 
     def unfolded(self, a: Expr) -> Terms:
-        """`a` with every `x % n` as `x - n*(x//n)`: padded to a multiple of n is then n times something."""
+        """`a` with every `x % n` as `x - n*(x//n)`: padded to a multiple of n is then n times
+        something.
+        """
         found = self._unfolded.get(a)
         if found is not None:
             return found
@@ -294,8 +287,9 @@ class Rules(Bounds):
 
 
 def _prefers_mirror(coefficient: int, constant: int, c: int) -> bool:
-    """Of r and c-1-r, which stand for the same quotient, the one with the smaller leading coefficient is
-    canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one."""
+    """Of r and c-1-r, which stand for the same quotient, the one with the smaller leading
+    coefficient is canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one.
+    """
     return (2 * coefficient, 2 * constant) > (c, c - 1)
 
 

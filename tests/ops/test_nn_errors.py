@@ -115,6 +115,7 @@ POOL = [
     *cases(aten.max_pool3d_with_indices.default, (f(8, 8), [2]), (f(1, 3, 1, 1, 1), [3])),
     *cases(aten.max_pool3d_with_indices.default, (f(1, 0, 8, 8, 8), [2])),
     *cases(aten.avg_pool3d.default, (f(1, 3, 8, 8, 8), [2, 2]), (f(1, 3, 1, 1, 1), [3])),
+    *cases(aten.avg_pool3d.default, (f(1, 3, 1, 1, 1), [2], [], [1])),
     *cases(aten._adaptive_avg_pool2d.default, (f(8, 8), [2, 2]), (f(1, 3, 0, 8), [2, 2])),
     *cases(aten._adaptive_avg_pool2d.default, (f(1, 3, 8, 8), [2]), (n(1, 3, 8, 8), [2, 2])),
     *cases(aten.adaptive_max_pool2d.default, (f(8, 8), [2, 2]), (f(1, 3, 8, 8), [-1, 2])),
@@ -176,6 +177,8 @@ LOSS = [
     *cases(aten.multilabel_margin_loss_forward.default, (f(3, 4), n(3, 5), 1)),
     *cases(aten._ctc_loss.default, (f(10, 3, 6), n(3, 4), [10, 10], [4, 3, 2])),
     *cases(aten._ctc_loss.default, (f(10, 3, 6), n(3, 4), [10, 10, 11], [4, 3, 2])),
+    *cases(aten._ctc_loss.default, (f(10, 3, 6), n(3, 3), [10] * 3, [4, 3, 2])),
+    *cases(aten._ctc_loss.default, (f(10, 3, 6), n(8), [10] * 3, [4, 3, 2])),
 ]
 
 LINALG = [
@@ -187,6 +190,7 @@ LINALG = [
     *cases(aten.linalg_inv_ex.default, (f(5, 3),)),
     *cases(aten._linalg_solve_ex.default, (f(3, 3), f(4, 2)), (f(3, 3), d(3, 2)), (f(5, 3), f(5))),
     *cases(aten.linalg_lu_factor_ex.default, (f(3),)),
+    *cases(aten.linalg_lu_solve.default, (f(2, 3, 3), n(1, 3).int(), f(2, 3, 4))),
     *cases(aten._linalg_det.default, (f(5, 3),)),
     *cases(aten.linalg_lstsq.default, (f(5, 3), f(6, 4)), (f(5, 3), f(2, 5, 4)), (f(3), f(3))),
     *cases(aten.linalg_householder_product.default, (f(3, 5), f(3)), (f(5, 3), f(4))),
@@ -194,6 +198,7 @@ LINALG = [
     *cases(aten.cholesky_solve.default, (f(5, 4), f(3, 3))),
     *cases(aten.ormqr.default, (f(5, 3), f(3), f(4, 4)), (f(5, 3), f(4), f(5, 4))),
     *cases(aten._fft_c2c.default, (f(4), [0], 0, True)),
+    *cases(aten._fft_r2c.default, (f(0, 4), [1], 0, True)),
     *cases(aten._fft_r2c.default, (n(4), [0], 0, True)),
 ]
 

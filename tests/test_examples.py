@@ -108,13 +108,13 @@ def test_a_fake_step_takes_the_memory_of_a_real_one(name):
     with FakeTensorMode():
         fake = peak_bytes(example.tiny, example.tiny_inputs, batch=3)
     if name == "lstm":
-        # The kernel keeps a workspace for the backward pass, of a size that only it knows.
+        # `mkldnn_rnn_layer` returns more in eager than its fake: seen, and not explained here.
         assert 0 < fake < real
-    elif name in ("resnet50", "unet", "efficientnet"):
-        assert fake == real
+    elif name in ("bert", "swin"):
+        # A few bytes of constants stay known to the mode after their end.
+        assert real <= fake <= real + 64
     else:
-        # `_unsafe_view` shares memory with its argument, which its schema does not tell.
-        assert real <= fake <= 1.1 * real
+        assert fake == real
 
 
 def test_memory_counts_a_storage_once_and_until_its_end():

@@ -1,7 +1,7 @@
 """Questions about strides as conditions over sizes: what C++ asks a node of a symbolic tensor.
 
-Each takes sizes and strides (`int | Expr`) and gives one condition, without deciding anything.
-Strides where a size is 1, or where the tensor is empty, do not count.
+Each takes sizes and strides (`int | Expr`) and gives one condition, without deciding anything: the
+one that eager computes, for sizes 0 and 1 as well.
 """
 
 from __future__ import annotations

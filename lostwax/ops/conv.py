@@ -145,7 +145,7 @@ def _require_filled(x: TensorType, weight: TensorType) -> None:
             )
     for k in weight.size[2:]:
         require(
-            k >= 1, f"kernel size should be greater than zero, but got {shown(weight.size[2:])}"
+            k >= 1, f"kernel size should be greater than zero, but got {_joined(weight.size[2:])}"
         )
 
 

@@ -310,11 +310,6 @@ def arange_step(start: Scalar, end: Scalar, step: Scalar = 1, **options: Any) ->
     return _arange(start, end, step, **options)
 
 
-@rule(aten.arange.start_out)
-def arange_out(start: Scalar, end: Scalar, step: Scalar = 1) -> TensorType:
-    return _arange(start, end, step)
-
-
 @rule(aten.range.default, aten.range.step)
 def range_(
     start: Scalar,

@@ -382,10 +382,8 @@ def native_group_norm(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {shown(p.size)} and input of shape {shown(input.size)}",
             )
-    require(
-        eq(input.numel(), N * C * HxW),
-        "Expected X.numel() == N * C * HxW to be true, but got false.",
-    )
+    count = eq(input.numel(), N * C * HxW)
+    require(count, "Expected X.numel() == N * C * HxW to be true, but got false.")
     dtype = _statistics_dtype(input, weight, bias)
     require_floating(input.dtype, "GroupNormKernelImpl")
     _require_dense(input)

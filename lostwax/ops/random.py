@@ -323,6 +323,7 @@ def multinomial(
             f"{scalar_type(self.dtype)}"
         )
     require(num_samples > 0, "cannot sample n_sample <= 0 samples")
+    require(self.size[-1] <= 1 << 24, "number of categories cannot exceed 2^24")
     if not replacement:
         require(
             num_samples <= self.size[-1],

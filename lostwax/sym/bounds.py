@@ -213,6 +213,8 @@ def _floor(n: int | None, if_positive: int | None, if_negative: int | None) -> i
 def remainder(a: Range, q: Range) -> Range:
     """Of `a % q` where q is not zero: between zero and q."""
     if q.hi is not None and q.hi <= 0:
+        if q.lo is not None and q.lo >= 0:  # no divisor at all: the facts contradict each other
+            return EVERYTHING
         return negated(remainder(negated(a), negated(q)))
     if q.lo is None or q.lo < 0:
         return Range(None if q.lo is None else q.lo + 1, None if q.hi is None else max(q.hi - 1, 0))

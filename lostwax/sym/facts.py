@@ -48,10 +48,6 @@ class Facts:
         twin._by_monomial = {m: dict(facts) for m, facts in self._by_monomial.items()}
         return twin
 
-    def holds(self, fact: BoolExpr) -> bool:
-        """Is it stored as such?"""
-        return any(fact in self._by_atom.get(a, ()) for a in fact.atoms())
-
     def store(self, fact: BoolExpr) -> None:
         for atom in fact.atoms():
             self._by_atom.setdefault(atom, {})[fact] = None

@@ -72,10 +72,8 @@ class Prover(Conditions):
         if atom.normal_at == self.facts.version:
             return atom.normal
         self.steps += 1
-        atom.normal, atom.normal_at = (
-            atom.expr,
-            self.facts.version,
-        )  # cuts a circle, if there is one
+        atom.normal = atom.expr  # cuts a circle, if there is one
+        atom.normal_at = self.facts.version
         value = self.facts.substitutions.get(atom)
         if value is not None:
             result = self._rebuilt(value)
@@ -83,12 +81,13 @@ class Prover(Conditions):
             result = atom.expr
         else:
             result = self._remade(atom, tuple(self._rebuilt(x) for x in atom.operands))
-            if result is not atom.expr and any(
-                a in self.facts.substitutions for a in result.atoms()
-            ):
+            if result is not atom.expr and self._is_substituted(result):
                 result = self._rebuilt(result)
         atom.normal = result
         return result
+
+    def _is_substituted(self, e: Expr) -> bool:
+        return any(a in self.facts.substitutions for a in e.atoms())
 
     def _visible_atom(self, atom: Atom) -> Expr:
         normal = self._normal_atom(atom)

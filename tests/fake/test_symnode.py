@@ -217,6 +217,7 @@ FLOATS = {
     "mod": lambda n: n % 2.5,
     "rmod": lambda n: 7.5 % (n * n + 1),
     "divmod": lambda n: divmod(n * 0.5, 2.0),
+    "long constant": lambda n: n * 9007199254740994.0 + 3.0,
     "third and half": lambda n: n / 3 + n * 0.5,
     "third against a long constant": lambda n: bool(n / 3 == 1 / 3),
     "twice": lambda n: math.floor(n * 2.0),

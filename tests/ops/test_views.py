@@ -184,13 +184,8 @@ def assert_same(got: TensorType, want: torch.Tensor, values: dict[Any, int], sce
         assert evaluate(got.offset, values) == want.storage_offset(), scene
 
 
-admitted = refused = 0
-
-
-@settings(max_examples=300, deadline=None, derandomize=True)
-@given(st.integers(0, 2**32))
-def test_symbolic_chains_hold_at_all_sizes_their_guards_admit(seed: int) -> None:
-    global admitted, refused
+def sizes_admitted(seed: int) -> tuple[int, int]:
+    """Check one chain at every size its guards admit; how many sizes that were, and of how many."""
     r = random.Random(seed)
     hints = [r.choice((2, 3, 4, 6, 1)) for _ in range(r.randrange(1, 4))]
     chain = working_chain(r, torch.empty(hints))
@@ -198,22 +193,23 @@ def test_symbolic_chains_hold_at_all_sizes_their_guards_admit(seed: int) -> None
     symbols = [env.symbol(hint=h) for h in hints]
     got = run_rules(TensorType(tuple(symbols), torch.float32, CPU), chain)
     atoms = [next(iter(s.symbols())) for s in symbols]
-    for sizes in [tuple(hints), *product((0, 1, 2, 3, 4, 6), repeat=len(hints))]:
+    points = [tuple(hints), *product((0, 1, 2, 3, 4, 6), repeat=len(hints))]
+    admitted = 0
+    for sizes in points:
         values = dict(zip(atoms, sizes, strict=True))
         if not all(evaluate(g.cond, values) for g in env.guards):
-            assert sizes != tuple(hints), "the guards refuse the example itself"
-            refused += 1
+            assert sizes != tuple(hints), (seed, "the guards refuse the example itself")
             continue
         admitted += 1
-        scene = (seed, hints, sizes, [s(tuple(sizes)) for s, _ in chain[:1]], env.guards)
+        scene = (seed, hints, sizes, [str(g.cond) for g in env.guards])
         assert_same(got, run_eager(torch.empty(sizes), chain), values, scene)
+    return admitted, len(points)
 
 
-def test_the_guards_admit_much() -> None:
-    """Else the test above would prove little."""
-    if admitted + refused == 0:
-        pytest.skip("runs after the chains")
-    assert admitted > (admitted + refused) / 10, (admitted, refused)
+def test_symbolic_chains_hold_at_all_sizes_their_guards_admit() -> None:
+    counts = [sizes_admitted(seed) for seed in range(300)]
+    admitted, tried = (sum(c) for c in zip(*counts, strict=True))
+    assert admitted > tried / 3, "the guards refuse so much that this test proves little"
 
 
 # --------------------------------------------------------------------------------------- hard cases

@@ -29,7 +29,7 @@ class FakeTensorConverter:
 
     def __init__(self) -> None:
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
-        self._storages: dict[int, tuple[StorageWeakRef, FakeStorage]] = {}
+        self._storages: dict[int, tuple[StorageWeakRef, weakref.ref[FakeStorage]]] = {}
         self._sweep_at = 256
 
     def from_real_tensor(
@@ -82,9 +82,11 @@ class FakeTensorConverter:
             real = tensor.untyped_storage()
         known = self._storages.get(real._cdata)
         if known is not None and not known[0].expired():
-            return known[1]
+            storage = known[1]()
+            if storage is not None:
+                return storage
         storage = FakeStorage(t, real.nbytes())
-        self._storages[real._cdata] = (StorageWeakRef(real), storage)
+        self._storages[real._cdata] = (StorageWeakRef(real), weakref.ref(storage))
         if len(self._storages) >= self._sweep_at:  # entries of freed storages must not pile up
             self._storages = {k: v for k, v in self._storages.items() if not v[0].expired()}
             self._sweep_at = max(256, 2 * len(self._storages))
@@ -97,9 +99,7 @@ class FakeTensorConverter:
         if known is not None and known[0]() is fake:
             return known[1]
         t = _concrete(fake)
-        copy = new_fake(
-            mode, t, FakeStorage(t, fake.fake_storage.nbytes), fake.requires_grad
-        )
+        copy = new_fake(mode, t, FakeStorage(t, fake.fake_storage.nbytes), fake.requires_grad)
         if getattr(fake, "_is_param", False):
             copy._is_param = True
         self._remember(fake, copy)

@@ -9,7 +9,7 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, new_fake
 from lostwax.fake.write import write
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, operator
+from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.types import TensorType
 
@@ -38,7 +38,7 @@ _PLAIN = frozenset(
 _LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 _SYMBOLIC = frozenset((torch.SymInt, torch.SymBool, torch.SymFloat))
 
-_Key = torch._C.DispatchKey
+_AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
 
 
 def _include(key: Any) -> Any:
@@ -71,9 +71,11 @@ class FakeTensorMode(TorchDispatchMode):
         # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other
         # modes see operators first.
         self._mode_key = _FAKE
-        self._entered: list[tuple[Any, bool, Any] | None] = []
+        self._entered: list[tuple[Any, bool, ExitStack] | None] = []
         self._in_autograd = False
+        self._in_torch = 0
         self._saw_constant = False
+        self.absent_device: torch.device | None = None
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -94,11 +96,11 @@ class FakeTensorMode(TorchDispatchMode):
         lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)
         super().__enter__()  # type: ignore[no-untyped-call]
-        # Without gradients, operators come here before autograd's layer and before C++ takes the
-        # composite ones apart, which asks questions (`numel == 0`?) that would cost guards.
-        below = None if torch.is_grad_enabled() else torch._C._AutoDispatchBelowAutograd()
-        if below is not None:
-            below.__enter__()
+        # Operators come here before autograd's layers, and before C++ takes composite ones apart,
+        # which asks questions (`numel == 0`?) that would cost guards. Autograd has its turn after.
+        below = ExitStack()
+        for key in _AUTOGRAD:
+            below.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, True))
         self._entered.append((outer, lifted, below))
         return self
 
@@ -107,8 +109,7 @@ class FakeTensorMode(TorchDispatchMode):
         if state is None:
             return
         outer, lifted, below = state
-        if below is not None:
-            below.__exit__(*error)
+        below.close()
         super().__exit__(*error)  # type: ignore[no-untyped-call]
         torch._C._set_only_lift_cpu_tensors(lifted)
         if outer is not None:
@@ -140,20 +141,20 @@ class FakeTensorMode(TorchDispatchMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented  # a foreign subclass gets its chance first
-        if torch.is_grad_enabled() and self._is_below_autograd() and not self._in_autograd:
-            return self._with_autograd(func, args, kwargs or {})
-        return self.evaluate(func, args, kwargs or {})
+        return self._evaluate_tracked(func, args, kwargs or {})
 
-    def _is_below_autograd(self) -> bool:
-        return any(state is not None and state[2] is not None for state in self._entered)
-
-    def _with_autograd(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Gradients were switched on inside a mode entered without: give autograd its turn after
-        all."""
+    def _evaluate_tracked(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
+        if self._in_autograd or not torch.is_grad_enabled() or not self._entered:
+            return self.evaluate(func, args, kwargs)
+        if func in composite.COMPOSITES or func in data.SPECIAL:
+            return self.evaluate(
+                func, args, kwargs
+            )  # its parts are tracked; or there is no gradient
         self._in_autograd = True
         try:
-            with _include(_Key.AutogradFunctionality), _include(_Key.ADInplaceOrView), self:
-                return func(*args, **kwargs)
+            with _include(_AUTOGRAD[0]), _include(_AUTOGRAD[1]):
+                return self.reentered(func, args, kwargs)
         finally:
             self._in_autograd = False
 
@@ -166,21 +167,21 @@ class FakeTensorMode(TorchDispatchMode):
         return plan[0](self, plan[1], args, kwargs)
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
-        """An operator called from inside the evaluation of another: a tracer records it."""
-        return self.evaluate(func, args, kwargs)
+        """An operator called from inside the evaluation of a composite: a tracer records it."""
+        return self._evaluate_tracked(func, args, kwargs)
 
     def reentered(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Run torch code whose operators come back to this mode, from inside a dispatch (where it
         is off)."""
         outer = torch._C._get_dispatch_mode(_FAKE)
-        if outer is self:
-            return function(*args, **kwargs)
         if outer is not None:
             torch._C._unset_dispatch_mode(_FAKE)
         torch._C._set_dispatch_mode(self)  # not `with self`: that costs forty times as much
+        self._in_torch += 1
         try:
             return function(*args, **kwargs)
         finally:
+            self._in_torch -= 1
             torch._C._unset_dispatch_mode(_FAKE)
             if outer is not None:
                 torch._C._set_dispatch_mode(outer)
@@ -207,10 +208,20 @@ class FakeTensorMode(TorchDispatchMode):
         if cls in _SYMBOLIC:
             return unwrap(value)
         if cls is torch.device:
-            return concrete_device(value)
+            return self._modelled(value)
         if isinstance(value, torch.Tensor):
             return self.adopt(value).type
         return value
+
+    def _modelled(self, device: torch.device) -> torch.device:
+        """The device meant by torch's own code: to C++, a fake on an absent device is on `meta`."""
+        if (
+            device.type == "meta"
+            and self.absent_device is not None
+            and (self._in_torch or torch._C._current_graph_task_id() != -1)
+        ):
+            return self.absent_device
+        return concrete_device(device)  # type: ignore[no-any-return]
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A tensor argument as a fake of this mode; real ones only where the mode allows them."""
@@ -282,7 +293,7 @@ def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
     return [new_fake(mode, o, storage) for o in out]
 
 
-# By identity: torch hashes its overloads in Python, and never frees one (the record holds it anyway).
+# By identity: torch hashes its overloads in Python; the record keeps them alive.
 _PLANS: dict[int, tuple[Strategy, Operator]] = {}
 
 
@@ -294,6 +305,8 @@ def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
         return special, record
     if func in composite.COMPOSITES:
         return composite.evaluate, record
+    if func is aten._unsafe_view.default:  # not a view by its schema, but it shares all the same
+        return _view, record
     if record.kind in ("inplace", "out", "mixed"):
         return write, record
     if record.rule is None:

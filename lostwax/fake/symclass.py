@@ -23,6 +23,7 @@ from lostwax.fake.symops import (
     both,
     either,
     if_then_else,
+    reflected,
     same_truth,
 )
 from lostwax.sym import Expr, expect, negate
@@ -52,17 +53,14 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
     patch = _Patch(wrap, (int_node, float_node, bool_node))
     for name, operator in BINARY.items():
         for alias in _ALIASES.get(name, (name,)):
-            if name == "divmod":  # two results
-                patch.binary(_SymInt, f"__{alias}__", int_node, operator)
-            else:
-                patch.sizes(f"__{alias}__", int_node, operator)
+            put = patch.binary_of_symint if name != "divmod" else patch.binary
+            put(_SymInt, f"__{alias}__", int_node, operator)
+            if name not in _NOT_REFLECTED:
+                put(_SymInt, f"__r{alias}__", int_node, reflected(operator))
             if name not in _BITS:
                 patch.binary(_SymFloat, f"__{alias}__", float_node, operator)
-            if name in _NOT_REFLECTED:
-                continue
-            patch.binary(_SymInt, f"__r{alias}__", int_node, operator, reflected=True)
-            if name not in _BITS:
-                patch.binary(_SymFloat, f"__r{alias}__", float_node, operator, reflected=True)
+                if name not in _NOT_REFLECTED:
+                    patch.binary(_SymFloat, f"__r{alias}__", float_node, reflected(operator))
     for name, function in UNARY_SIZES.items():
         patch.unary(_SymInt, f"__{name}__", int_node, function)
     for name, function in UNARY_REALS.items():
@@ -81,10 +79,9 @@ class _Patch:
         self.wrap = wrap
         self.nodes = nodes
 
-    def sizes(self, name: str, ours: Any, function: Operator) -> None:
-        """A binary operator of SymInt, with a short way for two integers: the hottest code of
-        symbolic tracing."""
-        before = getattr(_SymInt, name, _missing)
+    def binary_of_symint(self, cls: Any, name: str, ours: Any, function: Operator) -> None:
+        """With a short way for two integers: the hottest code of symbolic tracing."""
+        before = getattr(cls, name, _missing)
         wrap, on_sizes, mixed = self.wrap, function.on_sizes, self.mixed
 
         def method(self: Any, other: Any) -> Any:
@@ -97,21 +94,14 @@ class _Patch:
             elif kind is _SymInt and other.node.__class__ is ours:
                 result = on_sizes(node.value, other.node.value)
             else:
-                return mixed(function, node.value, other, other)
+                return mixed(function, node.value, other)
             if result.__class__ is Expr and result.face is not None:
                 return result.face  # `wrap`, without a call
             return wrap(result)
 
-        self.put(_SymInt, name, method)
+        self.put(cls, name, method)
 
-    def binary(
-        self,
-        cls: type,
-        name: str,
-        ours: Any,
-        function: Callable[[Any, Any], Any],
-        reflected: bool = False,
-    ) -> None:
+    def binary(self, cls: Any, name: str, ours: Any, function: Callable[[Any, Any], Any]) -> None:
         before = getattr(cls, name, _missing)
         mixed = self.mixed
 
@@ -119,9 +109,7 @@ class _Patch:
             node = self.node
             if node.__class__ is not ours:
                 return before(self, other)
-            if reflected:
-                return mixed(function, other, node.value, other)
-            return mixed(function, node.value, other, other)
+            return mixed(function, node.value, other)
 
         self.put(cls, name, method)
 
@@ -139,12 +127,12 @@ class _Patch:
 
         self.put(cls, name, method)
 
-    def mixed(self, function: Callable[[Any, Any], Any], a: Any, b: Any, other: Any) -> Any:
-        """`function` where `other`, one of a and b, is whatever the user wrote."""
-        value = self.operand(other)
-        if value is NotImplemented:
+    def mixed(self, function: Callable[[Any, Any], Any], value: Any, other: Any) -> Any:
+        """`function` of our value and whatever the user wrote."""
+        number = self.operand(other)
+        if number is NotImplemented:
             return NotImplemented
-        result = function(value if a is other else a, value if b is other else b)
+        result = function(value, number)
         return tuple(map(self.wrap, result)) if isinstance(result, tuple) else self.wrap(result)
 
     def operand(self, other: Any) -> Any:
@@ -177,10 +165,10 @@ def _missing(self: Any, other: Any) -> Any:
 def _install_conditions(patch: _Patch, ours: Any) -> None:
     for name, function in (("and", both), ("or", either)):
         patch.binary(_SymBool, f"__{name}__", ours, function)
-        patch.binary(_SymBool, f"__r{name}__", ours, function, reflected=True)
+        patch.binary(_SymBool, f"__r{name}__", ours, function)
     for name in ("add", "sub", "mul"):
         patch.binary(_SymBool, f"__{name}__", ours, BINARY[name])
-        patch.binary(_SymBool, f"__r{name}__", ours, BINARY[name], reflected=True)
+        patch.binary(_SymBool, f"__r{name}__", ours, reflected(BINARY[name]))
     patch.binary(_SymBool, "__eq__", ours, same_truth)
     patch.unary(_SymBool, "__sym_float__", ours, lambda b: real(indicator(b)))
     patch.unary(_SymBool, "__sym_not__", ours, negate)

@@ -37,6 +37,7 @@ class Operator:
 
     on_sizes: Callable[[Any, Any], Any]
     on_reals: Callable[[Any, Any], Any] | None
+    commutes: bool = False
 
     def __call__(self, a: Any, b: Any) -> Any:
         a, b = number(a), number(b)
@@ -45,6 +46,16 @@ class Operator:
         if self.on_reals is None:
             return NotImplemented
         return self.on_reals(to_real(a), to_real(b))
+
+
+def reflected(function: Operator) -> Operator:
+    """The same with its operands exchanged, for the right side of `2 - n`."""
+    if function.commutes:
+        return function
+    on_sizes, on_reals = function.on_sizes, function.on_reals
+    return Operator(
+        lambda a, b: on_sizes(b, a), None if on_reals is None else lambda a, b: on_reals(b, a)
+    )
 
 
 def number(value: Value) -> Size | Number:
@@ -73,9 +84,9 @@ def _both(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 BINARY = {
-    "add": Operator(operator.add, operator.add),
+    "add": Operator(operator.add, operator.add, commutes=True),
     "sub": Operator(operator.sub, operator.sub),
-    "mul": Operator(operator.mul, operator.mul),
+    "mul": Operator(operator.mul, operator.mul, commutes=True),
     "mod": Operator(operator.mod, operator.mod),
     "floordiv": Operator(operator.floordiv, operator.floordiv),
     "truediv": Operator(divide, operator.truediv),

@@ -197,6 +197,8 @@ def new_fake(
 ) -> FakeTensor:
     """Make a fake of this type; without a storage it gets one of its own."""
     device = t.device
+    if device.type != "cpu" and device.type != "meta":
+        mode.absent_device = device
     if t.is_symbolic:
         fake = _new_symbolic(t, requires_grad)
     else:
@@ -250,7 +252,7 @@ def set_type(fake: FakeTensor, t: TensorType, storage: FakeStorage | None = None
 
 
 def _set_data(fake: FakeTensor, other: FakeTensor) -> None:
-    with torch._C._DisableTorchDispatch(), torch._C.DisableTorchFunctionSubclass():
+    with torch._C.DisableTorchFunctionSubclass():
         torch.Tensor.data.__set__(fake, other)  # type: ignore[attr-defined]
 
 

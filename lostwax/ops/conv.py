@@ -167,6 +167,10 @@ def _transposed_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Si
     for extra, s, d in zip(g.output_padding, g.stride, g.dilation, strict=True):
         if not is_zero(extra):
             require((extra < s) | (extra < d), _output_padding_text(g))
+    require(
+        weight.size[1] >= 1,
+        f"non-empty 2D or 4D weight tensor expected, but got: {shown(weight.size)}",
+    )
     reach = g.reach(weight)
     out = [
         (n - 1) * s - 2 * p + r + extra

@@ -113,8 +113,10 @@ class ShapeEnv(Learner):
         """Equivalent under the present facts, without the parts that are certain."""
         if isinstance(b, bool):
             return b
-        if b.kind == "ne" and self.bounds(b.poly) in ((0, 1), (-1, 0)):  # `s % 2 != 1`: it is 0
-            return self.is_zero(self.shift(b.poly, -1 if self.is_nonnegative(b.poly) else 1))
+        if b.kind == "ne":
+            lo, hi = self.bounds(b.poly)
+            if (lo, hi) in ((0, 1), (-1, 0)):  # of two values the other: `s % 2 != 1`
+                return self.is_zero(self.shift(b.poly, -1 if lo == 0 else 1))
         if not b.args:
             return b
         parts = (self._shortened(x) for x in b.args if self.known(x) is not (b.kind == "and"))

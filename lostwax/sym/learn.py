@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from math import gcd
 
 from lostwax.errors import ContradictionError
-from lostwax.sym.bounds import intersection
+from lostwax.sym.bounds import EVERYTHING, intersection
 from lostwax.sym.conditions import single_atom
 from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Symbol
 from lostwax.sym.facts import Facts, Range
@@ -303,11 +303,10 @@ class Learner(Prover):
             quotient = Symbol(self, name, hint=hint, lo=None, hi=None, root=root)  # type: ignore[arg-type]
             self._hidden[symbol, n, remainder] = quotient
         lo, hi = self.facts.ranges[symbol]
-        self.facts.ranges[quotient] = Range(
-            None if lo is None else -((remainder - lo) // n),
-            None if hi is None else (hi - remainder) // n,
-        )
         self._substitute(symbol, self.shift(self.scale(quotient.expr, n), remainder))
+        self.facts.ranges[quotient] = EVERYTHING
+        first = None if lo is None else -((remainder - lo) // n)
+        self._tighten(quotient, Range(first, None if hi is None else (hi - remainder) // n))
 
     def _split_residue(self, p: Expr) -> bool:
         """`n*s + r == 0` with n > 1: r is a multiple of n, which may say more of another symbol."""

@@ -203,6 +203,10 @@ def real(e: Size) -> Number:
 def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
     """`above / below`, in lowest terms as far as structure shows them; the caller has excluded zero
     below."""
+    above, below = current(above), current(below)
+    found = _reals(env).made.get(("ratio", (above, below)))
+    if found is not None:
+        return found
     exact = quotient(above, below)
     if exact is not None:
         above, below = exact, 1
@@ -211,11 +215,10 @@ def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
             return above / below
         if below < 0:
             above, below = -above, -below
-        if below > 1 and isinstance(above, Expr):
-            common = math.gcd(below, *above.terms.values())
-            reduced = quotient(above, common)
-            assert reduced is not None
-            above, below = reduced, below // common
+        common = math.gcd(below, *above.terms.values()) if isinstance(above, Expr) else 1
+        reduced = quotient(above, common)
+        assert reduced is not None
+        above, below = reduced, below // common
     top, bottom = _hint(above), _hint(below)
     hint = None if top is None or not bottom else top / bottom
     return _make(env, "ratio", (above, below), hint)
@@ -238,9 +241,11 @@ def unbacked_real(env: ShapeEnv, origin: str) -> Real:
 
 def divide(a: Size, b: Size) -> Number:
     """`a / b` of two integers; zero below is excluded by a guard."""
-    if isinstance(a, Expr) or isinstance(b, Expr):
+    if isinstance(b, Expr):
         return real(a) / real(b)
-    return a / b
+    if b == 0:
+        raise ZeroDivisionError("division by zero")
+    return ratio(a.env, a, b) if isinstance(a, Expr) else a / b
 
 
 def definition(symbol: Symbol) -> Definition | None:

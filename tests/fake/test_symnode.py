@@ -359,11 +359,14 @@ def test_unwrap_is_the_inverse_and_knows_todays_facts():
     (e, f), (a, b) = world.exprs, world.faces
     assert unwrap(a + b) is e + f
     assert unwrap(a > b) is (e > f)
-    assert isinstance(unwrap(a / 2), Real)
+    half = a / 2
+    assert isinstance(unwrap(half), Real)
     torch._check(a == 7)
+    assert unwrap(half) == 3.5
     assert unwrap(a) == 7
     assert type(unwrap(a)) is int
     assert unwrap(a * 0.5) == 3.5
+    assert type(a / 2) is float
     assert a + 1 == 8
     assert type(a + 1) is int
 

@@ -213,6 +213,35 @@ def test_division_by_unbacked_is_a_run_time_assertion(env, s, u):
     assert [sym.show(g.cond) for g in env.guards] in (["u0 >= 1"], ["u0 != 0"])
 
 
+def test_a_divisor_after_a_congruence(env):
+    """s is 0 now, so the divisor u + s is u, and u is 0 or 1: it must be 1."""
+    s = env.symbol("s", hint=0, lo=-3, hi=2)
+    u = env.unbacked("u", lo=0, hi=1)
+    assert sym.expect(sym.eq((2 - 2 * s) % 8, 2))
+    assert sym.ceildiv(u, u + s) == 1
+    assert all(sym.evaluate(g.cond, {**zero(s), **one(u)}) for g in env.guards)
+
+
+def zero(e):
+    return dict.fromkeys(e.symbols(), 0)
+
+
+def one(e):
+    return dict.fromkeys(e.symbols(), 1)
+
+
+def test_an_assertion_may_put_a_zero_below_the_example(env):
+    """With s = 1 the asserted u is 0, by which s was divided: not the user's ZeroDivisionError."""
+    s = env.symbol("s", hint=1, lo=1, hi=7)
+    u = env.unbacked("u", lo=1, hi=8)
+    sym.expect(sym.eq(s // u, s))
+    try:
+        sym.expect(sym.eq(u, s // 2))
+    except ContradictionError:
+        return
+    assert sym.known(u >= 1) is True
+
+
 # ---- where and why
 
 

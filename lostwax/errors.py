@@ -1,7 +1,7 @@
 """Every exception lostwax raises. The docstring of a class is its help page.
 
-Layer 0: imports nothing of the house. An error says what was refused, where in the user's code, why, and
-what to write instead; it carries the values it speaks of.
+Layer 0: imports nothing of the house. An error says what was refused, where in the user's code,
+why, and what to write instead; it carries the values it speaks of.
 """
 
 from __future__ import annotations
@@ -14,23 +14,26 @@ class LostwaxError(Exception):
 class DataDependentError(LostwaxError, RuntimeError):
     """A question whose answer lies in the data of a tensor that has none.
 
-    Fake tensors know sizes, not values. `x.item()`, `x.nonzero()` and boolean masks give *unbacked* symbols:
-    integers without an example value. A Python branch on one cannot be decided while tracing.
+    Fake tensors know sizes, not values. `x.item()`, `x.nonzero()` and boolean masks give *unbacked*
+    symbols: integers without an example value. A Python branch on one cannot be decided while
+    tracing.
 
-    What to do: state what you know before the line that asks, with `torch._check(n > 0)`;
-    or compute with tensors (`torch.where`) instead of branching.
+    What to do: state what you know before the line that asks, with `torch._check(n > 0)`; or
+    compute with tensors (`torch.where`) instead of branching.
     """
 
 
 class ContradictionError(LostwaxError, RuntimeError):
     """Two facts about sizes exclude each other: no input can satisfy both.
 
-    What to do: look at the guards named in the message; one of the `torch._check` or declared ranges is too narrow.
+    What to do: look at the guards named in the message; one of the `torch._check` or declared
+    ranges is too narrow.
     """
 
 
 class ParseError(LostwaxError, ValueError):
-    """A text that was to be an integer expression is not one. The message shows the text and the position.
+    """A text that was to be an integer expression is not one. The message shows the text and the
+    position.
 
     `text` is the whole text, `position` the index of the character where reading stopped.
     """
@@ -48,7 +51,8 @@ class UnsupportedFakeError(LostwaxError, RuntimeError):
 
 
 class NonFakeInputError(LostwaxError, RuntimeError):
-    """A real tensor met an operator under a FakeTensorMode that does not convert real tensors by itself.
+    """A real tensor met an operator under a FakeTensorMode that does not convert real tensors by
+    itself.
 
     What to do: convert it first, `mode.from_tensor(x)`; or build the mode with
     `FakeTensorMode(allow_non_fake_inputs=True)`.
@@ -63,7 +67,8 @@ class MixedModeError(LostwaxError, RuntimeError):
 
 
 class MissingFakeRuleError(LostwaxError, RuntimeError):
-    """Nothing is known of what an operator returns: no rule, no `register_fake`, no decomposition, no meta kernel.
+    """Nothing is known of what an operator returns: no rule, no `register_fake`, no decomposition,
+    no meta kernel.
 
     What to do: register one with `torch.library.register_fake("ns::op")`.
     """

@@ -1,4 +1,5 @@
-"""Where in the user's code we are. Cheap to take (code object and offset), made to text when someone asks.
+"""Where in the user's code we are. Cheap to take (code object and offset), made to text when
+someone asks.
 
 Layer 0: imports nothing of the house.
 """

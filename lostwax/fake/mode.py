@@ -168,6 +168,8 @@ class FakeTensorMode(TorchDispatchMode):
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """An operator called from inside the evaluation of a composite: a tracer records it."""
+        if torch.is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions
+            args, kwargs = self.wrap(args), {k: self.wrap(v) for k, v in kwargs.items()}
         return self._evaluate_tracked(func, args, kwargs)
 
     def reentered(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
@@ -293,6 +295,11 @@ def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
     return [new_fake(mode, o, storage) for o in out]
 
 
+_UNDECLARED_VIEWS = frozenset(
+    (aten._unsafe_view.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)
+)
+"""No views by their schemas, but they share storage all the same."""
+
 # By identity: torch hashes its overloads in Python; the record keeps them alive.
 _PLANS: dict[int, tuple[Strategy, Operator]] = {}
 
@@ -305,7 +312,7 @@ def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
         return special, record
     if func in composite.COMPOSITES:
         return composite.evaluate, record
-    if func is aten._unsafe_view.default:  # not a view by its schema, but it shares all the same
+    if func in _UNDECLARED_VIEWS:
         return _view, record
     if record.kind in ("inplace", "out", "mixed"):
         return write, record

@@ -21,7 +21,15 @@ from lostwax.ops.pointwise import (
     unary,
 )
 from lostwax.ops.registry import Rule, aten, rule
-from lostwax.ops.shapes import Scalar, TensorType, broadcast_sizes, fail, promote, require, wrap_dim
+from lostwax.ops.shapes import (
+    Scalar,
+    TensorType,
+    broadcast_sizes,
+    fail,
+    met,
+    promote,
+    wrap_dim,
+)
 from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
 from lostwax.sym import eq
 
@@ -103,11 +111,11 @@ def gelu(x: TensorType, *, approximate: str = "none") -> TensorType:
 @rule(aten.softshrink.default)
 def softshrink(x: TensorType, lambd: Scalar = 0.5) -> TensorType:
     require_floating(x.dtype, "softshrink_check")
-    require(
-        lambd >= 0,
-        f"lambda must be in range [0, {torch.finfo(x.dtype).max:g}] for input dtype "
-        f"{scalar_type(x.dtype)}, but found {lambd}",
-    )
+    if not met(lambd >= 0):
+        fail(
+            f"lambda must be in range [0, {torch.finfo(x.dtype).max:g}] for input dtype "
+            f"{scalar_type(x.dtype)}, but found {lambd}"
+        )
     return unary(x, x.dtype)
 
 
@@ -197,10 +205,8 @@ def _half(x: TensorType, dim: int) -> TensorType:
         fail("glu does not support 0-dimensional tensors")
     d = wrap_dim(dim, len(x.size))
     n = x.size[d]
-    require(
-        eq(n % 2, 0),
-        f"Halving dimension must be even, but dimension {d} is size {n}",
-    )
+    if not met(eq(n % 2, 0)):
+        fail(f"Halving dimension must be even, but dimension {d} is size {n}")
     return x.replace(size=(*x.size[:d], n // 2, *x.size[d + 1 :]), stride=x.stride)
 
 

@@ -16,6 +16,7 @@ from lostwax.ops.shapes import (
     fail,
     is_one,
     is_zero,
+    met,
     preserved_strides,
     require,
     same,
@@ -136,8 +137,8 @@ def _require_flash_arguments(q: TensorType, k: TensorType, v: TensorType, dropou
         fail(f"{name}: Currently do not support dropout > 0")
     for x in (k, v):
         ok = eq(q.size[3], x.size[3])
-        if ok is not True:
-            require(ok, f"{name}: Q/K/V should have the same head size")
+        if ok is not True and not met(ok):
+            fail(f"{name}: Q/K/V should have the same head size")
     require_same_dtype(q.dtype, k.dtype, v.dtype)
 
 
@@ -281,10 +282,8 @@ def _require_self_attention(
 ) -> None:
     if len(query.size) != 3:
         fail(f"expected 3-D `query`, got {len(query.size)}-D tensor")
-    require(
-        eq(query.size[2], embed_dim),
-        f"passed-in embed_dim {embed_dim} didn't match last dim of query {query.size[2]}",
-    )
+    if not met(eq(query.size[2], embed_dim)):
+        fail(f"passed-in embed_dim {embed_dim} didn't match last dim of query {query.size[2]}")
     for x in (key, value):
         if len(x.size) != 3:
             fail("expected `query`/`key`/`value` shapes to match")

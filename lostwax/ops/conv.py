@@ -18,6 +18,7 @@ from lostwax.ops.shapes import (
     fail,
     is_one,
     is_zero,
+    met,
     require,
     same_device,
     shown,
@@ -74,7 +75,8 @@ class Geometry:
         for s in self.stride:
             require(s >= 1, "non-positive stride is not supported")
         for d in self.dilation:
-            require(d >= 1, f"dilation should be greater than zero, but got {shown(self.dilation)}")
+            if not met(d >= 1):
+                fail(f"dilation should be greater than zero, but got {shown(self.dilation)}")
         require(self.groups >= 1, "non-positive groups is not supported")
 
     def reach(self, weight: TensorType) -> list[Size]:
@@ -99,26 +101,26 @@ def _require_channels(x: TensorType, weight: TensorType, g: Geometry) -> None:
         )
     if g.ndim > 3:
         fail("unsupported ConvNd parameters")
-    require(
-        weight.size[0] >= g.groups,
-        f"Given groups={g.groups}, expected weight to be at least {g.groups} at dimension 0, "
-        f"but got weight of size {shown(weight.size)} instead",
-    )
-    if not is_one(g.groups):
-        require(
-            eq(weight.size[0] % g.groups, 0),
+    if not met(weight.size[0] >= g.groups):
+        fail(
+            f"Given groups={g.groups}, expected weight to be at least {g.groups} at dimension 0, "
+            f"but got weight of size {shown(weight.size)} instead"
+        )
+    if not is_one(g.groups) and not met(eq(weight.size[0] % g.groups, 0)):
+        fail(
             f"Given groups={g.groups}, expected weight to be divisible by {g.groups} at "
-            f"dimension 0, but got weight of size [{shown(weight.size)}] instead",
+            f"dimension 0, but got weight of size [{shown(weight.size)}] instead"
         )
     wanted = weight.size[0] if g.transposed else weight.size[1] * g.groups
     ok = eq(x.size[1], wanted)
     if ok is not True:
         given = "transposed=1" if g.transposed else f"groups={g.groups}"
-        require(
-            ok,
-            f"Given {given}, weight of size {shown(weight.size)}, expected input{shown(x.size)} to "
-            f"have {wanted} channels, but got {x.size[1]} channels instead",
-        )
+        if not met(ok):
+            fail(
+                f"Given {given}, weight of size {shown(weight.size)}, expected "
+                f"input{shown(x.size)} to "
+                f"have {wanted} channels, but got {x.size[1]} channels instead"
+            )
 
 
 def _require_bias(bias: TensorType | None, channels: Size, weight: TensorType, g: Geometry) -> None:
@@ -127,26 +129,25 @@ def _require_bias(bias: TensorType | None, channels: Size, weight: TensorType, g
     ok = eq(bias.size[0], channels) if len(bias.size) == 1 else False
     if ok is not True:
         given = "transposed=1, weight" if g.transposed else "weight"
-        require(
-            ok,
-            f"Given {given} of size {shown(weight.size)}, expected bias to be 1-dimensional with "
-            f"{channels} elements, but got bias of size {shown(bias.size)} instead",
-        )
+        if not met(ok):
+            fail(
+                f"Given {given} of size {shown(weight.size)}, expected bias to be "
+                "1-dimensional with "
+                f"{channels} elements, but got bias of size {shown(bias.size)} instead"
+            )
 
 
 def _require_filled(x: TensorType, weight: TensorType) -> None:
     for s in x.size[2:]:
         ok = s >= 1
-        if ok is not True:
-            require(
-                ok,
+        if ok is not True and not met(ok):
+            fail(
                 "Only zero batch or zero channel inputs are supported, "
-                f"but got input shape: {shown(x.size)}",
+                f"but got input shape: {shown(x.size)}"
             )
     for k in weight.size[2:]:
-        require(
-            k >= 1, f"kernel size should be greater than zero, but got {_joined(weight.size[2:])}"
-        )
+        if not met(k >= 1):
+            fail(f"kernel size should be greater than zero, but got {_joined(weight.size[2:])}")
 
 
 def _forward_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Size]:
@@ -154,11 +155,10 @@ def _forward_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Size]
     reach = g.reach(weight)
     for have, need in zip(padded, reach, strict=True):
         ok = have >= need
-        if ok is not True:
-            require(
-                ok,
+        if ok is not True and not met(ok):
+            fail(
                 f"Calculated padded input size per channel: {_joined(padded)}. Kernel size: "
-                f"{_joined(reach)}. Kernel size can't be greater than actual input size",
+                f"{_joined(reach)}. Kernel size can't be greater than actual input size"
             )
     return [(have - need) // s + 1 for have, need, s in zip(padded, reach, g.stride, strict=True)]
 
@@ -167,10 +167,8 @@ def _transposed_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Si
     for extra, s, d in zip(g.output_padding, g.stride, g.dilation, strict=True):
         if not is_zero(extra):
             require((extra < s) | (extra < d), _output_padding_text(g))
-    require(
-        weight.size[1] >= 1,
-        f"non-empty 2D or 4D weight tensor expected, but got: {shown(weight.size)}",
-    )
+    if not met(weight.size[1] >= 1):
+        fail(f"non-empty 2D or 4D weight tensor expected, but got: {shown(weight.size)}")
     reach = g.reach(weight)
     out = [
         (n - 1) * s - 2 * p + r + extra
@@ -179,11 +177,11 @@ def _transposed_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Si
         )
     ]
     for n in out:
-        require(
-            n >= 1,
-            f"Given input size per channel: {_joined(x.size[2:])}. Calculated output size per "
-            f"channel: {_joined(out)}. Output size is too small",
-        )
+        if not met(n >= 1):
+            fail(
+                f"Given input size per channel: {_joined(x.size[2:])}. Calculated output size per "
+                f"channel: {_joined(out)}. Output size is too small"
+            )
     return out
 
 

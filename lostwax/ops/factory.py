@@ -19,6 +19,7 @@ from lostwax.ops.shapes import (
     copy_strides,
     fail,
     format_strides,
+    met,
     require,
     scalar_dtype,
     shown,
@@ -41,8 +42,8 @@ def made(
 ) -> TensorType:
     """A new tensor of this size: default dtype and CPU unless told."""
     for s in size:
-        if s.__class__ is not int or s < 0:
-            require(s >= 0, f"Trying to create tensor with negative dimension {s}: {shown(size)}")
+        if (s.__class__ is not int or s < 0) and not met(s >= 0):
+            fail(f"Trying to create tensor with negative dimension {s}: {shown(size)}")
     where = CPU if device is None else torch.device(device)
     kind = torch.get_default_dtype() if dtype is None else dtype
     return TensorType(tuple(size), kind, where, stride, 0, layout or torch.strided)
@@ -126,11 +127,11 @@ def _checked_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
             f"({len(stride)})"
         )
     for step in stride:
-        require(
-            step >= 0,
-            f"Storage size calculation overflowed with sizes={shown(size)} and "
-            f"strides={shown(stride)}",
-        )
+        if not met(step >= 0):
+            fail(
+                f"Storage size calculation overflowed with sizes={shown(size)} and "
+                f"strides={shown(stride)}"
+            )
     return tuple(stride)
 
 
@@ -394,8 +395,10 @@ def rfftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
 @rule(aten.eye.default, aten.eye.m)
 def eye(n: Size, m: Size | None = None, **options: Any) -> TensorType:
     columns = n if m is None else m
-    require(n >= 0, f"n must be greater or equal to 0, got {n}")
-    require(columns >= 0, f"m must be greater or equal to 0, got {columns}")
+    if not met(n >= 0):
+        fail(f"n must be greater or equal to 0, got {n}")
+    if not met(columns >= 0):
+        fail(f"m must be greater or equal to 0, got {columns}")
     return filled((n, columns), **options)  # type: ignore[no-any-return]
 
 
@@ -447,10 +450,8 @@ def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) 
     kind = dtype or torch.get_default_dtype()
     if not (kind.is_floating_point or kind.is_complex):
         fail(f"{name}_window expects floating point dtypes, got: {kind}")
-    require(
-        length >= 0,
-        f"{name}_window requires non-negative window_length, got window_length={length}",
-    )
+    if not met(length >= 0):
+        fail(f"{name}_window requires non-negative window_length, got window_length={length}")
     return made((length,), kind, None, device)
 
 

@@ -21,6 +21,7 @@ from lostwax.ops.shapes import (
     fail,
     hint,
     is_one,
+    met,
     require,
     same,
     same_device,
@@ -63,12 +64,13 @@ def _positions(x: TensorType, indices: Indices, fresh: Fresh | None) -> list[Ten
             continue
         for j, s in enumerate(t.size):
             at = len(out) + j
-            require(
-                eq(s, x.size[at]),
-                f"The shape of the mask {shown(t.size)} at index {j} does not match the shape of "
-                f"the indexed tensor {shown(x.size)} at index {at}",
-                IndexError,
-            )
+            if not met(eq(s, x.size[at])):
+                fail(
+                    f"The shape of the mask {shown(t.size)} at index {j} does not match the "
+                    "shape of "
+                    f"the indexed tensor {shown(x.size)} at index {at}",
+                    IndexError,
+                )
         count = fresh.size(upper=t.numel()) if fresh else 1
         out += [TensorType((count,), torch.int64, t.device)] * len(t.size)
     return out
@@ -195,10 +197,8 @@ def index_select(self: TensorType, dim: int, index: TensorType) -> TensorType:
         fail("index_select(): Expected dtype int32 or int64 for index")
     count: Size = index.size[0] if index.size else 1
     if not self.size:
-        require(
-            eq(count, 1),
-            f"index_select(): Index to scalar can have only 1 value, got {count} value(s)",
-        )
+        if not met(eq(count, 1)):
+            fail(f"index_select(): Index to scalar can have only 1 value, got {count} value(s)")
         return self.fresh()
     same_device((self, index), "index_select")
     return self.fresh((*self.size[:d], count, *self.size[d + 1 :]))
@@ -221,11 +221,11 @@ def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: T
         )
     count: Size = index.size[0] if index.size else 1
     given: Size = source.size[d] if source.size else 1
-    require(
-        eq(count, given),
-        f"{name}: Number of indices ({count}) should be equal to source.size(dim): ({given}), "
-        f"for dim: {d}",
-    )
+    if not met(eq(count, given)):
+        fail(
+            f"{name}: Number of indices ({count}) should be equal to source.size(dim): ({given}), "
+            f"for dim: {d}"
+        )
     others = list(x.size[:d] + x.size[d + 1 :]), list(source.size[:d] + source.size[d + 1 :])
     text = (
         "source tensor shape must match self tensor shape, excluding the specified dimension. "
@@ -288,17 +288,18 @@ def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType
     given: Size = source.size[d] if source.size else 1
     for at, s in enumerate(self.size[:d] + self.size[d + 1 :] if source.size else ()):
         other = (source.size[:d] + source.size[d + 1 :])[at]
-        require(
-            eq(s, other),
-            "index_copy_(): Source/destination tensor must have same slice shapes. Destination "
-            f"slice shape: {s} at dimension {d} and source slice shape: {other} at dimension 0.",
+        if not met(eq(s, other)):
+            fail(
+                "index_copy_(): Source/destination tensor must have same slice shapes. Destination "
+                f"slice shape: {s} at dimension {d} and source slice shape: {other} at dimension 0."
+            )
+    if not met(eq(index.numel(), given)):
+        fail(
+            f"index_copy_(): Number of indices ({index.numel()}) should be equal to "
+            "source.size(dim) "
+            f"({given})",
+            IndexError,
         )
-    require(
-        eq(index.numel(), given),
-        f"index_copy_(): Number of indices ({index.numel()}) should be equal to source.size(dim) "
-        f"({given})",
-        IndexError,
-    )
     return self.fresh()
 
 
@@ -491,12 +492,12 @@ def put(
             f"{scalar_type(self.dtype)} and source.dtype = {scalar_type(source.dtype)}"
         )
     have, want = source.numel(), index.numel()
-    require(
-        eq(have, want),
-        "put_(): Expected source and index to have the same number of elements, but got "
-        f"source.numel() = {have}, index.numel() = {want}",
-        IndexError,
-    )
+    if not met(eq(have, want)):
+        fail(
+            "put_(): Expected source and index to have the same number of elements, but got "
+            f"source.numel() = {have}, index.numel() = {want}",
+            IndexError,
+        )
     return like(self)
 
 

@@ -15,6 +15,7 @@ from lostwax.ops.shapes import (
     contiguous_strides,
     fail,
     is_zero,
+    met,
     real_dtype,
     require,
     shown,
@@ -59,9 +60,8 @@ def _require_fractional(x: TensorType, name: str) -> None:
 def _require_square(x: TensorType, name: str) -> None:
     _require_matrix(x, name)
     m, n = x.size[-2:]
-    require(
-        eq(m, n), f"{name}: A must be batches of square matrices, but they are {m} by {n} matrices"
-    )
+    if not met(eq(m, n)):
+        fail(f"{name}: A must be batches of square matrices, but they are {m} by {n} matrices")
 
 
 def _smaller(x: TensorType) -> Size:
@@ -205,17 +205,16 @@ def householder_product(input: TensorType, tau: TensorType) -> TensorType:
     if len(input.size) < 2:
         fail(f"{name}: input must have at least 2 dimensions.")
     m, n = input.size[-2:]
-    require(m >= n, f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
+    if not met(m >= n):
+        fail(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
     if len(input.size) - len(tau.size) != 1:
         fail(
             f"{name}: Expected tau to have one dimension less than input, but got tau.ndim equal "
             "to "
             f"{len(tau.size)} and input.ndim is equal to {len(input.size)}"
         )
-    require(
-        n >= tau.size[-1],
-        f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]",
-    )
+    if not met(n >= tau.size[-1]):
+        fail(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     if tau.dtype is not input.dtype:
         fail(
             f"{name}: tau dtype {scalar_type(tau.dtype)} does not match input dtype "
@@ -241,14 +240,12 @@ def ormqr(
             f"other.ndim equal to {len(other.size)} and input.ndim is equal to {len(self.size)}"
         )
     side = -2 if left else -1
-    require(
-        eq(other.size[side], self.size[-2]),
-        f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]",
-    )
-    require(
-        eq(tau.size[-1], minimum(other.size[side], self.size[-1])),
-        f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])",
-    )
+    if not met(eq(other.size[side], self.size[-2])):
+        fail(f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]")
+    if not met(eq(tau.size[-1], minimum(other.size[side], self.size[-1]))):
+        fail(
+            f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])"
+        )
     if other.dtype is not self.dtype:
         fail(
             "torch.ormqr: Expected input and other to have the same dtype, but input has dtype"
@@ -357,11 +354,11 @@ def _is_vector(a: TensorType, b: TensorType) -> bool:
 
 def _require_solvable(a: Sizes, b: Sizes, left: bool, name: str) -> None:
     equation = "AX = B" if left else "XA = B"
-    require(
-        eq(a[-2], b[-2] if left else b[-1]),
-        f"{name}: Incompatible shapes of A and B for the equation {equation} "
-        f"({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]})",
-    )
+    if not met(eq(a[-2], b[-2] if left else b[-1])):
+        fail(
+            f"{name}: Incompatible shapes of A and B for the equation {equation} "
+            f"({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]})"
+        )
 
 
 def _broadcast_solution(a: TensorType, b: TensorType) -> Sizes:
@@ -407,10 +404,8 @@ def lu_solve(
         fail(f"{name}: pivots should be a Tensor of scalar type torch.int32")
     _require_square(LU, name)
     _require_solvable(LU.size, B.size, left, name)
-    require(
-        eq(LU.size[-1], pivots.size[-1]),
-        f"{name}: Number of pivots per batch should be same as the dimension of the matrix",
-    )
+    if not met(eq(LU.size[-1], pivots.size[-1])):
+        fail(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
     text = (
         f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, "
         f"but got pivots with shape {shown(pivots.size)} instead"
@@ -448,15 +443,17 @@ def _require_legacy_solvable(b: TensorType, a: TensorType, name: str) -> None:
             "Expected b and A to have the same dtype, but found b of type "
             f"{scalar_type(b.dtype)} and A of type {scalar_type(a.dtype)} instead."
         )
-    require(
-        eq(a.size[-2], a.size[-1]),
-        f"A must be batches of square matrices, but they are {a.size[-2]} by {a.size[-1]} matrices",
-    )
-    require(
-        eq(a.size[-1], b.size[-2]),
-        f"Incompatible matrix sizes for {name}: each A matrix is {a.size[-1]} by {a.size[-1]} but "
-        f"each b matrix is {b.size[-2]} by {b.size[-1]}",
-    )
+    if not met(eq(a.size[-2], a.size[-1])):
+        fail(
+            f"A must be batches of square matrices, but they are {a.size[-2]} by {a.size[-1]} "
+            "matrices"
+        )
+    if not met(eq(a.size[-1], b.size[-2])):
+        fail(
+            f"Incompatible matrix sizes for {name}: each A matrix is {a.size[-1]} by "
+            f"{a.size[-1]} but "
+            f"each b matrix is {b.size[-2]} by {b.size[-1]}"
+        )
 
 
 @rule(aten.linalg_solve_triangular.default)
@@ -562,5 +559,6 @@ def _require_least_squares(a: TensorType, b: TensorType, driver: str) -> bool:
         fail(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
     vector = len(b.size) == len(a.size) - 1
     at = -1 if vector else -2
-    require(eq(a.size[-2], b.size[at]), f"{name}: input.size(-2) should match other.size({at})")
+    if not met(eq(a.size[-2], b.size[at])):
+        fail(f"{name}: input.size(-2) should match other.size({at})")
     return vector

@@ -17,6 +17,7 @@ from lostwax.ops.shapes import (
     category,
     elementwise,
     fail,
+    met,
     preserved_strides,
     promote,
     require,
@@ -149,11 +150,11 @@ def binary_cross_entropy_with_logits(
             f"{shown(size)}"
         )
     for have, want in zip(target.size, size, strict=True):
-        require(
-            eq(have, want),
-            f"output with shape {shown(target.size)} doesn't match the broadcast shape "
-            f"{shown(size)}",
-        )
+        if not met(eq(have, want)):
+            fail(
+                f"output with shape {shown(target.size)} doesn't match the broadcast shape "
+                f"{shown(size)}"
+            )
     out = TensorType(size, target.dtype, target.device, preserved_strides(target))
     return _reduced(out, reduction)
 
@@ -173,22 +174,20 @@ def _nll_checks(self: TensorType, target: TensorType, weight: Optional) -> None:
         fail("0D or 1D target tensor expected, multi-target not supported")
     if len(self.size) == 1 and len(target.size) == 1:
         n = target.size[0]
-        require(
-            eq(n, 1),
-            f"For 1D input, 1D target must have size 1, but got target size: {n}",
-            ValueError,
-        )
+        if not met(eq(n, 1)):
+            fail(f"For 1D input, 1D target must have size 1, but got target size: {n}", ValueError)
     if len(self.size) == 2:
         text = f"size mismatch (got input: {shown(self.size)}, target: {shown(target.size)})"
         require(eq(self.size[0], target.size[0]) if target.size else False, text)
     if weight is not None:
         classes = self.size[-1]
-        require(
-            eq(weight.size[0], classes) if len(weight.size) == 1 else False,
-            f"weight tensor should be defined either for all {classes} classes or no classes but "
-            "got "
-            f"weight tensor of shape: {shown(weight.size)}",
-        )
+        if not met(eq(weight.size[0], classes) if len(weight.size) == 1 else False):
+            fail(
+                f"weight tensor should be defined either for all {classes} classes or no "
+                "classes but "
+                "got "
+                f"weight tensor of shape: {shown(weight.size)}"
+            )
 
 
 @rule(aten.nll_loss_forward.default)
@@ -218,11 +217,11 @@ def nll_loss_backward(
     if reduction == NONE and len(self.size) == 2:
         n = len(grad_output.size)
         have = grad_output.size[0] if n else 0
-        require(
-            eq(have, self.size[0]) if n == 1 else False,
-            f"Expected a tensor of dimension 1 and tensor.size[0] == {self.size[0]} but got: "
-            f"dimension {n} and tensor.size[0] = {have}",
-        )
+        if not met(eq(have, self.size[0]) if n == 1 else False):
+            fail(
+                f"Expected a tensor of dimension 1 and tensor.size[0] == {self.size[0]} but got: "
+                f"dimension {n} and tensor.size[0] = {have}"
+            )
     return self.fresh()
 
 
@@ -243,10 +242,8 @@ def _nll2d_checks(self: TensorType, target: TensorType, weight: Optional) -> Non
             "weight tensor should be defined either for all or no classes",
         )
     for have, want in zip((self.size[0], *self.size[2:]), target.size, strict=True):
-        require(
-            eq(have, want),
-            f"size mismatch (got input: {shown(self.size)} , target: {shown(target.size)}",
-        )
+        if not met(eq(have, want)):
+            fail(f"size mismatch (got input: {shown(self.size)} , target: {shown(target.size)}")
 
 
 @rule(aten.nll_loss2d_forward.default)
@@ -308,10 +305,8 @@ def multi_margin_loss(
         require(eq(target.size[0], batch), _margin_target_text(self, target, batch))
     if weight is not None:
         classes = self.size[-1] if self.size else 1
-        require(
-            eq(weight.size[0], classes) if weight.size else False,
-            f"inconsistent weight size, expected {classes} but got {shown(weight.size)}",
-        )
+        if not met(eq(weight.size[0], classes) if weight.size else False):
+            fail(f"inconsistent weight size, expected {classes} but got {shown(weight.size)}")
     require_same_dtype(torch.int64, target.dtype)
     require_floating(self.dtype, "multi_margin_loss_forward_out_frame")
     return self.fresh(target.size if reduction == NONE and target.size else ())
@@ -379,12 +374,12 @@ def _require_ctc(log_probs: TensorType, targets: TensorType, blank: int) -> None
 def _require_targets(
     targets: TensorType, dim: int, ok: bool | BoolExpr, wanted: Size | str
 ) -> None:
-    require(
-        ok,
-        f"Expected tensor to have size {wanted} at dimension {dim}, but got size "
-        f"{targets.size[dim]} for argument #2 'targets' "
-        "(while checking arguments for ctc_loss_allocate_outputs)",
-    )
+    if not met(ok):
+        fail(
+            f"Expected tensor to have size {wanted} at dimension {dim}, but got size "
+            f"{targets.size[dim]} for argument #2 'targets' "
+            "(while checking arguments for ctc_loss_allocate_outputs)"
+        )
 
 
 @rule(aten._ctc_loss.default)
@@ -399,13 +394,14 @@ def ctc_loss(
     _require_ctc(log_probs, targets, blank)
     time, batch, _ = log_probs.size
     for name, lengths in (("input", input_lengths), ("target", target_lengths)):
-        require(eq(batch, len(lengths)), f"{name}_lengths must be of size batch_size")
+        if not met(eq(batch, len(lengths))):
+            fail(f"{name}_lengths must be of size batch_size")
     for n in input_lengths:
-        require(
-            time >= n,
-            f"Expected input_lengths to have value at most {time}, but got value {n} "
-            "(while checking arguments for ctc_loss_allocate_outputs)",
-        )
+        if not met(time >= n):
+            fail(
+                f"Expected input_lengths to have value at most {time}, but got value {n} "
+                "(while checking arguments for ctc_loss_allocate_outputs)"
+            )
     longest = max(target_lengths, default=0)
     if len(targets.size) == 1:
         _require_targets(targets, 0, eq(targets.size[0], sum(target_lengths)), sum(target_lengths))

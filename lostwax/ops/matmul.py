@@ -19,6 +19,7 @@ from lostwax.ops.shapes import (
     fail,
     hint,
     is_one,
+    met,
     promote,
     require,
     same,
@@ -55,19 +56,21 @@ def require_expandable(x: Sizes, target: Sizes, dtype: torch.dtype) -> None:
             continue
         if hint(have) == 1 != hint(want) and decide(eq(have, 1)):
             continue
-        require(
-            eq(have, want),
-            f"The expanded size of the tensor ({want}) must match the existing size ({have}) at "
-            f"non-singleton dimension {pad + d}.  Target sizes: {shown(target)}.  "
-            f"Tensor sizes: {shown(x)}",
-        )
+        if not met(eq(have, want)):
+            fail(
+                f"The expanded size of the tensor ({want}) must match the existing size "
+                f"({have}) at "
+                f"non-singleton dimension {pad + d}.  Target sizes: {shown(target)}.  "
+                f"Tensor sizes: {shown(x)}"
+            )
 
 
 def _require_inner(a: TensorType, b: TensorType) -> None:
     ok = eq(a.size[1], b.size[0])
     if ok is not True:
         (m, k), (k2, n) = a.size, b.size
-        require(ok, f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {k2}x{n})")
+        if not met(ok):
+            fail(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {k2}x{n})")
 
 
 def _require_batches(a: TensorType, b: TensorType) -> None:
@@ -79,11 +82,11 @@ def _require_batches(a: TensorType, b: TensorType) -> None:
         ok = eq(have, want)
         if ok is not True:
             wanted = shown((a.size[0], a.size[2]))
-            require(
-                ok,
-                "Expected size for first two dimensions of batch2 tensor to be: "
-                f"{wanted} but got: {shown(b.size[:2])}.",
-            )
+            if not met(ok):
+                fail(
+                    "Expected size for first two dimensions of batch2 tensor to be: "
+                    f"{wanted} but got: {shown(b.size[:2])}."
+                )
 
 
 def _require_arithmetic(dtype: torch.dtype, kernel: str) -> None:
@@ -174,11 +177,11 @@ def int_mm(self: TensorType, mat2: TensorType) -> TensorType:
     for name, x in (("self", self), ("mat2", mat2)):
         if len(x.size) != 2:
             fail(f"int_mm_out_cpu: Expected {name} to be of dimension 2 but got {len(x.size)}")
-    require(
-        eq(self.size[1], mat2.size[0]),
-        "int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got "
-        f"{self.size[1]} and {mat2.size[0]}",
-    )
+    if not met(eq(self.size[1], mat2.size[0])):
+        fail(
+            "int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got "
+            f"{self.size[1]} and {mat2.size[0]}"
+        )
     for name, x in (("self", self), ("mat2", mat2)):
         if x.dtype not in (torch.int8, torch.uint8):
             fail(
@@ -250,8 +253,10 @@ def addbmm(
         fail("batch1 must be a 3D tensor")
     wrap_dim(2, len(batch2.size))
     (b1, m, k), (b2, k2, n) = batch1.size, batch2.size
-    require(eq(b1, b2), f"batch1 and batch2 must have same number of batches, got {b1} and {b2}")
-    require(eq(k, k2), f"Incompatible matrix sizes for bmm ({m}x{k} and {k2}x{n})")
+    if not met(eq(b1, b2)):
+        fail(f"batch1 and batch2 must have same number of batches, got {b1} and {b2}")
+    if not met(eq(k, k2)):
+        fail(f"Incompatible matrix sizes for bmm ({m}x{k} and {k2}x{n})")
     require_expandable(self.size, (m, n), self.dtype)
     if self.dtype is not batch2.dtype:
         _fail_dtypes("self", self, batch2)
@@ -309,11 +314,12 @@ def _dot(self: TensorType, other: TensorType) -> TensorType:
             f"{scalar_type(self.dtype)} and {scalar_type(other.dtype)}"
         )
     n, m = self.size[0], other.size[0]
-    require(
-        eq(n, m),
-        f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same number of "
-        f"elements, but got {n} and {m} elements respectively",
-    )
+    if not met(eq(n, m)):
+        fail(
+            f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same "
+            "number of "
+            f"elements, but got {n} and {m} elements respectively"
+        )
     _require_arithmetic(self.dtype, "dot")
     return TensorType((), self.dtype, same_device((self, other), "dot"))
 
@@ -365,11 +371,11 @@ def linalg_cross(self: TensorType, other: TensorType, dim: int = -1) -> TensorTy
         fail("linalg.cross: inputs must have the same number of dimensions.")
     d = wrap_dim(dim, len(self.size))
     for x in (self, other):
-        require(
-            eq(x.size[d], 3),
-            f"linalg.cross: inputs dimension {dim} must have length 3. "
-            f"Got {self.size[d]} and {other.size[d]}",
-        )
+        if not met(eq(x.size[d], 3)):
+            fail(
+                f"linalg.cross: inputs dimension {dim} must have length 3. "
+                f"Got {self.size[d]} and {other.size[d]}"
+            )
     size = broadcast_sizes((self.size, other.size))
     require_same_dtype(self.dtype, other.dtype)
     return TensorType(size, self.dtype, same_device((self, other), "linalg_cross"))
@@ -460,7 +466,8 @@ def cdist_forward(x1: TensorType, x2: TensorType, p: float, compute_mode: int | 
         if len(x.size) < 2:
             fail(f"cdist only supports at least 2D tensors, {name} got: {len(x.size)}D")
     c1, c2 = x1.size[-1], x2.size[-1]
-    require(eq(c1, c2), f"X1 and X2 must have the same number of columns. X1: {c1} X2: {c2}")
+    if not met(eq(c1, c2)):
+        fail(f"X1 and X2 must have the same number of columns. X1: {c1} X2: {c2}")
     for name, x in (("X1", x1), ("X2", x2)):
         if not x.dtype.is_floating_point:
             fail(f"cdist only supports floating-point dtypes, {name} got: {scalar_type(x.dtype)}")

@@ -14,7 +14,7 @@ import torch
 
 from lostwax.ops.memory_format import fresh_like, suggested_format
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import fail, require, shown, wrap_dim
+from lostwax.ops.shapes import fail, met, require, shown, wrap_dim
 from lostwax.ops.spelling import require_floating
 from lostwax.sym import Size, eq
 from lostwax.types import Sizes, TensorType
@@ -50,7 +50,8 @@ def _require_channels(x: TensorType, **parameters: Optional) -> Size:
         ok = eq(p.size[0], c) if len(p.size) == 1 else False
         if ok is not True:
             have = p.size[0] if len(p.size) == 1 else shown(p.size)
-            require(ok, f"{name} should contain {c} elements not {have}")
+            if not met(ok):
+                fail(f"{name} should contain {c} elements not {have}")
     return c
 
 
@@ -72,11 +73,10 @@ def _batch_norm(
     if training:
         for s in x.size:
             ok = s >= 1
-            if ok is not True:
-                require(
-                    ok,
+            if ok is not True and not met(ok):
+                fail(
                     "input tensor must have at least one element, "
-                    f"but got input_sizes = {shown(x.size)}",
+                    f"but got input_sizes = {shown(x.size)}"
                 )
     saved = x.fresh((c if training else 0,), dtype)
     return fresh_like(x, x.size), saved, saved
@@ -370,17 +370,16 @@ def native_group_norm(
 ) -> Three:
     if group < 1:
         fail(f"Expected num groups to be greater than 0, got {group}")
-    require(
-        eq(C % group, 0),
-        "Expected number of channels in input to be divisible by num_groups, but got input of "
-        f"shape {shown(input.size)} and num_groups={group}",
-    )
+    if not met(eq(C % group, 0)):
+        fail(
+            "Expected number of channels in input to be divisible by num_groups, but got input of "
+            f"shape {shown(input.size)} and num_groups={group}"
+        )
     for name, p in (("weight", weight), ("bias", bias)):
-        if p is not None:
-            require(
-                eq(p.size[0], C) if len(p.size) == 1 else False,
+        if p is not None and not met(eq(p.size[0], C) if len(p.size) == 1 else False):
+            fail(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
-                f"but got {name} of shape {shown(p.size)} and input of shape {shown(input.size)}",
+                f"but got {name} of shape {shown(p.size)} and input of shape {shown(input.size)}"
             )
     count = eq(input.numel(), N * C * HxW)
     require(count, "Expected X.numel() == N * C * HxW to be true, but got false.")

@@ -14,13 +14,7 @@ import torch
 
 from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import (
-    channels_last_strides,
-    fail,
-    require,
-    shown,
-    wrap_dim,
-)
+from lostwax.ops.shapes import channels_last_strides, fail, met, require, shown, wrap_dim
 from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
 from lostwax.sym import Size, eq, minimum
 from lostwax.types import Sizes, TensorType
@@ -118,11 +112,11 @@ def _pooled(x: TensorType, w: Windows) -> Sizes:
         ok = n >= 1
         if ok is not True:
             c = x.size[-w.ndim - 1]
-            require(
-                ok,
-                f"Given input size: ({_times((c, *spatial))}). "
-                f"Calculated output size: ({_times((c, *out))}). Output size is too small",
-            )
+            if not met(ok):
+                fail(
+                    f"Given input size: ({_times((c, *spatial))}). "
+                    f"Calculated output size: ({_times((c, *out))}). Output size is too small"
+                )
     return (*x.size[: -w.ndim], *out)
 
 
@@ -136,11 +130,10 @@ def _require_nonempty_image(x: TensorType) -> None:
         fail("non-empty 3D or 4D (batch mode) tensor expected for input")
     for s in x.size[-3:]:
         ok = s >= 1
-        if ok is not True:
-            require(
-                ok,
+        if ok is not True and not met(ok):
+            fail(
                 "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size "
-                f"for input, but got:{shown(x.size)}",
+                f"for input, but got:{shown(x.size)}"
             )
 
 
@@ -148,12 +141,12 @@ def _require_nonempty_volume(x: TensorType, function: str) -> None:
     if len(x.size) not in (4, 5):
         fail("non-empty 4D or 5D (batch mode) tensor expected for input")
     for s in x.size[-4:]:
-        require(
-            s >= 1,
-            f"{function}(): Expected input's non-batch dimensions to have positive length, but "
-            "input "
-            f"has a shape of {shown(x.size)} and non-batch dimension 0 has length zero!",
-        )
+        if not met(s >= 1):
+            fail(
+                f"{function}(): Expected input's non-batch dimensions to have positive length, but "
+                "input "
+                f"has a shape of {shown(x.size)} and non-batch dimension 0 has length zero!"
+            )
 
 
 def _fresh_volume_like(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> TensorType:
@@ -249,11 +242,11 @@ def _require_image_covers_kernel(x: TensorType, w: Windows) -> None:
     t, h, v = x.size[-3:]
     kt, kh, kv = w.kernel
     for n, k in zip((t, h, v), w.kernel, strict=True):
-        require(
-            n >= k,
-            f"input image (T: {t} H: {h} W: {v}) smaller than kernel size "
-            f"(kT: {kt} kH: {kh} kW: {kv})",
-        )
+        if not met(n >= k):
+            fail(
+                f"input image (T: {t} H: {h} W: {v}) smaller than kernel size "
+                f"(kT: {kt} kH: {kh} kW: {kv})"
+            )
 
 
 def _require_summable(x: TensorType, kernel: str) -> None:
@@ -280,16 +273,16 @@ def _adaptive(x: TensorType, output_size: Sequence[Size], name: str, first: int)
         fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {shown(x.size)}")
     for d in range(first - (n + 2), 0):
         ok = x.size[d] >= 1
-        if ok is not True:
-            require(
-                ok,
+        if ok is not True and not met(ok):
+            fail(
                 f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
                 "input "
-                f"has sizes {shown(x.size)} with dimension {len(x.size) + d} being empty",
+                f"has sizes {shown(x.size)} with dimension {len(x.size) + d} being empty"
             )
     size = (*x.size[:-n], *output_size)
     for s in output_size:
-        require(s >= 0, f"Trying to create tensor with negative dimension {s}: {shown(size)}")
+        if not met(s >= 0):
+            fail(f"Trying to create tensor with negative dimension {s}: {shown(size)}")
     return size
 
 
@@ -336,18 +329,16 @@ def _fractional(
     if len(x.size) not in (n + 1, n + 2):
         fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {shown(x.size)}")
     for d in range(-n - 1, 0):
-        require(
-            x.size[d] >= 1,
-            f"{name}(): Expected input to have non-zero size for non-batch dimensions, "
-            f"but got{shown(x.size)} with dimension {len(x.size) + d} being empty.",
-        )
+        if not met(x.size[d] >= 1):
+            fail(
+                f"{name}(): Expected input to have non-zero size for non-batch dimensions, "
+                f"but got{shown(x.size)} with dimension {len(x.size) + d} being empty."
+            )
     for side, have, k, out in zip(
         ("time", "height", "width")[-n:], x.size[-n:], kernel, wanted, strict=True
     ):
-        require(
-            out + k - 1 <= have,
-            f"{name}(): pool {side} {k} too large relative to input {side} {have}",
-        )
+        if not met(out + k - 1 <= have):
+            fail(f"{name}(): pool {side} {k} too large relative to input {side} {have}")
     _require_samples(x, samples, n)
     size = (*x.size[:-n], *wanted)
     return x.fresh(size), x.fresh(size, torch.int64)
@@ -368,7 +359,8 @@ def _require_samples(x: TensorType, samples: TensorType, n: int) -> None:
         eq(channels, x.size[-n - 1]),
         "Expect _random_samples.size(1) equals to input channel size.",
     )
-    require(eq(each, n), f"Expect _random_samples.size(2) equals to {n}; got {each}.")
+    if not met(eq(each, n)):
+        fail(f"Expect _random_samples.size(2) equals to {n}; got {each}.")
 
 
 @rule(aten.fractional_max_pool2d.default)
@@ -405,12 +397,12 @@ def _unpooled(x: TensorType, indices: TensorType, output_size: Sequence[Size], n
         fail(f"elements in indices should be type int64{but}")
     _require_same_size(x, indices)
     for d in range(-n - 1, 0):
-        require(
-            x.size[d] >= 1,
-            f"max_unpooling{n}d_forward_out_cpu(): Expected input to have non-zero size for "
-            f"non-batch dimensions, but got {shown(x.size)} with dimension {len(x.size) + d} "
-            "being empty.",
-        )
+        if not met(x.size[d] >= 1):
+            fail(
+                f"max_unpooling{n}d_forward_out_cpu(): Expected input to have non-zero size for "
+                f"non-batch dimensions, but got {shown(x.size)} with dimension {len(x.size) + d} "
+                "being empty."
+            )
     return (*x.size[:-n], *output_size)
 
 

@@ -18,6 +18,7 @@ from lostwax.ops.shapes import (
     broadcast_sizes,
     elementwise,
     fail,
+    met,
     promote,
     require,
     shown,
@@ -80,10 +81,8 @@ for _name, _kernel in _KERNEL.items():
 
 
 def _check_interval(low: Size, high: Size) -> None:
-    require(
-        low < high,
-        f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}",
-    )
+    if not met(low < high):
+        fail(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
 
 
 @rule(*named("randint randint.generator"))

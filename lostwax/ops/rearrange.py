@@ -22,6 +22,7 @@ from lostwax.ops.shapes import (
     format_strides,
     hint,
     is_one,
+    met,
     preserved_strides,
     promote,
     require,
@@ -226,11 +227,10 @@ def _check_joinable(first: Sizes, size: Sizes, dim: int, at: int) -> None:
     if len(size) != len(first):
         fail(f"Tensors must have same number of dimensions: got {len(first)} and {len(size)}")
     for d, (a, b) in enumerate(zip(first, size, strict=True)):
-        if d != dim and a is not b and a != b:
-            require(
-                eq(a, b),
+        if d != dim and a is not b and a != b and not met(eq(a, b)):
+            fail(
                 f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
-                f"got size {b} for tensor number {at} in the list.",
+                f"got size {b} for tensor number {at} in the list."
             )
 
 
@@ -385,17 +385,19 @@ def padded_size(x: TensorType, dims: int, padding: Sequence[Size], reflect: bool
         before, after = padding[2 * i], padding[2 * i + 1]
         if reflect:
             for p in (before, after):
-                require(
-                    p < x.size[d],
-                    "Argument #4: Padding size should be less than the corresponding input "
-                    f"dimension, but got: padding ({before}, {after}) at dimension {d} of input "
-                    f"{shown(x.size)}",
-                )
+                if not met(p < x.size[d]):
+                    fail(
+                        "Argument #4: Padding size should be less than the corresponding input "
+                        f"dimension, but got: padding ({before}, {after}) at dimension {d} of "
+                        "input "
+                        f"{shown(x.size)}"
+                    )
         out[d] = x.size[d] + before + after
-        require(
-            out[d] >= 1,
-            f"input ({_AXES[i]}: {x.size[d]}) is too small. Calculated output {_AXES[i]}: {out[d]}",
-        )
+        if not met(out[d] >= 1):
+            fail(
+                f"input ({_AXES[i]}: {x.size[d]}) is too small. Calculated output {_AXES[i]}: "
+                f"{out[d]}"
+            )
     return tuple(out)
 
 
@@ -423,10 +425,10 @@ def _pad_backward_rule(name: str, dims: int) -> Rule:
         for d, s in enumerate(padded_size(self, dims, padding, reflect)):
             if d >= len(self.size) - dims:
                 what = ("width", "height", "depth")[len(self.size) - 1 - d]
-                require(
-                    eq(grad_output.size[d], s),
-                    f"grad_output {what} unexpected. Expected: {s}, Got: {grad_output.size[d]}",
-                )
+                if not met(eq(grad_output.size[d], s)):
+                    fail(
+                        f"grad_output {what} unexpected. Expected: {s}, Got: {grad_output.size[d]}"
+                    )
         return fresh_like(self, self.size, grad_output.dtype)
 
     return pad_backward
@@ -452,7 +454,8 @@ def repeat(self: TensorType, repeats: Sequence[Size]) -> TensorType:
         )
     size = tuple([s * r for s, r in zip((*[1] * new, *self.size), repeats, strict=True)])
     for r in repeats:
-        require(r >= 0, f"Trying to create tensor with negative dimension {r}: {shown(size)}")
+        if not met(r >= 0):
+            fail(f"Trying to create tensor with negative dimension {r}: {shown(size)}")
     return self.fresh(size)
 
 
@@ -539,11 +542,12 @@ def pixel_shuffle(self: TensorType, upscale_factor: int) -> TensorType:
     r = upscale_factor
     _check_pixels("pixel_shuffle", self, "upscale_factor", r)
     c, h, w = self.size[-3:]
-    require(
-        eq(c % (r * r), 0),
-        "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
-        f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}",
-    )
+    if not met(eq(c % (r * r), 0)):
+        fail(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the "
+            "square of "
+            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
+        )
     return fresh_like(self, (*self.size[:-3], c // (r * r), h * r, w * r))
 
 
@@ -553,11 +557,11 @@ def pixel_unshuffle(self: TensorType, downscale_factor: int) -> TensorType:
     _check_pixels("pixel_unshuffle", self, "downscale_factor", r)
     c, h, w = self.size[-3:]
     for what, at, s in (("height", -2, h), ("width", -1, w)):
-        require(
-            eq(s % r, 0),
-            f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but "
-            f"input.size({at})={s} is not divisible by {r}",
-        )
+        if not met(eq(s % r, 0)):
+            fail(
+                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but "
+                f"input.size({at})={s} is not divisible by {r}"
+            )
     return fresh_like(self, (*self.size[:-3], c * (r * r), h // r, w // r))
 
 
@@ -568,13 +572,11 @@ def channel_shuffle(self: TensorType, groups: Size) -> TensorType:
             f"channel_shuffle expects input with > 2 dims, but got input with sizes "
             f"{shown(self.size)}"
         )
-    require(
-        groups > 0,
-        f"Number of groups to divide channels in must be positive. Value of groups:{groups}",
-    )
+    if not met(groups > 0):
+        fail(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     c = self.size[1]
-    require(
-        eq(c % groups, 0),
-        f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups.",
-    )
+    if not met(eq(c % groups, 0)):
+        fail(
+            f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
+        )
     return fresh_like(self, self.size)

@@ -20,6 +20,7 @@ from lostwax.ops.shapes import (
     category,
     fail,
     float_dtype,
+    met,
     promote,
     real_dtype,
     require,
@@ -58,20 +59,17 @@ def reduced(
 def require_elements(name: str, x: TensorType, dim: Dims) -> None:
     """There must be something to reduce: eager refuses too."""
     if dim is None or (not dim and dim != 0):
-        require(
-            ne(x.numel(), 0),
-            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
-            "Specify the reduction dim with the 'dim' argument.",
-            IndexError if name.startswith("arg") else RuntimeError,
-        )
+        if not met(ne(x.numel(), 0)):
+            fail(
+                f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
+                "Specify the reduction dim with the 'dim' argument.",
+                IndexError if name.startswith("arg") else RuntimeError,
+            )
         return
     for named in (dim,) if isinstance(dim, int) else dim:
         d = wrap_dim(named, len(x.size))
-        require(
-            not x.size or ne(x.size[d], 0),
-            f"{name}(): Expected reduction dim {d} to have non-zero size.",
-            IndexError,
-        )
+        if not met(not x.size or ne(x.size[d], 0)):
+            fail(f"{name}(): Expected reduction dim {d} to have non-zero size.", IndexError)
 
 
 def sum_dtype(x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
@@ -355,14 +353,16 @@ def _require_norm_elements(x: TensorType, ord: Scalar, dim: Dims) -> None:
     text = f"linalg.vector_norm cannot compute the {ord} norm on"
     identity = "because the operation does not have an identity"
     if dim is None or (not dim and dim != 0):
-        require(ne(x.numel(), 0), f"{text} an empty tensor {identity}")
+        if not met(ne(x.numel(), 0)):
+            fail(f"{text} an empty tensor {identity}")
         return
     for d in wrap_dims(dim, len(x.size)) if x.size else ():
-        require(
-            ne(x.size[d], 0),
-            f"{text} the dimension {d} because this dimension is empty and the operation does not "
-            "have an identity",
-        )
+        if not met(ne(x.size[d], 0)):
+            fail(
+                f"{text} the dimension {d} because this dimension is empty and the operation "
+                "does not "
+                "have an identity"
+            )
 
 
 @rule(aten.norm.Scalar, aten.native_norm.default)

@@ -13,7 +13,7 @@ import torch
 
 from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule, rules
-from lostwax.ops.shapes import fail, require, shown
+from lostwax.ops.shapes import fail, met, require, shown
 from lostwax.ops.spelling import not_implemented, require_same_dtype
 from lostwax.sym import Size, eq, specialize
 from lostwax.types import Sizes, TensorType
@@ -50,11 +50,8 @@ def _sizes_text(have: Sequence[Size], want: Sequence[Size], n: int) -> str:
 def _upsampled(x: TensorType, output_size: Sequence[Size], kernel: str, n: int) -> TensorType:
     _require_upsampling(x.size, output_size, n)
     ok = x.size[1] >= 1
-    if ok is not True:
-        require(
-            ok,
-            f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {shown(x.size)}",
-        )
+    if ok is not True and not met(ok):
+        fail(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {shown(x.size)}")
     if not (x.dtype.is_floating_point or x.dtype is torch.uint8):
         not_implemented(f"{kernel}_channels_last" if n == 2 else kernel, x.dtype)
     return fresh_like(x, (*x.size[:2], *output_size))
@@ -168,7 +165,8 @@ def _require_gradient(grad: TensorType, size: Sizes, n: int) -> None:
                 f"Expected grad_output to be a tensor of dimension {n + 2} but got: dimension "
                 f"{rank}"
             )
-        require(eq(grad.size[d], want), f"{text}{grad.size[d]}")
+        if not met(eq(grad.size[d], want)):
+            fail(f"{text}{grad.size[d]}")
 
 
 def _register_resamplers() -> None:
@@ -190,21 +188,20 @@ _register_resamplers()
 
 def _sampled(x: TensorType, grid: TensorType, interpolation_mode: int, n: int) -> TensorType:
     got = f"but got input with sizes {shown(x.size)} and grid with sizes {shown(grid.size)}"
-    require(
-        eq(x.size[0], grid.size[0]),
-        f"grid_sampler(): expected grid and input to have same batch size, {got}",
-    )
-    require(
-        eq(grid.size[-1], len(x.size) - 2),
-        f"grid_sampler(): expected grid to have size {len(x.size) - 2} in last dimension, "
-        f"but got grid with sizes {shown(grid.size)}",
-    )
-    for d in range(2, len(x.size)):
-        require(
-            x.size[d] >= 1,
-            "grid_sampler(): expected input to have non-empty spatial dimensions, but input has "
-            f"sizes {shown(x.size)} with dimension {d} being empty",
+    if not met(eq(x.size[0], grid.size[0])):
+        fail(f"grid_sampler(): expected grid and input to have same batch size, {got}")
+    if not met(eq(grid.size[-1], len(x.size) - 2)):
+        fail(
+            f"grid_sampler(): expected grid to have size {len(x.size) - 2} in last dimension, "
+            f"but got grid with sizes {shown(grid.size)}"
         )
+    for d in range(2, len(x.size)):
+        if not met(x.size[d] >= 1):
+            fail(
+                "grid_sampler(): expected input to have non-empty spatial dimensions, but "
+                "input has "
+                f"sizes {shown(x.size)} with dimension {d} being empty"
+            )
     if len(x.size) != n + 2 or len(grid.size) != n + 2:
         fail(
             f"grid_sampler(): expected {n + 2}D input and grid with same number of dimensions, "
@@ -259,11 +256,11 @@ def affine_grid_generator(
         fail("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     n = len(size) - 2
     for have, want in ((theta.size[0], size[0]), (theta.size[2], n + 1)):
-        require(
-            eq(have, want),
-            "Expected size for first two dimensions of batch2 tensor to be: "
-            f"{shown((size[0], n + 1))} but got: {shown((theta.size[0], theta.size[2]))}.",
-        )
+        if not met(eq(have, want)):
+            fail(
+                "Expected size for first two dimensions of batch2 tensor to be: "
+                f"{shown((size[0], n + 1))} but got: {shown((theta.size[0], theta.size[2]))}."
+            )
     return theta.fresh((size[0], *size[2:], n))
 
 
@@ -320,14 +317,14 @@ def im2col(
         not_implemented("im2col_out_cpu", self.dtype)
     blocks = _blocks(self.size[-2:], kernel_size, dilation, padding, stride)
     for n in blocks:
-        require(
-            n >= 1,
-            f"Given input with spatial size {_pair(self.size[-2:])}, "
-            f"kernel_size={_pair(kernel_size)}, "
-            f"dilation={_pair(dilation)}, padding={_pair(padding)}, calculated shape of the "
-            "array of "
-            f"sliding blocks as {_pair(blocks)}, but its components must be at least one.",
-        )
+        if not met(n >= 1):
+            fail(
+                f"Given input with spatial size {_pair(self.size[-2:])}, "
+                f"kernel_size={_pair(kernel_size)}, "
+                f"dilation={_pair(dilation)}, padding={_pair(padding)}, calculated shape of the "
+                "array of "
+                f"sliding blocks as {_pair(blocks)}, but its components must be at least one."
+            )
     channels = self.size[-3] * (kernel_size[0] * kernel_size[1])
     return self.fresh((*self.size[:-3], channels, blocks[0] * blocks[1]))
 
@@ -363,22 +360,24 @@ def col2im(
         not_implemented("col2im_out_cpu", self.dtype)
     window = kernel_size[0] * kernel_size[1]
     rows, columns = self.size[-2:]
-    require(
-        eq(rows % window, 0),
-        "Expected size of input's dimension 1 to be divisible by the product of kernel_size, but "
-        "got "
-        f"input.size(1)={rows} and kernel_size={_pair(kernel_size)}.",
-    )
+    if not met(eq(rows % window, 0)):
+        fail(
+            "Expected size of input's dimension 1 to be divisible by the product of "
+            "kernel_size, but "
+            "got "
+            f"input.size(1)={rows} and kernel_size={_pair(kernel_size)}."
+        )
     h, w = _blocks(output_size, kernel_size, dilation, padding, stride)
-    require(
-        eq(h * w, columns),
-        f"Given output_size={_pair(output_size)}, kernel_size={_pair(kernel_size)}, "
-        f"dilation={_pair(dilation)}, padding={_pair(padding)}, stride={_pair(stride)}, expected "
-        "size "
-        f"of input's dimension 2 to match the calculated number of sliding blocks {h} * {w} = "
-        f"{h * w}, "
-        f"but got input.size(2)={columns}.",
-    )
+    if not met(eq(h * w, columns)):
+        fail(
+            f"Given output_size={_pair(output_size)}, kernel_size={_pair(kernel_size)}, "
+            f"dilation={_pair(dilation)}, padding={_pair(padding)}, stride={_pair(stride)}, "
+            "expected "
+            "size "
+            f"of input's dimension 2 to match the calculated number of sliding blocks {h} * {w} = "
+            f"{h * w}, "
+            f"but got input.size(2)={columns}."
+        )
     return self.fresh((*self.size[:-2], rows // window, *output_size))
 
 

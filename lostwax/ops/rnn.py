@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import fail, require, shown
+from lostwax.ops.shapes import fail, met, shown
 from lostwax.sym import eq
 from lostwax.types import TensorType
 
@@ -41,10 +41,11 @@ def mkldnn_rnn_layer(
 ) -> tuple[TensorType, TensorType, TensorType, TensorType | None]:
     """The input is time-major here whatever `batch_first` says."""
     time, batch, features = input.size
-    require(
-        eq(weight0.size[1], features),
-        f"input.size(-1) must be equal to input_size. Expected {weight0.size[1]}, got {features}",
-    )
+    if not met(eq(weight0.size[1], features)):
+        fail(
+            f"input.size(-1) must be equal to input_size. Expected {weight0.size[1]}, got "
+            f"{features}"
+        )
     out = input.fresh((time, batch, hidden_size))
     workspace = input.fresh((0,), torch.uint8) if train or torch.is_grad_enabled() else None
     cell = cx_.fresh() if mode == _LSTM else input.fresh((0,))
@@ -53,10 +54,8 @@ def mkldnn_rnn_layer(
 
 def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
     for a, b in zip(input_gates.size, hidden_gates.size, strict=True):
-        require(
-            eq(a, b),
-            f"gates disagree: {shown(input_gates.size)} and {shown(hidden_gates.size)}",
-        )
+        if not met(eq(a, b)):
+            fail(f"gates disagree: {shown(input_gates.size)} and {shown(hidden_gates.size)}")
 
 
 @rule(aten._thnn_fused_lstm_cell.default)
@@ -97,7 +96,7 @@ def fused_gru_cell(
     return hx.fresh(), hx.fresh((batch, hidden * 5))
 
 
-# ---------------------------------------------------------------------------------------- whole layers
+# ------------------------------------------------------------------------------------ whole layers
 # Composite in torch; typed whole, because C++ takes them apart by asking for concrete sizes.
 
 
@@ -108,11 +107,11 @@ def _sequence(
         fail(f"input must have 3 dimensions, got {len(input.size)}")
     time, batch = (input.size[1], input.size[0]) if batch_first else input.size[:2]
     directions = 2 if both else 1
-    require(
-        eq(hx.size[0], layers * directions) & eq(hx.size[1], batch),
-        f"Expected hidden size ({layers * directions}, {batch}, {hx.size[-1]}), "
-        f"got {shown(hx.size)}",
-    )
+    if not met(eq(hx.size[0], layers * directions) & eq(hx.size[1], batch)):
+        fail(
+            f"Expected hidden size ({layers * directions}, {batch}, {hx.size[-1]}), "
+            f"got {shown(hx.size)}"
+        )
     out = input.fresh((time, batch, hx.size[-1] * directions))
     if not batch_first:
         return out

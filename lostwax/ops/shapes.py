@@ -132,11 +132,11 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             return y
         if hint(y) == 1 != hint(x) and decide(eq(y, 1)):
             return x
-    require(
-        eq(x, y),
-        f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
-        f"at non-singleton dimension {dim}",
-    )
+    if not met(eq(x, y)):
+        fail(
+            f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
+            f"at non-singleton dimension {dim}"
+        )
     return y if y.__class__ is int else x
 
 

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 
 from lostwax.ops import views
 from lostwax.ops.registry import Rule, aten, rule
-from lostwax.ops.shapes import fail, format_strides, require, shown, wrap_dim
+from lostwax.ops.shapes import fail, format_strides, met, require, shown, wrap_dim
 from lostwax.ops.views import (
     inferred_size,
     sliced,
@@ -51,7 +51,8 @@ def resized(
 ) -> TensorType:
     new = tuple(size)
     for s in new:
-        require(s >= 0, f"Trying to resize to a negative dimension {s}: {shown(size)}")
+        if not met(s >= 0):
+            fail(f"Trying to resize to a negative dimension {s}: {shown(size)}")
     if memory_format in (None, torch.preserve_format):
         return self if new == self.size else viewed(self, new, None)
     assert memory_format is not None
@@ -157,14 +158,12 @@ def narrow_copy(self: TensorType, dim: int, start: Size, length: Size) -> Tensor
     d = wrap_dim(dim, len(self.size))
     size = self.size[d]
     require(length >= 0, "narrow(): length must be non-negative.")
-    require(
-        (-size <= start) & (start <= size),
-        f"start out of range (expected to be in range of [-{size}, {size}], but got {start})",
-        IndexError,
-    )
+    if not met((-size <= start) & (start <= size)):
+        fail(
+            f"start out of range (expected to be in range of [-{size}, {size}], but got {start})",
+            IndexError,
+        )
     first = wrapped_position(start, size)
-    require(
-        first <= size - length,
-        f"start ({first}) + length ({length}) exceeds dimension size ({size}).",
-    )
+    if not met(first <= size - length):
+        fail(f"start ({first}) + length ({length}) exceeds dimension size ({size}).")
     return self.fresh((*self.size[:d], length, *self.size[d + 1 :]))

@@ -75,8 +75,8 @@ def inferred_size(size: Sequence[Size], numel: Size) -> Sizes:
         else:
             rest = rest * s
     if hole is None:
-        if rest != numel:
-            require(eq(rest, numel), f"shape '{shown(size)}' is invalid for input of size {numel}")
+        if rest != numel and not met(eq(rest, numel)):
+            fail(f"shape '{shown(size)}' is invalid for input of size {numel}")
         return tuple(size)
     return (*size[:hole], _missing_size(size, rest, numel), *size[hole + 1 :])
 
@@ -87,7 +87,8 @@ def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
         return s
     if decide_or(eq(s, -1), False):
         return -1
-    require(s >= 0, f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
+    if not met(s >= 0):
+        fail(f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
     return s
 
 
@@ -224,11 +225,10 @@ def expand(self: TensorType, size: Sequence[Size], *, implicit: bool = False) ->
 
 
 def _check_leading(want: Size, d: int) -> None:
-    if want.__class__ is not int or want < 0:
-        require(
-            want >= 0,
+    if (want.__class__ is not int or want < 0) and not met(want >= 0):
+        fail(
             f"The expanded size of the tensor ({want}) isn't allowed in a leading, "
-            f"non-existing dimension {d}",
+            f"non-existing dimension {d}"
         )
 
 
@@ -457,7 +457,8 @@ def unfold(self: TensorType, dimension: int, size: int, step: int) -> TensorType
     have, stride = (self.size[d], self.stride[d]) if n else (1, 1)
     if size < 0:
         fail(f"size is {size} but must be >= 0")
-    require(have >= size, f"maximum size for tensor at dimension {d} is {have} but size is {size}")
+    if not met(have >= size):
+        fail(f"maximum size for tensor at dimension {d} is {have} but size is {size}")
     if step <= 0:
         fail(f"step is {step} but must be > 0")
     if not n:
@@ -505,15 +506,13 @@ def split_pieces(self: TensorType, split_size: Size, dim: int = 0) -> list[Tenso
         fail("split expects at least a 1-dimensional tensor")
     d = wrap_dim(dim, len(self.size))
     size = self.size[d]
-    require(
-        split_size >= 0,
-        f"split expects split_size be non-negative, but got split_size={split_size}",
-    )
+    if not met(split_size >= 0):
+        fail(f"split expects split_size be non-negative, but got split_size={split_size}")
     if hint(split_size) == 0 and decide(eq(split_size, 0)):
-        require(
-            eq(size, 0),
-            f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}",
-        )
+        if not met(eq(size, 0)):
+            fail(
+                f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}"
+            )
         return [self]
     count = number_of_pieces(size, split_size)
     return _parts(self, d, [split_size] * (count - 1) + [size - split_size * (count - 1)])
@@ -527,18 +526,16 @@ def split_sizes_pieces(
     d = wrap_dim(dim, len(self.size))
     total: Size = 0
     for s in split_sizes:
-        if s.__class__ is not int or s < 0:
-            require(
-                s >= 0,
+        if (s.__class__ is not int or s < 0) and not met(s >= 0):
+            fail(
                 "split_with_sizes expects split_sizes have only non-negative entries, "
-                f"but got split_sizes={shown(split_sizes)}",
+                f"but got split_sizes={shown(split_sizes)}"
             )
         total = total + s
-    if total != self.size[d]:
-        require(
-            eq(total, self.size[d]),
+    if total != self.size[d] and not met(eq(total, self.size[d])):
+        fail(
             f"split_with_sizes expects split_sizes to sum exactly to {self.size[d]} (input "
-            f"tensor's size at dimension {d}), but got split_sizes={shown(split_sizes)}",
+            f"tensor's size at dimension {d}), but got split_sizes={shown(split_sizes)}"
         )
     return _parts(self, d, split_sizes)
 
@@ -570,18 +567,18 @@ def strided(
     if len(size) != len(stride):
         fail("mismatch in length of strides and shape")
     for s, step in zip(size, stride, strict=True):
-        require(
-            step >= 0,
-            "as_strided: Negative strides are not supported at the moment, "
-            f"got strides: {shown(stride)}",
-        )
-        require(
-            s >= 0,
-            f"Storage size calculation overflowed with sizes={shown(size)} and "
-            f"strides={shown(stride)}",
-        )
-    if storage_offset is not None:
-        require(storage_offset >= 0, f"Tensor: invalid storage offset {storage_offset}")
+        if not met(step >= 0):
+            fail(
+                "as_strided: Negative strides are not supported at the moment, "
+                f"got strides: {shown(stride)}"
+            )
+        if not met(s >= 0):
+            fail(
+                f"Storage size calculation overflowed with sizes={shown(size)} and "
+                f"strides={shown(stride)}"
+            )
+    if storage_offset is not None and not met(storage_offset >= 0):
+        fail(f"Tensor: invalid storage offset {storage_offset}")
     return viewed(self, tuple(size), tuple(stride), storage_offset)
 
 
@@ -597,7 +594,8 @@ def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
     if not self.size:
         fail(f"self.dim() cannot be 0 {names}")
     last = self.stride[-1]
-    require(eq(last, 1), f"self.stride(-1) must be 1 {names}, but got {last}")
+    if not met(eq(last, 1)):
+        fail(f"self.stride(-1) must be 1 {names}, but got {last}")
     if new < old:
         k = old // new
         size, stride = self.size[-1] * k, [s * k for s in self.stride[:-1]]
@@ -613,7 +611,8 @@ def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
 
 
 def _divided(n: Size, k: int, what: str, names: str) -> Size:
-    require(eq(n % k, 0), f"{what} must be divisible by {k} {names}, but got {n}")
+    if not met(eq(n % k, 0)):
+        fail(f"{what} must be divisible by {k} {names}, but got {n}")
     return n // k
 
 

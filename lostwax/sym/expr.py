@@ -363,7 +363,9 @@ class Algebra(ABC):
         found = self._atoms.get((kind, operands))
         if found is None:
             hints = [x.hint for x in operands]
-            hint = None if None in hints else apply(kind, hints)  # type: ignore[arg-type]
+            # an assertion about data that the example fails may put its 0 into a divisor
+            undefined = None in hints or (kind in ("div", "mod") and hints[1] == 0)
+            hint = None if undefined else apply(kind, hints)  # type: ignore[arg-type]
             found = Atom(self, kind, operands, hint)  # type: ignore[arg-type]
             self._atoms[kind, operands] = found
         return found.expr

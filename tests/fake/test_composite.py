@@ -1,4 +1,5 @@
-"""Composite operators taken apart by us: as eager in size, stride and aliasing, and without guards."""
+"""Composite operators taken apart by us: as eager in size, stride and aliasing, and without "
+"guards."""
 
 from __future__ import annotations
 
@@ -78,7 +79,8 @@ def test_reshape_flatten_and_linear(seed: int) -> None:
         agree(lambda x: x.to(torch.float64), x)
         agree(lambda x: x.to(torch.float32), x)
         agree(F.linear, x, strided(rng, 5, 4), strided(rng, 5) if rng.random() < 0.5 else None)
-        agree(lambda x, n=rng.randint(1, 5): x.chunk(n, 1), x)
+        pieces = rng.randint(1, 5)
+        agree(lambda x, n=pieces: x.chunk(n, 1), x)
 
 
 IMAGE = torch.randn(2, 6, 8, 8)

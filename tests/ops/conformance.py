@@ -335,6 +335,8 @@ VALUE_ERRORS: dict[str, str] = {
     r"index -?\d+ is out of bounds for dimension": "an index lies in a tensor's data",
     r"index out of range in self|[Tt]arget -?\d+ is out of bounds": "an index lies in the data",
     r"multinomial distribution|probability tensor contains": "probabilities are data",
+    r"Pivots given to lu_solve|pivots passed to lu_unpack": "pivots are data",
+    r"^ZeroDivisionError$": "an integer tensor holds a zero",
 }
 """Errors that eager finds by reading data; a fake cannot raise them."""
 

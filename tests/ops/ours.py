@@ -17,6 +17,8 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from tests.ops.conformance import Seen
 
+SEARCHED = 50  # values of an unbacked symbol that are tried, either side of 0
+
 
 class OurFakes:
     refusals = (LostwaxError,)
@@ -56,16 +58,20 @@ class OurFakes:
     def read(self, size: Any, binding: dict[Any, int], want: int) -> int | None:
         if isinstance(size, int):
             return size
-        for symbol in size.symbols():
-            if symbol.unbacked and symbol not in binding and size is symbol.expr:
-                if not self._admits(size, want):
-                    return None
-                binding[symbol] = want
+        free = [s for s in size.symbols() if s not in binding]
+        if len(free) == 1:
+            self._bind(free[0], size, binding, want)
         return value(size, binding)
 
-    def _admits(self, size: Expr, n: int) -> bool:
-        lo, hi = self.env.bounds(size)
-        return (lo is None or lo <= n) and (hi is None or n <= hi)
+    def _bind(self, symbol: Any, size: Expr, binding: dict[Any, int], want: int) -> None:
+        """Give the symbol a value within its bounds at which the size is what eager found."""
+        lo, hi = self.env.bounds(symbol.expr)
+        likely = (want,) if size is symbol.expr else range(-SEARCHED, SEARCHED)
+        for n in likely:
+            admitted = (lo is None or lo <= n) and (hi is None or n <= hi)
+            if admitted and value(size, {**binding, symbol: n}) == want:
+                binding[symbol] = n
+                return
 
     def holds(self, binding: dict[Any, int]) -> bool:
         """Do these sizes satisfy every guard? Assertions on data are not asked."""

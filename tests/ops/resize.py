@@ -192,5 +192,5 @@ def resized_tensor(t: Tensor, to: TensorType, binding: Binding) -> Tensor:
         new = torch.empty_strided(size, stride, dtype=t.dtype)  # type: ignore[arg-type]
     old = t.reshape(-1)
     if old.numel() == 0:
-        return new.zero_()
+        return new.fill_(1)
     return new.copy_(old[torch.arange(new.numel()) % old.numel()].reshape(new.shape))

@@ -1,8 +1,9 @@
-"""Run operators eagerly and, beside each ATen call, our type rule on the types of its arguments; compare.
+"""Run operators eagerly and, beside each ATen call, our type rule on the types of its arguments;
+compare.
 
-`with Shadow() as s: f(real tensors)`; then `s.wrong` lists disagreements, `s.missing` overloads without a rule.
-`symbolic=True` gives every size of every tensor argument a symbol of its own (hint: the real size) and compares
-the rule's answer at the hint.
+`with Shadow() as s: f(real tensors)`; then `s.wrong` lists disagreements, `s.missing` overloads
+without a rule. `symbolic=True` gives every size of every tensor argument a symbol of its own (hint:
+the real size) and compares the rule's answer at the hint.
 """
 
 from __future__ import annotations

@@ -35,6 +35,18 @@ def test_division(rule, meaning):
             assert d == 0 or inside(meaning(n, d), result), (a, q, result, n, d)
 
 
+@pytest.mark.parametrize(
+    ("rule", "meaning"), [(bounds.added, operator.add), (bounds.multiplied, operator.mul)]
+)
+def test_sums_and_products(rule, meaning):
+    for a, b in itertools.product(RANGES, RANGES):
+        if not members(a) or not members(b):
+            continue
+        result = rule(a, b)
+        for x, y in itertools.product(members(a), members(b)):
+            assert inside(meaning(x, y), result), (a, b, result, x, y)
+
+
 def test_powers():
     for r, n in itertools.product(RANGES, (1, 2, 3, 4)):
         result = bounds.power(r, n)

@@ -25,6 +25,7 @@ from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator
 from lostwax.ops.shapes import common_device
+from lostwax.sym import specialize
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
         with _context(mode, func):
             return mode.reentered(kernel, args, kwargs)
     if is_composite(func):
-        return mode.reentered(partial(func._op_dk, _COMPOSITE), args, kwargs)
+        composite = partial(func._op_dk, _COMPOSITE)
+        return with_numbers_if_need_be(mode, composite, args, kwargs)
     if func._schema.name in custom_operators:
         raise _missing(func)
     decompose = torch_decompositions().get(func)
@@ -99,6 +101,36 @@ def _context(mode: FakeTensorMode, func: OpOverload) -> Iterator[None]:
 @cache
 def is_composite(func: OpOverload) -> bool:
     return func.has_kernel_for_dispatch_key(_COMPOSITE)
+
+
+_WANTS_NUMBERS = (
+    "operator aten::size does not exist",
+    "operator aten::stride does not exist",
+    "expected to contain only concrete integers",
+)
+"""How C++ complains that it was given symbolic sizes where it reads plain ones."""
+
+
+def with_numbers_if_need_be(
+    mode: FakeTensorMode, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """Run torch code on symbolic sizes. If it cannot deal with them, they become those of the
+    example, which is a guard, and it runs again."""
+    try:
+        return mode.reentered(function, args, kwargs)
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _WANTS_NUMBERS):
+            raise
+    args, kwargs = _map(args, _specialized), {k: _map(v, _specialized) for k, v in kwargs.items()}
+    return mode.reentered(function, args, kwargs)
+
+
+def _specialized(tensor: torch.Tensor) -> torch.Tensor:
+    if isinstance(tensor, FakeTensor) and tensor.type.is_symbolic:
+        t = tensor.type
+        size, stride = tuple(map(specialize, t.size)), tuple(map(specialize, t.stride))
+        set_type(tensor, t.replace(size=size, stride=stride, offset=specialize(t.offset)))
+    return tensor
 
 
 @cache

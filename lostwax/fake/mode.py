@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -147,14 +148,13 @@ class FakeTensorMode(TorchDispatchMode):
         """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
         if self._in_autograd or not torch.is_grad_enabled() or not self._entered:
             return self.evaluate(func, args, kwargs)
-        if func in composite.COMPOSITES or func in data.SPECIAL:
-            return self.evaluate(
-                func, args, kwargs
-            )  # its parts are tracked; or there is no gradient
+        if func in composite.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
+            # its parts are tracked; or there is no gradient
+            return self.evaluate(func, args, kwargs)
         self._in_autograd = True
         try:
             with _include(_AUTOGRAD[0]), _include(_AUTOGRAD[1]):
-                return self.reentered(func, args, kwargs)
+                return fallback.with_numbers_if_need_be(self, func, args, kwargs)
         finally:
             self._in_autograd = False
 
@@ -293,6 +293,12 @@ def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
     if out.__class__ is TensorType:
         return new_fake(mode, out, storage)
     return [new_fake(mode, o, storage) for o in out]
+
+
+@cache
+def _is_composite_out(func: OpOverload) -> bool:
+    """`matmul.out` and its like: C++ would ask whether tensors share storage, and fakes have none."""
+    return operator(func).kind == "out" and fallback.is_composite(func)
 
 
 _UNDECLARED_VIEWS = frozenset(

@@ -17,9 +17,9 @@ from torch._ops import OpOverload
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
 from lostwax.ops.registry import Operator, aten
-from lostwax.ops.shapes import broadcast_sizes, fail, is_one, is_zero, same, wrap_dim
+from lostwax.ops.shapes import broadcast_sizes, fail, is_one, is_zero, require, same, wrap_dim
 from lostwax.ops.views import inferred_size, view_strides
-from lostwax.sym import Size, ceildiv, decide, eq
+from lostwax.sym import Size, ceildiv, decide, decide_or, eq, specialize
 from lostwax.types import Sizes, TensorType, product
 
 if TYPE_CHECKING:
@@ -181,6 +181,52 @@ def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
     if decide(eq(piece, 0)):
         return mode.call(aten.split_with_sizes.default, x, [0] * chunks, dim)
     return mode.call(aten.split.Tensor, x, piece, dim)
+
+
+@composite(aten.narrow.default)
+def narrow(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -> Any:
+    x = mode.adopt(self)
+    if x.type.ndim == 0:
+        fail("narrow() cannot be applied to a 0-dim tensor.")
+    n = x.type.size[wrap_dim(dim, x.type.ndim)]
+    begin, count = unwrap(start), unwrap(length)
+    require(count >= 0, "narrow(): length must be non-negative.")
+    range_text = f"start out of range (expected to be in range of [{-n}, {n}], but got {begin})"
+    require(begin >= -n, range_text, IndexError)
+    require(begin <= n, range_text, IndexError)
+    if decide_or(begin < 0, False):
+        begin = begin + n
+    text = f"start ({begin}) + length ({count}) exceeds dimension size ({n})."
+    require(begin + count <= n, text)
+    return mode.call(aten.slice.Tensor, x, dim, begin, begin + count)
+
+
+@composite(aten.narrow.Tensor)
+def narrow_from(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -> Any:
+    x = mode.adopt(start)
+    if x.type.ndim or x.type.dtype.is_floating_point or x.type.dtype is torch.bool:
+        fail("start must be an 0-dim integral Tensor.")
+    return narrow(mode, self, dim, mode.call(aten._local_scalar_dense.default, x), length)
+
+
+@composite(aten.tensor_split.tensor_indices_or_sections)
+def tensor_split(
+    mode: FakeTensorMode, self: Any, tensor_indices_or_sections: Any, dim: int = 0
+) -> Any:
+    where = mode.adopt(tensor_indices_or_sections)
+    if where.type.ndim not in (0, 1) or where.type.dtype is not torch.int64:
+        fail(
+            "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
+            f"one-dimensional tensor of dtype long, but got a tensor with {where.type.ndim} dims"
+        )
+    if where.type.ndim == 0:
+        sections = mode.call(aten._local_scalar_dense.default, where)
+        return mode.call(aten.tensor_split.sections, self, int(sections), dim)
+    indices = [
+        mode.call(aten._local_scalar_dense.default, mode.call(aten.select.int, where, 0, i))
+        for i in range(specialize(where.type.size[0]))
+    ]
+    return mode.call(aten.tensor_split.indices, self, indices, dim)
 
 
 # --------------------------------------------------------------------------------------- arithmetic

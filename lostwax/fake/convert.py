@@ -18,7 +18,7 @@ from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.sym import ShapeEnv, Size
-from lostwax.types import Sizes, TensorType, contiguous_strides
+from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -160,6 +160,8 @@ def symbolic_strides(
     any order; otherwise a stride that does not follow from sizes is a number of its own."""
     if stride == contiguous_strides(real):
         return None
+    if len(real) in (4, 5) and stride == channels_last_strides(real):
+        return channels_last_strides(size)  # sizes of 1 leave the order open: the likely one
     out: list[Size] = list(stride)
     step: Size = 1
     step_real = 1

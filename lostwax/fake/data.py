@@ -133,9 +133,24 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         return False
     if a is b and not a.type.dtype.is_floating_point and not a.type.dtype.is_complex:
         return True
+    return _unknown_truth(mode, "equal")
+
+
+def allclose(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`torch.allclose(a, b)`: known for constants."""
+    known = _computed(record, args, kwargs)
+    if known is not None:
+        return known
+    mode.call(aten.isclose.default, *args[:2])  # raises what eager raises
+    return _unknown_truth(mode, "allclose")
+
+
+def _unknown_truth(mode: FakeTensorMode, name: str) -> Any:
+    """A truth value that only the data know."""
     if mode.shape_env is None:
-        refuse("torch.equal", "its answer depends on the data")
-    return wrap(eq(mode.shape_env.unbacked(lo=0, hi=1, origin=f"equal at {user_location()}"), 1))
+        refuse(f"torch.{name}", "its answer depends on the data")
+    origin = f"{name} at {user_location()}"
+    return wrap(eq(mode.shape_env.unbacked(lo=0, hi=1, origin=origin), 1))
 
 
 # ---------------------------------------------------------------------------------------- constants
@@ -228,6 +243,7 @@ Special = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]
 SPECIAL: dict[OpOverload, Special] = {
     aten._local_scalar_dense.default: item,
     aten.equal.default: equal,
+    aten.allclose.default: allclose,
     aten.lift_fresh.default: lift,
     aten.lift.default: lift,
     aten._has_compatible_shallow_copy_type.default: same_kind,

@@ -7,7 +7,7 @@ operators that real models use often.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from torch._library.custom_ops import OPDEFS as custom_operators
 from torch._library.simple_registry import singleton as custom_registry
 from torch._ops import OpOverload
 
-from lostwax.errors import DataDependentError, MissingFakeRuleError
+from lostwax.errors import DataDependentError, LostwaxError, MissingFakeRuleError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
 from lostwax.location import user_location
@@ -103,34 +103,42 @@ def is_composite(func: OpOverload) -> bool:
     return func.has_kernel_for_dispatch_key(_COMPOSITE)
 
 
-_WANTS_NUMBERS = (
-    "operator aten::size does not exist",
-    "operator aten::stride does not exist",
-    "expected to contain only concrete integers",
-)
-"""How C++ complains that it was given symbolic sizes where it reads plain ones."""
-
-
 def with_numbers_if_need_be(
     mode: FakeTensorMode, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """Run torch code on symbolic sizes. If it cannot deal with them, they become those of the
-    example, which is a guard, and it runs again."""
+    """Run C++ that takes a composite operator apart. What cannot deal with symbolic sizes (it reads
+    plain ones, or takes no size for 1 unless it must be) runs again on those of the example, which
+    is a guard."""
     try:
         return mode.reentered(function, args, kwargs)
-    except RuntimeError as error:
-        if not any(text in str(error) for text in _WANTS_NUMBERS):
+    except LostwaxError:
+        raise
+    except RuntimeError:
+        if not _symbolic(args) and not _symbolic(kwargs.values()):
             raise
-    args, kwargs = _map(args, _specialized), {k: _map(v, _specialized) for k, v in kwargs.items()}
+    args, kwargs = _specialized(args), {k: _specialized(v) for k, v in kwargs.items()}
     return mode.reentered(function, args, kwargs)
 
 
-def _specialized(tensor: torch.Tensor) -> torch.Tensor:
-    if isinstance(tensor, FakeTensor) and tensor.type.is_symbolic:
-        t = tensor.type
+def _symbolic(values: Iterable[Any]) -> bool:
+    return any(
+        v.type.is_symbolic
+        if isinstance(v, FakeTensor)
+        else isinstance(v, torch.SymInt) or (isinstance(v, (list, tuple)) and _symbolic(v))
+        for v in values
+    )
+
+
+def _specialized(value: Any) -> Any:
+    if isinstance(value, torch.SymInt):
+        return specialize(unwrap(value))
+    if isinstance(value, (list, tuple)):
+        return type(value)([_specialized(v) for v in value])
+    if isinstance(value, FakeTensor) and value.type.is_symbolic:
+        t = value.type
         size, stride = tuple(map(specialize, t.size)), tuple(map(specialize, t.stride))
-        set_type(tensor, t.replace(size=size, stride=stride, offset=specialize(t.offset)))
-    return tensor
+        set_type(value, t.replace(size=size, stride=stride, offset=specialize(t.offset)))
+    return value
 
 
 @cache

@@ -8,7 +8,7 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -142,7 +142,9 @@ class FakeTensorMode(TorchDispatchMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented  # a foreign subclass gets its chance first
-        return self._evaluate_tracked(func, args, kwargs or {})
+        if torch.is_grad_enabled():
+            return self._evaluate_tracked(func, args, kwargs or {})
+        return self.evaluate(func, args, kwargs or {})
 
     def _evaluate_tracked(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
@@ -151,10 +153,16 @@ class FakeTensorMode(TorchDispatchMode):
         if func in composite.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
             # its parts are tracked; or there is no gradient
             return self.evaluate(func, args, kwargs)
+        record = operator(func)
+        typed = record.kind == "functional" and record.rule is not None
+        if typed and not (_require_grad(args) or _require_grad(kwargs.values())):
+            return self.evaluate(func, args, kwargs)  # autograd has nothing to record
         self._in_autograd = True
         try:
             with _include(_AUTOGRAD[0]), _include(_AUTOGRAD[1]):
-                return fallback.with_numbers_if_need_be(self, func, args, kwargs)
+                if record.rule is None and fallback.is_composite(func):
+                    return fallback.with_numbers_if_need_be(self, func, args, kwargs)
+                return self.reentered(func, args, kwargs)
         finally:
             self._in_autograd = False
 
@@ -170,7 +178,8 @@ class FakeTensorMode(TorchDispatchMode):
         """An operator called from inside the evaluation of a composite: a tracer records it."""
         if torch.is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions
             args, kwargs = self.wrap(args), {k: self.wrap(v) for k, v in kwargs.items()}
-        return self._evaluate_tracked(func, args, kwargs)
+            return self._evaluate_tracked(func, args, kwargs)
+        return self.evaluate(func, args, kwargs)
 
     def reentered(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Run torch code whose operators come back to this mode, from inside a dispatch (where it
@@ -192,8 +201,16 @@ class FakeTensorMode(TorchDispatchMode):
         """A call's arguments as rules take them: tensors as their types, symbolic numbers as
         expressions."""
         self._saw_constant = False
-        positional = [self._argument(a) for a in args]
-        return positional, {k: self._argument(v) for k, v in kwargs.items()} if kwargs else kwargs
+        types: list[Any] = []
+        for value in args:  # `_argument`, with what is most common inlined
+            cls = value.__class__
+            if cls is FakeTensor and value.fake_mode is self and value.constant is None:
+                types.append(value.type)
+            elif cls in _PLAIN:
+                types.append(value)
+            else:
+                types.append(self._argument(value))
+        return types, {k: self._argument(v) for k, v in kwargs.items()} if kwargs else kwargs
 
     def _argument(self, value: Any) -> Any:
         cls = value.__class__
@@ -295,9 +312,19 @@ def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
     return [new_fake(mode, o, storage) for o in out]
 
 
+def _require_grad(values: Iterable[Any]) -> bool:
+    for v in values:
+        if isinstance(v, torch.Tensor):
+            if v.requires_grad:
+                return True
+        elif v.__class__ in _LISTS and _require_grad(v):
+            return True
+    return False
+
+
 @cache
 def _is_composite_out(func: OpOverload) -> bool:
-    """`matmul.out` and its like: C++ would ask whether tensors share storage, and fakes have none."""
+    """`matmul.out` and its like: C++ would ask whether tensors share storage; fakes have none."""
     return operator(func).kind == "out" and fallback.is_composite(func)
 
 

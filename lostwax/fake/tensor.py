@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 _META = torch.device("meta")
+_STRIDED = torch.strided
 
 
 class FakeStorage:
@@ -197,19 +198,24 @@ def new_fake(
 ) -> FakeTensor:
     """Make a fake of this type; without a storage it gets one of its own."""
     device = t.device
-    if device.type != "cpu" and device.type != "meta":
-        mode.absent_device = device
-    if t.is_symbolic:
-        fake = _new_symbolic(t, requires_grad)
+    if device != _CPU:
+        device = _absent(mode, device)
+    if mode.shape_env is not None and t.is_symbolic:
+        fake = _new_symbolic(t, device, requires_grad)
     else:
+        # size, strides, offset, memory format, dtype, layout, device, pin memory, requires grad;
+        # by position, since names would cost a quarter of the call
         fake = _make_wrapper(
             FakeTensor,
             t.size,
-            strides=t.stride,
-            storage_offset=t.offset,
-            dtype=t.dtype,
-            device=_CPU if device.type == "cpu" else _META,
-            requires_grad=requires_grad,
+            t.stride,
+            t.offset,
+            None,
+            t.dtype,
+            _STRIDED,
+            device,
+            False,
+            requires_grad,
         )
     fake.type = t
     fake.fake_mode = mode
@@ -217,14 +223,21 @@ def new_fake(
     return fake  # type: ignore[no-any-return]
 
 
-def _new_symbolic(t: TensorType, requires_grad: bool) -> Any:
+def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
+    """What C++ is told of a device that need not be there."""
+    if device.type != "meta":
+        mode.absent_device = device
+    return _META
+
+
+def _new_symbolic(t: TensorType, device: torch.device, requires_grad: bool) -> Any:
     return _make_wrapper(
         FakeTensor,
         tuple(wrap(s) for s in t.size),
         strides=tuple(wrap(s) for s in t.stride),
         storage_offset=wrap(t.offset),
         dtype=t.dtype,
-        device=_CPU if t.device.type == "cpu" else _META,
+        device=device,
         requires_grad=requires_grad,
         storage_size=0,  # else C++ multiplies symbols to find one: three times the cost
     )

@@ -13,9 +13,10 @@ import torch
 from lostwax.fake import fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator
-from lostwax.ops.shapes import broadcast_sizes, fail, same, shown
+from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, same, shown
 from lostwax.ops.spelling import scalar_type
-from lostwax.types import Sizes, TensorType
+from lostwax.sym import Size, known
+from lostwax.types import Sizes, TensorType, contiguous_strides
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -58,15 +59,82 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     else:
         types, named = mode.types(args, inputs)
         result = record.rule(*types, **named)
-    for fake, new in zip(_flat(outs), _flat([result]), strict=False):
+    name = record.overload._schema.name
+    _check_memory(name, _flat(outs), _flat([*args, *inputs.values()]))
+    for i, (fake, new) in enumerate(zip(_flat(outs), _flat([result]), strict=False)):
+        if name in _EXACT_OUT and fake.type.dtype is not new.dtype:
+            wanted, given = scalar_type(new.dtype), scalar_type(fake.type.dtype)
+            fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
         _check_cast(fake.type, new)
         if not _same_sizes(fake.type.size, new.size):
-            resized = new.replace(dtype=fake.type.dtype, stride=new.stride, offset=fake.type.offset)
-            set_type(fake, resized)
+            row_major = name.startswith(_RESIZE_ROW_MAJOR) and name not in _RELAY_EMPTY
+            stride = contiguous_strides(new.size) if row_major else new.stride
+            set_type(
+                fake, new.replace(dtype=fake.type.dtype, stride=stride, offset=fake.type.offset)
+            )
+        elif i < _RELAY_EMPTY.get(name, 0) and is_zero(new.numel()):
+            set_type(fake, fake.type.replace(size=new.size, stride=new.stride))
     mark_written(outs)
     if not record.results:
         return None
     return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+_RESIZE_ROW_MAJOR = ("aten::_fft", "aten::fft", "aten::cholesky")
+"""These make an `out` of another size row-major, whatever the strides of their own results are."""
+_RELAY_EMPTY = {
+    "aten::ormqr": 1,
+    "aten::geqrf": 1,
+    "aten::triangular_solve": 2,
+    "aten::cholesky_inverse": 1,
+    "aten::linalg_eig": 2,
+    "aten::linalg_eigvals": 1,
+    "aten::linalg_householder_product": 1,
+}
+"""LAPACK's wrappers lay so many of their outputs out anew when `out` has the right size and is
+empty."""
+
+
+_EXACT_OUT = frozenset(("aten::gather", "aten::aminmax", "aten::complex", "aten::multinomial"))
+"""These convert nothing: `out` has the result's dtype."""
+_READ_AND_WRITE = frozenset(
+    f"aten::{name}" for name in ("cat", "gather", "take", "masked_select", "kthvalue")
+)
+"""These must not write to what they read, not even to the very same tensor."""
+
+
+def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
+    """No element of `out` may be written twice, nor be read as well."""
+    advice = "Please clone() the tensor before performing the operation."
+    for out in outs:
+        t = out.type
+        twice = (s.__class__ is int and s > 1 for s in t.size)
+        if any(n and st == 0 for n, st in zip(twice, t.stride, strict=True)):
+            fail(
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                f"single memory location. {advice}"
+            )
+        if name in _READ_AND_WRITE and any(_overlap(out, x) for x in inputs):
+            fail(
+                "unsupported operation: some elements of the input tensor and the written-to "
+                f"tensor refer to a single memory location. {advice}"
+            )
+
+
+def _overlap(a: FakeTensor, b: Any) -> bool:
+    if not isinstance(b, FakeTensor) or a.fake_storage is not b.fake_storage:
+        return False
+    (a0, a1), (b0, b1) = _span(a.type), _span(b.type)
+    return known(a0 < b1) is True and known(b0 < a1) is True
+
+
+def _span(t: TensorType) -> tuple[Size, Size]:
+    last: Size = t.offset
+    for s, st in zip(t.size, t.stride, strict=True):
+        if is_zero(s):
+            return t.offset, t.offset
+        last = last + (s - 1) * st
+    return t.offset, last + 1
 
 
 def _factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -> dict[str, Any]:

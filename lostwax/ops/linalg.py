@@ -246,6 +246,15 @@ def ormqr(
         fail(
             f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])"
         )
+    for what, batch in (("tau", tau.size[:-1]), ("other", other.size[:-2])):
+        text = (
+            f"torch.ormqr: Expected batch dimensions of {what} to be equal to input.shape[:-2], "
+            f"but got {shown(batch)}"
+        )
+        if len(batch) != len(self.size) - 2:
+            fail(text)
+        for a, b in zip(batch, self.size, strict=False):
+            require(eq(a, b), text)
     if other.dtype is not self.dtype:
         fail(
             "torch.ormqr: Expected input and other to have the same dtype, but input has dtype"

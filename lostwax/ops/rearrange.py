@@ -317,11 +317,36 @@ def block_diag(tensors: Sequence[TensorType]) -> TensorType:
     return first.fresh((rows, columns), dtype)
 
 
+def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> int:
+    """The dimension along which the tensors are cut."""
+    if num_chunks < 1:
+        fail("_chunk_cat expects positive num_chunks")
+    if not tensors:
+        fail("_chunk_cat expects a non-empty input tensor list")
+    first = tensors[0]
+    for t in tensors:
+        if not met(t.numel() > 0):
+            fail("_chunk_cat expects non-empty tensor")
+    if any(len(t.size) != len(first.size) for t in tensors):
+        if dim < 0:
+            fail("_chunk_cat expects non-negative dim when input tensors have different ndims")
+        d = dim
+    else:
+        d = wrap_dim(dim, len(first.size))
+    if any(d >= len(t.size) for t in tensors):
+        fail("_chunk_cat expects dim < ndim for all input tensors")
+    for t in tensors[1:]:
+        for a, b in zip(t.size[:d], first.size[:d], strict=True):
+            if not met(eq(a, b)):
+                fail("_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors")
+    return d
+
+
 @rule(aten._chunk_cat.default)
 def chunk_cat(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> TensorType:
     """Each tensor is cut into so many chunks along `dim`, flattened, and joined behind it."""
+    d = _check_chunks(tensors, dim, num_chunks)
     first = tensors[0]
-    d = wrap_dim(dim, len(first.size))
     width: Size = 0
     for t in tensors:
         rest: Size = (t.size[d] + num_chunks - 1) // num_chunks

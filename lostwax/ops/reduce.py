@@ -15,6 +15,7 @@ import torch
 from lostwax.ops.registry import Fresh, Rule, aten, rule
 from lostwax.ops.shapes import (
     Scalar,
+    Sizes,
     TensorType,
     broadcast_sizes,
     category,
@@ -24,6 +25,7 @@ from lostwax.ops.shapes import (
     promote,
     real_dtype,
     require,
+    shown,
     wrap_dim,
     wrap_dims,
 )
@@ -33,7 +35,7 @@ from lostwax.ops.spelling import (
     require_fractional,
     scalar_type,
 )
-from lostwax.sym import Size, eq, maximum, ne
+from lostwax.sym import Size, decide, eq, maximum, ne
 
 Dims = Sequence[int] | int | None
 Pair = tuple[TensorType, TensorType]
@@ -500,6 +502,7 @@ def histogram(
     weight: TensorType | None = None,
     density: bool = False,
 ) -> Pair:
+    _check_weight(x.size, weight)
     return _histogram(x, bins), x.fresh((bins + 1,))
 
 
@@ -511,7 +514,30 @@ def histogram_edges(
         fail(
             f"torch.histogramdd(): bins tensor should have one dimension, but got {len(bins.size)}"
         )
-    return x.fresh((bins.size[0] - 1,)), bins.fresh()
+    n = bins.size[0] - 1
+    require(n > 0, f"torch.histogram(): bins must be > 0, but got {n} for dimension 0")
+    _check_weight(x.size, weight)
+    return x.fresh((n,)), bins.fresh()
+
+
+def _check_bins(x: TensorType, count: int, weight: TensorType | None) -> None:
+    text = "histogramdd: The size of bins must be equal to the innermost dimension of the input."
+    require(eq(x.size[-1], count), text)
+    _check_weight(x.size[:-1], weight)
+
+
+def _check_weight(size: Sizes, weight: TensorType | None) -> None:
+    if weight is None:
+        return
+    text = (
+        "torch.histogramdd: if weight tensor is provided it should have the same shape as the "
+        "input tensor excluding its innermost dimension, but got input with shape "
+        f"{shown(size)} and weight with shape {shown(weight.size)}"
+    )
+    if len(weight.size) != len(size):
+        fail(text)
+    for a, b in zip(size, weight.size, strict=True):
+        require(eq(a, b), text)
 
 
 @rule(aten._histogramdd_bin_edges.default)
@@ -523,6 +549,7 @@ def histogramdd_bin_edges(
     weight: TensorType | None = None,
     density: bool = False,
 ) -> list[TensorType]:
+    _check_bins(x, len(bins), weight)
     return [x.fresh((n + 1,)) for n in bins]
 
 
@@ -535,6 +562,7 @@ def histogramdd(
     weight: TensorType | None = None,
     density: bool = False,
 ) -> TensorType:
+    _check_bins(x, len(bins), weight)
     return x.fresh(tuple(bins))
 
 
@@ -546,7 +574,14 @@ def histogramdd_edges(
     weight: TensorType | None = None,
     density: bool = False,
 ) -> TensorType:
-    return x.fresh(tuple(edges.size[0] - 1 for edges in bins))
+    text = f"torch.histogramdd: expected {x.size[-1]} sequences of bin edges for a "
+    text += f"{x.size[-1]}-dimensional histogram but got {len(bins)}"
+    require(eq(x.size[-1], len(bins)), text)
+    _check_weight(x.size[:-1], weight)
+    counts = tuple(edges.size[0] - 1 for edges in bins)
+    for d, n in enumerate(counts):
+        require(n > 0, f"torch.histogramdd(): bins must be > 0, but got {n} for dimension {d}")
+    return x.fresh(counts)
 
 
 @rule(aten.bincount.default, data=True)
@@ -562,7 +597,8 @@ def bincount(
         if len(weights.size) != 1:
             fail(text)
         require(eq(weights.size[0], x.size[0]), text)
-        dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
+        if not decide(eq(x.size[0], 0)):  # eager forgets the weights of an empty input
+            dtype = torch.float32 if weights.dtype is torch.float32 else torch.float64
     if isinstance(minlength, int):
         return TensorType((fresh.size(None, minlength),), dtype, x.device)
     return TensorType((maximum(fresh.size(), minlength),), dtype, x.device)

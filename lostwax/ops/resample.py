@@ -330,8 +330,7 @@ def im2col(
 
 
 def _filled(size: Sizes) -> bool:
-    """No size is 0 for certain; what a symbol may be is left to the number of blocks."""
-    return 0 not in [s for s in size if isinstance(s, int)]
+    return all(met(s >= 1) for s in size)
 
 
 @rule(aten.col2im.default)

@@ -21,7 +21,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import scalar_type
-from lostwax.sym import Size, decide_or, eq, known, ne
+from lostwax.sym import Size, eq, known, ne
 
 Triple = tuple[TensorType, TensorType, TensorType]
 
@@ -93,7 +93,7 @@ def searchsorted(
     side: str | None = None,
     sorter: TensorType | None = None,
 ) -> TensorType:
-    _check_search(boundaries, x.size, right, side)
+    _check_search(boundaries, x.size, right, side, sorter)
     if len(boundaries.size) != 1:
         text = (
             "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
@@ -117,12 +117,16 @@ def searchsorted_scalar(
     side: str | None = None,
     sorter: TensorType | None = None,
 ) -> TensorType:
-    _check_search(boundaries, (), right, side)
+    _check_search(boundaries, (), right, side, sorter)
     return _positions((), boundaries, out_int32)
 
 
 def _check_search(
-    boundaries: TensorType, size: tuple[Size, ...], right: bool, side: str | None
+    boundaries: TensorType,
+    size: tuple[Size, ...],
+    right: bool,
+    side: str | None,
+    sorter: TensorType | None,
 ) -> None:
     n = len(boundaries.size)
     if side is not None and side not in ("left", "right"):
@@ -143,6 +147,15 @@ def _check_search(
             f"dimension is 1, but we got boundaries tensor dim({n}) and input value's dim(0) "
             "numel(1)"
         )
+    if sorter is not None:
+        text = (
+            "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
+            f"tensor {shown(boundaries.size)}and got sorter tensor {shown(sorter.size)}"
+        )
+        if len(sorter.size) != n:
+            fail(text)
+        for a, b in zip(boundaries.size, sorter.size, strict=True):
+            require(eq(a, b), text)
 
 
 @rule(aten.bucketize.Tensor)
@@ -261,13 +274,13 @@ def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
     d = wrap_dim(dim, len(x.size))
     others = (*x.size[:d], *x.size[d + 1 :])
     for s in others:
-        if decide_or(eq(s, 0), False):
-            require(
-                eq(x.size[d], 0),
-                "There are 0 sized dimensions, and they aren't selected, so unique cannot be "
-                "applied",
-            )
+        require(
+            ne(s, 0),
+            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
+        )
     n = _distinct(fresh, x.size[d])
+    if n.__class__ is int and n == 0:  # nothing to compare: an empty copy
+        return x.fresh(), x.fresh((0,), torch.int64), x.fresh((0,), torch.int64)
     first, *rest = contiguous_strides((n, *others))
     out = TensorType(
         (*x.size[:d], n, *x.size[d + 1 :]), x.dtype, x.device, (*rest[:d], first, *rest[d:])

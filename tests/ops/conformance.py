@@ -332,10 +332,15 @@ def error_verdict(call: Call, error: Exception, got: Run) -> Outcome:
 
 
 VALUE_ERRORS: dict[str, str] = {
-    r"index -?\d+ is out of bounds for dimension": "an index lies in a tensor's data",
-    r"index out of range in self|[Tt]arget -?\d+ is out of bounds": "an index lies in the data",
+    r"index( -?\d+)? is out of bounds for dimension|tried to access index": "an index is data",
+    r"sorter index out of range": "an index is data",
+    r"index out of range in self|INDICES element is out of DATA bounds": "an index is data",
+    r"[Tt]arget -?\d+ is out of bounds|[Tt]arget'? (is )?out of range": "a class index is data",
+    r"segment_length >= 0|all rows of lengths": "lengths of segments are data",
+    r"allocated size does not match required size": "numbers of repetitions are data",
     r"multinomial distribution|probability tensor contains": "probabilities are data",
-    r"Pivots given to lu_solve|pivots passed to lu_unpack": "pivots are data",
+    r"Pivots given to l(u|dl)_solve|pivots passed to lu_unpack": "pivots are data",
+    r"linalg.lu_factor: .*U\[\d+,\d+\] is zero": "a property of the matrix",
     r"^ZeroDivisionError$": "an integer tensor holds a zero",
 }
 """Errors that eager finds by reading data; a fake cannot raise them."""
@@ -400,6 +405,8 @@ class Comparison:
                 return f"{what}: eager {w}, fake {h}"
         if len(want.size) != len(have.size):
             return f"rank: eager {want.size}, fake {have.size}"
+        # first: where data decide the offset, it tells most about them
+        offset = self._values((have.offset,), (want.offset,))[0]
         size = self._values(have.size, want.size)
         if size != want.size:
             return f"size: eager {want.size}, fake {have.size}{_at(have.size, size)}"
@@ -409,7 +416,6 @@ class Comparison:
                 f"stride: eager {want.stride}, fake {have.stride}{_at(have.stride, stride)}"
                 f" for size {want.size}"
             )
-        offset = self._values((have.offset,), (want.offset,))[0]
         if offset != want.offset and (self._is_exact(have) or 0 not in want.size):
             return f"offset: eager {want.offset}, fake {have.offset}"
         return ""

@@ -15,6 +15,7 @@ from lostwax.errors import LostwaxError
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.sym.real import completed, definition
 from tests.ops.conformance import Seen
 
 SEARCHED = 50  # values of an unbacked symbol that are tried, either side of 0
@@ -58,7 +59,7 @@ class OurFakes:
     def read(self, size: Any, binding: dict[Any, int], want: int) -> int | None:
         if isinstance(size, int):
             return size
-        free = [s for s in size.symbols() if s not in binding]
+        free = [s for s in size.symbols() if s not in binding and not definition(s)]
         if len(free) == 1:
             self._bind(free[0], size, binding, want)
         return value(size, binding)
@@ -66,7 +67,7 @@ class OurFakes:
     def _bind(self, symbol: Any, size: Expr, binding: dict[Any, int], want: int) -> None:
         """Give the symbol a value within its bounds at which the size is what eager found."""
         lo, hi = self.env.bounds(symbol.expr)
-        likely = (want,) if size is symbol.expr else range(-SEARCHED, SEARCHED)
+        likely = (want,) if size is symbol.expr else sorted(range(-SEARCHED, SEARCHED), key=abs)
         for n in likely:
             admitted = (lo is None or lo <= n) and (hi is None or n <= hi)
             if admitted and value(size, {**binding, symbol: n}) == want:
@@ -96,7 +97,7 @@ def value(e: Any, at: dict[Any, int]) -> int | None:
 
 def _atom(atom: Any, at: dict[Any, int]) -> int | None:
     if atom.kind == "symbol":
-        return at.get(atom)
+        return completed(at, [atom])[atom] if definition(atom) else at.get(atom)
     args = [value(x, at) for x in atom.args]
     if None in args:
         return None

@@ -44,7 +44,8 @@ SECONDS = 60  # for one sample; an operator that hangs is wrong, and the report 
 BAD = {
     "static": {Verdict.WRONG, Verdict.REFUSED},
     "errors": {Verdict.SILENT, Verdict.OTHER_CLASS},
-    "symbolic": {Verdict.WRONG, Verdict.REFUSED, Verdict.UNGUARDED},
+    "symbolic": {Verdict.WRONG, Verdict.UNGUARDED},
+    "refused": {Verdict.REFUSED},
 }
 SYMBOLIC_FORMS = ("call", "inplace")
 NEUTRAL = {Verdict.SKIPPED, Verdict.EXCUSED}
@@ -98,13 +99,15 @@ def concrete(op: Any, choice: Choice) -> dict[str, Tally]:
 
 
 def symbolic(op: Any, choice: Choice) -> dict[str, Tally]:
-    """Samples with symbolic sizes."""
+    """Samples with symbolic sizes; those that the fakes refuse are counted apart."""
     from tests.ops.resize import judge_symbolic
 
-    tally = Tally()
+    tallies = {"symbolic": Tally(), "refused": Tally()}
     for call in choice.calls(op):
-        tally.add(call, within_time(judge_symbolic, call, choice.make()), BAD["symbolic"])
-    return {"symbolic": tally}
+        outcome = within_time(judge_symbolic, call, choice.make())
+        section = "refused" if outcome.verdict is Verdict.REFUSED else "symbolic"
+        tallies[section].add(call, outcome, BAD[section])
+    return tallies
 
 
 def within_time(how: Callable[[Call, Any], Outcome], call: Call, fakes: Any) -> Outcome:

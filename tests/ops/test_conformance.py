@@ -58,7 +58,8 @@ def check(name: str, section: str, tally: Tally) -> None:
 
 
 def test_the_share() -> None:
-    """Of the samples that eager runs, in all their forms."""
+    """Of the samples that eager runs, in all their forms. With symbolic sizes a refusal is no wrong
+    answer; those that there are stand in the list."""
     for section, forms in (("static", FORMS), ("symbolic", SYMBOLIC_FORMS)):
         failing = sum(e["failing"] for e in EXCEPTIONS[section].values())
         share = 1 - failing / sum(map(ran, samples(forms)))

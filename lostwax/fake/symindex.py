@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
 
 _SymInt = torch.SymInt
 _getitem: Callable[..., Any] = torch.Tensor.__getitem__
@@ -19,7 +18,7 @@ _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 
 
 def getitem(x: torch.Tensor, index: Any) -> Any:
-    """`x[index]`, for a class's `__getitem__`: far cheaper than the mode, which sees every call."""
+    """`x[index]`, for a class's `__getitem__`."""
     if not has_symint(index):
         return _getitem(x, index)
     selected, rest = _select(x, index)
@@ -32,19 +31,6 @@ def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
         x, index = _select(x, index)
         index = index or ...
     _setitem(x, index, value)
-
-
-class SymIndexing(TorchFunctionMode):
-    """Under this mode `x[n]` and `x[n] = v` take symbolic integers, on tensors of any class."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if func is _getitem:
-            return getitem(*args)
-        if func is _setitem:
-            return setitem(*args)
-        return func(*args, **kwargs) if kwargs else func(*args)
 
 
 def has_symint(index: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 
 from lostwax.errors import UnsupportedFakeError
-from lostwax.fake.symindex import getitem, has_symint, setitem
+from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symnode import wrap
 from lostwax.location import user_location
 from lostwax.sym import Size
@@ -118,10 +118,10 @@ class FakeTensor(torch.Tensor):
         return new_fake(self.fake_mode, self.type, self.fake_storage)
 
     def __getitem__(self, index: Any) -> Any:
-        return getitem(self, index) if has_symint(index) else super().__getitem__(index)
+        return getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        setitem(self, index, value) if has_symint(index) else super().__setitem__(index, value)
+        setitem(self, index, value)
 
     # -------------------------------------------------------------- what C++ would do with the data
 

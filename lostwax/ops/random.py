@@ -194,10 +194,21 @@ def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = 
     return like(self)
 
 
-@rule(*named("cauchy log_normal"))
-def continuous(
-    self: TensorType, first: float = 0.0, second: float = 1.0, *, generator: Generator = None
+@rule(*named("cauchy"))
+def cauchy(
+    self: TensorType, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None
 ) -> TensorType:
+    if sigma <= 0:
+        fail(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    return like(self)
+
+
+@rule(*named("log_normal"))
+def log_normal(
+    self: TensorType, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None
+) -> TensorType:
+    if std <= 0:
+        fail(f"log_normal_ expects std > 0.0, but found std={std:g}")
     return like(self)
 
 

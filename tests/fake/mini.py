@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax.fake.symindex import SymIndexing
+from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.sym import (
     ShapeEnv,
@@ -44,6 +44,8 @@ class Mini(torch.Tensor):
     def __repr__(self, **options: Any) -> str:
         return f"Mini{tuple(self.shape)}"
 
+    __getitem__, __setitem__ = getitem, setitem
+
     @classmethod
     def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return _run(func, args, kwargs or {})
@@ -63,7 +65,7 @@ class Trace:
         self.symbols: dict[str, Any] = {}
         tensors = {k: Mini([self._size(d) for d in dims]) for k, dims in inputs.items()}
         ENV[0] = self.env
-        with MiniMode(), SymIndexing():
+        with MiniMode():
             self.result = fn(**tensors)
         self.minimal = self.env.minimal_guards()
 

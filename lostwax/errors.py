@@ -72,3 +72,88 @@ class MissingFakeRuleError(LostwaxError, RuntimeError):
 
     What to do: register one with `torch.library.register_fake("ns::op")`.
     """
+
+
+class InputStructureError(LostwaxError, TypeError):
+    """A program was called with another structure of arguments than the one it was captured with.
+
+    Containers are part of a program: how many arguments, which keys, which types. The message shows
+    both structures and the first place where they part. `path` is that place, as Python.
+
+    What to do: call the module as it was called at capture; or capture it again with these
+    arguments.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class InputValueError(LostwaxError, ValueError):
+    """An argument has the right place, but is not what the program was captured for: another size,
+    dtype, constant, or an overlap in memory.
+
+    Sizes that were not declared dynamic, and Python numbers, strings and the like, are baked into
+    the program. `path` is the argument, as Python.
+
+    What to do: pass what the message says was expected; or capture again, with that size declared
+    dynamic (`dynamic_shapes`) or that value passed as a tensor.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class InputTypeError(LostwaxError, TypeError):
+    """An argument or a result is of a type that a program cannot have: neither a leaf (tensor,
+    number, bool, str, dtype, layout, memory format, device, None) nor a known container.
+
+    What to do: for a dataclass, `lostwax.register_dataclass(cls)`; for another class,
+    `torch.utils._pytree.register_pytree_node`. `path` is the argument, as Python.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
+class RegistrationError(LostwaxError, ValueError):
+    """A class cannot be registered as a container: it is not a dataclass, or it is registered
+    already under another name.
+    """
+
+
+class NotCallableError(LostwaxError, RuntimeError):
+    """An ExportedProgram is data: it has no state of its own to run with.
+
+    What to do: `program.module()` gives an `nn.Module` to call, move and train.
+    """
+
+
+class VerificationError(LostwaxError, ValueError):
+    """A program breaks rules of the IR specification. Each line of the message names the node, the
+    rule and what is wrong; `violations` holds them.
+
+    What to do: it is the pass that last changed the graph that is at fault, or a file that was
+    written by something else than a verified program.
+    """
+
+    def __init__(self, message: str, violations: tuple[object, ...] = ()) -> None:
+        self.violations = violations
+        super().__init__(message)
+
+
+class CaptureError(LostwaxError, RuntimeError):
+    """Something in the program cannot be captured into a functional graph.
+
+    The message names the user's line, the reason and what to write instead.
+    """
+
+
+class NotYetError(LostwaxError, NotImplementedError):
+    """A part of the interface that is planned and not built yet. The message says what to do until
+    then."""
+
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(f"{what} is not supported yet.\n  until then: {instead}")

@@ -169,6 +169,16 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     return fake
 
 
+def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A number made a tensor, by torch's own code mostly: a constant."""
+    types, named = mode.types(args, kwargs)
+    fake = mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
+    number = types[0] if types else named["s"]
+    if isinstance(number, (bool, int, float, complex)) and fake.type.device.type == "cpu":
+        _remember(fake, torch.tensor(number, dtype=fake.type.dtype))
+    return fake
+
+
 def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> None:
     """Some inputs are constants: if all are, so is the (small enough) result."""
     outputs = out if isinstance(out, (list, tuple)) else [out]
@@ -246,5 +256,6 @@ SPECIAL: dict[OpOverload, Special] = {
     aten.allclose.default: allclose,
     aten.lift_fresh.default: lift,
     aten.lift.default: lift,
+    aten.scalar_tensor.default: scalar,
     aten._has_compatible_shallow_copy_type.default: same_kind,
 }

@@ -63,6 +63,8 @@ class FakeTensor(torch.Tensor):
     constant_version: int
     memo: dict[Any, Any] | None = None
     """Answers to data-dependent questions, so that asking twice gives the same symbol."""
+    tracked: Any = None
+    """What a tracer knows of this tensor."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 

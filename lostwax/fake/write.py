@@ -67,8 +67,7 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
         _check_cast(fake.type, new)
         if not _same_sizes(fake.type.size, new.size):
-            row_major = name.startswith(_RESIZE_ROW_MAJOR) and name not in _RELAY_EMPTY
-            stride = contiguous_strides(new.size) if row_major else new.stride
+            stride = contiguous_strides(new.size) if _resizes_row_major(record) else new.stride
             set_type(
                 fake, new.replace(dtype=fake.type.dtype, stride=stride, offset=fake.type.offset)
             )
@@ -80,8 +79,22 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
-_RESIZE_ROW_MAJOR = ("aten::_fft", "aten::fft", "aten::cholesky")
-"""These make an `out` of another size row-major, whatever the strides of their own results are."""
+_RESIZE_ROW_MAJOR = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_fft_c2c", "_fft_r2c", "_fft_c2r", "cholesky", "cholesky_solve", "quantile",
+        "nanquantile", "linalg_matrix_power", "linalg_matrix_norm", "linalg_tensorinv",
+    )
+)  # fmt: skip
+
+
+def _resizes_row_major(record: Operator) -> bool:
+    """Is an `out` of another size made row-major, whatever the strides of the result alone?
+    So do those whose `out=` form copies."""
+    name = record.overload._schema.name
+    return name in _RESIZE_ROW_MAJOR or name.startswith("aten::fft_")
+
+
 _RELAY_EMPTY = {
     "aten::ormqr": 1,
     "aten::geqrf": 1,
@@ -108,8 +121,9 @@ def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
     advice = "Please clone() the tensor before performing the operation."
     for out in outs:
         t = out.type
-        twice = (s.__class__ is int and s > 1 for s in t.size)
-        if any(n and st == 0 for n, st in zip(twice, t.stride, strict=True)):
+        steps = zip(t.size, t.stride, strict=True)
+        repeats = (s.__class__ is int and s > 1 and st == 0 for s, st in steps)
+        if 0 not in t.size and any(repeats):
             fail(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 f"single memory location. {advice}"

@@ -23,7 +23,7 @@ from lostwax.ops.shapes import (
     same_device,
     shown,
 )
-from lostwax.ops.spelling import not_implemented, require_same_dtype
+from lostwax.ops.spelling import cpp_type, not_implemented, require_same_dtype
 from lostwax.sym import Size, decide, eq
 from lostwax.types import Sizes, TensorType, product
 
@@ -268,6 +268,9 @@ def _convolve(
     if not g.transposed and decide(eq(weight.size[1], 0)):
         channels = 0  # torch's answer for no input channels, whatever the weight says
     require_same_dtype(x.dtype, weight.dtype)
+    if bias is not None and bias.dtype is not x.dtype:
+        names = cpp_type(x.dtype), cpp_type(bias.dtype)
+        fail(f"Input type ({names[0]}) and bias type ({names[1]}) should be the same")
     if x.dtype.is_complex or x.dtype is torch.bool:
         not_implemented("slow_conv2d_cpu", x.dtype)
     operands = (x, weight) if bias is None else (x, weight, bias)

@@ -29,7 +29,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import not_implemented, scalar_type
-from lostwax.sym import Condition, Size, decide, eq
+from lostwax.sym import Condition, Size, decide, eq, ne
 from lostwax.types import Sizes, TensorType, product
 
 _INDEX = (torch.int64, torch.int32)
@@ -475,7 +475,7 @@ def masked_scatter_backward(
 def take(self: TensorType, index: TensorType) -> TensorType:
     if index.dtype is not torch.int64:
         fail(f"take(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
-    if self.numel() == 0 and index.numel() != 0:
+    if not met(ne(self.numel(), 0) | eq(index.numel(), 0)):
         fail("take(): tried to take from an empty tensor", IndexError)
     return self.fresh(index.size)
 
@@ -498,6 +498,8 @@ def put(
             f"source.numel() = {have}, index.numel() = {want}",
             IndexError,
         )
+    if not met(ne(self.numel(), 0) | eq(want, 0)):
+        fail("put_(): Tried to put elements into an empty tensor", IndexError)
     return like(self)
 
 

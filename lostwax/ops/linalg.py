@@ -528,7 +528,8 @@ def lstsq(
     """Residuals are there for tall matrices of full rank; that they are of full rank is assumed."""
     driver = driver or "gelsy"
     vector = _require_least_squares(self, b, driver)
-    *batch, m, n = self.size
+    m, n = self.size[-2:]
+    batch = broadcast_sizes([self.size[:-2], b.size[:-1] if vector else b.size[:-2]])
     columns = () if vector else (b.size[-1],)
     tall = driver != "gelsy" and decide(m > n)
     residuals = (*batch, *(columns or (1,))) if tall else (0,)

@@ -155,6 +155,7 @@ def count_nonzero_dims(x: TensorType, dim: Sequence[int]) -> TensorType:
 def hash_tensor(
     x: TensorType, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
 ) -> TensorType:
+    require_elements("hash_tensor", x, dim)
     return reduced(x, dim, keepdim, torch.uint64)
 
 

@@ -97,7 +97,7 @@ def value(e: Any, at: dict[Any, int]) -> int | None:
 
 def _atom(atom: Any, at: dict[Any, int]) -> int | None:
     if atom.kind == "symbol":
-        return completed(at, [atom])[atom] if definition(atom) else at.get(atom)
+        return _defined(atom, at) if definition(atom) else at.get(atom)
     args = [value(x, at) for x in atom.args]
     if None in args:
         return None
@@ -107,6 +107,14 @@ def _atom(atom: Any, at: dict[Any, int]) -> int | None:
             return None
         return n // d if atom.kind == "div" else n % d  # type: ignore[operator]
     return (max if atom.kind == "max" else min)(args)  # type: ignore[type-var]
+
+
+def _defined(symbol: Any, at: dict[Any, int]) -> int | None:
+    """An integer that came out of floats."""
+    try:
+        return completed(at, [symbol])[symbol]
+    except (ZeroDivisionError, KeyError):
+        return None
 
 
 def truth(c: bool | BoolExpr, at: dict[Any, int]) -> bool | None:

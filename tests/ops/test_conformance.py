@@ -1,7 +1,7 @@
 """Fakes agree with eager on torch's samples of every operator, but for what exceptions.toml lists.
 
-The list is exact: a sample that fails and is not counted there fails the test, and so does a count
-that is too high, so an exception leaves the list when it is mended.
+A sample that fails and is not counted there fails the test, and so does a line that is out of date:
+an exception leaves the list when it is mended.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def check(name: str, section: str, tally: Tally) -> None:
             f"exceptions.toml lists {listed}\n" + "\n".join(examples),
             pytrace=False,
         )
-    assert tally.bad() == listed, (
+    # Which sizes are tried with symbols depends on the guards: fewer failures are no news there.
+    stale = not tally.bad() if section == "symbolic" else tally.bad() < listed
+    assert not (listed and stale), (
         f"{name}, {section}: exceptions.toml lists {listed} failing samples, and only "
         f"{tally.bad()} fail: correct the list"
     )

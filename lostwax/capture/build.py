@@ -1,0 +1,284 @@
+"""From the log of a capture to a `torch.fx.Graph`.
+
+Only steps that something reads become nodes. Sizes that an operator takes are computed by nodes
+made when first needed, in canonical form and shared. Values made without gradients are detached
+where gradients see them. Must not evaluate operators.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+from torch.fx.immutable_collections import immutable_list
+
+from lostwax.capture.steps import Region, Step, Value
+from lostwax.errors import CaptureError
+from lostwax.fake.symnode import wrap
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.sym import Atom, BoolExpr, Expr, Size, Symbol
+from lostwax.sym.real import Real
+
+_aten = torch.ops.aten
+# Names that FX's generated code uses for something else.
+_TAKEN = frozenset(
+    (*dir(builtins), "inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
+)
+Origins = dict[Symbol, tuple[Value, int | None]]
+
+
+class Builder:
+    """Builds one graph."""
+
+    def __init__(self, mode: Any, origins: Origins, grad: bool) -> None:
+        self.mode = mode
+        self.origins = origins
+        self.grad = grad
+        """Whether gradients flow through the program at all."""
+        self.graph = fx.Graph()
+        self._names: dict[str, int] = {}
+        self._nodes: dict[Value, fx.Node] = {}
+        self._made: dict[Step, fx.Node] = {}
+        self._detached: dict[Value, fx.Node] = {}
+        self._numbers: dict[Any, fx.Node] = {}
+
+    def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
+        """An input; `val` is what the graph expects there."""
+        node = self._insert("placeholder", self._name(name), None, (), {})
+        node.meta["val"] = val
+        if value is not None:
+            self._nodes[value] = node
+        return node
+
+    def body(self, region: Region, outputs: Sequence[Any]) -> None:
+        """Nodes for the steps that the outputs need, in the order they were recorded."""
+        needed = live(region.steps, outputs, self.origins)
+        for step in region.steps:
+            if step in needed:
+                self._step(step)
+
+    def output(self, values: Sequence[Any]) -> fx.Node:
+        """The end of the program: one flat tuple."""
+        args = tuple([self._operand(v, self.grad) for v in values])
+        node = self._insert("output", "output", None, (args,), {})
+        node.meta["val"] = tuple(a.meta.get("val") if isinstance(a, fx.Node) else a for a in args)
+        return node
+
+    # --------------------------------------------------------------------------------------- nodes
+
+    def _step(self, step: Step) -> None:
+        args = tuple([self._operand(a, step.grad) for a in step.args])
+        kwargs = {k: self._operand(v, step.grad) for k, v in step.kwargs.items()}
+        node = self._call(step.target, args, kwargs, step)
+        self._made[step] = node
+        if isinstance(step.result, Value):
+            self._nodes[step.result] = node
+            node.meta["val"] = self._fake(step.result)
+        else:
+            node.meta["val"] = self._fakes(step.result)
+
+    def _call(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], step: Step | None
+    ) -> fx.Node:
+        node = self._insert("call_function", self._name(_base_name(target)), target, args, kwargs)
+        if step is not None:
+            place = step.place
+            node.meta["stack_trace"] = place.stack_trace()
+            node.meta["nn_module_stack"] = place.module_stack()
+            node.meta["source_fn_stack"] = place.source(target)
+        return node
+
+    def _insert(
+        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> fx.Node:
+        graph = self.graph
+        node = fx.Node(graph, name, op, name if target is None else target, args, kwargs)
+        graph._graph_namespace.associate_name_with_obj(name, node)
+        graph._insert(node)
+        graph._find_nodes_lookup_table.insert(node)
+        graph._len += 1
+        return node
+
+    def _name(self, base: str) -> str:
+        """`base`, or the first of base_1, base_2, ... that is free; no word that Python knows."""
+        count = self._names.get(base, 0)
+        if count == 0 and not keyword.iskeyword(base) and base not in _TAKEN:
+            self._names[base] = 1
+            return base
+        while True:
+            count = max(count, 1)
+            name = f"{base}_{count}"
+            count += 1
+            if name not in self._names:
+                self._names[base], self._names[name] = count, 1
+                return name
+
+    def _operand(self, value: Any, grad: bool) -> Any:
+        cls = value.__class__
+        if cls is Value:
+            return self._node(value, grad)
+        if cls is list or cls is tuple:
+            return immutable_list([self._operand(v, grad) for v in value])
+        if cls is Expr or cls is BoolExpr or cls is Real:
+            return self._number(value)
+        return value
+
+    def _node(self, value: Value, grad: bool) -> fx.Node:
+        step = value.step
+        if grad and step is not None and not step.grad and self.grad:
+            return self._detach(value)
+        return self._plain(value)
+
+    def _plain(self, value: Value) -> fx.Node:
+        node = self._nodes.get(value)
+        if node is None:
+            assert value.step is not None, "a value of another capture"
+            made = self._made[value.step]
+            node = self._insert(
+                "call_function", self._name("getitem"), operator.getitem, (made, value.index), {}
+            )
+            node.meta.update(
+                {k: v for k, v in made.meta.items() if k != "val"}, val=self._fake(value)
+            )
+            self._nodes[value] = node
+        return node
+
+    def _detach(self, value: Value) -> fx.Node:
+        node = self._detached.get(value)
+        if node is None:
+            node = self._call(_aten.detach.default, (self._plain(value),), {}, value.step)
+            node.meta["val"] = self._fake(value)
+            self._detached[value] = node
+        return node
+
+    def _fake(self, value: Value) -> FakeTensor:
+        if value.fake is None or value.fake.type is not value.type:
+            assert value.type is not None
+            value.fake = new_fake(self.mode, value.type)
+        return value.fake  # type: ignore[no-any-return]
+
+    def _fakes(self, result: Any) -> Any:
+        if isinstance(result, Value):
+            return self._fake(result)
+        if isinstance(result, (list, tuple)):
+            return type(result)([self._fakes(r) for r in result])
+        return result
+
+    # ----------------------------------------------------------------------------- symbolic numbers
+
+    def _number(self, value: Any) -> Any:
+        """The node that computes a symbolic number; a plain one is itself."""
+        if not isinstance(value, (Expr, BoolExpr, Real)):
+            return value
+        node = self._numbers.get(value)
+        if node is None:
+            node = self._numbers[value] = self._compute(value)
+        return node
+
+    def _compute(self, value: Any) -> Any:
+        if isinstance(value, Expr):
+            return self._sum(value)
+        raise CaptureError(
+            f"the program needs the value of `{value}` at run time; that is not supported yet"
+        )
+
+    def _sum(self, e: Expr) -> Any:
+        total: Any = None
+        for monomial, coefficient in e.terms.items():
+            term: Any = None
+            for atom in monomial:
+                factor = self._atom(atom)
+                term = (
+                    factor if term is None else self._arithmetic(operator.mul, term, factor, None)
+                )
+            if term is None:
+                term = coefficient
+            elif coefficient != 1:
+                term = self._arithmetic(operator.mul, term, coefficient, None)
+            total = term if total is None else self._arithmetic(operator.add, total, term, None)
+        if isinstance(total, fx.Node):
+            total.meta["val"] = wrap(e)
+        return total
+
+    def _atom(self, atom: Atom) -> Any:
+        found = self._numbers.get(atom.expr)
+        if found is not None:
+            return found
+        if isinstance(atom, Symbol):
+            node = self._symbol(atom)
+        else:
+            target = {
+                "div": operator.floordiv, "mod": operator.mod, "max": torch.sym_max, "min": torch.sym_min,
+            }[atom.kind]  # fmt: skip
+            operands = [self._number(a) for a in atom.args]
+            node = operands[0]
+            for other in operands[1:]:
+                node = self._arithmetic(target, node, other, None)
+            node.meta["val"] = wrap(atom.expr)
+        self._numbers[atom.expr] = node
+        return node
+
+    def _symbol(self, symbol: Symbol) -> fx.Node:
+        origin = self.origins.get(symbol)
+        if origin is None:
+            raise CaptureError(f"nothing in the program gives the number {symbol.name}")
+        value, dim = origin
+        if dim is None:
+            node = self._call(
+                _aten._local_scalar_dense.default, (self._plain(value),), {}, value.step
+            )
+        else:
+            node = self._call(_aten.sym_size.int, (self._plain(value), dim), {}, value.step)
+        node.meta["val"] = wrap(symbol.expr)
+        return node
+
+    def _arithmetic(self, target: Any, a: Any, b: Any, val: Size | None) -> fx.Node:
+        node = self._call(target, (a, b), {}, None)
+        node.meta["stack_trace"] = ""
+        node.meta["nn_module_stack"] = {}
+        node.meta["source_fn_stack"] = [(target.__name__, target)]
+        return node
+
+
+def live(steps: Sequence[Step], outputs: Sequence[Any], origins: Origins) -> set[Step]:
+    """The steps that the outputs, or the world (random numbers), depend on."""
+    found: set[Step] = set()
+    stack = list(outputs)
+    for step in steps:
+        if has_effect(step.target):
+            stack.append(Value(step, None, None, None))
+    seen: set[Any] = set()
+    while stack:
+        value = stack.pop()
+        if isinstance(value, Value):
+            if value.step is not None and value.step not in found:
+                found.add(value.step)
+                stack.extend(value.step.args)
+                stack.extend(value.step.kwargs.values())
+        elif isinstance(value, (list, tuple)):
+            stack.extend(value)
+        elif isinstance(value, (Expr, BoolExpr)) and value not in seen:
+            seen.add(value)
+            stack.extend(origins[s][0] for s in value.symbols() if s in origins)
+    return found
+
+
+def has_effect(target: Any) -> bool:
+    """Drawing random numbers moves the generator: such a step stays, read or not."""
+    return isinstance(target, OpOverload) and (
+        torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+    )
+
+
+def _base_name(target: Any) -> str:
+    if isinstance(target, OpOverload):
+        name = target._schema.name.rpartition("::")[2]
+    else:
+        name = target.__name__
+    return name if name.isidentifier() else "node"

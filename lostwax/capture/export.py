@@ -1,0 +1,285 @@
+"""`export`: from a module and an example call to an ExportedProgram.
+
+The driver: state and inputs become fakes, the module runs under the tracer, the log becomes a
+graph, the signature says what is what. Must not know how operators are evaluated or recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch._ops import OpOverload
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from lostwax.capture.build import Builder
+from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
+from lostwax.capture.provenance import Provenance
+from lostwax.capture.state import Slot, State
+from lostwax.capture.steps import Value
+from lostwax.capture.tracer import Tracer
+from lostwax.errors import NotYetError
+from lostwax.fake.symnode import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymIntArgument,
+    TensorArgument,
+)
+from lostwax.sym import Expr
+
+
+def export(
+    mod: nn.Module | Callable[..., Any],
+    args: Any,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+    strict: bool = False,
+    preserve_module_call_signature: Sequence[str] = (),
+    keep: Sequence[OpOverload] = (),
+) -> ExportedProgram:
+    """Capture a module, a function or a method into a functional ATen program.
+
+    `args` and `kwargs` are an example call; tensors stand for all tensors of their size, Python
+    values are baked in. `keep` names composite operators (`torch.ops.aten.linear.default`) that
+    stay single nodes. The module is not changed, nothing is computed and no weight is copied.
+    """
+    if strict:
+        raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
+    if dynamic_shapes is not None:
+        raise NotYetError("dynamic_shapes", "export once for each size you need")
+    if preserve_module_call_signature:
+        raise NotYetError("preserve_module_call_signature", "leave it out")
+    call_args, call_kwargs = as_call(args, kwargs)
+    try:
+        return _Capture(mod, call_args, call_kwargs, frozenset(keep), tracked=False).run()
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+        # The program differentiates inside: autograd must see its operators.
+        return _Capture(mod, call_args, call_kwargs, frozenset(keep), tracked=True).run()
+
+
+class _Capture:
+    """One capture."""
+
+    def __init__(
+        self,
+        mod: nn.Module | Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        keep: frozenset[OpOverload],
+        *,
+        tracked: bool,
+    ) -> None:
+        self.call = mod
+        self.args, self.kwargs = args, kwargs
+        self.root = _root(mod)
+        self.state = State.of(self.root)
+        self.tracer = Tracer(Provenance(self.root), keep=keep, tracked=tracked)
+        self.grad = torch.is_grad_enabled()
+        forward = mod.forward if isinstance(mod, nn.Module) else mod
+        self.names = flat_names(forward, args, kwargs)
+        self.argument_names = [*argument_names(forward, len(args), kwargs), *kwargs]
+        self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
+        check_leaves(self.leaves, self.names)
+
+    def run(self) -> ExportedProgram:
+        tracer = self.tracer
+        self.fakes: dict[int, Any] = {}
+        self.slot_values = [
+            (slot, self._input(slot.tensor, slot.kind, slot.name)) for slot in self.state.slots
+        ]
+        self.user_values = [
+            self._input(leaf, "the input", name) if isinstance(leaf, torch.Tensor) else leaf
+            for leaf, name in zip(self.leaves, self.names, strict=True)
+        ]
+        flat = [self.fakes[id(x)] if isinstance(x, torch.Tensor) else x for x in self.leaves]
+        args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
+        with self.state.replaced(self.fakes):
+            before = {id(m): set(m.__dict__) for m in self.root.modules()}
+            with tracer, tracer.provenance.watching(), _announced():
+                out = self.call(*args, **kwargs)
+                self.reassigned = self.state.reassigned(self.fakes)
+                self.state.check_attributes(before, FakeTensor)
+                outputs, self.out_spec = pytree.tree_flatten(out)
+                return self._program(outputs)
+
+    def _input(self, tensor: torch.Tensor, kind: str, name: str) -> Value:
+        known = self.fakes.get(id(tensor))
+        if known is not None:
+            return known.tracked.root.value  # type: ignore[no-any-return]
+        fake = self.tracer.from_tensor(tensor, static_shapes=True)
+        shared = [f for f in self.fakes.values() if f.fake_storage is fake.fake_storage]
+        self.fakes[id(tensor)] = fake
+        value = self.tracer.input(fake, kind, name)
+        for other in (fake, *shared) if shared else ():
+            other.tracked.root.others = True
+        return value
+
+    # ------------------------------------------------------------------------------- the program
+
+    def _program(self, outputs: list[Any]) -> ExportedProgram:
+        mutations = self._mutations()
+        results = [self._result(o) for o in outputs]
+        builder = Builder(self.tracer, self.tracer.origins, self.grad)
+        inputs = self._input_specs(builder)
+        values = [value for _, value in mutations] + results
+        builder.body(self.tracer.region, values)
+        node = builder.output(values)
+        names = node.args[0]
+        specs = [
+            OutputSpec(kind, TensorArgument(arg.name), target)
+            for ((kind, target), _), arg in zip(mutations, names, strict=False)
+        ]
+        for value, arg in zip(results, names[len(mutations) :], strict=True):
+            specs.append(OutputSpec(OutputKind.USER_OUTPUT, _argument(value, arg), None))
+        signature = ExportGraphSignature(inputs, specs)
+        module = _LazyGraphModule({}, builder.graph)
+        state_dict, constants = self._tensors()
+        program = ExportedProgram(
+            graph_module=module,
+            graph_signature=signature,
+            state_dict=state_dict,
+            constants=constants,
+            range_constraints={},
+            module_call_graph=[ModuleCallEntry("", self._call_signature(signature))],
+            example_inputs=(self.args, self.kwargs),
+        )
+        return program
+
+    def _result(self, output: Any) -> Any:
+        if isinstance(output, torch.Tensor):
+            return self.tracer.value_of(self.tracer.adopt(output))
+        return unwrap(output)
+
+    def _mutations(self) -> list[tuple[tuple[OutputKind, str], Value]]:
+        """What the program writes: buffers and parameters first, then the user's inputs."""
+        found: list[tuple[tuple[OutputKind, str], Value]] = []
+        for slot, value in self.slot_values:
+            new = self._written(slot, value)
+            if new is not None:
+                kind = (
+                    OutputKind.BUFFER_MUTATION
+                    if slot.kind == "buffer"
+                    else OutputKind.PARAMETER_MUTATION
+                )
+                found.append(((kind, slot.name), new))
+        for leaf, name in zip(self.leaves, self.names, strict=True):
+            if isinstance(leaf, torch.Tensor):
+                root = self.fakes[id(leaf)].tracked.root
+                if root.version and root.kind == "the input" and root.name == name:
+                    new = self.tracer.value_of(self.fakes[id(leaf)])
+                    found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
+        return found
+
+    def _written(self, slot: Slot, value: Value) -> Value | None:
+        again = self.reassigned.get(slot.name)
+        if again is not None:
+            return self.tracer.value_of(self.tracer.adopt(again))
+        fake = self.fakes[id(slot.tensor)]
+        return self.tracer.value_of(fake) if fake.tracked.root.version else None
+
+    def _input_specs(self, builder: Builder) -> list[InputSpec]:
+        """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
+        specs: list[InputSpec] = []
+        for slot, value in self.slot_values:
+            is_parameter = slot.kind == "parameter"
+            node = builder.placeholder(
+                f"{'p' if is_parameter else 'b'}_{identifier(slot.name)}", value, value.fake
+            )
+            kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
+            persistent = None if is_parameter else slot.persistent
+            specs.append(InputSpec(kind, TensorArgument(node.name), slot.name, persistent))
+        self.constant_names = []
+        paths = _attributes(self.root)
+        for tensor, value in self.tracer.constants:
+            name = paths.get(id(tensor)) or f"lifted_tensor_{len(self.constant_names)}"
+            self.constant_names.append(name)
+            node = builder.placeholder(f"c_{identifier(name)}", value, value.fake)
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name))
+        seen: set[Value] = set()
+        for value, name in zip(self.user_values, self.names, strict=True):
+            own = value if isinstance(value, Value) and value not in seen else None
+            if own is not None:
+                seen.add(own)
+            val = value.fake if isinstance(value, Value) else value
+            node = builder.placeholder(name, own, val)
+            argument: ArgumentSpec = (
+                TensorArgument(node.name)
+                if isinstance(value, Value)
+                else ConstantArgument(node.name, value)
+            )
+            specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
+        return specs
+
+    def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        state: dict[str, Any] = {}
+        constants: dict[str, Any] = {}
+        for slot in self.state.slots:
+            for name in slot.names:
+                (state if slot.persistent else constants)[name] = slot.tensor
+        for name, (tensor, _) in zip(self.constant_names, self.tracer.constants, strict=True):
+            constants[name] = tensor
+        return state, constants
+
+    def _call_signature(self, signature: ExportGraphSignature) -> ModuleCallSignature:
+        inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+        outputs = [s.arg for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+        return ModuleCallSignature(
+            inputs, outputs, self.in_spec, self.out_spec, self.argument_names
+        )
+
+
+def _root(mod: nn.Module | Callable[..., Any]) -> nn.Module:
+    """The module whose state the program carries."""
+    if isinstance(mod, nn.Module):
+        return mod
+    owner = getattr(mod, "__self__", None)
+    if isinstance(owner, nn.Module):
+        return owner
+    if not callable(mod):
+        raise TypeError(f"export takes a module, a function or a method, not {type(mod).__name__}")
+    return nn.Module()
+
+
+def _argument(value: Any, arg: Any) -> ArgumentSpec:
+    if isinstance(value, Value):
+        return TensorArgument(arg.name)
+    if isinstance(value, Expr):
+        return SymIntArgument(arg.name)
+    return ConstantArgument("", value)
+
+
+def _attributes(root: nn.Module) -> dict[int, str]:
+    """Tensors kept in plain attributes, by id: their path."""
+    found: dict[int, str] = {}
+    for path, module in root.named_modules():
+        for name, value in module.__dict__.items():
+            if isinstance(value, torch.Tensor):
+                found.setdefault(id(value), f"{path}.{name}" if path else name)
+    return found
+
+
+@contextmanager
+def _announced() -> Iterator[None]:
+    """`torch.compiler.is_exporting()` says so: libraries ask."""
+    compiler = torch.compiler
+    before = compiler._is_exporting_flag, compiler._is_compiling_flag
+    compiler._is_exporting_flag = compiler._is_compiling_flag = True
+    try:
+        yield
+    finally:
+        compiler._is_exporting_flag, compiler._is_compiling_flag = before

@@ -1,0 +1,87 @@
+"""The inputs of a capture: flattened, named, and made fake.
+
+Must not decide which sizes are dynamic.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+
+def flat_names(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[str]:
+    """A readable name for each leaf of a call: the argument's own name, with the way to the leaf."""
+    tops = argument_names(function, len(args), kwargs)
+    paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
+    names = []
+    for path, _ in paths:
+        top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
+        names.append(identifier("_".join([top, *map(_step, path[2:])])))
+    return names
+
+
+def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> list[str]:
+    """The names of positional arguments; those of `*args` are numbered."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return [f"arg_{i}" for i in range(count)]
+    names: list[str] = []
+    for parameter in parameters:
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            names.extend(f"{parameter.name}_{i}" for i in range(count - len(names)))
+        elif parameter.kind in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            names.append(parameter.name)
+    return [*names[:count], *(f"arg_{i}" for i in range(len(names), count))]
+
+
+def _step(key: Any) -> str:
+    for attribute in ("key", "idx", "name"):
+        if hasattr(key, attribute):
+            return str(getattr(key, attribute))
+    return str(key)
+
+
+def identifier(text: str) -> str:
+    """A Python name made of a text."""
+    name = re.sub(r"\W", "_", text)
+    return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The example call; a single tensor stands for a call with one argument."""
+    if isinstance(args, torch.Tensor):
+        args = (args,)
+    if not isinstance(args, (tuple, list)):
+        raise TypeError(
+            f"args must be a tuple of the example's positional arguments, not {type(args).__name__}; "
+            "for one argument write (x,)"
+        )
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs must be a dict of keyword arguments, not {type(kwargs).__name__}")
+    return tuple(args), dict(kwargs or {})
+
+
+def check_leaves(leaves: Sequence[Any], names: Sequence[str]) -> None:
+    """Only the types that the specification allows."""
+    allowed = (
+        torch.Tensor, int, float, bool, str, complex, type(None), torch.dtype, torch.layout,
+        torch.memory_format, torch.device, torch.ScriptObject,
+    )  # fmt: skip
+    for leaf, name in zip(leaves, names, strict=True):
+        if not isinstance(leaf, allowed):
+            raise TypeError(
+                f"the input {name} is of type {type(leaf).__qualname__}, which is neither a tensor, a "
+                "number, a string nor a registered container.\n  instead: register it, "
+                "lostwax.register_dataclass(cls) or torch.utils._pytree.register_pytree_node(cls, ...)"
+            )

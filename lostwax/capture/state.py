@@ -1,0 +1,130 @@
+"""The state of the module being captured: fakes stand in for it, and everything is put back
+afterwards.
+
+Also when the capture fails. Must not copy a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.errors import CaptureError
+
+
+@dataclass(eq=False)
+class Slot:
+    """One distinct parameter or buffer: the real tensor and all the names it goes by."""
+
+    kind: str
+    """"parameter" or "buffer"."""
+    tensor: torch.Tensor
+    names: list[str]
+    persistent: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+@dataclass
+class State:
+    """The parameters and buffers of a module, tied ones once."""
+
+    root: nn.Module
+    slots: list[Slot]
+
+    @classmethod
+    def of(cls, root: nn.Module) -> State:
+        slots: dict[tuple[str, int], Slot] = {}
+        for kind, named in (
+            ("parameter", root.named_parameters(remove_duplicate=False)),
+            ("buffer", root.named_buffers(remove_duplicate=False)),
+        ):
+            for name, tensor in named:
+                slot = slots.setdefault((kind, id(tensor)), Slot(kind, tensor, []))
+                slot.names.append(name)
+        state = cls(root, list(slots.values()))
+        passing = state._non_persistent()
+        for slot in state.slots:
+            slot.persistent = slot.name not in passing
+        return state
+
+    def _non_persistent(self) -> set[str]:
+        found = set()
+        for path, module in self.root.named_modules(remove_duplicate=False):
+            prefix = f"{path}." if path else ""
+            found.update(prefix + name for name in module._non_persistent_buffers_set)
+        return found
+
+    @contextmanager
+    def replaced(self, fakes: dict[int, torch.Tensor]) -> Iterator[None]:
+        """Inside, each parameter and buffer (by id) is its fake; afterwards all is as before."""
+        modules = list(self.root.modules())
+        saved = [_Saved(module) for module in modules]
+        try:
+            for module in modules:
+                for held in (module._parameters, module._buffers):
+                    for name, tensor in held.items():
+                        if tensor is not None:
+                            held[name] = fakes[id(tensor)]  # type: ignore[assignment]
+            yield
+        finally:
+            for each in saved:
+                each.restore()
+
+    def reassigned(self, fakes: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
+        found: dict[str, torch.Tensor] = {}
+        for slot in self.slots:
+            owner, _, name = slot.name.rpartition(".")
+            module = self.root.get_submodule(owner)
+            held = (module._parameters if slot.kind == "parameter" else module._buffers).get(name)
+            if held is not None and held is not fakes[id(slot.tensor)]:
+                found[slot.name] = held
+        return found
+
+    def check_attributes(self, before: dict[int, set[str]], fake: type) -> None:
+        """A tensor kept in a plain attribute would be lost between two runs of the program."""
+        for path, module in self.root.named_modules():
+            for name, value in module.__dict__.items():
+                if isinstance(value, fake) and name not in before.get(id(module), ()):
+                    where = f"{path}.{name}" if path else name
+                    raise CaptureError(
+                        f"the module keeps a tensor in the attribute {where}.\n"
+                        "  why: the program has no such state, the next run would not find it\n"
+                        f'  instead: register a buffer, self.register_buffer("{name}", ...), '
+                        "before exporting and write to it"
+                    )
+
+
+class _Saved:
+    """All that a module holds, one container deep."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.attributes = dict(module.__dict__)
+        self.containers = [(v, _copied(v)) for v in self.attributes.values() if _is_container(v)]
+
+    def restore(self) -> None:
+        self.module.__dict__.clear()
+        self.module.__dict__.update(self.attributes)
+        for container, content in self.containers:
+            if isinstance(container, list):
+                container[:] = content
+            else:
+                container.clear()
+                container.update(content)
+
+
+def _is_container(value: Any) -> bool:
+    return isinstance(value, (list, dict, set))
+
+
+def _copied(value: Any) -> Any:
+    return list(value) if isinstance(value, list) else value.copy()

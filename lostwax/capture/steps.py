@@ -1,0 +1,61 @@
+"""What a capture records: steps and the values they make, in order, in regions.
+
+A log, not yet a graph: recording appends one small object. The graph is built from the log when the
+capture is over (`build.py`), so that what nobody reads never becomes a node. Must not know of fake
+tensors' aliasing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lostwax.capture.provenance import Place
+from lostwax.types import TensorType
+
+
+class Value:
+    """One tensor (or number) of the program: an input, or an output of a step."""
+
+    __slots__ = ("fake", "index", "name", "step", "type")
+
+    def __init__(
+        self, step: Step | None, index: int | None, type: TensorType | None, fake: Any
+    ) -> None:
+        self.step = step
+        """None: an input of the program."""
+        self.index = index
+        """Which output of the step; None: its only one."""
+        self.type = type
+        self.fake = fake
+        """An object that has this type: what `meta["val"]` shows."""
+        self.name = ""
+
+
+class Step:
+    """One call of an operator. Tensors among the arguments are `Value`s, symbolic numbers are
+    expressions."""
+
+    __slots__ = ("args", "grad", "kwargs", "outputs", "place", "result", "target")
+
+    def __init__(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: Place, grad: bool
+    ) -> None:
+        self.target = target
+        self.args = args
+        self.kwargs = kwargs
+        self.place = place
+        self.grad = grad
+        """Whether gradients flow through it (`no_grad` regions switch that off)."""
+        self.outputs: list[Value] = []
+        self.result: Any = None
+        """What the call returned, with a `Value` in each tensor's place."""
+
+
+class Region:
+    """A straight sequence of steps: the program, or the body of a branch."""
+
+    __slots__ = ("inputs", "steps")
+
+    def __init__(self) -> None:
+        self.inputs: list[Value] = []
+        self.steps: list[Step] = []

@@ -1,0 +1,432 @@
+"""The tracer: a FakeTensorMode that also records what it evaluates.
+
+One trip through Python per operator: evaluate it on fakes, append a step to the region. Views and
+writes go through `functionalize.py`, so the recorded program is functional. Real tensors that meet
+an operator become constants of the program. Must not build a graph (`build.py`) and must not know
+of modules or signatures (`export.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.capture import functionalize
+from lostwax.capture.functionalize import Tracked, View, track, track_view
+from lostwax.capture.provenance import Provenance
+from lostwax.capture.steps import Region, Step, Value
+from lostwax.errors import CaptureError
+from lostwax.fake import composite, data, fallback
+from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor, new_fake, set_type
+from lostwax.fake.write import check_fits, mark_written, written_arguments
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, aten, operator
+from lostwax.sym import Expr, ShapeEnv
+
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
+
+
+class Tracer(FakeTensorMode):
+    """Records operators into a region. `keep`: composite operators that stay single steps.
+
+    `tracked`: let autograd see the operators, for programs that differentiate inside; costs time.
+    """
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        *,
+        keep: frozenset[OpOverload] = frozenset(),
+        tracked: bool = False,
+    ) -> None:
+        super().__init__(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+        self.provenance = provenance
+        self.keep = keep
+        self.tracked = tracked
+        self.region = Region()
+        self.constants: list[tuple[torch.Tensor, Value]] = []
+        self.origins: dict[Any, tuple[Value, int | None]] = {}
+        """Unbacked symbol → where the program finds it: a tensor's size, or (None) its item."""
+        self._recording = True
+
+    # --------------------------------------------------------------------------------- inputs
+
+    def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Value:
+        """A tensor that the program is given."""
+        value = Value(None, None, fake.type, fake)
+        root = track(fake, value).root
+        root.kind, root.name = kind, name
+        self.region.inputs.append(value)
+        return value
+
+    def adopt(self, tensor: torch.Tensor) -> FakeTensor:
+        fake = super().adopt(tensor)
+        if fake.tracked is None:
+            self._constant(tensor, fake)
+        return fake
+
+    def _constant(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
+        """A tensor from outside that is no input and no state: the program carries it."""
+        if isinstance(tensor, FakeTensor):
+            raise CaptureError(
+                f"{tensor!r} was made before the capture and is neither an input nor state.\n"
+                f"  at {user_location()}\n  instead: pass it as an input, or register it as a buffer"
+            )
+        value = Value(None, None, fake.type, fake)
+        root = track(fake, value).root
+        root.kind, root.name = "the constant", f"of size {tuple(tensor.shape)}"
+        self.constants.append((tensor, value))
+
+    # ------------------------------------------------------------------------------ operators
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for t in types:
+            if t is not FakeTensor and fallback.is_foreign(t):
+                return NotImplemented
+        if self.tracked and torch.is_grad_enabled():
+            return self._evaluate_tracked(func, args, kwargs or {})
+        return self.evaluate(func, args, kwargs or {})
+
+    def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        if self.tracked:
+            return super().call(func, *args, **kwargs)
+        return self.evaluate(func, args, kwargs)
+
+    def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Evaluate and record."""
+        if not self._recording:
+            return super().evaluate(func, args, kwargs)
+        plan = _PLANS.get(id(func))
+        if plan is None:
+            plan = _PLANS[id(func)] = _plan(func)
+        handler, record = plan
+        if func in self.keep and handler is _composite:
+            handler = _kept
+        return handler(self, record, args, kwargs)
+
+    def computed(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the call returns, without recording anything."""
+        return super().evaluate(func, args, kwargs)
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        before, self._recording = self._recording, False
+        try:
+            yield
+        finally:
+            self._recording = before
+
+    # ------------------------------------------------------------------------------ recording
+
+    def step(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Step:
+        """Append a step; its outputs are set by the caller."""
+        step = Step(
+            target,
+            tuple([self.operand(a) for a in args]),
+            {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {},
+            self.provenance.here(),
+            torch.is_grad_enabled(),
+        )
+        self.region.steps.append(step)
+        return step
+
+    def operand(self, value: Any) -> Any:
+        """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
+        if isinstance(value, FakeTensor):
+            return self.value_of(value)
+        if isinstance(value, (list, tuple)):
+            return [self.operand(v) for v in value]
+        if isinstance(value, _SYMBOLIC):
+            return unwrap(value)
+        if isinstance(value, torch.Tensor):
+            return self.value_of(self.adopt(value))
+        return value
+
+    def value_of(self, fake: FakeTensor) -> Value:
+        tracked: Tracked | None = fake.tracked
+        if tracked is None:
+            self._constant(fake, fake)
+        if tracked.seen == tracked.root.version:  # type: ignore[union-attr]
+            return tracked.value  # type: ignore[union-attr]
+        return functionalize.read(tracked, self._again)  # type: ignore[arg-type]
+
+    def results(self, step: Step, out: Any) -> Any:
+        """Give a step its outputs; each tensor among them becomes a new root."""
+        step.result = self._output(step, out, None)
+        return out
+
+    def _output(self, step: Step, out: Any, index: int | None) -> Any:
+        if out.__class__ is FakeTensor:
+            value = Value(step, index, out.type, out)
+            track(out, value)
+            step.outputs.append(value)
+            return value
+        if isinstance(out, (list, tuple)):
+            return type(out)([self._output(step, o, i) for i, o in enumerate(out)])
+        return out
+
+    # ------------------------------------------------------------------------ views and writes
+
+    def _again(self, base: Value, view: View) -> Value:
+        """The same view of another value of the base."""
+        fake = self._temporary(base)
+        out = self.computed(view.func, (fake, *view.args), view.kwargs)
+        step = self.step(view.func, (fake, *view.args), view.kwargs)
+        if view.index is None:
+            value = Value(step, None, out.type, out)
+            step.outputs, step.result = [value], value
+            return value
+        values = [Value(step, i, o.type, o) for i, o in enumerate(out)]
+        step.outputs, step.result = values, values
+        return values[view.index]
+
+    def _temporary(self, value: Value) -> FakeTensor:
+        """A fake that stands for a value, aliasing nothing."""
+        assert value.type is not None
+        fake = new_fake(self, value.type)
+        track(fake, value)
+        return fake
+
+    def _scattered(self, base: Value, new: Value, view: View) -> Value:
+        function = functionalize.inverse(view)
+        position = () if view.index is None else (view.index,)
+        fakes = (self._temporary(base), self._temporary(new), *position, *map(wrap, view.args))
+        out = self.reentered(function, fakes, view.kwargs)
+        value = self.value_of(out)
+        return self._laid_out(base, value)
+
+    def _laid_out(self, like: Value, value: Value) -> Value:
+        """The value in the layout of the one it replaces: later views count on its strides."""
+        if like.type is None or value.type is None or like.type.stride == value.type.stride:
+            return value
+        fakes = (self._temporary(like), self._temporary(value))
+        return self.value_of(self.evaluate(aten.copy.default, fakes, {}))
+
+    def write(self, target: FakeTensor, new: FakeTensor) -> None:
+        """`target` takes the value of `new`."""
+        value = self.value_of(new)
+        if new.type.dtype is not target.type.dtype:
+            value = self.value_of(
+                self.evaluate(aten._to_copy.default, (new,), {"dtype": target.type.dtype})
+            )
+        old = self.value_of(target)
+        value = self._laid_out(old, value)
+        functionalize.written(target.tracked, value, self._again, self._scattered)
+        mark_written([target])
+
+
+# ----------------------------------------------------------------------------------------- handlers
+
+
+def _functional(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    if (
+        record.rule is None
+    ):  # a fall-back evaluates it by other operators: those are not the program's
+        with tracer.silent():
+            out = tracer.computed(record.overload, args, kwargs)
+    else:
+        out = tracer.computed(record.overload, args, kwargs)
+    step = tracer.step(record.overload, args, kwargs)
+    if out.__class__ is FakeTensor:
+        value = step.result = Value(step, None, out.type, out)
+        step.outputs.append(value)
+        track(out, value)
+        return out
+    return tracer.results(step, out)
+
+
+def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    base = tracer.adopt(args[0])
+    func = record.overload
+    out = tracer.computed(func, args, kwargs)
+    step = tracer.step(func, args, kwargs)
+    rest = tuple(args[1:])
+    if out.__class__ is FakeTensor:
+        value = step.result = Value(step, None, out.type, out)
+        step.outputs.append(value)
+        track_view(out, value, base.tracked, View(func, rest, kwargs, None))
+        return out
+    values = [Value(step, i, o.type, o) for i, o in enumerate(out)]
+    step.outputs, step.result = values, list(values)
+    for i, (fake, value) in enumerate(zip(out, values, strict=True)):
+        track_view(fake, value, base.tracked, View(func, rest, kwargs, i))
+    return out
+
+
+def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
+    if record.overload in functionalize.REFUSED:
+        functionalize.refuse(record.overload)
+    target = tracer.adopt(args[0])
+    func = functionalize.metadata_view(record.overload)
+    value: Value = target.tracked.value
+    if value.fake is target:
+        value.fake = target.snapshot()  # what was recorded of it before stays true
+    seen = _view(tracer, operator(func), args, kwargs)
+    set_type(target, seen.type)
+    target.tracked = seen.tracked
+    seen.tracked.value.fake = target.snapshot()
+    return target
+
+
+def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    if record.changes_metadata:
+        return _metadata(tracer, record, args, kwargs)
+    if record.overload is aten.copy_.default:
+        return _copy_(tracer, args, kwargs)
+    if record.twin is None:
+        raise CaptureError(
+            f"{record.overload} writes to its arguments, and nothing says how to compute that "
+            f"without writing.\n  at {user_location()}\n"
+            "  instead: use its functional form, or write a custom operator that returns new tensors"
+        )
+    if record.kind == "out":
+        return _out(tracer, record, args, kwargs)
+    targets = _flat([v for v in written_arguments(record, args, kwargs)])
+    targets = [tracer.adopt(t) for t in targets]
+    out = tracer.evaluate(record.twin, args, kwargs)
+    results = _flat([out])
+    if record.kind == "inplace":
+        for target, new in zip(targets, results, strict=False):
+            check_fits(target.type, new.type)
+            tracer.write(target, new)
+        return (
+            targets[0]
+            if len(record.results) == 1
+            else None
+            if not record.results
+            else tuple(targets)
+        )
+    own = len(record.results)
+    for target, new in zip(targets, results[own:], strict=True):
+        tracer.write(target, new)
+    return results[0] if own == 1 else tuple(results[:own])
+
+
+def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.copy_(y)`: the whole of x is y, cast and expanded."""
+    target, source = tracer.adopt(args[0]), tracer.adopt(args[1])
+    tracer.write(target, tracer.evaluate(aten.copy.default, (target, source), {}))
+    return target
+
+
+def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    outs = _flat([kwargs[name] for name in record.out_names])
+    outs = [tracer.adopt(o) for o in outs]
+    inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
+    results = _flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
+    for target, new in zip(outs, results, strict=True):
+        if target.type.size != new.type.size:
+            raise CaptureError(
+                f"out= has size {tuple(target.type.size)}, the result {tuple(new.type.size)}: "
+                f"resizing cannot be captured.\n  at {user_location()}\n"
+                "  instead: drop out= and use the returned tensor"
+            )
+        tracer.write(target, new)
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Taken apart: its parts are recorded."""
+    func = record.overload
+    if func in composite.COMPOSITES:
+        return tracer.computed(func, args, kwargs)
+    if func in _PORTABLE:
+        return tracer.reentered(func.decompose, args, kwargs)
+    return fallback.evaluate(tracer, record, args, kwargs)
+
+
+def _kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
+    with tracer.silent():
+        out = tracer.computed(record.overload, args, kwargs)
+    memories = {
+        id(a.fake_storage)
+        for a in _flat([args, list(kwargs.values())])
+        if isinstance(a, FakeTensor)
+    }
+    outputs = [o for o in _flat([out]) if isinstance(o, FakeTensor)]
+    if any(id(o.fake_storage) in memories for o in outputs):
+        raise CaptureError(
+            f"{record.overload} cannot be kept as one operator: its result may be a view of its "
+            f"argument, and the program would not show that.\n  at {user_location()}"
+        )
+    step = tracer.step(record.overload, args, kwargs)
+    return tracer.results(step, out)
+
+
+def _special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Questions to the data, and tensor literals."""
+    func = record.overload
+    if func in (aten.lift_fresh.default, aten.lift.default):
+        return _lift(tracer, record, args, kwargs)
+    out = tracer.computed(func, args, kwargs)
+    if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
+        value = tracer.value_of(tracer.adopt(args[0]))
+        for symbol in unwrap(out).symbols():
+            tracer.origins.setdefault(symbol, (value, None))
+    return out
+
+
+def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    fake = tracer.computed(record.overload, args, kwargs)
+    value = Value(None, None, fake.type, fake)
+    track(fake, value)  # a literal is the program's own: it may be written to
+    tracer.constants.append((tensor, value))
+    return fake
+
+
+def _data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    out = _functional(tracer, record, args, kwargs)
+    for fake in _flat([out]):
+        if isinstance(fake, FakeTensor):
+            for d, size in enumerate(fake.type.size):
+                if isinstance(size, Expr):
+                    for symbol in size.symbols():
+                        if symbol.unbacked and size is symbol.expr:
+                            tracer.origins.setdefault(symbol, (fake.tracked.value, d))
+    return out
+
+
+# C++ would choose a device's own kernel for them; torch's decomposition in Python does not.
+_PORTABLE = frozenset(
+    getattr(packet, overload)
+    for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
+    for overload in ("input", "data")
+)
+_PLANS: dict[int, tuple[Handler, Operator]] = {}
+
+
+def _plan(func: OpOverload) -> tuple[Handler, Operator]:
+    """How calls of this overload are recorded; chosen once."""
+    record = operator(func)
+    if func in data.SPECIAL:
+        return _special, record
+    if func in composite.COMPOSITES or (
+        fallback.is_composite(func) and not fallback.user_kernel(func)
+    ):
+        return _composite, record
+    if record.kind in ("inplace", "out", "mixed"):
+        return _write, record
+    if record.kind == "view":
+        return _view, record
+    return (_data_dependent if record.data_dependent else _functional), record
+
+
+def _flat(values: Any) -> list[Any]:
+    out: list[Any] = []
+    for v in values:
+        out.extend(_flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
+    return out

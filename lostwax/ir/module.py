@@ -1,0 +1,413 @@
+"""A program as an `nn.Module`: the state under its own names, the graph run on it.
+
+The graph that runs is the program's, followed by the writes that the signature speaks of. Must not
+change the program: what it writes is copied, all else shares memory with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_aggregate, map_arg
+
+from lostwax.ir.calling import Convention, Range
+from lostwax.ir.overlap import Check, overlap_check, storage_key
+from lostwax.ir.signature import (
+    ConstantArgument,
+    CustomObjArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+)
+from lostwax.ops.registry import aten, operator
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+_WRITES = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
+_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+
+
+def program_module(program: ExportedProgram, check_guards: bool = True) -> ProgramModule:
+    """A module that runs the program; its `forward` shows the arguments of the original."""
+    convention = _convention(program, check_guards, {})
+
+    def forward(self: ProgramModule, *args: Any, **kwargs: Any) -> Any:
+        return self._running(self, args, kwargs)
+
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    if "self" not in convention.names:
+        parameters = (me, *convention.signature.parameters.values())
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    cls = type("ProgramModule", (ProgramModule,), {"forward": forward, "__module__": __name__})
+    module: ProgramModule = cls()
+    _fill(module, program)
+    module._running = _Running(program, check_guards, convention)
+    return module
+
+
+class ProgramModule(nn.Module):
+    """What `program.module()` gives: parameters and buffers by the original's names, `forward` with
+    the original's arguments."""
+
+    _running: _Running
+    _constants: dict[str, Any]
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
+        """`.to()` and its like: inputs are expected in the new dtype, and the devices that the
+        graph names are replaced."""
+        before = [(t.dtype, t.device) for t in _state(self)]
+        super()._apply(fn, recurse)
+        after = [(t.dtype, t.device) for t in _state(self)]
+        casts = _changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = _changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        if casts or moves:
+            self._running = self._running.converted(casts, moves)
+            self._constants = {k: _moved(v, moves) for k, v in self._constants.items()}
+        return self
+
+
+def _state(module: nn.Module) -> list[torch.Tensor]:
+    return [*module.parameters(), *module.buffers()]
+
+
+def _changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """What has become of what, where that was the same for all."""
+    found: dict[Any, set[Any]] = {}
+    for before, after in pairs:
+        found.setdefault(before, set()).add(after)
+    return {b: next(iter(a)) for b, a in found.items() if len(a) == 1 and b not in a}
+
+
+def _moved(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+    if isinstance(value, torch.Tensor) and value.device in moves and not value.is_meta:
+        return value.to(moves[value.device])
+    return value
+
+
+# ---------------------------------------------------------------------------------------- the state
+
+
+def _fill(module: ProgramModule, program: ExportedProgram) -> None:
+    """Give the module the program's state, as deep as names go."""
+    specs = program.graph_signature.input_specs
+    passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
+    state = _own(program)
+    for name in program.state_dict:
+        _register(module, name, state[name], persistent=True)
+    for name in program.constants:
+        if name in passing:
+            _register(module, name, state[name], persistent=False)
+    module._constants = {k: v for k, v in state.items() if k not in program.state_dict}
+
+
+def _own(program: ExportedProgram) -> dict[str, Any]:
+    """The state for one module: copied where the program writes, with all that shares its memory;
+    tied tensors stay tied."""
+    given: dict[str, Any] = {**program.constants, **program.state_dict}
+    outputs = program.graph_signature.output_specs
+    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    names = {s.target for s in outputs if s.kind in kinds and s.target in given}
+    written = {storage_key(given[name]) for name in names if name is not None}
+    made: dict[int, Any] = {}
+    storages: dict[int, Any] = {}
+    for value in given.values():
+        if isinstance(value, torch.Tensor) and id(value) not in made:
+            own: torch.Tensor = value
+            if storage_key(value) in written:
+                own = copy.deepcopy(value.detach(), storages)
+            if isinstance(
+                value, nn.Parameter
+            ):  # `.to()` writes to parameters: never the user's own
+                own = nn.Parameter(own.detach(), requires_grad=value.requires_grad)
+            made[id(value)] = own
+    return {name: made.get(id(value), value) for name, value in given.items()}
+
+
+def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
+    *path, leaf = name.split(".")
+    for part in path:
+        root = root._modules.setdefault(part, nn.Module())  # type: ignore[assignment]
+    if isinstance(value, nn.Parameter):
+        root.register_parameter(leaf, value)
+    else:
+        root.register_buffer(leaf, value, persistent=persistent)
+
+
+def _fetcher(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:
+    """A function that reads the state in the order of the placeholders: flat, as it runs on each
+    call. Where something was replaced (a parametrization) names are looked up as Python does."""
+    lines: list[str] = []
+    modules = {"": "root"}
+    values = []
+    for spec in specs:
+        if spec.kind is InputKind.TOKEN or spec.target is None:
+            values.append("None")
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            owner, _, leaf = spec.target.rpartition(".")
+            store = "_parameters" if spec.kind is InputKind.PARAMETER else "_buffers"
+            values.append(f"{_owner(owner, modules, lines)}.{store}[{leaf!r}]")
+        else:
+            values.append(f"root._constants[{spec.target!r}]")
+    body = "".join(f"        {line}\n" for line in lines)
+    source = (
+        f"def fetch(root):\n    try:\n{body}        return [{', '.join(values)}]\n"
+        "    except KeyError:\n        return by_name(root)\n"
+    )
+    names: dict[str, Any] = {"by_name": lambda root: [_look_up(root, spec) for spec in specs]}
+    exec(compile(source, f"{__file__}:generated", "exec"), names)
+    return names["fetch"]  # type: ignore[no-any-return]
+
+
+def _owner(path: str, modules: dict[str, str], lines: list[str]) -> str:
+    """The variable that holds the module at a path; each is read once."""
+    if path not in modules:
+        above, _, leaf = path.rpartition(".")
+        parent = _owner(above, modules, lines)
+        modules[path] = f"m{len(modules)}"
+        lines.append(f"{modules[path]} = {parent}._modules[{leaf!r}]")
+    return modules[path]
+
+
+def _look_up(root: ProgramModule, spec: InputSpec) -> Any:
+    if spec.target is None or spec.kind is InputKind.TOKEN:
+        return None
+    if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
+        return root._constants[spec.target]
+    value: Any = root
+    for part in spec.target.split("."):
+        value = getattr(value, part)
+    return value
+
+
+# ------------------------------------------------------------------------------------------ running
+
+
+class _Running:
+    """How one module runs: immutable, so that copies of the module share it."""
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        check_guards: bool,
+        convention: Convention,
+        casts: Mapping[torch.dtype, torch.dtype] | None = None,
+        moves: Mapping[torch.device, torch.device] | None = None,
+    ) -> None:
+        self.program = program
+        self.check_guards = check_guards
+        self.casts, self.moves = casts or {}, moves or {}
+        specs = program.graph_signature.input_specs
+        self.convention = convention
+        self.graph_module = _graph_to_run(program, self.moves)
+        self.bind, self.rebuild = convention.bind, convention.rebuild
+        self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
+        self.overlap = _overlap_check(program, convention)
+
+    def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        inputs = self.bind(args, kwargs)
+        if self.overlap is not None:
+            self.overlap(inputs)
+        return self.rebuild(self.graph_module.forward(*self.fetch(module), *inputs))
+
+    def converted(
+        self,
+        casts: Mapping[torch.dtype, torch.dtype],
+        moves: Mapping[torch.device, torch.device],
+    ) -> _Running:
+        casts, moves = _composed(self.casts, casts), _composed(self.moves, moves)
+        convention = _convention(self.program, self.check_guards, casts)
+        return _Running(self.program, self.check_guards, convention, casts, moves)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
+        return self
+
+
+def _composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+    """One replacement after another: what was `a` at capture is today ..."""
+    return {**then, **{a: then.get(b, b) for a, b in first.items()}}
+
+
+def _captured(program: ExportedProgram) -> list[Any]:
+    """The values of the user's inputs at capture."""
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    found = []
+    for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+        if spec.kind is InputKind.USER_INPUT:
+            arg = spec.arg
+            constant = arg.value if isinstance(arg, ConstantArgument) else node.meta.get("val")
+            found.append(arg if isinstance(arg, CustomObjArgument) else constant)
+    return found
+
+
+def _convention(
+    program: ExportedProgram, check_guards: bool, casts: Mapping[torch.dtype, torch.dtype]
+) -> Convention:
+    root = program.root_signature
+    if root is None:
+        program.validate()
+        raise AssertionError("a program without a root signature was found to be valid")
+    return Convention(
+        root.in_spec,
+        root.out_spec,
+        _captured(program),
+        root.forward_arg_names,
+        ranges(program) if check_guards else {},
+        program.guards if check_guards else (),
+        casts,
+    )
+
+
+def ranges(program: ExportedProgram) -> dict[str, Range]:
+    """The limits of each symbol by name, from our own ranges or from torch's `ValueRanges`."""
+    return {str(symbol): _limits(r) for symbol, r in program.range_constraints.items()}
+
+
+def _limits(given: Any) -> Range:
+    lo, hi = given if isinstance(given, tuple) else (given.lower, given.upper)
+    return _finite(lo), _finite(hi)
+
+
+def _finite(bound: Any) -> int | None:
+    """An int, or None of an infinite bound of any make."""
+    if bound is None or isinstance(bound, int):
+        return bound
+    return int(bound) if getattr(bound, "is_Integer", False) else None
+
+
+def _overlap_check(program: ExportedProgram, convention: Convention) -> Check | None:
+    signature = program.graph_signature
+    users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+    targets = set(signature.user_inputs_to_mutate.values())
+    written = {i for i, name in enumerate(users) if name in targets}
+    paths = [x.path for x in convention.leaves]
+    return overlap_check(_captured(program), paths, written) if written else None
+
+
+# ------------------------------------------------------------------------------------ writing state
+
+
+def write_parameter(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A write to a parameter is not a part of what is differentiated: the original's stood under
+    `no_grad`, else autograd would have refused it."""
+    with torch.no_grad():
+        return parameter.copy_(value)
+
+
+def _graph_to_run(
+    program: ExportedProgram, moves: Mapping[torch.device, torch.device]
+) -> GraphModule:
+    """The program's own graph if it only computes results; else a copy that also writes."""
+    specs = program.graph_signature.output_specs
+    if all(s.kind in _RESULTS for s in specs) and not moves:
+        return program.graph_module
+    graph = Graph(program.graph_module)
+    copies: dict[Node, Node] = {}
+    output = graph.graph_copy(program.graph, copies)
+    for node in graph.nodes:
+        node.args = _with_devices(node.args, moves)
+        node.kwargs = _with_devices(node.kwargs, moves)
+    _Writer(graph, program, list(output)).finish(specs)  # type: ignore[arg-type]
+    return GraphModule(program.graph_module, graph)
+
+
+def _with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+    if not moves:
+        return args
+    return map_aggregate(args, lambda a: moves.get(a, a) if isinstance(a, torch.device) else a)
+
+
+@dataclass
+class _Writer:
+    """Ends a graph with the writes of its signature and the results alone.
+
+    A result that is a written value, or a view of one, is made from what was written to: so it
+    shares memory with it, as in the original. A value that shows the state before a write, and is
+    needed after it, is copied first.
+    """
+
+    graph: Graph
+    program: ExportedProgram
+    values: list[Any]
+
+    def finish(self, specs: Sequence[OutputSpec]) -> None:
+        targets = {i: self.target(s) for i, s in enumerate(specs) if s.kind in _WRITES}
+        self.written: dict[Node, Node] = {}
+        self.overwritten = set(targets.values())
+        new = {i: self.values[i] for i in targets}
+        values = [self.saved(v, new.values()) for v in self.values]
+        for i, target in targets.items():
+            write = (
+                write_parameter
+                if specs[i].kind is OutputKind.PARAMETER_MUTATION
+                else aten.copy_.default
+            )
+            if values[i] is not target:
+                done = self.graph.call_function(write, (target, values[i]))
+                self.written.setdefault(self.values[i], done)
+        results = [self.derived(values[i]) for i, s in enumerate(specs) if s.kind in _RESULTS]
+        self.graph.output(tuple(results))
+
+    def target(self, spec: OutputSpec) -> Node:
+        """The placeholder of what is written."""
+        signature = self.program.graph_signature
+        for node, given in zip(self.graph.nodes, signature.input_specs, strict=False):
+            if spec.target == (
+                node.target if spec.kind is OutputKind.USER_INPUT_MUTATION else given.target
+            ):
+                return node
+        raise AssertionError(f"{spec} has no placeholder")
+
+    def saved(self, value: Any, new: Iterable[Any]) -> Any:
+        """A copy of what is about to be overwritten, if the value is a view of that."""
+        if not isinstance(value, Node):
+            return value
+        chain = _view_chain(value)
+        is_own = value in self.overwritten and value in new
+        if chain[-1] in self.overwritten and not is_own:
+            return self.graph.call_function(aten.clone.default, (value,))
+        return value
+
+    def derived(self, value: Any) -> Any:
+        """A result, read from where it was written to, if it is a view of a written value."""
+        if not isinstance(value, Node):
+            return value
+        chain = _view_chain(value)
+        start = next((i for i, node in enumerate(chain) if node in self.written), None)
+        if start is None:
+            return value
+        made = self.written[chain[start]]
+        for node, base in zip(reversed(chain[:start]), reversed(chain[1 : start + 1]), strict=True):
+            replaced = {base: made}
+            made = self.graph.node_copy(node, lambda n, r=replaced: r.get(n, n))  # type: ignore[misc]
+        return made
+
+
+def _view_chain(node: Node) -> list[Node]:
+    """The node, what it is a view of, what that is a view of, ..."""
+    chain = [node]
+    while (base := _viewed(chain[-1])) is not None:
+        chain.append(base)
+    return chain
+
+
+def _viewed(node: Node) -> Node | None:
+    """The argument that this node is a view of, by its operator's schema."""
+    if isinstance(node.target, OpOverload):
+        record = operator(node.target)
+        base = node.args[0] if record.kind == "view" and node.args else None
+        return base if isinstance(base, Node) else None
+    return None

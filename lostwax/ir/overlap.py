@@ -1,0 +1,85 @@
+"""Do arguments share memory in another way than at capture?
+
+It matters only to a program that writes to its inputs: a write to one would show in the other. Must
+not look at values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from lostwax.errors import InputValueError
+from lostwax.fake import FakeTensor
+
+Check = Callable[[Sequence[Any]], None]
+
+
+def overlap_check(captured: Sequence[Any], paths: Sequence[str], written: set[int]) -> Check | None:
+    """A check of the leaves of a call; None if there is nothing to check. `written` are the indices
+    of the inputs that the program writes to."""
+    tensors = [i for i, value in enumerate(captured) if isinstance(value, torch.Tensor)]
+    pairs = [(i, j) for i in tensors for j in tensors if i < j and {i, j} & written]
+    relations = [(i, j, _relation(captured[i], captured[j])) for i, j in pairs]
+    if not relations:
+        return None
+
+    def check(leaves: Sequence[Any]) -> None:
+        for i, j, relation in relations:
+            a, b = leaves[i], leaves[j]
+            if relation is None and overlap(a, b):
+                raise _refused(paths[i], paths[j], "overlap in memory", "did not")
+            if relation is not None and _relation(a, b) != relation:
+                raise _refused(paths[i], paths[j], "do not share memory as at capture", "did")
+
+    return check
+
+
+def _refused(a: str, b: str, now: str, then: str) -> InputValueError:
+    return InputValueError(
+        f"{a} and {b} {now}; the program writes to one of them, and at capture they {then}\n"
+        "  fix: pass a clone of one of them, or capture again with arguments like these",
+        a,
+    )
+
+
+def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:
+    """How b lies in the memory of a; None if it does not."""
+    if not overlap(a, b):
+        return None
+    return b.storage_offset() - a.storage_offset(), a.stride(), b.stride()
+
+
+def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Is there an element of a that is also one of b?"""
+    if storage_key(a) != storage_key(b):
+        return False
+    spans = [_span(t) for t in (a, b)]
+    if any(None in span or not all(isinstance(end, int) for end in span) for span in spans):
+        return True  # sizes are not known: it may be
+    start, end = min(s[0] for s in spans), max(s[1] for s in spans)
+    if any(s[0] == s[1] for s in spans) or max(s[0] for s in spans) >= min(s[1] for s in spans):
+        return False
+    marks = torch.zeros(end - start, dtype=torch.bool)
+    marks.as_strided(a.shape, a.stride(), a.storage_offset() - start).fill_(True)
+    return bool(marks.as_strided(b.shape, b.stride(), b.storage_offset() - start).any())
+
+
+def _span(t: torch.Tensor) -> tuple[Any, Any]:
+    """First element and one past the last, in the storage."""
+    start = t.storage_offset()
+    if t.numel() == 0:
+        return start, start
+    reach = sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
+    return start, start + reach + 1
+
+
+def storage_key(t: torch.Tensor) -> int:
+    """The same for tensors that share memory."""
+    if isinstance(t, FakeTensor):
+        return id(t.fake_storage)
+    if t.layout is not torch.strided:
+        return id(t)
+    return t.untyped_storage()._cdata

@@ -1,0 +1,146 @@
+"""ExportedProgram: a graph with its signature, its state and its calling convention.
+
+Data: it is made by capture, read by passes and writers, and run by `module()`. Must not know how it
+was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch.fx import Graph, GraphModule
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import NotCallableError
+from lostwax.ir import text
+from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
+from lostwax.sym import Guard
+
+
+@dataclass
+class ModuleCallSignature:
+    """How one module was called: its arguments and results in the graph, and their structure.
+
+    `forward_arg_names` names the arguments of `in_spec`, the positional ones first.
+    """
+
+    inputs: list[ArgumentSpec]
+    outputs: list[ArgumentSpec]
+    in_spec: TreeSpec
+    out_spec: TreeSpec
+    forward_arg_names: list[str] | None = None
+
+
+@dataclass
+class ModuleCallEntry:
+    """A module of the original, by name. The root's `fqn` is "", and it has a signature."""
+
+    fqn: str
+    signature: ModuleCallSignature | None = None
+
+
+class CallSpec(NamedTuple):
+    """The structure of a call, `(args, kwargs)`, and of its result; None if it is not known."""
+
+    in_spec: TreeSpec | None
+    out_spec: TreeSpec | None
+
+
+@dataclass(repr=False, eq=False)
+class ExportedProgram:
+    """A program that was captured from a module.
+
+    The graph is functional: parameters, buffers and constants are placeholders, in this order,
+    before the user's inputs; what the original writes is returned first, before its results.
+    `graph_signature` says which is which. `state_dict` has the parameters and persistent buffers,
+    `constants` all else that was lifted, both under the names of the original. Calling a program
+    is refused: `module()` gives a module to run.
+    """
+
+    graph_module: GraphModule
+    graph_signature: ExportGraphSignature
+    state_dict: dict[str, torch.Tensor]
+    constants: dict[str, Any]
+    range_constraints: Mapping[Any, Any]
+    module_call_graph: list[ModuleCallEntry]
+    example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    dialect: str = "ATEN"
+    guards: Sequence[Guard] = field(default=())
+    """Conditions on the sizes of inputs under which the program is right; checked on each call."""
+
+    @property
+    def graph(self) -> Graph:
+        return self.graph_module.graph
+
+    @property
+    def tensor_constants(self) -> dict[str, Any]:
+        return self.constants
+
+    @property
+    def call_spec(self) -> CallSpec:
+        root = self.root_signature
+        return CallSpec(None, None) if root is None else CallSpec(root.in_spec, root.out_spec)
+
+    @property
+    def root_signature(self) -> ModuleCallSignature | None:
+        """How the program as a whole is called."""
+        found = (e.signature for e in self.module_call_graph if e.fqn == "")
+        return next(found, None)
+
+    # ---- state
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        for name in self.graph_signature.parameters:
+            yield name, self.state_dict[name]  # type: ignore[misc]
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """All buffers, persistent or not."""
+        passing = set(self.graph_signature.non_persistent_buffers)
+        for name in self.graph_signature.buffers:
+            yield name, (self.constants if name in passing else self.state_dict)[name]
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        for _, buffer in self.named_buffers():
+            yield buffer
+
+    # ---- use
+
+    def module(self, check_guards: bool = True) -> torch.nn.Module:
+        """An ordinary `nn.Module` that runs this program.
+
+        It has the names of the original's parameters and buffers, and its `forward` the original's
+        arguments. What is only read shares memory with the program; what the program writes is
+        copied, so that running changes neither the program nor another module of it. Without
+        `check_guards` the conditions on dynamic sizes are not checked.
+        """
+        from lostwax.ir.module import program_module
+
+        return program_module(self, check_guards)
+
+    def validate(self) -> None:
+        """Check every rule of the IR specification; `VerificationError` names what is broken."""
+        from lostwax.ir.verify import validate
+
+        validate(self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotCallableError(
+            "an ExportedProgram is data and cannot be called; "
+            "call program.module(), an nn.Module with its parameters: program.module()(...)"
+        )
+
+    def __str__(self) -> str:
+        return text.program_text(self)
+
+    def __repr__(self) -> str:
+        return text.program_text(self)
+
+    def _repr_html_(self) -> str:
+        return text.program_html(self)

@@ -1,0 +1,208 @@
+"""Structures of arguments and results: the containers that programs know, how to register more,
+and where in a call a leaf stands (`x['mask'][0]`).
+
+Containers are those of torch's registry (`torch.utils._pytree`), where libraries register theirs;
+None is a leaf. Must not know of programs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import InputTypeError, RegistrationError
+from lostwax.ir.text import type_text
+
+LEAVES = (
+    torch.Tensor,
+    int,
+    float,
+    bool,
+    complex,
+    str,
+    torch.dtype,
+    torch.layout,
+    torch.memory_format,
+    torch.device,
+    type(None),
+    torch.SymInt,
+    torch.SymFloat,
+    torch.SymBool,
+    torch.ScriptObject,
+)
+MAPPINGS = (dict, OrderedDict, defaultdict)
+_INDEXED = (tuple, list, deque, torch.Size)
+
+
+def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
+    """Let a dataclass be an argument or a result of programs, and hold tensors there.
+
+    Fields that are None are part of the structure, not leaves. `serialized_type_name` is its name
+    in files; without one it is the class's own. Registering a class twice is harmless.
+    """
+    if not isinstance(cls, type) or not dataclasses.is_dataclass(cls):
+        raise RegistrationError(
+            f"{cls!r} is not a dataclass: decorate it with @dataclasses.dataclass, or register it "
+            "with torch.utils._pytree.register_pytree_node"
+        )
+    name = serialized_type_name or f"{cls.__module__}.{cls.__qualname__}"
+    if cls not in _pytree.SUPPORTED_NODES:
+        _pytree.register_dataclass(cls, serialized_type_name=name)
+    elif serialized_type_name not in (None, registered_name(cls)):
+        raise RegistrationError(
+            f"{cls.__qualname__} is registered already, under the name {registered_name(cls)!r}: "
+            f"it cannot become {serialized_type_name!r}"
+        )
+
+
+def registered_name(cls: type[Any]) -> str | None:
+    """The name of a container class in files."""
+    record = _pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
+    return None if record is None else record.serialized_type_name
+
+
+def flatten_call(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec]:
+    """The leaves of a call and the structure `(args, kwargs)`."""
+    return _pytree.tree_flatten((tuple(args), dict(kwargs)))
+
+
+def check_leaf(value: Any, path: str) -> None:
+    """Refuse what a program cannot have as an argument or result."""
+    if isinstance(value, LEAVES):
+        return
+    cls = type(value)
+    if dataclasses.is_dataclass(cls):
+        fix = f"lostwax.register_dataclass({cls.__qualname__})"
+    else:
+        fix = f"torch.utils._pytree.register_pytree_node({cls.__qualname__}, flatten, unflatten)"
+    raise InputTypeError(
+        f"{path} is of type {cls.__module__}.{cls.__qualname__}, which is neither a tensor, a "
+        f"constant nor a known container\n  fix: {fix}, or pass its tensors themselves",
+        path,
+    )
+
+
+# ---------------------------------------------------------------------------------- names and paths
+
+
+def is_namedtuple(spec: TreeSpec) -> bool:
+    return spec.type is namedtuple
+
+
+def container_class(spec: TreeSpec) -> type[Any]:
+    """The class of the container that a spec describes."""
+    return spec.context if is_namedtuple(spec) else spec.type  # type: ignore[no-any-return]
+
+
+def mapping_keys(spec: TreeSpec) -> list[Any]:
+    """The keys of a mapping's children, in their order."""
+    return spec.context[1] if spec.type is defaultdict else spec.context  # type: ignore[no-any-return]
+
+
+def steps(spec: TreeSpec) -> list[str]:
+    """For each child, how Python reaches it from its container: `[0]`, `['mask']`, `.field`."""
+    count = spec.num_children
+    if spec.type in MAPPINGS:
+        return [f"[{key!r}]" for key in mapping_keys(spec)]
+    if is_namedtuple(spec):
+        return [f".{name}" for name in spec.context._fields]
+    fields = _field_names(spec)
+    if fields is not None:
+        return [f".{name}" for name in fields]
+    if spec.type in _INDEXED or (isinstance(spec.type, type) and issubclass(spec.type, _INDEXED)):
+        return [f"[{i}]" for i in range(count)]
+    return [f".<{i}>" for i in range(count)]
+
+
+def _field_names(spec: TreeSpec) -> Sequence[str] | None:
+    """Of a class whose registration keeps the names of its children in the context."""
+    context = spec.context
+    if dataclasses.is_dataclass(spec.type) and isinstance(context, list) and len(context) == 2:
+        context = context[0]  # [names of the children, names of the fields that are None]
+    if not isinstance(context, (list, tuple)) or len(context) != spec.num_children:
+        return None
+    return (
+        context if all(isinstance(name, str) and name.isidentifier() for name in context) else None
+    )
+
+
+def leaf_paths(spec: TreeSpec, path: str = "") -> Iterator[str]:
+    """Where each leaf stands, as Python would say it."""
+    if spec.is_leaf():
+        yield path
+        return
+    for step, child in zip(steps(spec), spec.children(), strict=True):
+        yield from leaf_paths(child, path + step)
+
+
+def argument_names(in_spec: TreeSpec, names: Sequence[str] | None) -> list[str]:
+    """The names of the arguments of a call, positional ones first; `arg0`, ... if not known."""
+    positional, by_name = in_spec.children()
+    keys = list(mapping_keys(by_name))
+    if names is not None and len(names) == positional.num_children + len(keys):
+        return [*names[: positional.num_children], *keys]
+    return [*(f"arg{i}" for i in range(positional.num_children)), *keys]
+
+
+def call_paths(in_spec: TreeSpec, names: Sequence[str] | None = None) -> list[str]:
+    """Where each leaf of a call stands: `x`, `x['mask']`, `y[0].field`."""
+    positional, by_name = in_spec.children()
+    arguments = (*positional.children(), *by_name.children())
+    named = zip(argument_names(in_spec, names), arguments, strict=True)
+    return [path for name, spec in named for path in leaf_paths(spec, name)]
+
+
+# ----------------------------------------------------------------------------------------- sketches
+
+
+def sketch(value: Any) -> str:
+    """The structure of a value in one line: `[f32[2, 3], {'k': 3}]`."""
+    leaves, spec = _pytree.tree_flatten(value)
+    return sketch_spec(spec, iter([leaf_text(leaf) for leaf in leaves]))
+
+
+def sketch_call(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
+    """A call in one line: `(f32[2, 3], mask=None)`."""
+    parts = [sketch(a) for a in args] + [f"{k}={sketch(v)}" for k, v in kwargs.items()]
+    return f"({', '.join(parts)})"
+
+
+def sketch_captured(in_spec: TreeSpec, texts: Iterable[str]) -> str:
+    """The same of the call that was captured."""
+    leaves = iter(texts)
+    positional, by_name = in_spec.children()
+    parts = [sketch_spec(child, leaves) for child in positional.children()]
+    named = zip(mapping_keys(by_name), by_name.children(), strict=True)
+    parts += [f"{key}={sketch_spec(child, leaves)}" for key, child in named]
+    return f"({', '.join(parts)})"
+
+
+def sketch_spec(spec: TreeSpec, leaves: Iterator[str]) -> str:
+    if spec.is_leaf():
+        return next(leaves)
+    children = [sketch_spec(child, leaves) for child in spec.children()]
+    if spec.type is tuple:
+        return f"({', '.join(children)}{',' if len(children) == 1 else ''})"
+    if spec.type is list:
+        return f"[{', '.join(children)}]"
+    if spec.type in MAPPINGS:
+        pairs = zip(mapping_keys(spec), children, strict=True)
+        text = f"{{{', '.join(f'{k!r}: {v}' for k, v in pairs)}}}"
+        return text if spec.type is dict else f"{spec.type.__name__}({text})"
+    named = (
+        f"{step[1:]}={child}" if step[1:].isidentifier() else child
+        for step, child in zip(steps(spec), children, strict=True)
+    )
+    return f"{container_class(spec).__name__}({', '.join(named)})"
+
+
+def leaf_text(value: Any) -> str:
+    """A leaf in a sketch: a tensor by its type, a constant by its value."""
+    text = type_text(value) or repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

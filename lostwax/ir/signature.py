@@ -1,0 +1,286 @@
+"""What the inputs and outputs of a graph are: parameters, buffers, constants, the user's arguments;
+results, and values that are written back.
+
+Plain data with torch.export's names and values. Must not look at a graph: names are all it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias
+
+from torch.fx import Node
+
+
+class InputKind(Enum):
+    """Where the value of a placeholder comes from."""
+
+    USER_INPUT = 1
+    PARAMETER = 2
+    BUFFER = 3
+    CONSTANT_TENSOR = 4
+    CUSTOM_OBJ = 5
+    TOKEN = 6
+
+
+class OutputKind(Enum):
+    """Where a value that the graph returns goes to."""
+
+    USER_OUTPUT = 1
+    LOSS_OUTPUT = 2
+    BUFFER_MUTATION = 3
+    PARAMETER_MUTATION = 4
+    GRADIENT_TO_PARAMETER = 5
+    GRADIENT_TO_USER_INPUT = 6
+    USER_INPUT_MUTATION = 7
+    TOKEN = 8
+
+
+# ------------------------------------------------------------------------------- kinds of argument
+
+
+@dataclass
+class TensorArgument:
+    name: str
+
+
+@dataclass
+class SymIntArgument:
+    name: str
+
+
+@dataclass
+class SymFloatArgument:
+    name: str
+
+
+@dataclass
+class SymBoolArgument:
+    name: str
+
+
+@dataclass
+class TokenArgument:
+    """Orders effects: not a value, but what must have happened."""
+
+    name: str
+
+
+@dataclass
+class CustomObjArgument:
+    """A TorchBind object, or a Python object in its place; `fake_val` stands for it in capture."""
+
+    name: str
+    class_fqn: str
+    fake_val: Any = None
+
+
+@dataclass
+class ConstantArgument:
+    """A value that is baked into the program. An output that is one has no node: its name is ""."""
+
+    name: str
+    value: Any
+
+
+ArgumentSpec: TypeAlias = (
+    TensorArgument
+    | SymIntArgument
+    | SymFloatArgument
+    | SymBoolArgument
+    | ConstantArgument
+    | CustomObjArgument
+    | TokenArgument
+)
+
+
+@dataclass
+class InputSpec:
+    """One placeholder. `target` is the fully qualified name of the state it stands for; `persistent`
+    is of buffers: is it in the `state_dict`?"""
+
+    kind: InputKind
+    arg: ArgumentSpec
+    target: str | None
+    persistent: bool | None = None
+
+
+@dataclass
+class OutputSpec:
+    """One value of the output. `target` is what is written, or what the gradient is of: the name of
+    a parameter or buffer, or of the placeholder of a user input."""
+
+    kind: OutputKind
+    arg: ArgumentSpec
+    target: str | None
+
+
+@dataclass
+class ExportBackwardSignature:
+    """Of a joint graph: which outputs are gradients, and of what."""
+
+    gradients_to_parameters: dict[str, str]
+    gradients_to_user_inputs: dict[str, str]
+    loss_output: str
+
+
+_ON_USER_INPUTS = (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT)
+
+
+@dataclass
+class ExportGraphSignature:
+    """The inputs and outputs of a graph, in the order of its placeholders and of its output."""
+
+    input_specs: list[InputSpec]
+    output_specs: list[OutputSpec]
+
+    # ---- inputs
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return tuple(self.inputs_to_parameters.values())
+
+    @property
+    def buffers(self) -> tuple[str, ...]:
+        """The names of all buffers, persistent or not."""
+        return tuple(self.inputs_to_buffers.values())
+
+    @property
+    def non_persistent_buffers(self) -> tuple[str, ...]:
+        return tuple(
+            s.target
+            for s in self.input_specs
+            if s.kind is InputKind.BUFFER and s.persistent is False and s.target is not None
+        )
+
+    @property
+    def lifted_tensor_constants(self) -> tuple[str, ...]:
+        return tuple(self.inputs_to_lifted_tensor_constants.values())
+
+    @property
+    def lifted_custom_objs(self) -> tuple[str, ...]:
+        return tuple(self.inputs_to_lifted_custom_objs.values())
+
+    @property
+    def user_inputs(self) -> tuple[Any, ...]:
+        """For each argument of the user the name of its placeholder; of a constant, its value."""
+        found = (s.arg for s in self.input_specs if s.kind is InputKind.USER_INPUT)
+        return tuple(_name_or_value(arg) for arg in found)
+
+    @property
+    def inputs_to_parameters(self) -> Mapping[str, str]:
+        return self._inputs(InputKind.PARAMETER)
+
+    @property
+    def inputs_to_buffers(self) -> Mapping[str, str]:
+        return self._inputs(InputKind.BUFFER)
+
+    @property
+    def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
+        return self._inputs(InputKind.CONSTANT_TENSOR)
+
+    @property
+    def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
+        return self._inputs(InputKind.CUSTOM_OBJ)
+
+    @property
+    def input_tokens(self) -> tuple[str, ...]:
+        return tuple(s.arg.name for s in self.input_specs if s.kind is InputKind.TOKEN)
+
+    # ---- outputs
+
+    @property
+    def user_outputs(self) -> tuple[Any, ...]:
+        """For each result the name of its node; of a constant, its value."""
+        kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        return tuple(_name_or_value(s.arg) for s in self.output_specs if s.kind in kinds)
+
+    @property
+    def buffers_to_mutate(self) -> Mapping[str, str]:
+        """The node that holds the new value → the buffer it is written to."""
+        return self._outputs(OutputKind.BUFFER_MUTATION)
+
+    @property
+    def parameters_to_mutate(self) -> Mapping[str, str]:
+        return self._outputs(OutputKind.PARAMETER_MUTATION)
+
+    @property
+    def user_inputs_to_mutate(self) -> Mapping[str, str]:
+        """The node that holds the new value → the placeholder of the input it is written to."""
+        return self._outputs(OutputKind.USER_INPUT_MUTATION)
+
+    @property
+    def output_tokens(self) -> tuple[str, ...]:
+        return tuple(s.arg.name for s in self.output_specs if s.kind is OutputKind.TOKEN)
+
+    @property
+    def backward_signature(self) -> ExportBackwardSignature | None:
+        """Of a graph that computes a loss; else None."""
+        losses = [s.arg.name for s in self.output_specs if s.kind is OutputKind.LOSS_OUTPUT]
+        if not losses:
+            return None
+        return ExportBackwardSignature(
+            gradients_to_parameters=self._outputs(OutputKind.GRADIENT_TO_PARAMETER),
+            gradients_to_user_inputs=self._outputs(OutputKind.GRADIENT_TO_USER_INPUT),
+            loss_output=losses[0],
+        )
+
+    @property
+    def assertion_dep_token(self) -> Mapping[int, str] | None:
+        """None: assertions stay in the graph because they have effects, not by a token."""
+        return None
+
+    # ---- renaming
+
+    def replace_all_uses(self, old: str, new: str) -> None:
+        """The node `old` is called `new` from now on, wherever the signature speaks of it."""
+        specs: Iterable[InputSpec | OutputSpec] = (*self.input_specs, *self.output_specs)
+        for spec in specs:
+            if spec.arg.name == old and old:
+                spec.arg.name = new
+        for output in self.output_specs:
+            if output.kind in _ON_USER_INPUTS and output.target == old:
+                output.target = new
+
+    def get_replace_hook(self, replace_inputs: bool = False) -> Callable[[Node, str, Node], None]:
+        """A hook for `graph_module._set_replace_hook`: keeps the names of outputs true while a pass
+        replaces nodes; with `replace_inputs` also those of placeholders."""
+
+        def rename(old: Node, new: str, user: Node) -> None:
+            if user.op == "output" or (replace_inputs and old.op == "placeholder"):
+                self.replace_all_uses(old.name, new)
+
+        return rename
+
+    # ---- inside
+
+    def _inputs(self, kind: InputKind) -> dict[str, str]:
+        return {
+            s.arg.name: s.target
+            for s in self.input_specs
+            if s.kind is kind and s.target is not None
+        }
+
+    def _outputs(self, kind: OutputKind) -> dict[str, str]:
+        return {
+            s.arg.name: s.target
+            for s in self.output_specs
+            if s.kind is kind and s.target is not None
+        }
+
+    def __str__(self) -> str:
+        inputs = _lines("input_specs", self.input_specs)
+        outputs = _lines("output_specs", self.output_specs)
+        return f"ExportGraphSignature(\n{inputs}\n{outputs}\n)"
+
+
+def _lines(name: str, specs: Iterable[InputSpec | OutputSpec]) -> str:
+    listed = "".join(f"        {spec!r},\n" for spec in specs)
+    return f"    {name}=[\n{listed}    ]," if listed else f"    {name}=[],"
+
+
+def _name_or_value(arg: ArgumentSpec) -> Any:
+    return arg.value if isinstance(arg, ConstantArgument) else arg.name

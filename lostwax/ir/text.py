@@ -1,0 +1,237 @@
+"""A program as text: the graph as Python with typed values and source comments, the signature, the
+ranges. Deterministic: no addresses, no absolute paths.
+
+For people, not for machines: nothing parses it. Must not change what it prints.
+"""
+
+from __future__ import annotations
+
+import html
+import operator
+import re
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, GraphModule, Node
+
+from lostwax.fake import FakeTensor
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+_FRAME = re.compile(r'File "([^"]*)", line (\d+), in ([^\n]*)(?:\n[ \t]+([^\n]*))?')
+_DTYPE = re.compile(r"(bfloat|float|uint|int|complex|bits)(\d+)(?:_(\w+))?")
+_SHORT = {"bfloat": "bf", "float": "f", "uint": "u", "int": "i", "complex": "c", "bits": "bits"}
+
+# Arithmetic on sizes, as Python writes it.
+_INFIX = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.truediv: "/",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+    operator.and_: "&",
+    operator.or_: "|",
+}
+
+
+# ------------------------------------------------------------------------------------------- values
+
+
+def dtype_text(dtype: torch.dtype) -> str:
+    """`torch.float32` → "f32", `torch.bool` → "b8"."""
+    name = str(dtype).removeprefix("torch.")
+    if name == "bool":
+        return "b8"
+    match = _DTYPE.fullmatch(name)
+    if match is None:
+        return name
+    return _SHORT[match[1]] + match[2] + (match[3] or "")
+
+
+def type_text(value: Any) -> str:
+    """What a value is: "f32[2, s0]" of a tensor, "Sym(s0 + 1)" of a symbolic number, else ""."""
+    if isinstance(value, torch.Tensor):
+        size = value.type.size if isinstance(value, FakeTensor) else value.shape
+        return f"{dtype_text(value.dtype)}[{', '.join(map(str, size))}]"
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return f"Sym({value})"
+    return ""
+
+
+# -------------------------------------------------------------------------------------------- nodes
+
+
+def target_text(target: Any) -> str:
+    """How Python would name the function that a node calls."""
+    if isinstance(target, OpOverload):
+        return f"torch.ops.{target}"
+    if isinstance(target, HigherOrderOperator):
+        return f"torch.ops.{target.namespace}.{target.name()}"
+    if isinstance(target, str):
+        return target
+    module = getattr(target, "__module__", None) or ""
+    name = getattr(target, "__qualname__", None) or type(target).__name__
+    return f"{module.lstrip('_')}.{name}" if module and module != "builtins" else name
+
+
+def argument_text(value: Any) -> str:
+    """An argument of a call as Python: nodes by name, operators by their path."""
+    if isinstance(value, Node):
+        return value.name
+    if isinstance(value, tuple):
+        items = ", ".join(map(argument_text, value))
+        return f"({items},)" if len(value) == 1 else f"({items})"
+    if isinstance(value, list):
+        return f"[{', '.join(map(argument_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {argument_text(v)}' for k, v in value.items())}}}"
+    if isinstance(value, slice):
+        parts = (value.start, value.stop, value.step)
+        return f"slice({', '.join(map(argument_text, parts))})"
+    if isinstance(value, (OpOverload, HigherOrderOperator)):
+        return target_text(value)
+    if isinstance(value, torch.device):
+        return f"device({str(value)!r})"
+    return repr(value)
+
+
+def call_text(node: Node) -> str:
+    """The right side of a call_function node's line."""
+    args = [argument_text(a) for a in node.args]
+    if node.target is operator.getitem and len(args) == 2:
+        return f"{args[0]}[{args[1]}]"
+    if node.target in _INFIX and len(args) == 2 and not node.kwargs:
+        return f"{args[0]} {_INFIX[node.target]} {args[1]}"  # type: ignore[index]
+    args += [f"{name}={argument_text(a)}" for name, a in node.kwargs.items()]
+    return f"{target_text(node.target)}({', '.join(args)})"
+
+
+def source_text(node: Node) -> str:
+    """`model.py:12 in forward, code: x = x + 1`: the innermost line of the user; "" if unknown."""
+    frames = _FRAME.findall(str(node.meta.get("stack_trace") or ""))
+    if not frames:
+        return ""
+    users = [f for f in frames if "/site-packages/torch/" not in f[0]]
+    file, line, function, code = (users or frames)[-1]
+    place = f"{PurePath(file).name}:{line} in {function.strip()}"
+    return f"{place}, code: {code.strip()}" if code else place
+
+
+def _typed(node: Node) -> str:
+    text = type_text(node.meta.get("val"))
+    return f'{node.name}: "{text}"' if text else node.name
+
+
+# ------------------------------------------------------------------------------------------- graphs
+
+
+def graph_text(graph: Graph, name: str = "GraphModule") -> str:
+    """A graph as the Python class that it is equivalent to; sub-graphs follow as nested classes."""
+    inputs = [_typed(n) for n in graph.nodes if n.op == "placeholder"]
+    lines = [
+        f"class {name}(torch.nn.Module):",
+        f"    def forward({', '.join(['self', *inputs])}):",
+        *(f"        {line}" if line else "" for line in _body(graph)),
+    ]
+    for child_name, child in _children(graph):
+        lines.append("")
+        lines += [f"    {s}" if s else "" for s in graph_text(child, child_name).split("\n")]
+    return "\n".join(lines)
+
+
+def _body(graph: Graph) -> Iterator[str]:
+    source = first = ""
+    for node in graph.nodes:
+        if node.op == "placeholder":
+            continue
+        if node.op == "output":
+            yield f"return {argument_text(node.args[0])}"
+            continue
+        here = source_text(node)
+        if here != source and node.op != "get_attr":
+            if first:
+                yield ""
+            yield f"# File: {here}" if here else "# (no source line)"
+            source = here
+        first = node.name
+        if node.op == "get_attr":
+            yield f"{node.name} = self.{node.target}"
+        else:
+            yield f"{_typed(node)} = {call_text(node)}"
+
+
+def _children(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    owner = graph.owning_module
+    seen = set()
+    for node in graph.nodes:
+        if node.op == "get_attr" and owner is not None and node.target not in seen:
+            seen.add(node.target)
+            child = _attribute(owner, str(node.target))
+            if isinstance(child, GraphModule):
+                yield str(node.target).replace(".", "_"), child.graph
+
+
+def _attribute(root: Any, path: str) -> Any:
+    for part in path.split("."):
+        root = getattr(root, part, None)
+    return root
+
+
+# ----------------------------------------------------------------------------------------- programs
+
+
+def program_text(program: ExportedProgram) -> str:
+    """What `print(program)` shows."""
+    body = "\n".join(
+        [
+            graph_text(program.graph),
+            "",
+            f"Graph signature: {program.graph_signature}",
+            f"Range constraints: {ranges_text(program)}",
+        ]
+    )
+    return "ExportedProgram:\n" + "\n".join(f"    {s}" if s else "" for s in body.split("\n"))
+
+
+def ranges_text(program: ExportedProgram) -> str:
+    items = (f"{symbol}: {limits}" for symbol, limits in program.range_constraints.items())
+    return f"{{{', '.join(items)}}}"
+
+
+def program_html(program: ExportedProgram) -> str:
+    """What a notebook shows: counts, inputs and outputs as tables, the graph folded in."""
+    signature = program.graph_signature
+    inputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.input_specs]
+    outputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.output_specs]
+    calls = sum(1 for node in program.graph.nodes if node.op == "call_function")
+    values = {n.name: type_text(n.meta.get("val")) for n in program.graph.nodes}
+    return (
+        f"<b>ExportedProgram</b> ({html.escape(program.dialect)}): {calls} operators, "
+        f"{len(inputs)} inputs, {len(outputs)} outputs"
+        + _folded("Inputs", _table(inputs, values.get))
+        + _folded("Outputs", _table(outputs, values.get))
+        + _folded("Graph", f"<pre>{html.escape(graph_text(program.graph))}</pre>")
+        + f"<div>Range constraints: {html.escape(ranges_text(program))}</div>"
+    )
+
+
+def _folded(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>{content}</details>"
+
+
+def _table(rows: list[tuple[str, str, str]], type_of: Callable[[str], str | None]) -> str:
+    cells = ((name, kind, target, type_of(name) or "") for name, kind, target in rows)
+    lines = ("".join(f"<td>{html.escape(c)}</td>" for c in row) for row in cells)
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

@@ -30,6 +30,12 @@ _aten = torch.ops.aten
 _TAKEN = frozenset(
     (*dir(builtins), "inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
 )
+_ARITHMETIC = {
+    "div": operator.floordiv,
+    "mod": operator.mod,
+    "max": torch.sym_max,
+    "min": torch.sym_min,
+}
 Origins = dict[Symbol, tuple[Value, int | None]]
 
 
@@ -213,9 +219,7 @@ class Builder:
         if isinstance(atom, Symbol):
             node = self._symbol(atom)
         else:
-            target = {
-                "div": operator.floordiv, "mod": operator.mod, "max": torch.sym_max, "min": torch.sym_min,
-            }[atom.kind]  # fmt: skip
+            target = _ARITHMETIC[atom.kind]
             operands = [self._number(a) for a in atom.args]
             node = operands[0]
             for other in operands[1:]:
@@ -271,9 +275,15 @@ def live(steps: Sequence[Step], outputs: Sequence[Any], origins: Origins) -> set
 
 def has_effect(target: Any) -> bool:
     """Drawing random numbers moves the generator: such a step stays, read or not."""
-    return isinstance(target, OpOverload) and (
-        torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
-    )
+    found = _EFFECTS.get(id(target))
+    if found is None:
+        found = _EFFECTS[id(target)] = isinstance(target, OpOverload) and (
+            torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+        )
+    return found
+
+
+_EFFECTS: dict[int, bool] = {}  # by identity: torch hashes its overloads in Python
 
 
 def _base_name(target: Any) -> str:

@@ -6,6 +6,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -110,7 +111,7 @@ class _Capture:
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with self.state.replaced(self.fakes):
             before = {id(m): set(m.__dict__) for m in self.root.modules()}
-            with tracer, tracer.provenance.watching(), _announced():
+            with _without_collector(), tracer, tracer.provenance.watching(), _announced():
                 out = self.call(*args, **kwargs)
                 self.reassigned = self.state.reassigned(self.fakes)
                 self.state.check_attributes(before, FakeTensor)
@@ -139,7 +140,7 @@ class _Capture:
         values = [value for _, value in mutations] + results
         builder.body(self.tracer.region, values)
         node = builder.output(values)
-        names = node.args[0]
+        names: Any = node.args[0]
         specs = [
             OutputSpec(kind, TensorArgument(arg.name), target)
             for ((kind, target), _), arg in zip(mutations, names, strict=False)
@@ -149,7 +150,7 @@ class _Capture:
         signature = ExportGraphSignature(inputs, specs)
         module = _LazyGraphModule({}, builder.graph)
         state_dict, constants = self._tensors()
-        program = ExportedProgram(
+        return ExportedProgram(
             graph_module=module,
             graph_signature=signature,
             state_dict=state_dict,
@@ -158,7 +159,6 @@ class _Capture:
             module_call_graph=[ModuleCallEntry("", self._call_signature(signature))],
             example_inputs=(self.args, self.kwargs),
         )
-        return program
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):
@@ -203,7 +203,7 @@ class _Capture:
             kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
             persistent = None if is_parameter else slot.persistent
             specs.append(InputSpec(kind, TensorArgument(node.name), slot.name, persistent))
-        self.constant_names = []
+        self.constant_names: list[str] = []
         paths = _attributes(self.root)
         for tensor, value in self.tracer.constants:
             name = paths.get(id(tensor)) or f"lifted_tensor_{len(self.constant_names)}"
@@ -271,6 +271,19 @@ def _attributes(root: nn.Module) -> dict[int, str]:
             if isinstance(value, torch.Tensor):
                 found.setdefault(id(value), f"{path}.{name}" if path else name)
     return found
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """The cyclic collector would walk all of torch's objects several times during a capture, to find
+    nothing: what is made here is kept."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class View(NamedTuple):
     args: tuple[Any, ...]
     """The arguments after the viewed tensor."""
     kwargs: dict[str, Any]
-    index: int | None
+    position: int | None
     """Which of several outputs (`split`)."""
 
 
@@ -79,7 +79,8 @@ def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> Non
 
 
 def read(tracked: Tracked, again: Callable[[Value, View], Value]) -> Value:
-    """The present value of a tensor; a view whose root was written since is made anew by `again`."""
+    """The present value of a tensor; a view whose root was written since is made anew by "
+    "`again`."""
     root = tracked.root
     if tracked.seen != root.version:
         value = root.value

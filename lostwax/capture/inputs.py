@@ -17,11 +17,13 @@ import torch.utils._pytree as pytree
 def flat_names(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[str]:
-    """A readable name for each leaf of a call: the argument's own name, with the way to the leaf."""
+    """A readable name for each leaf of a call: the argument's own name, with the way to the "
+    "leaf."""
     tops = argument_names(function, len(args), kwargs)
     paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
     names = []
-    for path, _ in paths:
+    for keys, _ in paths:
+        path: Any = keys
         top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
         names.append(identifier("_".join([top, *map(_step, path[2:])])))
     return names
@@ -64,7 +66,8 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args = (args,)
     if not isinstance(args, (tuple, list)):
         raise TypeError(
-            f"args must be a tuple of the example's positional arguments, not {type(args).__name__}; "
+            "args must be a tuple of the example's positional arguments, not "
+            f"{type(args).__name__}; "
             "for one argument write (x,)"
         )
     if kwargs is not None and not isinstance(kwargs, dict):
@@ -81,7 +84,9 @@ def check_leaves(leaves: Sequence[Any], names: Sequence[str]) -> None:
     for leaf, name in zip(leaves, names, strict=True):
         if not isinstance(leaf, allowed):
             raise TypeError(
-                f"the input {name} is of type {type(leaf).__qualname__}, which is neither a tensor, a "
+                f"the input {name} is of type {type(leaf).__qualname__}, which is neither a "
+                "tensor, a "
                 "number, a string nor a registered container.\n  instead: register it, "
-                "lostwax.register_dataclass(cls) or torch.utils._pytree.register_pytree_node(cls, ...)"
+                "lostwax.register_dataclass(cls) or "
+                "torch.utils._pytree.register_pytree_node(cls, ...)"
             )

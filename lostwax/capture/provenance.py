@@ -47,7 +47,7 @@ class Entered:
     def module_stack(self) -> dict[str, tuple[str, str]]:
         """`nn_module_stack`: for each module being called its path and class, outermost first."""
         if self.stack is None:
-            own = {self.path: (self.path, _type_name(type(self.module)))}
+            own = {self.path: (self.path, _type_name(self.module.__class__))}
             self.stack = {**self.outer.module_stack(), **own} if self.outer is not None else own
         return self.stack
 
@@ -68,7 +68,8 @@ class Place:
         return {} if self.entered is None else self.entered.module_stack()
 
     def source(self, target: Any) -> list[tuple[str, Any]]:
-        """`source_fn_stack`: the module class of torch.nn that made this call, else the operator."""
+        """`source_fn_stack`: the module class of torch.nn that made this call, else the "
+        "operator."""
         entered = self.entered
         if entered is not None and type(entered.module).__module__.startswith("torch.nn."):
             return [(entered.path, type(entered.module))]
@@ -95,7 +96,7 @@ class Provenance:
         """Inside, module calls are noted. Frames above this one are not the program's."""
         original = nn.Module.__call__
         self._bottom = sys._getframe(2)
-        nn.Module.__call__ = self._noting(original)  # type: ignore[method-assign, assignment]
+        nn.Module.__call__ = self._noting(original)  # type: ignore[method-assign]
         try:
             yield
         finally:
@@ -136,6 +137,5 @@ def _frame_text(code: CodeType, line: int) -> str:
     return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
 
 
-@lru_cache(maxsize=4096)
-def _type_name(cls: type) -> str:
+def _type_name(cls: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"

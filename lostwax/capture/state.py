@@ -56,7 +56,7 @@ class State:
         return state
 
     def _non_persistent(self) -> set[str]:
-        found = set()
+        found: set[str] = set()
         for path, module in self.root.named_modules(remove_duplicate=False):
             prefix = f"{path}." if path else ""
             found.update(prefix + name for name in module._non_persistent_buffers_set)
@@ -109,7 +109,11 @@ class _Saved:
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self.attributes = dict(module.__dict__)
-        self.containers = [(v, _copied(v)) for v in self.attributes.values() if _is_container(v)]
+        self.containers = [
+            (v, _copied(v))
+            for name, v in self.attributes.items()
+            if _is_container(v) and name not in _UNTOUCHED
+        ]
 
     def restore(self) -> None:
         self.module.__dict__.clear()
@@ -120,6 +124,10 @@ class _Saved:
             else:
                 container.clear()
                 container.update(content)
+
+
+# What every module has and running one does not change: not worth a copy.
+_UNTOUCHED = frozenset(nn.Module().__dict__) - {"_parameters", "_buffers", "_modules"}
 
 
 def _is_container(value: Any) -> bool:

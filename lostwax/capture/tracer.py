@@ -77,7 +77,8 @@ class Tracer(FakeTensorMode):
         if isinstance(tensor, FakeTensor):
             raise CaptureError(
                 f"{tensor!r} was made before the capture and is neither an input nor state.\n"
-                f"  at {user_location()}\n  instead: pass it as an input, or register it as a buffer"
+                f"  at {user_location()}\n  instead: pass it as an input, or register it as a "
+                "buffer"
             )
         value = Value(None, None, fake.type, fake)
         root = track(fake, value).root
@@ -109,7 +110,7 @@ class Tracer(FakeTensorMode):
         if plan is None:
             plan = _PLANS[id(func)] = _plan(func)
         handler, record = plan
-        if func in self.keep and handler is _composite:
+        if self.keep and func in self.keep and handler is _composite:
             handler = _kept
         return handler(self, record, args, kwargs)
 
@@ -181,13 +182,13 @@ class Tracer(FakeTensorMode):
         fake = self._temporary(base)
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
-        if view.index is None:
+        if view.position is None:
             value = Value(step, None, out.type, out)
             step.outputs, step.result = [value], value
             return value
         values = [Value(step, i, o.type, o) for i, o in enumerate(out)]
         step.outputs, step.result = values, values
-        return values[view.index]
+        return values[view.position]
 
     def _temporary(self, value: Value) -> FakeTensor:
         """A fake that stands for a value, aliasing nothing."""
@@ -198,7 +199,7 @@ class Tracer(FakeTensorMode):
 
     def _scattered(self, base: Value, new: Value, view: View) -> Value:
         function = functionalize.inverse(view)
-        position = () if view.index is None else (view.index,)
+        position = () if view.position is None else (view.position,)
         fakes = (self._temporary(base), self._temporary(new), *position, *map(wrap, view.args))
         out = self.reentered(function, fakes, view.kwargs)
         value = self.value_of(out)
@@ -287,11 +288,12 @@ def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
         raise CaptureError(
             f"{record.overload} writes to its arguments, and nothing says how to compute that "
             f"without writing.\n  at {user_location()}\n"
-            "  instead: use its functional form, or write a custom operator that returns new tensors"
+            "  instead: use its functional form, or write a custom operator that returns new "
+            "tensors"
         )
     if record.kind == "out":
         return _out(tracer, record, args, kwargs)
-    targets = _flat([v for v in written_arguments(record, args, kwargs)])
+    targets = _flat(written_arguments(record, args, kwargs))
     targets = [tracer.adopt(t) for t in targets]
     out = tracer.evaluate(record.twin, args, kwargs)
     results = _flat([out])

@@ -36,7 +36,6 @@ from lostwax.ir.pytree import (
 from lostwax.ir.signature import CustomObjArgument
 from lostwax.ir.text import dtype_text, type_text
 from lostwax.sym import Expr, Guard, Size, Symbol, current, evaluate, show
-from lostwax.types import TensorType
 
 _MISSING = object()
 _GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
@@ -120,8 +119,8 @@ class Place:
 class Convention:
     """How a program is called, and what it gives back.
 
-    `captured` are the values of the leaves of `in_spec` at capture: fakes, symbolic ints, constants.
-    `ranges` are the limits of symbols by name, `guards` further conditions on them.
+    `captured` are the values of the leaves of `in_spec` at capture: fakes, symbolic ints,
+    constants. `ranges` are the limits of symbols by name, `guards` further conditions on them.
     """
 
     def __init__(
@@ -291,7 +290,7 @@ def _solved(places: Sequence[Place]) -> Iterator[tuple[Symbol, tuple[int, int, i
     yield from forms.items()
 
 
-# ----------------------------------------------------------------------------- the slow, telling way
+# ---------------------------------------------------------------------------- the slow, telling way
 
 
 class _PartError(Exception):
@@ -454,7 +453,7 @@ class _Binder:
             "    except LostwaxError:\n        raise\n"
             "    except (AttributeError, TypeError):\n        explain(args, kwargs)\n"
         )
-        return _compiled(source, "bind", self.globals)
+        return _compiled(source, "bind", self.globals)  # type: ignore[no-any-return]
 
     def constant(self, value: Any) -> str:
         name = f"k{len(self.globals)}"

@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_aggregate, map_arg
+from torch.fx.node import map_aggregate
 
 from lostwax.ir.calling import Convention, Range
 from lostwax.ir.overlap import Check, overlap_check, storage_key
@@ -33,11 +33,6 @@ from lostwax.ops.registry import aten, operator
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
 
-_WRITES = (
-    OutputKind.BUFFER_MUTATION,
-    OutputKind.PARAMETER_MUTATION,
-    OutputKind.USER_INPUT_MUTATION,
-)
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
@@ -70,7 +65,7 @@ class ProgramModule(nn.Module):
         """`.to()` and its like: inputs are expected in the new dtype, and the devices that the
         graph names are replaced."""
         before = [(t.dtype, t.device) for t in _state(self)]
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         after = [(t.dtype, t.device) for t in _state(self)]
         casts = _changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
         moves = _changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
@@ -111,7 +106,8 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     for name in program.constants:
         if name in passing:
             _register(module, name, state[name], persistent=False)
-    module._constants = {k: v for k, v in state.items() if k not in program.state_dict}
+    lifted = program.constants.keys() - passing
+    module._constants = {name: state[name] for name in program.constants if name in lifted}
 
 
 def _own(program: ExportedProgram) -> dict[str, Any]:
@@ -300,11 +296,24 @@ def _overlap_check(program: ExportedProgram, convention: Convention) -> Check | 
 # ------------------------------------------------------------------------------------ writing state
 
 
+def before_write(value: torch.Tensor) -> torch.Tensor:
+    """The value itself; for autograd a copy, since what it keeps for the gradient must not be
+    written to. (In the original the write stood elsewhere, or kept a copy itself.)"""
+    return value.clone() if torch.is_grad_enabled() else value
+
+
 def write_parameter(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """A write to a parameter is not a part of what is differentiated: the original's stood under
     `no_grad`, else autograd would have refused it."""
     with torch.no_grad():
         return parameter.copy_(value)
+
+
+_WRITE: dict[OutputKind, Callable[..., Any]] = {
+    OutputKind.BUFFER_MUTATION: aten.copy_.default,
+    OutputKind.PARAMETER_MUTATION: write_parameter,
+    OutputKind.USER_INPUT_MUTATION: aten.copy_.default,
+}
 
 
 def _graph_to_run(
@@ -314,23 +323,36 @@ def _graph_to_run(
     specs = program.graph_signature.output_specs
     if all(s.kind in _RESULTS for s in specs) and not moves:
         return program.graph_module
-    graph = Graph(program.graph_module)
+    graph = Graph()
     copies: dict[Node, Node] = {}
-    output = graph.graph_copy(program.graph, copies)
-    for node in graph.nodes:
-        node.args = _with_devices(node.args, moves)
-        node.kwargs = _with_devices(node.kwargs, moves)
-    _Writer(graph, program, list(output)).finish(specs)  # type: ignore[arg-type]
+    output: Any = graph.graph_copy(program.graph, copies)
+    if moves:
+        for node in graph.nodes:
+            node.args = _with_devices(node.args, moves)
+            node.kwargs = _with_devices(node.kwargs, moves)
+    _Writer(graph, _written_to(program, copies)).finish(list(output), specs)
     return GraphModule(program.graph_module, graph)
 
 
+def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[int, Node]:
+    """For each output that is a write, by index, the placeholder that it writes to."""
+    signature = program.graph_signature
+    placeholders = [copies[n] for n in program.graph.nodes if n.op == "placeholder"]
+    by_name = {s.arg.name: n for s, n in zip(signature.input_specs, placeholders, strict=True)}
+    by_target = {s.target: n for s, n in zip(signature.input_specs, placeholders, strict=True)}
+    return {
+        i: by_name[s.target or ""]
+        if s.kind is OutputKind.USER_INPUT_MUTATION
+        else by_target[s.target]
+        for i, s in enumerate(signature.output_specs)
+        if s.kind in _WRITE
+    }
+
+
 def _with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
-    if not moves:
-        return args
     return map_aggregate(args, lambda a: moves.get(a, a) if isinstance(a, torch.device) else a)
 
 
-@dataclass
 class _Writer:
     """Ends a graph with the writes of its signature and the results alone.
 
@@ -339,61 +361,52 @@ class _Writer:
     needed after it, is copied first.
     """
 
-    graph: Graph
-    program: ExportedProgram
-    values: list[Any]
+    def __init__(self, graph: Graph, targets: Mapping[int, Node]) -> None:
+        self.graph = graph
+        self.targets = targets
+        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph._root)
+        self.copies: dict[Node, Node] = {}
+        self.made: dict[Node, Node] = {}
+        """What a value is after the writes, of those that are views of what was written."""
 
-    def finish(self, specs: Sequence[OutputSpec]) -> None:
-        targets = {i: self.target(s) for i, s in enumerate(specs) if s.kind in _WRITES}
-        self.written: dict[Node, Node] = {}
-        self.overwritten = set(targets.values())
-        new = {i: self.values[i] for i in targets}
-        values = [self.saved(v, new.values()) for v in self.values]
-        for i, target in targets.items():
-            write = (
-                write_parameter
-                if specs[i].kind is OutputKind.PARAMETER_MUTATION
-                else aten.copy_.default
-            )
-            if values[i] is not target:
-                done = self.graph.call_function(write, (target, values[i]))
-                self.written.setdefault(self.values[i], done)
-        results = [self.derived(values[i]) for i, s in enumerate(specs) if s.kind in _RESULTS]
-        self.graph.output(tuple(results))
+    def finish(self, values: list[Any], specs: Sequence[OutputSpec]) -> None:
+        changed = {t: self.before(t) for i, t in self.targets.items() if values[i] is not t}
+        old = set(changed.values())
+        saved = [self.saved(changed.get(value, value), old) for value in values]
+        for i, target in self.targets.items():
+            if target in changed:
+                done = self.graph.call_function(_WRITE[specs[i].kind], (target, saved[i]))
+                self.made.setdefault(saved[i], done)
+        results = [v for v, s in zip(saved, specs, strict=True) if s.kind in _RESULTS]
+        self.graph.output(tuple(map(self.derived, results)))
 
-    def target(self, spec: OutputSpec) -> Node:
-        """The placeholder of what is written."""
-        signature = self.program.graph_signature
-        for node, given in zip(self.graph.nodes, signature.input_specs, strict=False):
-            if spec.target == (
-                node.target if spec.kind is OutputKind.USER_INPUT_MUTATION else given.target
-            ):
-                return node
-        raise AssertionError(f"{spec} has no placeholder")
+    def before(self, target: Node) -> Node:
+        """What the graph reads in the place of an input that is written at its end."""
+        users = list(target.users)
+        with self.graph.inserting_before(self.begin):
+            old = self.graph.call_function(before_write, (target,))
+        for user in users:
+            user.replace_input_with(target, old)
+        return old
 
-    def saved(self, value: Any, new: Iterable[Any]) -> Any:
-        """A copy of what is about to be overwritten, if the value is a view of that."""
-        if not isinstance(value, Node):
+    def saved(self, value: Any, old: set[Node]) -> Any:
+        """A copy of what is about to be overwritten, if the value is that or a view of it."""
+        if not isinstance(value, Node) or old.isdisjoint(_view_chain(value)):
             return value
-        chain = _view_chain(value)
-        is_own = value in self.overwritten and value in new
-        if chain[-1] in self.overwritten and not is_own:
-            return self.graph.call_function(aten.clone.default, (value,))
-        return value
+        if value not in self.copies:
+            self.copies[value] = self.graph.call_function(aten.clone.default, (value,))
+        return self.copies[value]
 
     def derived(self, value: Any) -> Any:
         """A result, read from where it was written to, if it is a view of a written value."""
-        if not isinstance(value, Node):
+        if not isinstance(value, Node) or value in self.made:
+            return self.made.get(value, value)
+        base = _viewed(value)
+        new = None if base is None else self.derived(base)
+        if new is base or base is None:
             return value
-        chain = _view_chain(value)
-        start = next((i for i, node in enumerate(chain) if node in self.written), None)
-        if start is None:
-            return value
-        made = self.written[chain[start]]
-        for node, base in zip(reversed(chain[:start]), reversed(chain[1 : start + 1]), strict=True):
-            replaced = {base: made}
-            made = self.graph.node_copy(node, lambda n, r=replaced: r.get(n, n))  # type: ignore[misc]
-        return made
+        self.made[value] = self.graph.node_copy(value, lambda n: new if n is base else n)
+        return self.made[value]
 
 
 def _view_chain(node: Node) -> list[Node]:
@@ -406,8 +419,10 @@ def _view_chain(node: Node) -> list[Node]:
 
 def _viewed(node: Node) -> Node | None:
     """The argument that this node is a view of, by its operator's schema."""
-    if isinstance(node.target, OpOverload):
-        record = operator(node.target)
-        base = node.args[0] if record.kind == "view" and node.args else None
-        return base if isinstance(base, Node) else None
-    return None
+    base = node.args[0] if node.args else None
+    if not isinstance(base, Node):
+        return None
+    if node.target is getitem:
+        return base if _viewed(base) is not None else None
+    is_view = isinstance(node.target, OpOverload) and operator(node.target).kind == "view"
+    return base if is_view else None

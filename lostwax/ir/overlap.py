@@ -82,4 +82,4 @@ def storage_key(t: torch.Tensor) -> int:
         return id(t.fake_storage)
     if t.layout is not torch.strided:
         return id(t)
-    return t.untyped_storage()._cdata
+    return int(t.untyped_storage()._cdata)

@@ -98,8 +98,8 @@ ArgumentSpec: TypeAlias = (
 
 @dataclass
 class InputSpec:
-    """One placeholder. `target` is the fully qualified name of the state it stands for; `persistent`
-    is of buffers: is it in the `state_dict`?"""
+    """One placeholder. `target` is the fully qualified name of the state it stands for;
+    `persistent` is of buffers: is it in the `state_dict`?"""
 
     kind: InputKind
     arg: ArgumentSpec

@@ -113,7 +113,7 @@ def call_text(node: Node) -> str:
     if node.target is operator.getitem and len(args) == 2:
         return f"{args[0]}[{args[1]}]"
     if node.target in _INFIX and len(args) == 2 and not node.kwargs:
-        return f"{args[0]} {_INFIX[node.target]} {args[1]}"  # type: ignore[index]
+        return f"{args[0]} {_INFIX[node.target]} {args[1]}"
     args += [f"{name}={argument_text(a)}" for name, a in node.kwargs.items()]
     return f"{target_text(node.target)}({', '.join(args)})"
 

@@ -1,0 +1,47 @@
+"""The program: its graph, its signature, how it is called, checked, printed and run."""
+
+from lostwax.ir.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.pytree import register_dataclass
+from lostwax.ir.signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    CustomObjArgument,
+    ExportBackwardSignature,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+    TokenArgument,
+)
+from lostwax.ir.verify import RULES, Violation, validate, verify
+
+__all__ = [
+    "RULES",
+    "ArgumentSpec",
+    "CallSpec",
+    "ConstantArgument",
+    "CustomObjArgument",
+    "ExportBackwardSignature",
+    "ExportGraphSignature",
+    "ExportedProgram",
+    "InputKind",
+    "InputSpec",
+    "ModuleCallEntry",
+    "ModuleCallSignature",
+    "OutputKind",
+    "OutputSpec",
+    "SymBoolArgument",
+    "SymFloatArgument",
+    "SymIntArgument",
+    "TensorArgument",
+    "TokenArgument",
+    "Violation",
+    "register_dataclass",
+    "validate",
+    "verify",
+]

@@ -64,10 +64,14 @@ class Builder:
 
     def body(self, region: Region, outputs: Sequence[Any]) -> None:
         """Nodes for the steps that the outputs need, in the order they were recorded."""
-        needed = live(region.steps, outputs, self.origins)
+        needed, read = live(region.steps, outputs, self.origins)
         for step in region.steps:
             if step in needed:
                 self._step(step)
+                if not isinstance(step.result, Value):
+                    for value in step.outputs:
+                        if value in read:
+                            self._plain(value)
 
     def output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""
@@ -250,9 +254,12 @@ class Builder:
         return node
 
 
-def live(steps: Sequence[Step], outputs: Sequence[Any], origins: Origins) -> set[Step]:
-    """The steps that the outputs, or the world (random numbers), depend on."""
+def live(
+    steps: Sequence[Step], outputs: Sequence[Any], origins: Origins
+) -> tuple[set[Step], set[Value]]:
+    """The steps that the outputs, or the world (random numbers), depend on, and the values read."""
     found: set[Step] = set()
+    read: set[Value] = set()
     stack = list(outputs)
     for step in steps:
         if has_effect(step.target):
@@ -261,6 +268,7 @@ def live(steps: Sequence[Step], outputs: Sequence[Any], origins: Origins) -> set
     while stack:
         value = stack.pop()
         if isinstance(value, Value):
+            read.add(value)
             if value.step is not None and value.step not in found:
                 found.add(value.step)
                 stack.extend(value.step.args)
@@ -270,7 +278,7 @@ def live(steps: Sequence[Step], outputs: Sequence[Any], origins: Origins) -> set
         elif isinstance(value, (Expr, BoolExpr)) and value not in seen:
             seen.add(value)
             stack.extend(origins[s][0] for s in value.symbols() if s in origins)
-    return found
+    return found, read
 
 
 def has_effect(target: Any) -> bool:

@@ -99,15 +99,16 @@ class _Capture:
 
     def run(self) -> ExportedProgram:
         tracer = self.tracer
-        self.fakes: dict[int, Any] = {}
-        self.slot_values = [
+        self.shared: dict[int, list[FakeTensor]] = {}
+        self.initial: dict[int, Value] = {}
+        self.slots = [
             (slot, self._input(slot.tensor, slot.kind, slot.name)) for slot in self.state.slots
         ]
-        self.user_values = [
+        self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
+        flat = self.user_inputs = [
             self._input(leaf, "the input", name) if isinstance(leaf, torch.Tensor) else leaf
             for leaf, name in zip(self.leaves, self.names, strict=True)
         ]
-        flat = [self.fakes[id(x)] if isinstance(x, torch.Tensor) else x for x in self.leaves]
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with self.state.replaced(self.fakes):
             before = {id(m): set(m.__dict__) for m in self.root.modules()}
@@ -118,17 +119,18 @@ class _Capture:
                 outputs, self.out_spec = pytree.tree_flatten(out)
                 return self._program(outputs)
 
-    def _input(self, tensor: torch.Tensor, kind: str, name: str) -> Value:
-        known = self.fakes.get(id(tensor))
-        if known is not None:
-            return known.tracked.root.value  # type: ignore[no-any-return]
+    def _input(self, tensor: torch.Tensor, kind: str, name: str) -> FakeTensor:
+        """An input of the program. One tensor in two places is two inputs that share memory."""
         fake = self.tracer.from_tensor(tensor, static_shapes=True)
-        shared = [f for f in self.fakes.values() if f.fake_storage is fake.fake_storage]
-        self.fakes[id(tensor)] = fake
-        value = self.tracer.input(fake, kind, name)
-        for other in (fake, *shared) if shared else ():
-            other.tracked.root.others = True
-        return value
+        if fake.tracked is not None:
+            fake = fake.snapshot()
+        self.initial[id(fake)] = self.tracer.input(fake, kind, name)
+        together = self.shared.setdefault(id(fake.fake_storage), [])
+        together.append(fake)
+        if len(together) > 1:
+            for each in together:
+                each.tracked.root.others = True
+        return fake
 
     # ------------------------------------------------------------------------------- the program
 
@@ -168,8 +170,8 @@ class _Capture:
     def _mutations(self) -> list[tuple[tuple[OutputKind, str], Value]]:
         """What the program writes: buffers and parameters first, then the user's inputs."""
         found: list[tuple[tuple[OutputKind, str], Value]] = []
-        for slot, value in self.slot_values:
-            new = self._written(slot, value)
+        for slot, fake in self.slots:
+            new = self._written(slot, fake)
             if new is not None:
                 kind = (
                     OutputKind.BUFFER_MUTATION
@@ -177,53 +179,52 @@ class _Capture:
                     else OutputKind.PARAMETER_MUTATION
                 )
                 found.append(((kind, slot.name), new))
-        for leaf, name in zip(self.leaves, self.names, strict=True):
-            if isinstance(leaf, torch.Tensor):
-                root = self.fakes[id(leaf)].tracked.root
-                if root.version and root.kind == "the input" and root.name == name:
-                    new = self.tracer.value_of(self.fakes[id(leaf)])
-                    found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
+        for fake, name in zip(self.user_inputs, self.names, strict=True):
+            if isinstance(fake, FakeTensor) and fake.tracked.root.version:
+                new = self.tracer.value_of(fake)
+                found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
         return found
 
-    def _written(self, slot: Slot, value: Value) -> Value | None:
+    def _written(self, slot: Slot, fake: FakeTensor) -> Value | None:
         again = self.reassigned.get(slot.name)
         if again is not None:
             return self.tracer.value_of(self.tracer.adopt(again))
-        fake = self.fakes[id(slot.tensor)]
         return self.tracer.value_of(fake) if fake.tracked.root.version else None
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
         specs: list[InputSpec] = []
-        for slot, value in self.slot_values:
+        for slot, fake in self.slots:
             is_parameter = slot.kind == "parameter"
-            node = builder.placeholder(
-                f"{'p' if is_parameter else 'b'}_{identifier(slot.name)}", value, value.fake
-            )
+            name = f"{'p' if is_parameter else 'b'}_{identifier(slot.name)}"
+            argument = TensorArgument(self._placeholder(builder, name, fake))
             kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
             persistent = None if is_parameter else slot.persistent
-            specs.append(InputSpec(kind, TensorArgument(node.name), slot.name, persistent))
+            specs.append(InputSpec(kind, argument, slot.name, persistent))
         self.constant_names: list[str] = []
-        paths = _attributes(self.root)
+        paths, lifted = _attributes(self.root), 0
         for tensor, value in self.tracer.constants:
-            name = paths.get(id(tensor)) or f"lifted_tensor_{len(self.constant_names)}"
-            self.constant_names.append(name)
-            node = builder.placeholder(f"c_{identifier(name)}", value, value.fake)
-            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), name))
-        seen: set[Value] = set()
-        for value, name in zip(self.user_values, self.names, strict=True):
-            own = value if isinstance(value, Value) and value not in seen else None
-            if own is not None:
-                seen.add(own)
-            val = value.fake if isinstance(value, Value) else value
-            node = builder.placeholder(name, own, val)
-            argument: ArgumentSpec = (
-                TensorArgument(node.name)
-                if isinstance(value, Value)
-                else ConstantArgument(node.name, value)
+            path = paths.get(id(tensor))
+            if path is None:
+                path = f"lifted_tensor_{lifted}"
+                lifted += 1
+            self.constant_names.append(path)
+            node = builder.placeholder(f"c_{identifier(path)}", value, value.fake)
+            specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
+        for leaf, name in zip(self.user_inputs, self.names, strict=True):
+            specs.append(
+                InputSpec(InputKind.USER_INPUT, self._user_input(builder, name, leaf), None)
             )
-            specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
         return specs
+
+    def _user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
+        if isinstance(leaf, FakeTensor):
+            return TensorArgument(self._placeholder(builder, name, leaf))
+        return ConstantArgument(builder.placeholder(name, None, leaf).name, leaf)
+
+    def _placeholder(self, builder: Builder, name: str, fake: FakeTensor) -> str:
+        value = self.initial[id(fake)]
+        return builder.placeholder(name, value, value.fake).name
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
         state: dict[str, Any] = {}

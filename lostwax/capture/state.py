@@ -6,7 +6,7 @@ Also when the capture fails. Must not copy a weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -63,7 +63,7 @@ class State:
         return found
 
     @contextmanager
-    def replaced(self, fakes: dict[int, torch.Tensor]) -> Iterator[None]:
+    def replaced(self, fakes: Mapping[int, torch.Tensor]) -> Iterator[None]:
         """Inside, each parameter and buffer (by id) is its fake; afterwards all is as before."""
         modules = list(self.root.modules())
         saved = [_Saved(module) for module in modules]
@@ -78,7 +78,7 @@ class State:
             for each in saved:
                 each.restore()
 
-    def reassigned(self, fakes: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
         found: dict[str, torch.Tensor] = {}
         for slot in self.slots:

@@ -263,6 +263,17 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     return out
 
 
+def _detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A step only where it stops a gradient: not for what has none."""
+    base = tracer.adopt(args[0])
+    value = tracer.value_of(base)
+    if value.step is not None or base.requires_grad or base.tracked.root.kind:
+        return _view(tracer, record, args, kwargs)
+    out = tracer.computed(record.overload, args, kwargs)
+    track_view(out, value, base.tracked, View(record.overload, (), {}, None))
+    return out
+
+
 def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
     if record.overload in functionalize.REFUSED:
@@ -422,6 +433,8 @@ def _plan(func: OpOverload) -> tuple[Handler, Operator]:
         return _composite, record
     if record.kind in ("inplace", "out", "mixed"):
         return _write, record
+    if func is aten.detach.default:
+        return _detach, record
     if record.kind == "view":
         return _view, record
     return (_data_dependent if record.data_dependent else _functional), record

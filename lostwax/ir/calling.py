@@ -208,10 +208,10 @@ class Convention:
         specs = (*positional.children(), *by_name.children())
         flat: list[Any] = []
         for name, spec, value in zip(self.names, specs, self.arguments(args, kwargs), strict=True):
-            try:
-                flat += _walk(spec, value, name)
-            except _PartError as parting:
-                self.refuse_structure(parting.text, parting.path, args, kwargs)
+            found = _walked(spec, value, name)
+            if isinstance(found, _PartError):
+                self.refuse_structure(found.text, found.path, args, kwargs)
+            flat += found
         for value, expected in zip(flat, self.leaves, strict=True):
             _check_leaf(value, expected)
         self._check_symbols(flat)
@@ -298,6 +298,14 @@ class _PartError(Exception):
 
     def __init__(self, text: str, path: str) -> None:
         self.text, self.path = text, path
+
+
+def _walked(spec: TreeSpec, value: Any, path: str) -> list[Any] | _PartError:
+    """The leaves, or where the structures part; as a value, so that no chain of errors is shown."""
+    try:
+        return _walk(spec, value, path)
+    except _PartError as parting:
+        return parting
 
 
 def _walk(spec: TreeSpec, value: Any, path: str) -> list[Any]:
@@ -451,7 +459,7 @@ class _Binder:
         source = (
             f"def bind(args, kwargs):\n    try:\n        {body}\n"
             "    except LostwaxError:\n        raise\n"
-            "    except (AttributeError, TypeError):\n        explain(args, kwargs)\n"
+            "    except (AttributeError, TypeError):\n        pass\n    explain(args, kwargs)\n"
         )
         return _compiled(source, "bind", self.globals)  # type: ignore[no-any-return]
 

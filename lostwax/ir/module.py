@@ -290,7 +290,7 @@ def _overlap_check(program: ExportedProgram, convention: Convention) -> Check | 
     targets = set(signature.user_inputs_to_mutate.values())
     written = {i for i, name in enumerate(users) if name in targets}
     paths = [x.path for x in convention.leaves]
-    return overlap_check(_captured(program), paths, written) if written else None
+    return overlap_check(_captured(program), paths, written)
 
 
 # ------------------------------------------------------------------------------------ writing state

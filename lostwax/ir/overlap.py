@@ -1,7 +1,7 @@
 """Do arguments share memory in another way than at capture?
 
-It matters only to a program that writes to its inputs: a write to one would show in the other. Must
-not look at values.
+It matters to a program that writes to its inputs, since a write to one would show in the other; and
+to one that was captured with one tensor in two places. Must not look at values.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ def overlap_check(captured: Sequence[Any], paths: Sequence[str], written: set[in
     """A check of the leaves of a call; None if there is nothing to check. `written` are the indices
     of the inputs that the program writes to."""
     tensors = [i for i, value in enumerate(captured) if isinstance(value, torch.Tensor)]
-    pairs = [(i, j) for i in tensors for j in tensors if i < j and {i, j} & written]
-    relations = [(i, j, _relation(captured[i], captured[j])) for i, j in pairs]
+    pairs = [(i, j) for i in tensors for j in tensors if i < j]
+    relations = [
+        (i, j, _relation(captured[i], captured[j]))
+        for i, j in pairs
+        if i in written or j in written or captured[i] is captured[j]
+    ]
     if not relations:
         return None
 
@@ -30,19 +34,21 @@ def overlap_check(captured: Sequence[Any], paths: Sequence[str], written: set[in
         for i, j, relation in relations:
             a, b = leaves[i], leaves[j]
             if relation is None and overlap(a, b):
-                raise _refused(paths[i], paths[j], "overlap in memory", "did not")
-            if relation is not None and _relation(a, b) != relation:
-                raise _refused(paths[i], paths[j], "do not share memory as at capture", "did")
+                raise InputValueError(
+                    f"{paths[i]} and {paths[j]} overlap in memory; the program writes to one of "
+                    "them, and at capture they did not\n"
+                    "  fix: pass a clone of one of them, or capture again with such arguments",
+                    paths[j],
+                )
+            if relation is not None and a is not b and _relation(a, b) != relation:
+                raise InputValueError(
+                    f"{paths[i]} and {paths[j]} were one tensor, or shared memory, at capture, and "
+                    "do not do so in the same way here\n"
+                    "  fix: capture again, with a tensor of its own for each",
+                    paths[j],
+                )
 
     return check
-
-
-def _refused(a: str, b: str, now: str, then: str) -> InputValueError:
-    return InputValueError(
-        f"{a} and {b} {now}; the program writes to one of them, and at capture they {then}\n"
-        "  fix: pass a clone of one of them, or capture again with arguments like these",
-        a,
-    )
 
 
 def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:

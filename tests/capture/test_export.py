@@ -1,0 +1,569 @@
+"""`export` as a user meets it: inputs, state, names, metadata, what is kept, what is refused."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import subprocess
+import sys
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from lostwax.capture import export
+from lostwax.errors import CaptureError, DataDependentError, MissingFakeRuleError, NotYetError
+from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.ir import register_dataclass
+
+
+def Of(forward: Any, **state: Any) -> nn.Module:  # noqa: N802
+    """A module made of a function and some state."""
+    module = type("Of", (nn.Module,), {"forward": forward})()
+    for name, value in state.items():
+        setattr(module, name, value)
+    return module
+
+
+def same(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Export, run beside eager, compare; the program."""
+    program = export(module, args, kwargs)
+    program.validate()
+    eager, ours = copy.deepcopy(module), program.module()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        want = eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        got = ours(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+    torch.testing.assert_close(got, want)
+    return program
+
+
+def targets(program: Any) -> list[str]:
+    nodes = program.graph.nodes
+    return [str(n.target).removesuffix(".default") for n in nodes if n.op == "call_function"]
+
+
+def inputs(program: Any) -> list[str]:
+    return [n.name for n in program.graph.nodes if n.op == "placeholder"]
+
+
+X = torch.randn(3, 4)
+
+
+# ------------------------------------------------------------------------------------------- the documents
+
+
+def test_the_first_program_of_the_document() -> None:
+    class Mod(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            a = torch.sin(x)
+            b = torch.cos(y)
+            return a + b
+
+    program = same(Mod(), torch.randn(10, 10), torch.randn(10, 10))
+    assert targets(program) == ["aten.sin", "aten.cos", "aten.add.Tensor"]
+    assert inputs(program) == ["x", "y"]
+    text = str(program)
+    assert 'sin: "f32[10, 10]" = torch.ops.aten.sin.default(x)' in text
+    assert "code: a = torch.sin(x)" in text
+    assert "Range constraints: {}" in text
+
+
+def test_the_convolution_of_the_document() -> None:
+    class M(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 16, 3, padding=1)
+            self.relu = nn.ReLU()
+            self.maxpool = nn.MaxPool2d(3)
+
+        def forward(self, x: torch.Tensor, *, constant: Any = None) -> torch.Tensor:
+            a = self.conv(x)
+            a.add_(constant)
+            return self.maxpool(self.relu(a))
+
+    program = same(M(), torch.randn(1, 3, 16, 16), constant=torch.ones(1, 16, 16, 16))
+    assert inputs(program) == ["p_conv_weight", "p_conv_bias", "x", "constant"]
+    assert targets(program) == [
+        "aten.convolution", "aten.add.Tensor", "aten.relu", "aten.max_pool2d_with_indices",
+        "<built-in function getitem>",
+    ]  # fmt: skip
+    signature = program.graph_signature
+    assert signature.inputs_to_parameters == {
+        "p_conv_weight": "conv.weight",
+        "p_conv_bias": "conv.bias",
+    }
+    assert list(signature.user_inputs) == ["x", "constant"]
+    assert list(signature.user_outputs) == ["getitem"]
+
+
+def test_python_numbers_are_baked_in() -> None:
+    def forward(self: Any, x: torch.Tensor, const: int, times: int) -> torch.Tensor:
+        for _ in range(times):
+            x = x + const
+        return x
+
+    program = same(Of(forward), X, 1, 3)
+    assert targets(program) == ["aten.add.Tensor"] * 3
+    with pytest.raises(ValueError, match=r"2.*3"):
+        program.module()(X, 1, 2)
+
+
+def test_a_single_tensor_is_a_call_with_one_argument() -> None:
+    program = export(Of(lambda self, x: x + 10), torch.randn(5))
+    assert targets(program) == ["aten.add.Tensor"]
+
+
+def test_a_context_manager_of_the_users() -> None:
+    class Counting:
+        count = 0
+
+        def __enter__(self) -> None:
+            self.count += 1
+
+        def __exit__(self, *error: object) -> None:
+            self.count -= 1
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with Counting():
+            return x.sin() + x.cos()
+
+    same(Of(forward), X)
+
+
+# --------------------------------------------------------------------------------------------------- what
+
+
+def test_functions_and_methods() -> None:
+    module = nn.Linear(4, 2)
+    module.scaled = lambda x: x  # type: ignore[assignment]
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 2)
+
+        def encode(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(x)
+
+    two = Two()
+    program = export(two.encode, (X,))
+    assert inputs(program) == ["p_linear_weight", "p_linear_bias", "x"]
+    torch.testing.assert_close(program.module()(X), two.encode(X))
+    program = export(lambda x, y: x * y, (X, X))
+    assert inputs(program) == ["x", "y"]
+    torch.testing.assert_close(program.module()(X, X + 1), X * (X + 1))
+
+
+def test_what_comes_later_says_so() -> None:
+    for option in ({"strict": True}, {"dynamic_shapes": {"x": {0: None}}}):
+        with pytest.raises(NotYetError, match=f"{next(iter(option))}.* is not supported yet"):
+            export(Of(lambda self, x: x), (X,), **option)
+
+
+def test_bad_calls() -> None:
+    with pytest.raises(TypeError, match=r"for one argument write \(x,\)"):
+        export(Of(lambda self, x: x), 3)
+    with pytest.raises(TypeError, match="not int"):
+        export(3, (X,))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="the input x is of type object"):
+        export(Of(lambda self, x: x), (object(),))
+
+
+# -------------------------------------------------------------------------------------------------- inputs
+
+Point = namedtuple("Point", "a b")
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+    name: str = "pair"
+
+
+register_dataclass(Pair)
+
+
+def test_pytrees_in_and_out() -> None:
+    def forward(self: Any, tree: Any, *rest: Any, point: Any, none: Any = None) -> Any:
+        out = OrderedDict(sum=tree["a"][0] + rest[0], point=Point(point.b, point.a))
+        return out, [tree["b"], None, 3], (rest[1],)
+
+    tree = {"a": [X, 2], "b": (X + 1,)}
+    program = same(Of(forward), tree, X, X * 2, point=Point(X, X - 1))
+    names = inputs(program)
+    assert names == ["tree_a_0", "tree_a_1", "tree_b_0", "rest_0", "rest_1", "point_a", "point_b"]
+
+
+def test_dataclasses() -> None:
+    program = export(Of(lambda self, p: Pair(p.right, p.left * 2)), (Pair(X, X + 1),))
+    assert inputs(program)[:2] == ["p_left", "p_right"]
+    out = program.module()(Pair(X, X + 1))
+    assert isinstance(out, Pair)
+    torch.testing.assert_close(out.right, X * 2)
+
+
+def test_leaf_types() -> None:
+    def forward(self: Any, x: Any, dtype: Any, device: Any, layout: Any, mf: Any, text: str) -> Any:
+        assert text == "go"
+        return x.to(dtype=dtype, device=device, memory_format=mf)
+
+    same(
+        Of(forward), X, torch.float64, torch.device("cpu"), torch.strided,
+        torch.preserve_format, "go",
+    )  # fmt: skip
+
+
+def test_the_same_tensor_twice() -> None:
+    program = export(Of(lambda self, x, y: x + y), (X, X))
+    torch.testing.assert_close(program.module()(X, X), X + X)
+
+
+# --------------------------------------------------------------------------------------------------- state
+
+
+def test_tied_parameters_are_one_input() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+            self.b.weight = self.a.weight
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x))
+
+    module = Tied()
+    program = same(module, X)
+    assert inputs(program) == ["p_a_weight", "x"]
+    assert program.state_dict["a.weight"] is program.state_dict["b.weight"]
+    ours = program.module()
+    assert set(ours.state_dict()) == set(module.state_dict())
+
+
+def test_shared_submodules_lists_hooks_and_parametrizations() -> None:
+    layer = nn.Linear(4, 4)
+    same(nn.Sequential(layer, nn.ReLU(), layer), X)
+    same(Of(lambda self, x: x @ self.held[0], held=[nn.Parameter(torch.randn(4, 4))]), X)
+    hooked = nn.Linear(4, 4)
+    hooked.register_forward_hook(lambda module, args, out: out * 2)
+    hooked.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    program = export(hooked, (X,))
+    torch.testing.assert_close(program.module()(X), hooked(X))
+    normed = torch.nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+    program = export(normed, (X,))
+    torch.testing.assert_close(program.module()(X), normed(X))
+
+
+def test_constants_and_buffers_are_named() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.plain = torch.ones(4)
+            self.register_buffer("kept", torch.ones(4))
+            self.register_buffer("passing", torch.ones(4), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.plain + self.kept - self.passing + torch.tensor([1.0, 2, 3, 4])
+
+    program = same(Net(), X)
+    assert inputs(program) == ["b_kept", "b_passing", "c_plain", "c_lifted_tensor_0", "x"]
+    assert list(program.state_dict) == ["kept"]
+    assert set(program.constants) == {"passing", "plain", "lifted_tensor_0"}
+
+
+def test_a_module_on_meta_and_fakes_as_inputs() -> None:
+    with torch.device("meta"):
+        module = nn.Linear(4, 2)
+    mode = FakeTensorMode()
+    fake = mode.from_tensor(X)
+    program = export(nn.Linear(4, 2), (fake,))
+    assert targets(program) == ["aten.t", "aten.addmm"]
+    program = export(module, (torch.empty(3, 4, device="meta"),))
+    assert program.state_dict["weight"].is_meta
+
+
+def everything(module: nn.Module) -> Any:
+    return [
+        (
+            name,
+            sorted(m.__dict__),
+            {k: id(v) for k, v in m.__dict__.items() if not isinstance(v, (dict, list, set))},
+            [(k, id(v), v._version, v.clone()) for k, v in m._parameters.items() if v is not None],
+            [(k, id(v), v._version, v.clone()) for k, v in m._buffers.items() if v is not None],
+            list(m.__dict__.get("history", [])),
+        )
+        for name, m in module.named_modules()
+    ]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_module_is_untouched(fails: bool) -> None:
+    class Busy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+            self.register_buffer("count", torch.zeros(()))
+            self.calls = 0
+            self.history: list[int] = [1]
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            self.history.append(2)
+            self.count = self.count + 1
+            self.norm.weight.data.mul_(1)
+            x = self.norm(x)
+            if fails:
+                raise KeyError("on purpose")
+            return x
+
+    module = Busy()
+    before, state = everything(module), torch.get_rng_state()
+    if fails:
+        with pytest.raises(KeyError):
+            export(module, (X,))
+    else:
+        export(module, (X,))
+    assert str(everything(module)) == str(before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert not torch.compiler.is_exporting()
+    assert not torch.compiler.is_compiling()
+    assert not isinstance(torch.empty(1), FakeTensor)
+    assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
+
+
+def test_a_tensor_kept_in_a_plain_attribute_is_refused() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.cache = x * 2
+        return x
+
+    with pytest.raises(CaptureError, match="keeps a tensor in the attribute cache") as error:
+        export(Of(forward), (X,))
+    assert 'self.register_buffer("cache", ...)' in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------ gradients
+
+
+def gradients(module: nn.Module, *args: Any) -> list[torch.Tensor | None]:
+    for p in module.parameters():
+        p.grad = None
+    out = module(*args)
+    (out if isinstance(out, torch.Tensor) else out[0]).sum().backward()
+    return [p.grad for p in module.parameters()]
+
+
+def same_gradients(module: nn.Module, *args: Any) -> Any:
+    program = same(module, *args)
+    ours = program.module()
+    torch.testing.assert_close(gradients(ours, *args), gradients(module, *args))
+    return program
+
+
+def test_the_program_is_differentiable() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.GELU(), nn.Linear(4, 2))
+    same_gradients(net, X)
+
+
+def test_no_grad_regions_stop_gradients() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = self.a(x)
+        with torch.no_grad():
+            z = self.b(y) * 2
+            with torch.enable_grad():
+                w = self.a(x)
+        return y * z + w + self.b(x).detach()
+
+    same_gradients(Of(forward, a=nn.Linear(4, 4), b=nn.Linear(4, 4)), X)
+
+
+def test_a_function_that_differentiates_inside() -> None:
+    def inner(self: Any, x: torch.Tensor) -> torch.Tensor:
+        v = x.clone().requires_grad_()
+        (g,) = torch.autograd.grad((self.a(v) ** 2).sum(), v)
+        return g + x
+
+    same(Of(inner, a=nn.Linear(4, 4)), X)
+    same(Of(lambda self, x: torch.func.grad(lambda v: (v.sin() ** 2).sum())(x)), X)
+
+
+def test_checkpoint_autocast_inference_mode_and_functions() -> None:
+    same_gradients(
+        Of(lambda self, x: checkpoint(self.a, x, use_reentrant=False), a=nn.Linear(4, 4)), X
+    )
+
+    def cast(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.a(x)
+
+    assert "aten._to_copy" in targets(same(Of(cast, a=nn.Linear(4, 4)), X))
+
+    def inference(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return self.a(x).t().reshape(-1)
+
+    same(Of(inference, a=nn.Linear(4, 4)), X)
+
+    class Double(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> torch.Tensor:
+            return grad * 2
+
+    same(Of(lambda self, x: Double.apply(self.a(x)), a=nn.Linear(4, 4)), X)
+
+
+# ------------------------------------------------------------------------------------------------- operators
+
+
+def test_random_operators_stay() -> None:
+    program = same(Of(lambda self, x: x + torch.rand(4) * torch.randn_like(x)), X)
+    assert {"aten.rand", "aten.randn_like"} <= set(targets(program))
+    dropped = export(Of(lambda self, x: F.dropout(x, 0.5, training=True)), (X,)).module()
+    assert not torch.equal(dropped(X), dropped(X))
+
+
+def test_keep_leaves_composites_whole() -> None:
+    aten = torch.ops.aten
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    program = export(net, (X,), keep=[aten.linear.default, aten.layer_norm.default])
+    assert targets(program) == ["aten.linear", "aten.layer_norm", "aten.linear"]
+    torch.testing.assert_close(program.module()(X), net(X))
+    q = torch.randn(2, 2, 5, 8)
+    program = export(
+        Of(lambda self, q: F.scaled_dot_product_attention(q, q, q)), (q,),
+        keep=[aten.scaled_dot_product_attention.default],
+    )  # fmt: skip
+    assert targets(program) == ["aten.scaled_dot_product_attention"]
+    program = export(nn.Conv2d(3, 4, 3), (torch.randn(1, 3, 8, 8),), keep=[aten.conv2d.default])
+    assert targets(program) == ["aten.conv2d"]
+
+
+def test_unread_operators_are_left_out() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        _ = x.cos() @ x.t()
+        return x.sin()
+
+    assert targets(same(Of(forward), X)) == ["aten.sin"]
+
+
+@torch.library.custom_op("lostwax_test::scaled", mutates_args=())
+def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x * by
+
+
+@scaled.register_fake
+def _(x: torch.Tensor, by: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("lostwax_test::unknown", mutates_args=())
+def unknown(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def test_custom_operators_are_single_nodes() -> None:
+    program = same(Of(lambda self, x: scaled(x + 1, 2.0)), X)
+    assert targets(program) == ["aten.add.Tensor", "lostwax_test.scaled"]
+    with pytest.raises(MissingFakeRuleError, match="lostwax_test::unknown") as error:
+        export(Of(lambda self, x: unknown(x)), (X,))
+    assert "test_export.py" in str(error.value)
+
+
+# -------------------------------------------------------------------------------------------------- refusals
+
+
+def branch(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [branch, lambda self, x: x if x.sum().item() > 3 else -x, lambda self, x: x.numpy()],
+)
+def test_data_dependent_python_is_refused_with_the_line(forward: Any) -> None:
+    with pytest.raises((DataDependentError, RuntimeError)) as error:
+        export(Of(forward), (X,))
+    assert "test_export.py" in str(error.value)
+
+
+def test_sparse_inputs_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="strided"):
+        export(Of(lambda self, x: x), (torch.eye(3).to_sparse(),))
+
+
+# -------------------------------------------------------------------------------------------------- metadata
+
+
+def test_metadata_of_nodes() -> None:
+    net = nn.Sequential(nn.Sequential(nn.Linear(4, 4)), nn.ReLU())
+    program = export(net, (X,))
+    addmm = next(n for n in program.graph.nodes if n.name == "addmm")
+    assert isinstance(addmm.meta["val"], FakeTensor)
+    assert tuple(addmm.meta["val"].shape) == (3, 4)
+    assert list(addmm.meta["nn_module_stack"].values()) == [
+        ("", "torch.nn.modules.container.Sequential"),
+        ("0", "torch.nn.modules.container.Sequential"),
+        ("0.0", "torch.nn.modules.linear.Linear"),
+    ]
+    assert addmm.meta["source_fn_stack"][-1][1] is nn.Linear
+    relu = next(n for n in program.graph.nodes if n.name == "relu")
+    assert relu.meta["source_fn_stack"][-1][1] is nn.ReLU
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return helper(x)
+
+    program = export(Of(forward), (X,))
+    trace = next(n for n in program.graph.nodes if n.op == "call_function").meta["stack_trace"]
+    lines = trace.splitlines()
+    assert 'test_export.py", line' in lines[-2]
+    assert lines[-1].strip() == "return x.sin()"
+    assert any("return helper(x)" in line for line in lines)
+
+
+def helper(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+def test_capturing_says_that_it_is_exporting() -> None:
+    seen = []
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.compiler.is_exporting())
+        return x
+
+    export(Of(forward), (X,))
+    assert seen == [True]
+
+
+def test_programs_are_reproducible() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    assert str(export(net, (X,))) == str(export(net, (X,)))
+
+
+def test_the_exported_module_exports_again() -> None:
+    net = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    first = export(net, (X,))
+    second = export(first.module(), (X,))
+    assert targets(first) == targets(second)
+
+
+def test_no_peer_is_imported() -> None:
+    code = (
+        "import sys, torch; from lostwax.capture import export\n"
+        "export(torch.nn.Linear(2, 2), (torch.ones(1, 2),))\n"
+        "assert 'torch._dynamo' not in sys.modules, 'dynamo'\n"
+        "assert 'sympy' not in sys.modules, 'sympy'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

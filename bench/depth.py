@@ -2,7 +2,7 @@
 
     python -m bench.depth [--depths 64 256 1024 4096] [--repeats 5] [--json]
 
-One model of identical layers (norm, linear, GELU, linear, residual: ten operators with six
+One model of identical layers (norm, linear, GELU, linear, residual: seven operators and six
 parameters each) at several depths, on `meta`. The figure is the processor time of
 `lostwax.export` divided by the number of layers, in the median; the depths take turns. The bar: the
 dearest layer costs at most 20 % more than the cheapest. Exits with 1 when it is missed.

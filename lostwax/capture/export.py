@@ -18,9 +18,10 @@ from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from lostwax.capture.build import Builder
+from lostwax.capture.functionalize import Root, check_layout
 from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
 from lostwax.capture.provenance import Provenance
-from lostwax.capture.state import Slot, State
+from lostwax.capture.state import Slot, State, check_alike
 from lostwax.capture.steps import Value
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import NotYetError
@@ -101,8 +102,9 @@ class _Capture:
         tracer = self.tracer
         self.shared: dict[int, list[FakeTensor]] = {}
         self.initial: dict[int, Value] = {}
+        self.roots: dict[int, Root] = {}
         self.slots = [
-            (slot, self._input(slot.tensor, slot.kind, slot.name)) for slot in self.state.slots
+            (slot, self._input(slot.tensor, f"the {slot.kind}", slot.name)) for slot in self.state.slots
         ]
         self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
         flat = self.user_inputs = [
@@ -115,6 +117,7 @@ class _Capture:
             with _without_collector(), tracer, tracer.provenance.watching(), _announced():
                 out = self.call(*args, **kwargs)
                 self.reassigned = self.state.reassigned(self.fakes)
+                self.state.check_apart(self.fakes)
                 self.state.check_attributes(before, FakeTensor)
                 outputs, self.out_spec = pytree.tree_flatten(out)
                 return self._program(outputs)
@@ -125,6 +128,7 @@ class _Capture:
         if fake.tracked is not None:
             fake = fake.snapshot()
         self.initial[id(fake)] = self.tracer.input(fake, kind, name)
+        self.roots[id(fake)] = fake.tracked.root
         together = self.shared.setdefault(id(fake.fake_storage), [])
         together.append(fake)
         if len(together) > 1:
@@ -164,7 +168,7 @@ class _Capture:
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):
-            return self.tracer.value_of(self.tracer.adopt(output))
+            return self.tracer.shown(self.tracer.adopt(output))
         return unwrap(output)
 
     def _mutations(self) -> list[tuple[tuple[OutputKind, str], Value]]:
@@ -180,16 +184,27 @@ class _Capture:
                 )
                 found.append(((kind, slot.name), new))
         for fake, name in zip(self.user_inputs, self.names, strict=True):
-            if isinstance(fake, FakeTensor) and fake.tracked.root.version:
-                new = self.tracer.value_of(fake)
-                found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
+            if isinstance(fake, FakeTensor):
+                new = self._final(fake)
+                if new is not None:
+                    found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
         return found
 
     def _written(self, slot: Slot, fake: FakeTensor) -> Value | None:
         again = self.reassigned.get(slot.name)
-        if again is not None:
-            return self.tracer.value_of(self.tracer.adopt(again))
-        return self.tracer.value_of(fake) if fake.tracked.root.version else None
+        if again is None:
+            return self._final(fake)
+        held = self.tracer.adopt(again)
+        check_alike(slot, self.roots[id(fake)].type, held.type)
+        return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
+
+    def _final(self, fake: FakeTensor) -> Value | None:
+        """What an input's value is when the program is over; None if it is still the first."""
+        root, first = self.roots[id(fake)], self.initial[id(fake)]
+        check_layout(root, fake.type)
+        if fake.tracked.root is not root:  # `x.data = y`
+            return self.tracer.laid_out(first, self.tracer.value_of(fake))
+        return root.value if root.version else None
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
@@ -276,8 +291,8 @@ def _attributes(root: nn.Module) -> dict[int, str]:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """The cyclic collector would walk all of torch's objects several times during a capture, to find
-    nothing: what is made here is kept."""
+    """The cyclic collector would walk all of torch's objects several times during a capture, to
+    find nothing: what is made here is kept."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -1,24 +1,23 @@
 """Aliasing while recording: the user's program writes and views, the recorded one only computes.
 
-Every tensor of the trace belongs to a *root* (the tensor whose storage it views) and knows the
-chain of views that leads from the root to it. A write computes a new value of the written tensor
-and scatters it back through the chain into a new value of the root; other views of that root are
+Every tensor of the trace belongs to a *root* (the tensor whose storage it views) and knows what it
+is a view of, up to the root. A write computes a new value of the written tensor
+and scatters it back, view by view, into a new value of the root; other views of that root are
 made anew when next read. Must not decide types: rules do; must not build nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-import torch
 from torch._ops import OpOverload
 
 from lostwax.capture.steps import Value
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
-from lostwax.ops.registry import aten, operator
+from lostwax.ops.registry import aten, functional_twin, operator
 from lostwax.types import TensorType
 
 
@@ -41,6 +40,7 @@ class Root:
     def __init__(self, value: Value, type: TensorType) -> None:
         self.value = value
         self.type = type
+        """The type of the tensor that owns the storage; its values keep this layout."""
         self.version = 0
         self.others = False
         """Another input shares this memory without being a view we know."""
@@ -52,62 +52,99 @@ class Root:
 class Tracked:
     """What a fake of the trace knows of itself; kept in `fake.tracked`."""
 
-    __slots__ = ("chain", "root", "seen", "value")
+    __slots__ = ("base", "root", "seen", "shown", "type", "value", "view")
 
     def __init__(
-        self, value: Value, root: Root, chain: tuple[View, ...] = (), seen: int = 0
+        self,
+        value: Value,
+        root: Root,
+        type: TensorType,
+        base: Tracked | None = None,
+        view: View | None = None,
     ) -> None:
         self.value = value
         self.root = root
-        self.chain = chain
-        self.seen = seen
+        self.type = type
+        """Its type to the user: places in memory count from the storage's start."""
+        self.base = base
+        """What it is a view of; None: it is the root."""
+        self.view = view
+        self.seen = root.version
         """The root's version at which `value` was right."""
+        self.shown = base is None or base.shown
+        """`value` is made of the root's by views; else it is what was written through the view."""
+
+    def way(self) -> list[Tracked]:
+        """From the root's own tensor to this view."""
+        found = [self]
+        while (base := found[-1].base) is not None:
+            found.append(base)
+        return found[::-1]
 
 
-Record = Callable[[OpOverload, tuple[Any, ...], dict[str, Any], Any], Value]
+Again = Callable[[Value, View], Value]
 
 
 def track(fake: FakeTensor, value: Value) -> Tracked:
     """A new tensor: its own root."""
-    tracked = Tracked(value, Root(value, fake.type))
+    tracked = Tracked(value, Root(value, fake.type), fake.type)
     fake.tracked = tracked
     return tracked
 
 
 def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> None:
-    fake.tracked = Tracked(value, base.root, (*base.chain, view), base.root.version)
+    fake.tracked = Tracked(value, base.root, fake.type, base, view)
 
 
-def read(tracked: Tracked, again: Callable[[Value, View], Value]) -> Value:
-    """The present value of a tensor; a view whose root was written since is made anew by "
-    "`again`."""
+def read(tracked: Tracked, again: Again) -> Value:
+    """The present value of a tensor; a view whose root was written since is made anew."""
     root = tracked.root
     if tracked.seen != root.version:
-        value = root.value
-        for view in tracked.chain:
-            value = again(value, view)
-        tracked.value, tracked.seen = value, root.version
+        for each in tracked.way():
+            if each.seen != root.version:
+                _renew(each, again)
     return tracked.value
+
+
+def shown(tracked: Tracked, again: Again) -> Value:
+    """The present value, as a view of the root's: what a result of the program must be, so that it
+    shares memory with the other views."""
+    for each in tracked.way():
+        if each.seen != tracked.root.version or not each.shown:
+            _renew(each, again)
+    return tracked.value
+
+
+def _renew(tracked: Tracked, again: Again) -> None:
+    if tracked.base is None or tracked.view is None:
+        tracked.value, tracked.shown = tracked.root.value, True
+    else:
+        tracked.value = again(tracked.base.value, tracked.view)
+        tracked.shown = tracked.base.shown
+    tracked.seen = tracked.root.version
 
 
 def written(
     tracked: Tracked,
     new: Value,
-    again: Callable[[Value, View], Value],
+    again: Again,
     scatter: Callable[[Value, Value, View], Value],
 ) -> None:
     """The tensor has a new value: so have its root and, when next read, the root's other views."""
     root = tracked.root
     check_writable(root)
-    bases = [root.value]
-    for view in tracked.chain[:-1]:
-        bases.append(again(bases[-1], view))
-    value = new
-    for view, base in zip(reversed(tracked.chain), reversed(bases), strict=False):
-        value = scatter(base, value, view)
-    root.value = value
-    root.version += 1
-    tracked.value, tracked.seen = new, root.version
+    if tracked.base is not None:
+        read(tracked.base, again)
+    version = root.version + 1
+    each, value = tracked, new
+    each.shown = each.view is None
+    while each.base is not None and each.view is not None:
+        each.value, each.seen = value, version
+        value = scatter(each.base.value, value, each.view)
+        each = each.base
+        each.shown = each.view is None
+    each.value, each.seen = value, version
+    root.value, root.version = value, version
 
 
 def check_writable(root: Root) -> None:
@@ -126,6 +163,90 @@ def check_writable(root: Root) -> None:
             "  instead: register it, self.register_buffer(...), or write to a copy (x.clone())"
         )
 
+
+def check_metadata(tracked: Tracked) -> None:
+    """A constant belongs to the user: it must look the same after the run."""
+    if tracked.base is None and tracked.root.kind == "the constant":
+        raise CaptureError(
+            f"{tracked.root.kind} {tracked.root.name} gets other sizes or strides in place.\n"
+            f"  at {user_location()}\n"
+            "  why: the change would be lost between two runs of the program\n"
+            "  instead: use the operator that returns a view, x.t() instead of x.t_()"
+        )
+
+
+def check_layout(root: Root, now: TensorType) -> None:
+    """What the caller handed in must have its sizes and strides when the program is over."""
+    before = root.type
+    if (now.size, now.stride) != (before.size, before.stride):
+        raise CaptureError(
+            f"{root.kind} {root.name} leaves the program with size {tuple(now.size)} and strides "
+            f"{tuple(now.stride)}; it came with size {tuple(before.size)} and strides "
+            f"{tuple(before.stride)}.\n"
+            "  why: a program writes values into its inputs and buffers, not sizes\n"
+            "  instead: use the operator that returns a view, x.t() instead of x.t_()"
+        )
+
+
+def is_blank(tracked: Tracked) -> bool:
+    """Is it a tensor of the program's own that has no elements, so that nobody sees it resized?"""
+    return tracked.base is None and not tracked.root.kind and 0 in tracked.type.size
+
+
+# ------------------------------------------------------------------------------- views of storage
+
+_OTHER_ELEMENTS = frozenset(
+    (
+        aten.view.dtype,
+        aten.view_as_real.default,
+        aten.view_as_complex.default,
+        aten._conj.default,
+        aten._neg_view.default,
+    )
+)
+"""After these, an element is not what it was: places are not counted through them."""
+
+
+def strided_base(tracked: Tracked) -> Tracked:
+    """Where `as_strided` starts: it reads the storage, whatever its argument shows of it."""
+    while tracked.base is not None and tracked.view is not None:
+        if tracked.view.func in _OTHER_ELEMENTS:
+            break
+        tracked = tracked.base
+    return tracked
+
+
+def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
+    """The arguments of `as_strided` that make the view `seen` of a tensor of type `base`, wherever
+    in its memory that starts."""
+    if base.offset == 0:
+        arguments: tuple[Any, ...] = (list(seen.size), list(seen.stride), seen.offset)
+    elif base.offset == seen.offset:
+        arguments = (list(seen.size), list(seen.stride))
+    else:
+        _refuse_strided(seen, "the tensor starts in the middle of its memory")
+    if not base.is_symbolic and not seen.is_symbolic and not set(_places(seen)) <= set(_places(base)):
+        _refuse_strided(seen, "it reaches elements that are not the tensor's own")
+    return arguments
+
+
+def _refuse_strided(seen: TensorType, why: str) -> NoReturn:
+    raise CaptureError(
+        f"as_strided({tuple(seen.size)}, {tuple(seen.stride)}, {seen.offset}) cannot be captured.\n"
+        f"  at {user_location()}\n  why: {why}; a program knows values, not memory\n"
+        "  instead: slice the tensor that owns the memory, or copy first (x.clone())"
+    )
+
+
+def _places(t: TensorType) -> list[int]:
+    """The places in memory of a tensor's elements."""
+    found: list[Any] = [t.offset]
+    for size, stride in zip(t.size, t.stride, strict=True):
+        found = [place + i * stride for place in found for i in range(size)]  # type: ignore[arg-type]
+    return found
+
+
+# ---------------------------------------------------------------------------- changes of metadata
 
 REFUSED = {
     aten.set_.source_Storage: "set_",
@@ -150,10 +271,9 @@ def refuse(func: OpOverload) -> None:
 
 def metadata_view(func: OpOverload) -> OpOverload:
     """The view that an in-place change of metadata amounts to: `t_` → `t`."""
-    name = func._schema.name.partition("::")[2].removesuffix("_")
-    packet = getattr(torch.ops.aten, name)
-    overload = func._schema.overload_name or "default"
-    return getattr(packet, overload)  # type: ignore[no-any-return]
+    found = functional_twin(func)
+    assert found is not None, f"no view does what {func} does in place"
+    return found
 
 
 def inverse(view: View) -> Callable[..., Any]:

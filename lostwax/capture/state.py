@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from lostwax.errors import CaptureError
+from lostwax.types import TensorType
 
 
 @dataclass(eq=False)
@@ -78,16 +79,50 @@ class State:
             for each in saved:
                 each.restore()
 
-    def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def reassigned(self, fakes: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
         found: dict[str, torch.Tensor] = {}
         for slot in self.slots:
-            owner, _, name = slot.name.rpartition(".")
-            module = self.root.get_submodule(owner)
-            held = (module._parameters if slot.kind == "parameter" else module._buffers).get(name)
-            if held is not None and held is not fakes[id(slot.tensor)]:
-                found[slot.name] = held
+            held = [self._held(slot, name) for name in slot.names]
+            if any(h is not held[0] for h in held):
+                raise CaptureError(
+                    f"the {slot.kind} {' = '.join(slot.names)} is one tensor by several names, and "
+                    "not all of them hold the same tensor after the call.\n"
+                    "  why: a program has one value for them\n"
+                    "  instead: write into it, self.x.copy_(...), or register two tensors"
+                )
+            if held[0] is None:
+                raise CaptureError(
+                    f"the {slot.kind} {slot.name} holds no tensor after the call.\n"
+                    "  why: a program cannot take a part of its state away\n"
+                    "  instead: keep what is None in a plain attribute"
+                )
+            if held[0] is not fakes[id(slot.tensor)]:
+                found[slot.name] = held[0]
         return found
+
+    def _held(self, slot: Slot, name: str) -> torch.Tensor | None:
+        owner, _, leaf = name.rpartition(".")
+        module = self.root.get_submodule(owner)
+        found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
+        return getattr(module, leaf, None) if found is None else found
+
+    def check_apart(self, fakes: dict[int, torch.Tensor]) -> None:
+        """What had its own memory before the call must have it after: a program keeps one tensor
+        for each."""
+        owners: dict[int, Slot] = {}
+        for slot in self.slots:
+            held: Any = self._held(slot, slot.name)
+            before: Any = fakes[id(slot.tensor)]
+            other = owners.setdefault(id(getattr(held, "fake_storage", held)), slot)
+            if other is not slot and (
+                fakes[id(other.tensor)].fake_storage is not before.fake_storage  # type: ignore[attr-defined]
+            ):
+                raise CaptureError(
+                    f"{other.name} and {slot.name} share memory after the call, and did not "
+                    "before.\n  why: a later write to one would have to show in the other\n"
+                    f"  instead: assign a copy, self.{slot.name} = x.clone()"
+                )
 
     def check_attributes(self, before: dict[int, set[str]], fake: type) -> None:
         """A tensor kept in a plain attribute would be lost between two runs of the program."""
@@ -101,6 +136,17 @@ class State:
                         f'  instead: register a buffer, self.register_buffer("{name}", ...), '
                         "before exporting and write to it"
                     )
+
+
+def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:
+    """Another tensor in a buffer's place must be of its size and dtype."""
+    if (before.size, before.dtype) != (now.size, now.dtype):
+        raise CaptureError(
+            f"the {slot.kind} {slot.name} is replaced by a tensor of size {tuple(now.size)} and "
+            f"{now.dtype}; it was of size {tuple(before.size)} and {before.dtype}.\n"
+            "  why: a program's state keeps its types, the next run counts on them\n"
+            "  instead: register it with the size and dtype it will have"
+        )
 
 
 class _Saved:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,7 +25,13 @@ from lostwax.fake import composite, data, fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
-from lostwax.fake.write import check_fits, mark_written, written_arguments
+from lostwax.fake.write import (
+    check_cast,
+    check_fits,
+    factory_options,
+    mark_written,
+    written_arguments,
+)
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import Expr, ShapeEnv
@@ -158,7 +165,7 @@ class Tracer(FakeTensorMode):
             self._constant(fake, fake)
         if tracked.seen == tracked.root.version:  # type: ignore[union-attr]
             return tracked.value  # type: ignore[union-attr]
-        return functionalize.read(tracked, self._again)  # type: ignore[arg-type]
+        return functionalize.read(tracked, self.again)  # type: ignore[arg-type]
 
     def results(self, step: Step, out: Any) -> Any:
         """Give a step its outputs; each tensor among them becomes a new root."""
@@ -177,7 +184,7 @@ class Tracer(FakeTensorMode):
 
     # ------------------------------------------------------------------------ views and writes
 
-    def _again(self, base: Value, view: View) -> Value:
+    def again(self, base: Value, view: View) -> Value:
         """The same view of another value of the base."""
         fake = self._temporary(base)
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
@@ -203,9 +210,9 @@ class Tracer(FakeTensorMode):
         fakes = (self._temporary(base), self._temporary(new), *position, *map(wrap, view.args))
         out = self.reentered(function, fakes, view.kwargs)
         value = self.value_of(out)
-        return self._laid_out(base, value)
+        return self.laid_out(base, value)
 
-    def _laid_out(self, like: Value, value: Value) -> Value:
+    def laid_out(self, like: Value, value: Value) -> Value:
         """The value in the layout of the one it replaces: later views count on its strides."""
         if like.type is None or value.type is None or like.type.stride == value.type.stride:
             return value
@@ -220,9 +227,23 @@ class Tracer(FakeTensorMode):
                 self.evaluate(aten._to_copy.default, (new,), {"dtype": target.type.dtype})
             )
         old = self.value_of(target)
-        value = self._laid_out(old, value)
-        functionalize.written(target.tracked, value, self._again, self._scattered)
+        value = self.laid_out(old, value)
+        functionalize.written(target.tracked, value, self.again, self._scattered)
         mark_written([target])
+
+    def become(self, target: FakeTensor, new: FakeTensor) -> None:
+        """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
+        if new.type.dtype is not target.type.dtype:
+            new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.type.dtype})
+        value: Value = target.tracked.value
+        if value.fake is target:
+            value.fake = target.snapshot()
+        set_type(target, new.type, new.fake_storage)
+        target.tracked = new.tracked
+
+    def shown(self, fake: FakeTensor) -> Value:
+        """A tensor as a result: a view of what it shares memory with."""
+        return functionalize.shown(fake.tracked, self.again)
 
 
 # ----------------------------------------------------------------------------------------- handlers
@@ -249,6 +270,8 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     base = tracer.adopt(args[0])
     func = record.overload
     out = tracer.computed(func, args, kwargs)
+    if func is aten.as_strided.default:
+        return _strided(tracer, base, out)
     step = tracer.step(func, args, kwargs)
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:
@@ -274,11 +297,22 @@ def _detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     return out
 
 
+def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
+    """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
+    base = functionalize.strided_base(given.tracked)
+    arguments = functionalize.strided_arguments(base.type, out.type)
+    view = View(aten.as_strided.default, arguments, {}, None)
+    track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
+    return out
+
+
 def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
     if record.overload in functionalize.REFUSED:
         functionalize.refuse(record.overload)
     target = tracer.adopt(args[0])
+    if record.changes_metadata:
+        functionalize.check_metadata(target.tracked)
     func = functionalize.metadata_view(record.overload)
     value: Value = target.tracked.value
     if value.fake is target:
@@ -291,7 +325,7 @@ def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
 
 
 def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    if record.changes_metadata:
+    if record.changes_metadata or record.overload is aten.detach_.default:
         return _metadata(tracer, record, args, kwargs)
     if record.overload is aten.copy_.default:
         return _copy_(tracer, args, kwargs)
@@ -306,7 +340,7 @@ def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
         return _out(tracer, record, args, kwargs)
     targets = _flat(written_arguments(record, args, kwargs))
     targets = [tracer.adopt(t) for t in targets]
-    out = tracer.evaluate(record.twin, args, kwargs)
+    out = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
     results = _flat([out])
     if record.kind == "inplace":
         for target, new in zip(targets, results, strict=False):
@@ -325,10 +359,36 @@ def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
     return results[0] if own == 1 else tuple(results[:own])
 
 
+def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments for the functional twin: also those that only the writing form may
+    leave out (`bernoulli_()`)."""
+    lent = _lent_defaults(record.overload)
+    if not lent:
+        return kwargs
+    missing = {n: v for i, n, v in lent if i >= len(args) and n not in kwargs}
+    return {**missing, **kwargs}
+
+
+@cache
+def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
+    """Position, name and value of the defaults that the functional twin does not have."""
+    twin = operator(func).twin
+    own = {a.name: a.default_value for a in twin._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
+    return tuple(
+        (i, a.name, a.default_value)
+        for i, a in enumerate(func._schema.arguments)
+        if a.has_default_value() and (a.name not in own or own[a.name] != a.default_value)
+    )
+
+
 def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.copy_(y)`: the whole of x is y, cast and expanded."""
-    target, source = tracer.adopt(args[0]), tracer.adopt(args[1])
-    tracer.write(target, tracer.evaluate(aten.copy.default, (target, source), {}))
+    target, source = tracer.adopt(args[0]), args[1]
+    if isinstance(source, torch.Tensor):
+        new = tracer.evaluate(aten.copy.default, (target, source), {})
+    else:
+        new = tracer.evaluate(aten.fill.Scalar, (target, source), {})
+    tracer.write(target, new)
     return target
 
 
@@ -336,9 +396,14 @@ def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     outs = _flat([kwargs[name] for name in record.out_names])
     outs = [tracer.adopt(o) for o in outs]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
+    inputs.update(factory_options(record, outs[0], inputs))
     results = _flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
     for target, new in zip(outs, results, strict=True):
+        check_cast(target.type, new.type)
         if target.type.size != new.type.size:
+            if functionalize.is_blank(target.tracked):
+                tracer.become(target, new)
+                continue
             raise CaptureError(
                 f"out= has size {tuple(target.type.size)}, the result {tuple(new.type.size)}: "
                 f"resizing cannot be captured.\n  at {user_location()}\n"

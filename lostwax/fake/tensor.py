@@ -104,6 +104,7 @@ class FakeTensor(torch.Tensor):
             refuse(self, "assigning a real tensor to `data`", "assign a fake: mode.from_tensor(x)")
         _set_data(self, other)
         self.type, self.fake_storage = other.type, other.fake_storage
+        self.tracked = other.tracked
 
     def get_device(self) -> int:
         index = self.type.device.index

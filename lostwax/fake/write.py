@@ -53,7 +53,7 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     outs = [_adopted(mode, kwargs[name]) for name in record.out_names]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
     if record.twin is not None and (record.by_twin or record.rule is None):
-        inputs.update(_factory_options(record, _flat(outs)[0], inputs))
+        inputs.update(factory_options(record, _flat(outs)[0], inputs))
     if record.rule is None or record.data_dependent:
         result = _plain_types(mode.evaluate(record.twin, args, inputs))  # type: ignore[arg-type]
     else:
@@ -65,7 +65,7 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
         if name in _EXACT_OUT and fake.type.dtype is not new.dtype:
             wanted, given = scalar_type(new.dtype), scalar_type(fake.type.dtype)
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
-        _check_cast(fake.type, new)
+        check_cast(fake.type, new)
         if not _same_sizes(fake.type.size, new.size):
             stride = contiguous_strides(new.size) if _resizes_row_major(record) else new.stride
             set_type(
@@ -151,12 +151,16 @@ def _span(t: TensorType) -> tuple[Size, Size]:
     return t.offset, last + 1
 
 
-def _factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -> dict[str, Any]:
-    """A factory's `out=` form takes dtype and device from `out`; its twin is told them."""
+def factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -> dict[str, Any]:
+    """What an `out=` form takes from `out`, and its twin is told: dtype and device of a factory,
+    the dtype in which a reduction (`sum`) computes."""
     named = {a.name for a in record.twin._schema.arguments}  # type: ignore[union-attr]
-    missing = named - set(record.argument_names) - set(given)
-    options = {"dtype": out.type.dtype, "device": out.type.device}
-    return {k: v for k, v in options.items() if k in missing}
+    options: dict[str, Any] = {}
+    if "dtype" in named and given.get("dtype") is None:
+        options["dtype"] = out.type.dtype
+    if "device" in named and "device" not in record.argument_names:
+        options["device"] = out.type.device
+    return options
 
 
 def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> list[Any]:
@@ -188,10 +192,11 @@ def check_fits(target: TensorType, new: TensorType) -> None:
                 f"output with shape {shown(target.size)} doesn't match "
                 f"the broadcast shape {shown(common)}"
             )
-    _check_cast(target, new)
+    check_cast(target, new)
 
 
-def _check_cast(target: TensorType, new: TensorType) -> None:
+def check_cast(target: TensorType, new: TensorType) -> None:
+    """What is written must be castable to the target's dtype."""
     if new.dtype is not target.dtype and not torch.can_cast(new.dtype, target.dtype):
         source, wanted = scalar_type(new.dtype), scalar_type(target.dtype)
         fail(f"result type {source} can't be cast to the desired output type {wanted}")

@@ -621,5 +621,7 @@ def _expression(spec: TreeSpec, names: dict[str, Any], leaves: list[str]) -> str
         return f"{{{', '.join(f'{constant(k)}: {v}' for k, v in pairs)}}}"
     if is_namedtuple(spec):
         return f"{constant(spec.context)}({', '.join(children)})"
+    if spec.type is torch.Size:  # torch's registration would make it a tuple
+        return f"{constant(torch.Size)}({_tuple(children)})"
     unflatten = constant(_pytree.SUPPORTED_NODES[spec.type].unflatten_fn)
     return f"{unflatten}([{', '.join(children)}], {constant(spec.context)})"

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
@@ -178,17 +179,37 @@ def _argument(node: Node, overload: OpOverload, name: str) -> Any:
 
 def _schema(module: GraphModule) -> Found:
     for node, overload in _calls(module):
-        arguments = overload._schema.arguments
-        positional = [a for a in arguments if not a.kwarg_only]
-        given = {a.name for a in positional[: len(node.args)]}
-        if len(node.args) > len(positional):
-            yield node, f"{overload} takes {len(positional)} arguments, {len(node.args)} are given"
+        form = _form(overload)
+        given = form.positional[: len(node.args)]
+        if len(node.args) > len(form.positional):
+            count = len(form.positional)
+            yield node, f"{overload} takes {count} arguments, {len(node.args)} are given"
         for name in node.kwargs:
-            if name in given or all(a.name != name for a in arguments):
+            if name in given or name not in form.names:
                 yield node, f"{overload} does not take {name!r}, or takes it twice"
-        for a in arguments:
-            if not a.has_default_value() and a.name not in given and a.name not in node.kwargs:
-                yield node, f"{overload} is called without its argument {a.name!r}"
+        for name in form.required:
+            if name not in given and name not in node.kwargs:
+                yield node, f"{overload} is called without its argument {name!r}"
+
+
+class _Form(NamedTuple):
+    """What the schema of an operator says: asked of C++ once, as that is slow."""
+
+    positional: tuple[str, ...]
+    names: frozenset[str]
+    required: tuple[str, ...]
+    returns: tuple[str, ...]
+
+
+@cache
+def _form(overload: OpOverload) -> _Form:
+    schema = overload._schema
+    return _Form(
+        tuple(a.name for a in schema.arguments if not a.kwarg_only),
+        frozenset(a.name for a in schema.arguments),
+        tuple(a.name for a in schema.arguments if not a.has_default_value()),
+        tuple(r.type.kind() for r in schema.returns),
+    )
 
 
 def _arguments(module: GraphModule) -> Found:
@@ -248,7 +269,7 @@ def _values(module: GraphModule) -> Found:
 
 def _returns(node: Node, overload: OpOverload, value: Any) -> Found:
     """As many values as the schema returns, tensors where it returns tensors."""
-    kinds = [r.type.kind() for r in overload._schema.returns]
+    kinds = _form(overload).returns
     values = [value] if len(kinds) == 1 else value
     if not kinds:
         if value is not None and value != ():

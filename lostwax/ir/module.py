@@ -136,7 +136,9 @@ def _own(program: ExportedProgram) -> dict[str, Any]:
 def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
     *path, leaf = name.split(".")
     for part in path:
-        root = root._modules.setdefault(part, nn.Module())  # type: ignore[assignment]
+        if part not in root._modules:
+            root._modules[part] = nn.Module()
+        root = root._modules[part]  # type: ignore[assignment]
     if isinstance(value, nn.Parameter):
         root.register_parameter(leaf, value)
     else:
@@ -299,7 +301,21 @@ def _overlap_check(program: ExportedProgram, convention: Convention) -> Check | 
 def before_write(value: torch.Tensor) -> torch.Tensor:
     """The value itself; for autograd a copy, since what it keeps for the gradient must not be
     written to. (In the original the write stood elsewhere, or kept a copy itself.)"""
-    return value.clone() if torch.is_grad_enabled() else value
+    return copied(value) if torch.is_grad_enabled() else value
+
+
+def copied(value: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of the original: views of it count on them."""
+    copy = value.clone()
+    if copy.stride() == value.stride():
+        return copy
+    same = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return same.copy_(copy) if not _repeats(same) else copy
+
+
+def _repeats(value: torch.Tensor) -> bool:
+    """Does one place in memory stand for several elements?"""
+    return any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True))
 
 
 def write_parameter(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -394,7 +410,14 @@ class _Writer:
         if not isinstance(value, Node) or old.isdisjoint(_view_chain(value)):
             return value
         if value not in self.copies:
-            self.copies[value] = self.graph.call_function(aten.clone.default, (value,))
+            base = _viewed(value)
+            if base is None or value in old:
+                self.copies[value] = self.graph.call_function(copied, (value,))
+            else:
+                copy_of_base = self.saved(base, old)
+                self.copies[value] = self.graph.node_copy(
+                    value, lambda n: copy_of_base if n is base else n
+                )
         return self.copies[value]
 
     def derived(self, value: Any) -> Any:

@@ -64,7 +64,8 @@ def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = Non
 def registered_name(cls: type[Any]) -> str | None:
     """The name of a container class in files."""
     record = _pytree.SUPPORTED_SERIALIZED_TYPES.get(cls)
-    return None if record is None else record.serialized_type_name
+    name = None if record is None else record.serialized_type_name
+    return None if name == _pytree.NO_SERIALIZED_TYPE_NAME_FOUND else name
 
 
 def flatten_call(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec]:
@@ -145,7 +146,7 @@ def argument_names(in_spec: TreeSpec, names: Sequence[str] | None) -> list[str]:
     """The names of the arguments of a call, positional ones first; `arg0`, ... if not known."""
     positional, by_name = in_spec.children()
     keys = list(mapping_keys(by_name))
-    if names is not None and len(names) == positional.num_children + len(keys):
+    if names is not None and len(names) >= positional.num_children:
         return [*names[: positional.num_children], *keys]
     return [*(f"arg{i}" for i in range(positional.num_children)), *keys]
 

@@ -21,7 +21,7 @@ from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.ir import register_dataclass
 
 
-def Of(forward: Any, **state: Any) -> nn.Module:  # noqa: N802
+def Of(forward: Any, **state: Any) -> nn.Module:
     """A module made of a function and some state."""
     module = type("Of", (nn.Module,), {"forward": forward})()
     for name, value in state.items():
@@ -56,7 +56,7 @@ def inputs(program: Any) -> list[str]:
 X = torch.randn(3, 4)
 
 
-# ------------------------------------------------------------------------------------------- the documents
+# ------------------------------------------------------------------------------------ the documents
 
 
 def test_the_first_program_of_the_document() -> None:
@@ -137,7 +137,7 @@ def test_a_context_manager_of_the_users() -> None:
     same(Of(forward), X)
 
 
-# --------------------------------------------------------------------------------------------------- what
+# --------------------------------------------------------------------------------------------- what
 
 
 def test_functions_and_methods() -> None:
@@ -176,7 +176,7 @@ def test_bad_calls() -> None:
         export(Of(lambda self, x: x), (object(),))
 
 
-# -------------------------------------------------------------------------------------------------- inputs
+# ------------------------------------------------------------------------------------------- inputs
 
 Point = namedtuple("Point", "a b")
 
@@ -226,7 +226,7 @@ def test_the_same_tensor_twice() -> None:
     torch.testing.assert_close(program.module()(X, X), X + X)
 
 
-# --------------------------------------------------------------------------------------------------- state
+# -------------------------------------------------------------------------------------------- state
 
 
 def test_tied_parameters_are_one_input() -> None:
@@ -348,7 +348,7 @@ def test_a_tensor_kept_in_a_plain_attribute_is_refused() -> None:
     assert 'self.register_buffer("cache", ...)' in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------ gradients
+# ---------------------------------------------------------------------------------------- gradients
 
 
 def gradients(module: nn.Module, *args: Any) -> list[torch.Tensor | None]:
@@ -422,7 +422,7 @@ def test_checkpoint_autocast_inference_mode_and_functions() -> None:
     same(Of(lambda self, x: Double.apply(self.a(x)), a=nn.Linear(4, 4)), X)
 
 
-# ------------------------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------------------- operators
 
 
 def test_random_operators_stay() -> None:
@@ -479,7 +479,7 @@ def test_custom_operators_are_single_nodes() -> None:
     assert "test_export.py" in str(error.value)
 
 
-# -------------------------------------------------------------------------------------------------- refusals
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def branch(self: Any, x: torch.Tensor) -> torch.Tensor:
@@ -503,7 +503,7 @@ def test_sparse_inputs_are_refused() -> None:
         export(Of(lambda self, x: x), (torch.eye(3).to_sparse(),))
 
 
-# -------------------------------------------------------------------------------------------------- metadata
+# ----------------------------------------------------------------------------------------- metadata
 
 
 def test_metadata_of_nodes() -> None:

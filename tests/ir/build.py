@@ -1,10 +1,10 @@
 """Small programs by hand, without capture: a graph written line by line, values from fakes.
 
-    b = Builder()
-    w = b.parameter("linear.weight", nn.Parameter(torch.ones(3)))
-    x = b.input("x", torch.zeros(2, 3))
-    y = b.call(aten.mul.Tensor, x, w)
-    program = b.program({"y": y})
+b = Builder()
+w = b.parameter("linear.weight", nn.Parameter(torch.ones(3)))
+x = b.input("x", torch.zeros(2, 3))
+y = b.call(aten.mul.Tensor, x, w)
+program = b.program({"y": y})
 """
 
 from __future__ import annotations

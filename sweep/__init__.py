@@ -1,0 +1,1 @@
+"""`make sweep`: other people's architectures, exported and compared with eager."""

@@ -1,0 +1,169 @@
+"""Exports a few dozen timm and transformers architectures and compares each with eager.
+
+    python -m sweep [--only resnet18 Llama ...] [--library timm] [--json] [--traceback]
+
+Each architecture is exported twice, for evaluation and for training; the program's outputs, strides,
+buffers and gradients are compared with those of the module, and the module must be unchanged. The
+table has a line for each with the reason when something is wrong. Exits with 1 when something is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from lostwax.capture import export
+from sweep.architectures import ARCHITECTURES, Architecture, build, example
+from sweep.compare import check, difference, run
+from sweep.libraries import load
+
+MODES = ("eval", "train")
+
+
+@dataclass
+class Row:
+    """What became of one architecture."""
+
+    library: str
+    name: str
+    parameters: int = 0
+    nodes: int = 0
+    export_ms: float = 0.0
+    eval: str = "-"
+    train: str = "-"
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.eval == self.train == "ok"
+
+
+def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: bool) -> Row:
+    row = Row(architecture.library, architecture.name)
+    torch.manual_seed(0)
+    try:
+        model = build(architecture, timm, transformers).double()
+    except Exception as error:
+        return failed(row, "eval", "build", error, verbose)
+    row.parameters = sum(p.numel() for p in model.parameters())
+    args, kwargs = pytree.tree_map(as_double, example(architecture))
+    for mode in MODES:
+        stage = "eager"
+        model.train(mode == "train")
+        try:
+            eager = run(copy.deepcopy(model), args, kwargs)
+            before = {n: t.clone() for n, t in state(model).items()}
+            stage = "export"
+            start = time.process_time()
+            program = export(model, args, kwargs)
+            if mode == "eval":
+                row.export_ms = 1e3 * (time.process_time() - start)
+                row.nodes = sum(n.op == "call_function" for n in program.graph.nodes)
+            stage = "module()"
+            module = program.module()
+            stage = "run"
+            ours = run(module, args, kwargs)
+            stage = "compare"
+            check(ours, eager)
+            stage = "untouched"
+            check_untouched(before, state(model))
+            setattr(row, mode, "ok")
+        except Exception as error:
+            failed(row, mode, stage, error, verbose)
+    return row
+
+
+def as_double(value: Any) -> Any:
+    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def state(model: nn.Module) -> dict[str, Tensor]:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def check_untouched(before: dict[str, Tensor], after: dict[str, Tensor]) -> None:
+    if before.keys() != after.keys():
+        raise ValueError(f"the module's state changed: {sorted(before.keys() ^ after.keys())}")
+    for name, tensor in before.items():
+        text = difference(name, after[name], tensor)
+        if text:
+            raise ValueError(f"the module's state changed: {text}")
+
+
+def failed(row: Row, mode: str, stage: str, error: Exception, verbose: bool) -> Row:
+    setattr(row, mode, stage)
+    first = (str(error).strip() or "?").splitlines()[0]
+    where = next((x.strip() for x in str(error).splitlines() if x.strip().startswith("at ")), "")
+    text = f"{mode}: {type(error).__name__}: {first} {where}".strip()
+    row.reason = f"{row.reason}; {text}" if row.reason else text
+    if verbose:
+        traceback.print_exception(error)
+    return row
+
+
+# ------------------------------------------------------------------------------------------- face
+
+
+HEAD = f"{'architecture':<36}{'M par.':>8}{'nodes':>7}{'ms':>7}  {'eval':<10}{'train':<10}reason"
+
+
+def line(row: Row) -> str:
+    return (
+        f"{row.name:<36}{row.parameters / 1e6:>8.2f}{row.nodes:>7}{row.export_ms:>7.0f}  "
+        f"{row.eval:<10}{row.train:<10}{row.reason[:200]}"
+    ).rstrip()
+
+
+def summary(rows: list[Row]) -> str:
+    text = []
+    for library in ("timm", "transformers"):
+        own = [row for row in rows if row.library == library]
+        if own:
+            text.append(f"{library}: {sum(row.ok for row in own)} of {len(own)} equal eager")
+    return "; ".join(text)
+
+
+def chosen(only: list[str], library: str | None) -> list[Architecture]:
+    return [
+        a
+        for a in ARCHITECTURES
+        if (not only or any(text.lower() in a.name.lower() for text in only))
+        and library in (None, a.library)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sweep", description=__doc__)
+    parser.add_argument("--only", nargs="+", default=[], help="parts of architectures' names")
+    parser.add_argument("--library", choices=("timm", "transformers"))
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--traceback", action="store_true", help="print each failure's traceback")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    timm, transformers = load()
+    rows: list[Row] = []
+    if not options.json:
+        print(HEAD, flush=True)
+    for architecture in chosen(options.only, options.library):
+        rows.append(sweep(architecture, timm, transformers, verbose=options.traceback))
+        if not options.json:
+            print(line(rows[-1]), flush=True)
+        gc.collect()
+    print(json.dumps([asdict(row) for row in rows], indent=2) if options.json else summary(rows))
+    return 0 if all(row.ok for row in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""Imports timm and transformers, quietly and without a network.
+
+timm imports torchvision, whose wheel may not carry its compiled operators for the torch at hand. No
+model of the sweep calls them, but torchvision registers fakes for two of them at import: then we
+declare the two, so that the import goes through. Must not touch lostwax.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import torch
+
+_DECLARED = (
+    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
+)
+_libraries: list[Any] = []  # a torch.library.Library takes its operators with it when it dies
+
+
+def load() -> tuple[ModuleType, ModuleType]:
+    """timm and transformers."""
+    os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
+    try:
+        _torchvision()
+        return import_module("timm"), import_module("transformers")
+    except ModuleNotFoundError as error:
+        raise SystemExit(f"{error}: the sweep needs it; `make sweep` installs it") from error
+
+
+def _torchvision() -> None:
+    try:
+        import_module("torchvision")
+    except RuntimeError as error:
+        if "torchvision::nms" not in str(error):
+            raise
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+        library = torch.library.Library("torchvision", "DEF")  # noqa: TOR901
+        for schema in _DECLARED:
+            library.define(schema)
+        _libraries.append(library)
+        import_module("torchvision")

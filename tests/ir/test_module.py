@@ -1,0 +1,537 @@
+"""A program as a module: it runs, writes, trains, moves and copies as the original would."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrize
+
+from lostwax.errors import InputStructureError, InputValueError, NotCallableError
+from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.fake.symnode import wrap
+from tests.ir.build import Builder
+
+aten = torch.ops.aten
+
+
+def linear_program():
+    """y = x @ w.T + b, scaled by a constant and a buffer that is only read."""
+    torch.manual_seed(0)
+    b = Builder()
+    w = b.parameter("layer.weight", nn.Parameter(torch.randn(2, 3)))
+    bias = b.parameter("layer.bias", nn.Parameter(torch.randn(2)))
+    scale = b.buffer("scale", torch.tensor([2.0, 3.0]))
+    shift = b.buffer("shift", torch.tensor([1.0, 1.0]), persistent=False)
+    k = b.constant("k", torch.tensor([0.5, 0.5]))
+    x = b.input("x", torch.zeros(4, 3))
+    y = b.call(aten.addmm.default, bias, x, b.call(aten.t.default, w))
+    y = b.call(aten.mul.Tensor, y, scale)
+    y = b.call(aten.add.Tensor, y, shift)
+    return b.program([b.call(aten.mul.Tensor, y, k)])
+
+
+def linear_reference(p, x):
+    s = {**p.state_dict, **p.constants}
+    y = nn.functional.linear(x, s["layer.weight"], s["layer.bias"]) * s["scale"]
+    return (y + s["shift"]) * s["k"]
+
+
+def counting_program():
+    """buf += 1; x *= buf; returns the new buffer, x, a view of x and the old sum."""
+    b = Builder()
+    buf = b.buffer("count", torch.zeros(3))
+    x = b.input("x", torch.zeros(2, 3))
+    new = b.call(aten.add.Tensor, buf, 1)
+    total = b.call(aten.sum.default, x)
+    scaled = b.call(aten.mul.Tensor, x, new)
+    b.write(buf, new)
+    b.write(x, scaled)
+    row = b.call(aten.select.int, b.call(aten.t.default, scaled), 1, 0)
+    return b.program((new, scaled, row, total))
+
+
+# ------------------------------------------------------------------------------------------ running
+
+
+def test_it_computes():
+    p = linear_program()
+    p.validate()
+    x = torch.randn(4, 3)
+    (y,) = p.module()(x)
+    torch.testing.assert_close(y, linear_reference(p, x))
+
+
+def test_a_program_itself_is_not_called():
+    with pytest.raises(NotCallableError, match=r"call program.module\(\)"):
+        linear_program()(torch.zeros(4, 3))
+
+
+def test_names_are_the_originals():
+    m = linear_program().module()
+    assert list(m.state_dict()) == ["scale", "layer.weight", "layer.bias"]
+    assert [n for n, _ in m.named_parameters()] == ["layer.weight", "layer.bias"]
+    assert [n for n, _ in m.named_buffers()] == ["scale", "shift"]
+    assert "shift" in m._non_persistent_buffers_set
+    assert m.layer.weight.shape == (2, 3)
+
+
+def test_programs_list_their_state():
+    p = linear_program()
+    assert [n for n, _ in p.named_parameters()] == ["layer.weight", "layer.bias"]
+    assert [n for n, _ in p.named_buffers()] == ["scale", "shift"]
+    assert [t is p.state_dict[n] for n, t in p.named_parameters()] == [True, True]
+    assert next(iter(p.parameters())) is p.state_dict["layer.weight"]
+    assert all(map(torch.equal, p.buffers(), p.module().buffers()))
+    assert p.tensor_constants is p.constants
+    assert p.call_spec.in_spec.num_leaves == p.call_spec.out_spec.num_leaves == 1
+
+
+def test_forward_has_the_originals_signature():
+    b = Builder()
+    x, n = b.input("x", torch.zeros(2)), b.input("n", 3)
+    mask = b.input("mask", torch.zeros(2))
+    y = b.call(aten.mul.Tensor, b.call(aten.add.Tensor, x, mask), 3)
+    m = b.program(y, (x, n), {"mask": mask}, ["x", "n", "mask"]).module()
+    assert str(inspect.signature(m.forward)) == "(x, n, *, mask)"
+    one = torch.ones(2)
+    for result in (m(one, 3, mask=one), m(mask=one, n=3, x=one), m(one, mask=one, n=3)):
+        assert result.tolist() == [6.0, 6.0]
+    with pytest.raises(InputValueError, match="n is the int 4"):
+        m(one, 4, mask=one)
+    with pytest.raises(InputStructureError, match="mask is missing"):
+        m(one, 3)
+
+
+def test_results_are_put_together_and_constants_among_them_kept():
+    b = Builder()
+    x = b.input("x", torch.zeros(2))
+    y = b.call(aten.neg.default, x)
+    m = b.program({"y": (y, None), "x": [x], "n": 3, "t": torch.float16}).module()
+    one = torch.ones(2)
+    out = m(one)
+    assert out["x"][0] is one
+    assert (out["y"][1], out["n"], out["t"]) == (None, 3, torch.float16)
+    assert list(out) == ["y", "x", "n", "t"]
+
+
+def test_hooks_run():
+    m = linear_program().module()
+    seen = []
+    m.register_forward_hook(lambda module, args, out: seen.append(len(out)))
+    m(torch.zeros(4, 3))
+    assert seen == [1]
+
+
+# ----------------------------------------------------------------------------------------- training
+
+
+def test_gradients_flow_into_the_modules_own_parameters():
+    p = linear_program()
+    m = p.module()
+    x = torch.randn(4, 3, requires_grad=True)
+    m(x)[0].square().sum().backward()
+    x2 = x.detach().clone().requires_grad_()
+    linear_reference(p, x2).square().sum().backward()
+    torch.testing.assert_close(m.layer.weight.grad, p.state_dict["layer.weight"].grad)
+    torch.testing.assert_close(m.layer.bias.grad, p.state_dict["layer.bias"].grad)
+    torch.testing.assert_close(x.grad, x2.grad)
+
+
+def test_an_optimizer_trains_it():
+    m = linear_program().module().train()
+    optimizer = torch.optim.SGD(m.parameters(), lr=0.01)
+    x = torch.randn(4, 3)
+    losses = []
+    for _ in range(20):
+        optimizer.zero_grad()
+        loss = m(x)[0].square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+
+
+def test_requires_grad_is_kept():
+    b = Builder()
+    w = b.parameter("w", nn.Parameter(torch.ones(2), requires_grad=False))
+    m = b.program(b.call(aten.neg.default, w)).module()
+    assert not m.w.requires_grad
+
+
+def test_batch_norm_in_training_mode():
+    """Autograd keeps the statistics for the gradient, and they are written after: as the original
+    does, without a complaint."""
+    torch.manual_seed(0)
+    original = nn.BatchNorm1d(3)
+    b = Builder()
+    w, bias = b.parameter("weight", original.weight), b.parameter("bias", original.bias)
+    mean, var = (b.buffer(n, getattr(original, n)) for n in ("running_mean", "running_var"))
+    x = b.input("x", torch.zeros(4, 3))
+    norm = b.call(
+        aten._native_batch_norm_legit_functional.default, x, w, bias, mean, var, True, 0.1, 1e-5
+    )
+    y, new_mean, new_var = b.item(norm, 0), b.item(norm, 3), b.item(norm, 4)
+    b.write(mean, new_mean)
+    b.write(var, new_var)
+    p = b.program(y)
+    p.validate()
+    m = p.module()
+    before = original.running_mean.clone()
+    x = torch.randn(4, 3)
+    for _ in range(3):
+        m.zero_grad()
+        m(x).square().mean().backward()
+    assert torch.equal(original.running_mean, before)
+    for _ in range(3):
+        original.zero_grad()
+        original(x).square().mean().backward()
+    torch.testing.assert_close(m.running_mean, original.running_mean)
+    torch.testing.assert_close(m.running_var, original.running_var)
+    torch.testing.assert_close(m.weight.grad, original.weight.grad)
+
+
+def test_what_is_written_was_kept_for_the_gradient():
+    """x.mul_(w) in the original: the gradient of w needs the x of before."""
+    b = Builder()
+    w = b.parameter("w", nn.Parameter(torch.tensor([2.0, 3.0])))
+    x = b.input("x", torch.zeros(2))
+    y = b.call(aten.mul.Tensor, x, w)
+    b.write(x, y)
+    m = b.program(y).module()
+    given = torch.tensor([5.0, 7.0])
+    out = m(given)
+    assert out is given
+    out.sum().backward()
+    assert m.w.grad.tolist() == [5.0, 7.0]
+    assert out.tolist() == [10.0, 21.0]
+
+
+# ------------------------------------------------------------------------------- writes and sharing
+
+
+def test_what_is_read_shares_memory_what_is_written_is_copied():
+    p = linear_program()
+    m = p.module()
+    assert m.layer.weight.data_ptr() == p.state_dict["layer.weight"].data_ptr()
+    assert m.layer.weight is not p.state_dict["layer.weight"]
+    assert m.scale.data_ptr() == p.state_dict["scale"].data_ptr()
+    assert m.shift.data_ptr() == p.constants["shift"].data_ptr()
+    p = counting_program()
+    assert p.module().count.data_ptr() != p.state_dict["count"].data_ptr()
+
+
+def test_writes_go_to_this_module_and_to_the_arguments_only():
+    p = counting_program()
+    p.validate()
+    first, second = p.module(), p.module()
+    for n in (1.0, 2.0):
+        x = torch.ones(2, 3)
+        first(x)
+        assert x.tolist() == [[n] * 3] * 2
+        assert first.count.tolist() == [n] * 3
+    assert second.count.tolist() == p.state_dict["count"].tolist() == [0.0] * 3
+    assert first.state_dict()["count"].tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_results_share_memory_as_in_the_original(grad):
+    m = counting_program().module()
+    x = torch.ones(2, 3)
+    with torch.set_grad_enabled(grad):
+        count, scaled, row, total = m(x)
+    assert scaled is x
+    assert count is m.count
+    assert row.data_ptr() == x.data_ptr()
+    assert row.stride() == (1,)
+    assert total.item() == 6
+    x.fill_(9)
+    assert row.tolist() == [9.0] * 3
+
+
+def test_a_view_of_many_is_made_again():
+    b = Builder()
+    x = b.input("x", torch.zeros(4))
+    y = b.call(aten.add.Tensor, x, 1)
+    b.write(x, y)
+    parts = b.call(aten.split.Tensor, y, 2)
+    m = b.program(b.item(parts, 1)).module()
+    given = torch.zeros(4)
+    part = m(given)
+    assert part.data_ptr() == given[2:].data_ptr()
+    assert part.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_is_returned_of_before_the_write_is_of_before(grad):
+    b = Builder()
+    buf = b.buffer("buf", torch.zeros(2, 2))
+    new = b.call(aten.add.Tensor, buf, 1)
+    b.write(buf, new)
+    m = b.program((buf, buf, b.call(aten.t.default, buf))).module()
+    with torch.set_grad_enabled(grad):
+        old, again, turned = m()
+    assert old.sum() == turned.sum() == 0
+    assert old is again
+    assert m.buf.sum() == 4
+    assert turned.stride() == (1, 2)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_two_buffers_can_change_places(grad):
+    b = Builder()
+    one, two = b.buffer("one", torch.zeros(2)), b.buffer("two", torch.ones(2))
+    b.write(one, two)
+    b.write(two, one)
+    m = b.program(()).module()
+    with torch.set_grad_enabled(grad):
+        m()
+    assert (m.one.tolist(), m.two.tolist()) == ([1.0, 1.0], [0.0, 0.0])
+
+
+def test_a_write_of_itself_is_none():
+    b = Builder()
+    buf = b.buffer("buf", torch.zeros(2))
+    b.write(buf, buf)
+    m = b.program(buf).module()
+    before = m.buf._version
+    assert m() is m.buf
+    assert m.buf._version == before
+
+
+def test_one_value_written_to_two_buffers():
+    b = Builder()
+    one, two = b.buffer("one", torch.zeros(2)), b.buffer("two", torch.ones(2))
+    new = b.call(aten.add.Tensor, one, two)
+    b.write(one, new)
+    b.write(two, new)
+    m = b.program(()).module()
+    m()
+    m()
+    assert (m.one.tolist(), m.two.tolist()) == ([2.0, 2.0], [2.0, 2.0])
+
+
+def test_a_parameter_can_be_written():
+    b = Builder()
+    w = b.parameter("w", nn.Parameter(torch.ones(2)))
+    x = b.input("x", torch.zeros(2))
+    y = b.call(aten.mul.Tensor, w, x)
+    b.write(w, b.call(aten.detach.default, b.call(aten.mul.Tensor, w, 0.5)))
+    p = b.program(y)
+    m = p.module()
+    m(torch.tensor([2.0, 3.0])).sum().backward()
+    assert m.w.tolist() == [0.5, 0.5]
+    assert m.w.grad.tolist() == [2.0, 3.0]
+    assert m.w.is_leaf
+    assert p.state_dict["w"].tolist() == [1.0, 1.0]
+
+
+def test_tied_state_stays_tied():
+    shared = nn.Parameter(torch.ones(2))
+    b = Builder()
+    first, second = b.parameter("a.w", shared), b.parameter("b.w", shared)
+    m = b.program(b.call(aten.add.Tensor, first, second)).module()
+    assert m.a.w is m.b.w
+    assert list(m.state_dict()) == ["a.w", "b.w"]
+
+
+def test_buffers_that_share_memory_are_copied_together():
+    base = torch.zeros(4)
+    b = Builder()
+    whole, part = b.buffer("whole", base), b.buffer("part", base[1:3])
+    b.write(part, b.call(aten.add.Tensor, part, 1))
+    p = b.program(whole)
+    m = p.module()
+    m()
+    assert m.whole.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert base.tolist() == [0.0] * 4
+
+
+def test_state_without_a_placeholder_is_there():
+    p = linear_program()
+    p.state_dict["unused.weight"] = nn.Parameter(torch.ones(1))
+    assert "unused.weight" in p.module().state_dict()
+
+
+# -------------------------------------------------------------------------------- shared arguments
+
+
+def written_input_program():
+    b = Builder()
+    x, y = b.input("x", torch.zeros(3)), b.input("y", torch.zeros(3))
+    b.write(x, b.call(aten.add.Tensor, x, 1))
+    return b.program(b.call(aten.mul.Tensor, y, 2))
+
+
+def test_arguments_that_overlap_are_refused_if_one_is_written():
+    m = written_input_program().module()
+    base = torch.zeros(6)
+    with pytest.raises(InputValueError) as error:
+        m(base[:3], base[2:5])
+    assert str(error.value) == (
+        "x and y overlap in memory; the program writes to one of them, and at capture they did "
+        "not\n  fix: pass a clone of one of them, or capture again with such arguments"
+    )
+    assert base.tolist() == [0.0] * 6
+    with pytest.raises(InputValueError, match="overlap in memory"):
+        m(base[:3], base[:3])
+    m(base[:3], base[3:])  # beside each other
+    m(base[::2], base[1::2])  # interleaved
+    m(base[:3], torch.zeros(3))
+
+
+def test_one_tensor_in_two_places_at_capture_must_be_one_again():
+    b = Builder()
+    one = torch.ones(3)
+    x, y = b.input("x", one), b.input("y", one)
+    assert x.meta["val"] is y.meta["val"]
+    m = b.program(b.call(aten.add.Tensor, x, x)).module()
+    assert m(one, one).tolist() == [2.0] * 3
+    with pytest.raises(InputValueError, match="x and y were one tensor, or shared memory"):
+        m(one, torch.zeros(3))
+
+
+# ---------------------------------------------------------------------------- moving, copying, cast
+
+
+def test_a_cast_leaves_the_program_alone_and_changes_what_is_expected():
+    p = linear_program()
+    p.constants["k"] = p.constants["k"].double()  # plain attributes are not cast by `.to()`
+    m = p.module().to(torch.float64)
+    assert p.state_dict["layer.weight"].dtype is torch.float32
+    (y,) = m(torch.randn(4, 3, dtype=torch.float64))
+    assert y.dtype is torch.float64
+    with pytest.raises(InputValueError, match=r"x is of torch.float32, but .* for torch.float64"):
+        m(torch.randn(4, 3))
+    (y,) = m.float()(torch.randn(4, 3))
+    assert y.shape == (4, 2)
+    (y,) = p.module()(torch.randn(4, 3))
+
+
+def test_a_moved_module_names_the_new_device_in_its_graph():
+    b = Builder()
+    w = b.parameter("w", nn.Parameter(torch.ones(3)))
+    k = b.constant("k", torch.ones(3))
+    x = b.input("x", torch.zeros(3))
+    full = b.call(aten.full.default, [3], 2.0, device=torch.device("cpu"))
+    y = b.call(aten.add.Tensor, b.call(aten.mul.Tensor, x, w), b.call(aten.add.Tensor, full, k))
+    p = b.program(y)
+    m = p.module().to("meta")
+    assert m(torch.zeros(3, device="meta")).device.type == "meta"
+    assert p.module()(torch.zeros(3)).tolist() == [3.0] * 3
+    assert p.constants["k"].device.type == "cpu"
+
+
+def test_writes_survive_a_move():
+    m = counting_program().module().to("meta")
+    count, *_ = m(torch.ones(2, 3, device="meta"))
+    assert count is m.count
+    assert count.device.type == "meta"
+
+
+def test_a_copy_is_another_module():
+    m = counting_program().module()
+    m(torch.ones(2, 3))
+    twin = copy.deepcopy(m)
+    twin(torch.ones(2, 3))
+    assert m.count.tolist() == [1.0] * 3
+    assert twin.count.tolist() == [2.0] * 3
+    assert str(inspect.signature(twin.forward)) == str(inspect.signature(m.forward))
+    twin.double()
+    m(torch.ones(2, 3))
+
+
+def test_state_can_be_loaded():
+    m = linear_program().module()
+    state = {n: torch.zeros_like(t) for n, t in m.state_dict().items()}
+    m.load_state_dict(copy.deepcopy(state))
+    assert m(torch.randn(4, 3))[0].tolist() == [[0.5, 0.5]] * 4
+    m = linear_program().module()
+    m.load_state_dict(state, assign=True)
+    assert m(torch.randn(4, 3))[0].tolist() == [[0.5, 0.5]] * 4
+
+
+def test_a_parametrization_put_on_afterwards_is_used():
+    class Zero(nn.Module):
+        def forward(self, w):
+            return w * 0
+
+    m = linear_program().module()
+    before = m(torch.ones(4, 3))[0]
+    parametrize.register_parametrization(m.layer, "weight", Zero())
+    after = m(torch.ones(4, 3))[0]
+    assert not torch.equal(before, after)
+    assert torch.equal(after[0], after[1])
+
+
+def test_a_replaced_submodule_is_used():
+    m = linear_program().module()
+    m.layer = nn.Linear(3, 2)
+    x = torch.randn(4, 3)
+    expected = (m.layer(x) * m.scale + m.shift) * 0.5
+    torch.testing.assert_close(m(x)[0], expected)
+
+
+def test_it_runs_on_fakes():
+    p = linear_program()
+    m = p.module()
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        (y,) = m(torch.empty(4, 3))
+    assert isinstance(y, FakeTensor)
+    assert y.shape == (4, 2)
+
+
+def test_state_without_data():
+    mode = FakeTensorMode()
+    b = Builder()
+    with mode:
+        weight, count = nn.Parameter(torch.empty(3)), torch.empty(3)
+    w, c = b.parameter("w", weight), b.buffer("c", count)
+    x = b.input("x", torch.zeros(3))
+    b.write(c, b.call(aten.add.Tensor, c, 1))
+    m = b.program(b.call(aten.mul.Tensor, x, w)).module()
+    assert isinstance(m.w, FakeTensor)
+    assert m.c.fake_storage is not count.fake_storage
+    m.load_state_dict({"w": torch.full((3,), 2.0), "c": torch.zeros(3)}, assign=True)
+    assert m(torch.ones(3)).tolist() == [2.0] * 3
+    assert m.c.tolist() == [1.0] * 3
+
+
+# ------------------------------------------------------------------------------------ dynamic sizes
+
+
+def test_ranges_and_guards_are_checked_unless_asked_not_to():
+    b = Builder()
+    s = b.env.symbol(hint=4)
+    x = b.input("x", torch.zeros(4, 3), sizes=(wrap(s), 3))
+    b.env.decide(s > 2)
+    p = b.program(b.call(aten.neg.default, x), ranges={"s0": (0, 8)})
+    p.validate()
+    assert len(p.guards) == 1
+    m = p.module()
+    assert m(torch.ones(8, 3)).shape == (8, 3)
+    with pytest.raises(InputValueError, match=r"x.shape\[0\] is 9, but .* 0 <= s0 <= 8"):
+        m(torch.ones(9, 3))
+    with pytest.raises(InputValueError, match=r"under the condition x.shape\[0\] >= 3"):
+        m(torch.ones(2, 3))
+    free = p.module(check_guards=False)
+    assert free(torch.ones(9, 3)).shape == (9, 3)
+    with pytest.raises(InputValueError, match=r"x.shape\[1\] is 4"):
+        free(torch.ones(9, 4))
+
+
+def test_ranges_of_torch_are_understood():
+    from torch.utils._sympy.numbers import int_oo
+    from torch.utils._sympy.value_ranges import ValueRanges
+
+    b = Builder()
+    x = b.input("x", torch.zeros(4), sizes=(wrap(b.env.symbol(hint=4)),))
+    p = b.program(b.call(aten.neg.default, x), ranges={"s0": ValueRanges(3, int_oo)})
+    m = p.module()
+    m(torch.ones(100))
+    with pytest.raises(InputValueError, match=r"3 <= s0$"):
+        m(torch.ones(2))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lostwax import errors
+    from lostwax.capture import export
     from lostwax.fake import (
         FakeTensor,
         FakeTensorMode,
@@ -16,28 +17,83 @@ if TYPE_CHECKING:
         detect_fake_mode,
         unset_fake_temporarily,
     )
+    from lostwax.ir import (
+        ConstantArgument,
+        CustomObjArgument,
+        ExportBackwardSignature,
+        ExportedProgram,
+        ExportGraphSignature,
+        InputKind,
+        InputSpec,
+        ModuleCallEntry,
+        ModuleCallSignature,
+        OutputKind,
+        OutputSpec,
+        SymBoolArgument,
+        SymFloatArgument,
+        SymIntArgument,
+        TensorArgument,
+        TokenArgument,
+        register_dataclass,
+    )
     from lostwax.sym import ShapeEnv
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConstantArgument",
+    "CustomObjArgument",
+    "ExportBackwardSignature",
+    "ExportGraphSignature",
+    "ExportedProgram",
     "FakeTensor",
     "FakeTensorMode",
     "FakeTensorProp",
+    "InputKind",
+    "InputSpec",
+    "ModuleCallEntry",
+    "ModuleCallSignature",
+    "OutputKind",
+    "OutputSpec",
     "ShapeEnv",
+    "SymBoolArgument",
+    "SymFloatArgument",
+    "SymIntArgument",
+    "TensorArgument",
+    "TokenArgument",
     "__version__",
     "detect_fake_mode",
     "errors",
+    "export",
+    "register_dataclass",
     "unset_fake_temporarily",
 ]
 
 _HOME = {
+    "ShapeEnv": "lostwax.sym",
     "FakeTensor": "lostwax.fake",
     "FakeTensorMode": "lostwax.fake",
     "FakeTensorProp": "lostwax.fake",
     "detect_fake_mode": "lostwax.fake",
     "unset_fake_temporarily": "lostwax.fake",
-    "ShapeEnv": "lostwax.sym",
+    "ConstantArgument": "lostwax.ir",
+    "CustomObjArgument": "lostwax.ir",
+    "ExportBackwardSignature": "lostwax.ir",
+    "ExportGraphSignature": "lostwax.ir",
+    "ExportedProgram": "lostwax.ir",
+    "InputKind": "lostwax.ir",
+    "InputSpec": "lostwax.ir",
+    "ModuleCallEntry": "lostwax.ir",
+    "ModuleCallSignature": "lostwax.ir",
+    "OutputKind": "lostwax.ir",
+    "OutputSpec": "lostwax.ir",
+    "SymBoolArgument": "lostwax.ir",
+    "SymFloatArgument": "lostwax.ir",
+    "SymIntArgument": "lostwax.ir",
+    "TensorArgument": "lostwax.ir",
+    "TokenArgument": "lostwax.ir",
+    "register_dataclass": "lostwax.ir",
+    "export": "lostwax.capture",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import linecache
 import sys
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from types import CodeType
 
@@ -37,10 +37,19 @@ class Location:
 NOWHERE = Location("<unknown>", 0, "<unknown>")
 
 
-@lru_cache(maxsize=4096)
 def is_user_code(code: CodeType) -> bool:
     """False for frames of lostwax, of torch and of the interpreter's own libraries."""
-    file = code.co_filename
+    found = _JUDGED.get(id(code))
+    if found is None:
+        found = _JUDGED[id(code)] = (code, _judge(code.co_filename))
+    return found[1]
+
+
+# By identity, and kept alive: a code object's own hash reads all of it.
+_JUDGED: dict[int, tuple[CodeType, bool]] = {}
+
+
+def _judge(file: str) -> bool:
     if file.startswith((_HOUSE, "<frozen", "<string>", "<eval")):
         return False
     if "/site-packages/torch/" in file or "/dist-packages/torch/" in file:

@@ -152,6 +152,7 @@ def main() -> int:
     parser.add_argument("--traceback", action="store_true", help="print each failure's traceback")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # the models are small: threads would wait for each other
     timm, transformers = load()
     rows: list[Row] = []
     if not options.json:

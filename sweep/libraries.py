@@ -27,9 +27,12 @@ def load() -> tuple[ModuleType, ModuleType]:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     try:
         _torchvision()
-        return import_module("timm"), import_module("transformers")
+        timm, transformers = import_module("timm"), import_module("transformers")
     except ModuleNotFoundError as error:
         raise SystemExit(f"{error}: the sweep needs it; `make sweep` installs it") from error
+    # Caches among a decoder's outputs: transformers leaves the registration to the user.
+    import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
+    return timm, transformers
 
 
 def _torchvision() -> None:

@@ -1,7 +1,8 @@
 """A Llama-style decoder: RMS norm, rotary positions, grouped-query attention, SwiGLU.
 
-`full` has sixteen layers; `LLAMA_70B` has the dimensions of a 70-billion-parameter decoder and is
-meant to be built without data, on the `meta` device or under a FakeTensorMode.
+`full` has sixteen layers; `LLAMA_7B` and `LLAMA_70B` have the dimensions of decoders of 7 and 70
+billion parameters and are meant to be built without data, on the `meta` device or under a
+FakeTensorMode.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Config:
 
 
 LLAMA_16 = Config(32_000, width=1024, depth=16, heads=16, kv_heads=4, hidden=2816)
+LLAMA_7B = Config(32_000, width=4096, depth=32, heads=32, kv_heads=32, hidden=11_008)
 LLAMA_70B = Config(128_256, width=8192, depth=80, heads=64, kv_heads=8, hidden=28_672)
 LLAMA_TINY = Config(100, width=32, depth=2, heads=4, kv_heads=2, hidden=64, longest=64)
 

@@ -260,24 +260,28 @@ def live(
     """The steps that the outputs, or the world (random numbers), depend on, and the values read."""
     found: set[Step] = set()
     read: set[Value] = set()
-    stack = list(outputs)
-    for step in steps:
-        if has_effect(step.target):
-            stack.append(Value(step, None, None, None))
-    seen: set[Any] = set()
-    while stack:
-        value = stack.pop()
-        if isinstance(value, Value):
+
+    def need(value: Any) -> None:
+        cls = value.__class__
+        if cls is Value:
             read.add(value)
-            if value.step is not None and value.step not in found:
+            if value.step is not None:
                 found.add(value.step)
-                stack.extend(value.step.args)
-                stack.extend(value.step.kwargs.values())
-        elif isinstance(value, (list, tuple)):
-            stack.extend(value)
-        elif isinstance(value, (Expr, BoolExpr)) and value not in seen:
-            seen.add(value)
-            stack.extend(origins[s][0] for s in value.symbols() if s in origins)
+        elif cls is list or cls is tuple:
+            for v in value:
+                need(v)
+        elif cls is Expr or cls is BoolExpr:
+            for symbol in value.symbols():
+                if symbol in origins:
+                    need(origins[symbol][0])
+
+    need(list(outputs))
+    for step in reversed(steps):  # what a step reads was made before it
+        if step in found or has_effect(step.target):
+            found.add(step)
+            need(step.args)
+            if step.kwargs:
+                need(list(step.kwargs.values()))
     return found, read
 
 
@@ -295,8 +299,12 @@ _EFFECTS: dict[int, bool] = {}  # by identity: torch hashes its overloads in Pyt
 
 
 def _base_name(target: Any) -> str:
-    if isinstance(target, OpOverload):
-        name = target._schema.name.rpartition("::")[2]
-    else:
-        name = target.__name__
-    return name if name.isidentifier() else "node"
+    found = _BASE_NAMES.get(id(target))
+    if found is None:
+        is_overload = isinstance(target, OpOverload)
+        name = target._schema.name.rpartition("::")[2] if is_overload else target.__name__
+        found = _BASE_NAMES[id(target)] = name if name.isidentifier() else "node"
+    return found
+
+
+_BASE_NAMES: dict[int, str] = {}

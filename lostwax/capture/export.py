@@ -104,7 +104,8 @@ class _Capture:
         self.initial: dict[int, Value] = {}
         self.roots: dict[int, Root] = {}
         self.slots = [
-            (slot, self._input(slot.tensor, f"the {slot.kind}", slot.name)) for slot in self.state.slots
+            (slot, self._input(slot.tensor, f"the {slot.kind}", slot.name))
+            for slot in self.state.slots
         ]
         self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
         flat = self.user_inputs = [

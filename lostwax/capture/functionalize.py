@@ -225,7 +225,11 @@ def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
         arguments = (list(seen.size), list(seen.stride))
     else:
         _refuse_strided(seen, "the tensor starts in the middle of its memory")
-    if not base.is_symbolic and not seen.is_symbolic and not set(_places(seen)) <= set(_places(base)):
+    if (
+        not base.is_symbolic
+        and not seen.is_symbolic
+        and not set(_places(seen)) <= set(_places(base))
+    ):
         _refuse_strided(seen, "it reaches elements that are not the tensor's own")
     return arguments
 

@@ -12,7 +12,6 @@ import linecache
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
 
@@ -25,9 +24,10 @@ Frames = tuple[tuple[CodeType, int], ...]
 
 
 class Entered:
-    """A module that is being called: its path, and the user's frames above the call."""
+    """A module that is being called: its path, and the user's frames between the call of the
+    module around it and this one."""
 
-    __slots__ = ("frame", "frames", "module", "outer", "path", "stack")
+    __slots__ = ("frame", "frames", "module", "outer", "path", "stack", "text")
 
     def __init__(
         self,
@@ -41,8 +41,16 @@ class Entered:
         self.module = module
         self.outer = outer
         self.frame: FrameType | None = frame
-        self.frames: Frames = _walk(frame.f_back, outer, bottom)
+        self.frames = _walk(frame.f_back, outer, bottom)
         self.stack: dict[str, tuple[str, str]] | None = None
+        self.text: str | None = None
+
+    def stack_trace(self) -> str:
+        """The frames above this call, as text."""
+        if self.text is None:
+            above = "" if self.outer is None else self.outer.stack_trace()
+            self.text = above + _frames_text(self.frames)
+        return self.text
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
         """`nn_module_stack`: for each module being called its path and class, outermost first."""
@@ -53,7 +61,7 @@ class Entered:
 
 
 class Place:
-    """Where one step was recorded."""
+    """Where one step was recorded: in which module call, and the user's frames since."""
 
     __slots__ = ("entered", "frames")
 
@@ -62,7 +70,8 @@ class Place:
         self.frames = frames
 
     def stack_trace(self) -> str:
-        return "".join(_frame_text(code, line) for code, line in self.frames)
+        own = _frames_text(self.frames)
+        return own if self.entered is None else self.entered.stack_trace() + own
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
         return {} if self.entered is None else self.entered.module_stack()
@@ -120,21 +129,32 @@ class Provenance:
 
 
 def _walk(frame: FrameType | None, entered: Entered | None, bottom: FrameType | None) -> Frames:
-    """The user's frames from the innermost module call (whose own are known) down to this one."""
+    """The user's frames from the innermost module call down to this one."""
     stop = bottom if entered is None else entered.frame
     found: list[tuple[CodeType, int]] = []
     while frame is not None and frame is not stop:
-        if is_user_code(frame.f_code):
-            found.append((frame.f_code, frame.f_lineno))
+        code = frame.f_code
+        if is_user_code(code):
+            found.append((code, frame.f_lineno))
         frame = frame.f_back
     found.reverse()
-    return (*entered.frames, *found) if entered is not None else tuple(found)
+    return tuple(found)
 
 
-@lru_cache(maxsize=16384)
+def _frames_text(frames: Frames) -> str:
+    return "".join([_frame_text(code, line) for code, line in frames])
+
+
+_TEXTS: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by identity of the code, kept alive
+
+
 def _frame_text(code: CodeType, line: int) -> str:
-    text = linecache.getline(code.co_filename, line).strip()
-    return f'  File "{code.co_filename}", line {line}, in {code.co_name}\n    {text}\n'
+    found = _TEXTS.get((id(code), line))
+    if found is None:
+        text = linecache.getline(code.co_filename, line).strip()
+        place = f'  File "{code.co_filename}", line {line}, in {code.co_name}'
+        found = _TEXTS[id(code), line] = (code, f"{place}\n    {text}\n")
+    return found[1]
 
 
 def _type_name(cls: Any) -> str:

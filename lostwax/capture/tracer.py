@@ -365,8 +365,10 @@ def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[
     lent = _lent_defaults(record.overload)
     if not lent:
         return kwargs
-    missing = {n: v for i, n, v in lent if i >= len(args) and n not in kwargs}
-    return {**missing, **kwargs}
+    missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
+    if "dtype" in missing:  # `cumsum_` computes in the dtype of what it writes
+        missing["dtype"] = args[0].dtype
+    return {**kwargs, **missing}
 
 
 @cache
@@ -377,7 +379,8 @@ def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
     return tuple(
         (i, a.name, a.default_value)
         for i, a in enumerate(func._schema.arguments)
-        if a.has_default_value() and (a.name not in own or own[a.name] != a.default_value)
+        if a.has_default_value()
+        and (a.name == "dtype" or a.name not in own or own[a.name] != a.default_value)
     )
 
 

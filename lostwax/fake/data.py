@@ -39,6 +39,8 @@ class FreshSizes:
         if self.env is None:
             refuse(self.operation, "the size of its result depends on the data of its input")
         high = upper if isinstance(upper, int) else None
+        if high == lower:
+            return lower
         u = self.env.unbacked(lo=lower, hi=high, origin=f"{self.operation} at {user_location()}")
         if upper is not None and high is None:
             bound = u <= upper

@@ -103,11 +103,14 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     state = _own(program)
     for name in program.state_dict:
         _register(module, name, state[name], persistent=True)
-    for name in program.constants:
-        if name in passing:
+    # A buffer may go by other names, too: those are no inputs of their own.
+    buffers = {id(program.constants[name]) for name in passing if name in program.constants}
+    module._constants = {}
+    for name, value in program.constants.items():
+        if id(value) in buffers:
             _register(module, name, state[name], persistent=False)
-    lifted = program.constants.keys() - passing
-    module._constants = {name: state[name] for name in program.constants if name in lifted}
+        else:
+            module._constants[name] = state[name]
 
 
 def _own(program: ExportedProgram) -> dict[str, Any]:

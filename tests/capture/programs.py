@@ -204,7 +204,7 @@ class _Growing:
 
     def target(self) -> str | None:
         """Something to write to."""
-        name = self.pick(lambda t: not shows_twice(t) and not (t.requires_grad and t.is_leaf))
+        name = self.pick(lambda t: not shows_twice(t) and not isinstance(t, nn.Parameter))
         return None if name == "self.constant" and self.rng.random() < 0.9 else name
 
     def operand(self, target: str) -> str:
@@ -389,14 +389,14 @@ def _compute(g: _Growing) -> str | None:
             f"{a}[torch.tensor([0, 1, 0])]",
             f"{a}.gather({g.dim(t)}, torch.zeros_like({a}, dtype=torch.int64))",
             f"torch.rand_like({a})",
-            f"F.dropout({a}, 0.5, training=flag)",
+            f"F.dropout({a}.contiguous(), 0.5, training=flag)",
             f"{a}.sort({g.dim(t)})[0]",
             f"{a}.max({g.dim(t)})[0]",
             f"torch.broadcast_tensors({a}, {b})[0]",
             f"{a}.to(torch.float64) / 3",
             f"{a}.repeat({', '.join(['2'] * max(1, t.dim()))})",
             f"torch.atleast_2d({a})",
-            f"{a}.softmax({g.dim(t)})",
+            f"{a}.float().softmax({g.dim(t)})",
         )
     )
     return f"{g.new()} = {text}"

@@ -1,14 +1,16 @@
 # Every target builds the virtual environment when it is missing or older than pyproject.toml.
-#   make demo    fake tensors and symbolic sizes, shown on bundled models
+#   make demo    bundled models exported and run; fake tensors and symbolic sizes
 #   make test    lint, format, types, tests: what CI runs
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
+#   make sweep   timm and transformers architectures exported and compared with eager
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test bench venv lint types format clean
+.PHONY: demo test bench sweep venv lint types format clean
 
 demo: $(STAMP)
 	$(BIN)/python -m examples.demo
@@ -25,9 +27,12 @@ types: $(STAMP)
 
 # Each benchmark runs alone and all of them run, also after one has missed its bar.
 bench: $(STAMP)
-	@failed=0; for script in sym fake memory; do \
+	@failed=0; for script in sym fake memory depth export_speed; do \
 	    echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || failed=1; \
 	done; exit $$failed
+
+sweep: $(SWEEP_STAMP)
+	$(BIN)/python -m sweep
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -44,6 +49,11 @@ $(STAMP): pyproject.toml
 	$(BIN)/pip install --quiet -e ".[test]"
 	touch $@
 
+# Other people's libraries, for the sweep alone; the bound on torch is lostwax's own.
+$(SWEEP_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet -e ".[sweep]"
+	touch $@
+
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
-	find lostwax tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find lostwax tests bench examples sweep -name __pycache__ -type d -prune -exec rm -rf {} +

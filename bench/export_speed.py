@@ -13,9 +13,10 @@ medians of processor time:
                 for information)
     floor       the forward alone under a dispatch mode that records nothing and knows every answer
                 beforehand: each operator makes one trip to Python, which returns a new wrapper
-                tensor of the size noted in an earlier run. No rule, no graph, no names, no
+                tensor of the size noted in an earlier, real run. No rule, no graph, no names, no
                 conversion of weights: what any tracer that runs the module's Python must pay.
-                Nothing of lostwax is in it.
+                Nothing of lostwax is in it. It is kind to nobody: fused attention is one
+                operator there, and a dozen nodes in a portable program.
 
 Every side has exported something before: imports and first-time tables are not counted, and torch's
 cache of operators stays warm from round to round. Within one round the three cheap sides run
@@ -38,7 +39,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode as TorchFakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.clock import processor_seconds
@@ -73,13 +73,14 @@ def wrapper(like: Tensor) -> Tensor:
     return made
 
 
+ITSELF = object()
 Answer = tuple[Any, Any]
-"""The operator; and how to make its result: None is the first argument itself (a write), a tensor
-is what a new wrapper is to be like."""
+"""The operator; and its result: ITSELF is the first argument (a write), for each tensor in it a new
+one of its type is made."""
 
 
 class Notes(TorchDispatchMode):
-    """Notes what each operator of a forward returns."""
+    """Notes what each operator of a real forward returns: types, no data."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -87,8 +88,7 @@ class Notes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func is not torch.ops.prim.device.default:  # asked of torch's fakes only
-            self.answers.append((func, None if args and out is args[0] else out))
+        self.answers.append((func, ITSELF if args and out is args[0] else again(out)))
         return out
 
 
@@ -103,7 +103,7 @@ class Floor(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answer = self.answers[self.position][1]
         self.position += 1
-        return args[0] if answer is None else again(answer)
+        return args[0] if answer is ITSELF else again(answer)
 
 
 class Checked(Floor):
@@ -119,15 +119,13 @@ class Checked(Floor):
 def again(answer: Any) -> Any:
     if isinstance(answer, Tensor):
         return wrapper(answer)
-    return type(answer)([again(a) for a in answer])
+    return type(answer)([again(a) for a in answer]) if isinstance(answer, (list, tuple)) else answer
 
 
 def floor(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Work, int]:
     """The floor's forward, and its number of operators."""
-    mode = TorchFakeTensorMode()
-    module = on_fakes(model, mode.from_tensor)
-    with torch.no_grad(), mode, Notes() as notes:
-        module(*[mode.from_tensor(x) for x in inputs])
+    with torch.no_grad(), Notes() as notes:
+        model(*inputs)
     bare, wrapped = on_fakes(model, wrapper), [wrapper(x) for x in inputs]
 
     def forward(cls: type[Floor] = Floor) -> Any:

@@ -1,16 +1,24 @@
-"""`make demo`: what fake tensors and symbolic sizes do, on the bundled models.
+"""`make demo`: two models exported, run and timed beside torch.export; then what fake tensors and
+symbolic sizes do.
 
-python -m examples.demo
+python -m examples.demo [--quick]
+
+`--quick` takes the tiny models and leaves torch.export out, which takes seconds for each.
 """
 
 from __future__ import annotations
 
+import argparse
+import textwrap
 import time
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import lostwax
 from examples.largest_batch import GB, largest, peak_bytes
 from examples.models import MODELS, Example, llama
 from lostwax import FakeTensorMode, ShapeEnv
@@ -21,37 +29,80 @@ def title(text: str) -> None:
     print(f"\n\033[1m{text}\033[0m")
 
 
-def models_without_data() -> None:
-    title("Every bundled model, in full size")
-    for name, example in MODELS.items():
-        start = time.perf_counter()
-        with FakeTensorMode(), torch.no_grad():
-            model = example.full().eval()
-            built = time.perf_counter()
-            output = model(*example.full_inputs())
-        forward = time.perf_counter() - built
-        print(
-            f"  {name:<13} {parameters(model):8.2f} M parameters, built in {built - start:5.2f} s, "
-            f"forward {1e3 * forward:4.0f} ms  {describe(output)}"
-        )
+def describe(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} on {tensor.device}"
+
+
+# ----------------------------------------------------------------------------------------- export
+
+
+def exported(name: str, what: str, *, quick: bool) -> None:
+    title(f"{what}, exported")
+    example = MODELS[name]
+    torch.manual_seed(0)
+    model = (example.tiny if quick else example.full)().eval()
+    inputs = (example.tiny_inputs if quick else example.full_inputs)()
+    program = lostwax.export(model, inputs)
+    nodes = sum(node.op == "call_function" for node in program.graph.nodes)
+    signature = program.graph_signature
+    print(
+        f"  {nodes} operators, {len(signature.parameters)} parameters, "
+        f"{len(signature.buffers)} buffers; a part of print(program):\n"
+    )
+    print(excerpt(str(program)))
+    with torch.no_grad():
+        compare(program.module()(*inputs), model(*inputs))
+    times(model, inputs, quick=quick)
+
+
+def excerpt(text: str, length: int = 16) -> str:
+    """The first operators of a printed program, long lines cut."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    start = next(i for i, line in enumerate(lines) if "torch.ops." in line)
+    shown = textwrap.dedent("\n".join(lines[start - 1 : start + length])).splitlines()
+    cut = [line if len(line) <= 96 else line[:93] + "..." for line in shown]
+    return textwrap.indent("\n".join([*cut, "..."]), "    ")
+
+
+def compare(ours: Tensor, eager: Tensor) -> None:
+    off = (ours - eager).abs().max().item() / eager.abs().max().item()
+    same = "equal" if ours.stride() == eager.stride() else "different"
+    print(f"\n  run: {describe(ours)}, strides {same}; off eager by {off:.0e} of its largest value")
+
+
+def times(model: torch.nn.Module, inputs: tuple[Tensor, ...], *, quick: bool) -> None:
+    ours = min(seconds(lambda: lostwax.export(model, inputs)) for _ in range(3))
+    print(f"  lostwax.export                                {1e3 * ours:8.0f} ms")
+    if not quick:
+        theirs = seconds(lambda: torch.export.export(model, inputs).run_decompositions())
+        print(f"  torch.export.export(...).run_decompositions() {1e3 * theirs:8.0f} ms")
+        print("  (one look at a clock; python -m bench.export_speed measures)")
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+# --------------------------------------------------------------------------- fakes, symbolic sizes
 
 
 def parameters(model: torch.nn.Module) -> float:
     return sum(p.numel() for p in model.parameters()) / 1e6
 
 
-def describe(tensor: Tensor) -> str:
-    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)} on {tensor.device}"
-
-
-def a_large_decoder() -> None:
-    title("A decoder of 70 billion parameters")
+def models_without_data() -> None:
+    title("Every bundled model in full size, without its memory")
+    for name, example in MODELS.items():
+        with FakeTensorMode(), torch.no_grad():
+            model = example.full().eval()
+            output = model(*example.full_inputs())
+        print(f"  {name:<13} {parameters(model):8.2f} M parameters  {describe(output)}")
     with FakeTensorMode(), torch.no_grad():
         model = llama.Llama(llama.LLAMA_70B)
         logits = model(torch.randint(0, llama.LLAMA_70B.vocabulary, (8, 2048)))
-    weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    print(f"  {parameters(model) / 1e3:.1f} billion parameters, {weights / GB:.0f} GB of weights")
-    print(f"  logits: {describe(logits)}")
+    print(f"  a decoder of {parameters(model) / 1e3:.1f} billion parameters: {describe(logits)}")
 
 
 def symbolic_inputs(mode: FakeTensorMode, example: Example) -> list[Tensor]:
@@ -70,7 +121,7 @@ def symbolic_inputs(mode: FakeTensorMode, example: Example) -> list[Tensor]:
 
 def symbolic_sizes() -> None:
     title("Symbolic sizes: one forward for every batch and every length")
-    for name in ("resnet50", "vit", "bert", "llama", "gpt2", "swin"):
+    for name in ("resnet50", "bert", "llama"):
         example = MODELS[name]
         mode = FakeTensorMode(shape_env=ShapeEnv())
         inputs = symbolic_inputs(mode, example)
@@ -107,9 +158,14 @@ def a_batch_that_fits() -> None:
     print(f"  {largest(fits)}")
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m examples.demo", description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args(arguments)
+    warnings.simplefilter("ignore")  # torch.export's, about its own future
+    exported("resnet50", "ResNet-50", quick=options.quick)
+    exported("llama", "A Llama-style decoder", quick=options.quick)
     models_without_data()
-    a_large_decoder()
     symbolic_sizes()
     sizes_that_only_data_know()
     a_batch_that_fits()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lostwax import errors
-    from lostwax.capture import export
+    from lostwax.capture.export import export
     from lostwax.fake import (
         FakeTensor,
         FakeTensorMode,

@@ -2,9 +2,10 @@
 
     python -m sweep [--only resnet18 Llama ...] [--library timm] [--json] [--traceback]
 
-Each architecture is exported twice, for evaluation and for training; the program's outputs, strides,
-buffers and gradients are compared with those of the module, and the module must be unchanged. The
-table has a line for each with the reason when something is wrong. Exits with 1 when something is.
+Each architecture is exported twice, for evaluation and for training; the program's outputs,
+strides, buffers and gradients are compared with those of the module, and the module must be
+unchanged. Where a model's Python branches on data, export must refuse it. The table has a line for
+each with the reason when something is wrong; exits with 1 then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
-from lostwax.capture import export
+from lostwax import export
+from lostwax.errors import DataDependentError
 from sweep.architectures import ARCHITECTURES, Architecture, build, example
 from sweep.compare import check, difference, run
 from sweep.libraries import load
@@ -47,18 +49,18 @@ class Row:
 
     @property
     def ok(self) -> bool:
-        return self.eval == self.train == "ok"
+        return {self.eval, self.train} <= {"ok", "refused"}
 
 
 def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: bool) -> Row:
     row = Row(architecture.library, architecture.name)
     torch.manual_seed(0)
     try:
-        model = build(architecture, timm, transformers).double()
+        model = build(architecture, timm, transformers).to(architecture.dtype)
     except Exception as error:
         return failed(row, "eval", "build", error, verbose)
     row.parameters = sum(p.numel() for p in model.parameters())
-    args, kwargs = pytree.tree_map(as_double, example(architecture))
+    args, kwargs = pytree.tree_map(lambda x: cast(x, architecture.dtype), example(architecture))
     for mode in MODES:
         stage = "eager"
         model.train(mode == "train")
@@ -79,14 +81,21 @@ def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: 
             check(ours, eager)
             stage = "untouched"
             check_untouched(before, state(model))
-            setattr(row, mode, "ok")
+            setattr(row, mode, "wrong" if mode in architecture.refused else "ok")
+            if mode in architecture.refused:
+                row.reason = f"{mode}: exported, though its Python branches on data"
+        except DataDependentError as error:
+            if mode in architecture.refused and stage == "export":
+                setattr(row, mode, "refused")
+            else:
+                failed(row, mode, stage, error, verbose)
         except Exception as error:
             failed(row, mode, stage, error, verbose)
     return row
 
 
-def as_double(value: Any) -> Any:
-    return value.double() if isinstance(value, Tensor) and value.is_floating_point() else value
+def cast(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:

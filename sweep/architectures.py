@@ -25,14 +25,24 @@ class Architecture:
     options: dict[str, Any] = field(default_factory=dict)
     inputs: str = "image"
     side: int = 64
+    refused: tuple[str, ...] = ()
+    """In these modes ("eval", "train") its Python branches on data: export must say so."""
+    dtype: torch.dtype = torch.float64
 
 
 def _timm(name: str, side: int = 64, **options: Any) -> Architecture:
     return Architecture("timm", name, options, "image", side)
 
 
-def _hf(name: str, inputs: str = "text", side: int = 32, **config: Any) -> Architecture:
-    return Architecture("transformers", name, config, inputs, side)
+def _hf(
+    name: str,
+    inputs: str = "text",
+    side: int = 32,
+    refused: tuple[str, ...] = (),
+    dtype: torch.dtype = torch.float64,
+    **config: Any,
+) -> Architecture:
+    return Architecture("transformers", name, config, inputs, side, refused, dtype)
 
 
 # Sizes under the names that most configurations use.
@@ -57,7 +67,6 @@ _SPEECH = {
     "num_conv_pos_embedding_groups": 2,
     "num_feat_extract_layers": 2,
     "mask_time_prob": 0.0,  # numpy draws the masks
-    "layerdrop": 0.0,  # Python's own dice
 }
 _SEQ2SEQ = {
     "vocab_size": 99,
@@ -71,6 +80,7 @@ _SEQ2SEQ = {
     "max_position_embeddings": 64,
     "pad_token_id": 1,
     "decoder_start_token_id": 2,
+    "use_cache": False,  # its pair of caches is no pytree
 }
 _T5 = {
     "vocab_size": 99,
@@ -80,7 +90,11 @@ _T5 = {
     "num_layers": 2,
     "num_heads": 4,
     "decoder_start_token_id": 0,
+    "use_cache": False,
 }
+
+# Layers are dropped at random in training: `if torch.rand([]) < ...`.
+_LAYERDROP = ("train",)
 
 ARCHITECTURES = [
     _timm("resnet18"),
@@ -91,7 +105,6 @@ ARCHITECTURES = [
     _timm("regnety_002"),
     _timm("densenet121"),
     _timm("dla46_c"),
-    _timm("vgg11", side=32),
     _timm("cspresnet50"),
     _timm("repvgg_a0"),
     _timm("selecsls42"),
@@ -165,7 +178,7 @@ ARCHITECTURES = [
     _hf("GPT2LMHeadModel", **_GPT),
     _hf("GPTNeoXForCausalLM", **_TINY),
     _hf("GPTJForCausalLM", rotary_dim=4, **_GPT),
-    _hf("OPTForCausalLM", vocab_size=99, hidden_size=32, num_hidden_layers=2,
+    _hf("OPTForCausalLM", refused=_LAYERDROP, vocab_size=99, hidden_size=32, num_hidden_layers=2,
         num_attention_heads=4, ffn_dim=37, word_embed_proj_dim=32, max_position_embeddings=64),
     _hf("BloomForCausalLM", vocab_size=99, hidden_size=32, n_layer=2, n_head=4),
     _hf("FalconForCausalLM", **_TINY),
@@ -182,12 +195,15 @@ ARCHITECTURES = [
     _hf("OlmoForCausalLM", **_DECODER),
     _hf("CohereForCausalLM", **_DECODER),
     _hf("StableLmForCausalLM", **_DECODER),
-    _hf("MixtralForCausalLM", **_DECODER, **_EXPERTS),
-    _hf("MambaForCausalLM", vocab_size=99, hidden_size=32, num_hidden_layers=2, state_size=8),
+    _hf("MixtralForCausalLM", dtype=torch.float32,  # its grouped matmul wants rows of 16 bytes
+        **{**_DECODER, **_EXPERTS, "intermediate_size": 32}),
+    _hf("MambaForCausalLM", vocab_size=99, hidden_size=32, num_hidden_layers=2, state_size=8,
+        use_cache=False),
     _hf("T5ForConditionalGeneration", "seq2seq", **_T5),
-    _hf("BartForConditionalGeneration", "seq2seq", **_SEQ2SEQ),
-    _hf("PegasusForConditionalGeneration", "seq2seq", **_SEQ2SEQ),
-    _hf("WhisperModel", "mel", side=60, num_mel_bins=16, max_source_positions=30, **_SEQ2SEQ),
+    _hf("BartForConditionalGeneration", "seq2seq", refused=_LAYERDROP, **_SEQ2SEQ),
+    _hf("PegasusForConditionalGeneration", "seq2seq", refused=_LAYERDROP, **_SEQ2SEQ),
+    _hf("WhisperModel", "mel", side=60, refused=_LAYERDROP, num_mel_bins=16,
+        max_source_positions=30, **_SEQ2SEQ),
     _hf("ViTModel", "pixels", **_VISION),
     _hf("DeiTModel", "pixels", **_VISION),
     _hf("Dinov2Model", "pixels", **_VISION),
@@ -199,8 +215,8 @@ ARCHITECTURES = [
         num_attention_heads=[1, 2, 3, 4]),
     _hf("SwinModel", "pixels", image_size=32, patch_size=4, window_size=2, embed_dim=16,
         depths=[1, 2], num_heads=[2, 4]),
-    _hf("Wav2Vec2Model", "wave", side=1000, **_SPEECH),
-    _hf("HubertModel", "wave", side=1000, **_SPEECH),
+    _hf("Wav2Vec2Model", "wave", side=1000, refused=_LAYERDROP, **_SPEECH),
+    _hf("HubertModel", "wave", side=1000, refused=_LAYERDROP, **_SPEECH),
 ]  # fmt: skip
 
 

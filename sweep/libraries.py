@@ -43,7 +43,7 @@ def _torchvision() -> None:
             raise
         for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
             del sys.modules[name]
-        library = torch.library.Library("torchvision", "DEF")  # noqa: TOR901
+        library = torch.library.Library("torchvision", "DEF")
         for schema in _DECLARED:
             library.define(schema)
         _libraries.append(library)

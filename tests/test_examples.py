@@ -1,7 +1,9 @@
 """The example models are what they say: they run and learn, they have the published size, and the
-dimensions they call dynamic do vary."""
+dimensions they call dynamic do vary; exported, they compute what eager computes."""
 
 from __future__ import annotations
+
+import copy
 
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from examples import demo
 from examples.largest_batch import PeakMemory, largest, peak_bytes
 from examples.models import MODELS, llama
-from lostwax import FakeTensorMode
+from lostwax import FakeTensorMode, export
 
 MILLION = 1_000_000
 
@@ -80,10 +82,11 @@ def test_the_full_model_has_the_published_size(name):
     assert count(model) / MILLION == pytest.approx(PARAMETERS[name], rel=0.01)
 
 
-def test_the_large_decoder_has_seventy_billion_parameters():
+@pytest.mark.parametrize(("config", "billions"), [(llama.LLAMA_7B, 6.74), (llama.LLAMA_70B, 70.6)])
+def test_the_large_decoders_have_the_published_size(config, billions):
     with torch.device("meta"):
-        model = llama.Llama(llama.LLAMA_70B)
-    assert count(model) == pytest.approx(70e9, rel=0.01)
+        model = llama.Llama(config)
+    assert count(model) / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 @torch.no_grad()
@@ -96,6 +99,50 @@ def test_attention_of_shifted_windows_keeps_to_the_image():
     assert (mask[0] == 0).all()
     assert (mask[-1] != 0).any()
     assert (mask.diagonal(dim1=1, dim2=2) == 0).all()
+
+
+# -------------------------------------------------------------------------------------- exported
+
+
+def assert_same(ours, eager):
+    assert ours.dtype == eager.dtype
+    assert ours.shape == eager.shape
+    assert ours.stride() == eager.stride()
+    torch.testing.assert_close(ours, eager, rtol=1e-9, atol=1e-9)
+
+
+def doubled(inputs):
+    return tuple(x.double() if x.is_floating_point() else x for x in inputs)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_the_exported_model_equals_eager(example, training):
+    """Outputs and strides, buffers afterwards, gradients; and the original is untouched."""
+    model, inputs = example.tiny().double().train(training), doubled(example.tiny_inputs())
+    before = copy.deepcopy(model.state_dict())
+    module = export(model, inputs).module()
+    eager = copy.deepcopy(model)
+    torch.manual_seed(1)
+    expected = eager(*inputs)
+    torch.manual_seed(1)
+    result = module(*inputs)
+    assert_same(result, expected)
+    expected.square().mean().backward()
+    result.square().mean().backward()
+    gradients = {name: p.grad for name, p in module.named_parameters()}
+    for name, parameter in eager.named_parameters():
+        torch.testing.assert_close(gradients[name], parameter.grad, rtol=1e-7, atol=1e-9)
+    buffers = dict(module.named_buffers())
+    for name, buffer in eager.named_buffers():
+        assert_same(buffers[name], buffer)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_the_exported_program_is_valid(example):
+    program = export(example.tiny().eval(), example.tiny_inputs())
+    program.validate()
+    assert not any("_for_cpu" in str(node.target) for node in program.graph.nodes)
 
 
 # --------------------------------------------------------------------------- the largest batch
@@ -150,9 +197,11 @@ def test_a_model_too_large_for_its_memory_has_no_batch():
 
 
 def test_the_demo_runs_to_its_end(capsys):
-    demo.main()
+    demo.main(["--quick"])
     shown = capsys.readouterr().out
     assert all(name in shown for name in MODELS)
+    assert "torch.ops.aten.convolution.default(x, p_stem_0_0_weight" in shown
+    assert shown.count("strides equal") == 2
     assert "70.6 billion parameters" in shown
     assert "float32[batch, length, 100]" in shown
     assert "torch._check(u0 >= 6)" in shown

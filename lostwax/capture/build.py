@@ -53,11 +53,13 @@ class Builder:
         self._made: dict[Step, fx.Node] = {}
         self._detached: dict[Value, fx.Node] = {}
         self._numbers: dict[Any, fx.Node] = {}
+        self._current: Step | None = None
+        """The step that becomes a node: what it needs computed first stands on its line."""
 
     def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
         """An input; `val` is what the graph expects there."""
         node = self._insert("placeholder", self._name(name), None, (), {})
-        node.meta["val"] = val
+        node.meta["val"] = val if value is None else self._fake(value)
         if value is not None:
             self._nodes[value] = node
         return node
@@ -83,6 +85,7 @@ class Builder:
     # --------------------------------------------------------------------------------------- nodes
 
     def _step(self, step: Step) -> None:
+        self._current = step
         args = tuple([self._operand(a, step.grad) for a in step.args])
         kwargs = {k: self._operand(v, step.grad) for k, v in step.kwargs.items()}
         node = self._call(step.target, args, kwargs, step)
@@ -97,6 +100,7 @@ class Builder:
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], step: Step | None
     ) -> fx.Node:
         node = self._insert("call_function", self._name(_base_name(target)), target, args, kwargs)
+        step = step or self._current
         if step is not None:
             place = step.place
             node.meta["stack_trace"] = place.stack_trace()
@@ -247,11 +251,7 @@ class Builder:
         return node
 
     def _arithmetic(self, target: Any, a: Any, b: Any, val: Size | None) -> fx.Node:
-        node = self._call(target, (a, b), {}, None)
-        node.meta["stack_trace"] = ""
-        node.meta["nn_module_stack"] = {}
-        node.meta["source_fn_stack"] = [(target.__name__, target)]
-        return node
+        return self._call(target, (a, b), {}, None)
 
 
 def live(

@@ -115,7 +115,13 @@ class _Capture:
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with self.state.replaced(self.fakes):
             before = {id(m): set(m.__dict__) for m in self.root.modules()}
-            with _without_collector(), tracer, tracer.provenance.watching(), _announced():
+            with (
+                _without_collector(),
+                tracer,
+                tracer.provenance.watching(),
+                _announced(),
+                _without_fast_paths(),
+            ):
                 out = self.call(*args, **kwargs)
                 self.reassigned = self.state.reassigned(self.fakes)
                 self.state.check_apart(self.fakes)
@@ -196,7 +202,10 @@ class _Capture:
         if again is None:
             return self._final(fake)
         held = self.tracer.adopt(again)
-        check_alike(slot, self.roots[id(fake)].type, held.type)
+        root = self.roots[id(fake)]
+        check_alike(slot, root.type, held.type)
+        if held.tracked.root is root and held.type == root.type:  # another name for all of it
+            return root.value if root.version else None
         return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
 
     def _final(self, fake: FakeTensor) -> Value | None:
@@ -301,6 +310,18 @@ def _without_collector() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def _without_fast_paths() -> Iterator[None]:
+    """Modules of torch.nn that have kernels of their own for some devices go the common way."""
+    attention = torch.backends.mha
+    before = attention.get_fastpath_enabled()
+    attention.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        attention.set_fastpath_enabled(before)
 
 
 @contextmanager

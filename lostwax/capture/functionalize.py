@@ -71,7 +71,7 @@ class Tracked:
         self.view = view
         self.seen = root.version
         """The root's version at which `value` was right."""
-        self.shown = base is None or base.shown
+        self.shown: bool = base is None or base.shown
         """`value` is made of the root's by views; else it is what was written through the view."""
 
     def way(self) -> list[Tracked]:
@@ -165,8 +165,9 @@ def check_writable(root: Root) -> None:
 
 
 def check_metadata(tracked: Tracked) -> None:
-    """A constant belongs to the user: it must look the same after the run."""
-    if tracked.base is None and tracked.root.kind == "the constant":
+    """A constant belongs to the user: it must look the same after the run. And a tensor that is
+    two inputs would have to change in both."""
+    if tracked.base is None and (tracked.root.kind == "the constant" or tracked.root.others):
         raise CaptureError(
             f"{tracked.root.kind} {tracked.root.name} gets other sizes or strides in place.\n"
             f"  at {user_location()}\n"
@@ -246,7 +247,7 @@ def _places(t: TensorType) -> list[int]:
     """The places in memory of a tensor's elements."""
     found: list[Any] = [t.offset]
     for size, stride in zip(t.size, t.stride, strict=True):
-        found = [place + i * stride for place in found for i in range(size)]  # type: ignore[arg-type]
+        found = [place + i * stride for place in found for i in range(size)]
     return found
 
 

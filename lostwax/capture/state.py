@@ -79,7 +79,7 @@ class State:
             for each in saved:
                 each.restore()
 
-    def reassigned(self, fakes: dict[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
         found: dict[str, torch.Tensor] = {}
         for slot in self.slots:
@@ -107,7 +107,7 @@ class State:
         found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
         return getattr(module, leaf, None) if found is None else found
 
-    def check_apart(self, fakes: dict[int, torch.Tensor]) -> None:
+    def check_apart(self, fakes: Mapping[int, Any]) -> None:
         """What had its own memory before the call must have it after: a program keeps one tensor
         for each."""
         owners: dict[int, Slot] = {}
@@ -116,7 +116,7 @@ class State:
             before: Any = fakes[id(slot.tensor)]
             other = owners.setdefault(id(getattr(held, "fake_storage", held)), slot)
             if other is not slot and (
-                fakes[id(other.tensor)].fake_storage is not before.fake_storage  # type: ignore[attr-defined]
+                fakes[id(other.tensor)].fake_storage is not before.fake_storage
             ):
                 raise CaptureError(
                     f"{other.name} and {slot.name} share memory after the call, and did not "

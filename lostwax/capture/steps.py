@@ -16,7 +16,7 @@ from lostwax.types import TensorType
 class Value:
     """One tensor (or number) of the program: an input, or an output of a step."""
 
-    __slots__ = ("fake", "index", "name", "step", "type")
+    __slots__ = ("fake", "index", "is_literal", "name", "step", "type")
 
     def __init__(
         self, step: Step | None, index: int | None, type: TensorType | None, fake: Any
@@ -29,6 +29,8 @@ class Value:
         self.fake = fake
         """An object that has this type: what `meta["val"]` shows."""
         self.name = ""
+        self.is_literal = False
+        """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
 
 
 class Step:

@@ -46,6 +46,8 @@ class Tracer(FakeTensorMode):
     `tracked`: let autograd see the operators, for programs that differentiate inside; costs time.
     """
 
+    portable = True
+
     def __init__(
         self,
         provenance: Provenance,
@@ -75,7 +77,7 @@ class Tracer(FakeTensorMode):
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         fake = super().adopt(tensor)
-        if fake.tracked is None:
+        if fake.tracked is None and self._recording:
             self._constant(tensor, fake)
         return fake
 
@@ -235,9 +237,6 @@ class Tracer(FakeTensorMode):
         """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
         if new.type.dtype is not target.type.dtype:
             new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.type.dtype})
-        value: Value = target.tracked.value
-        if value.fake is target:
-            value.fake = target.snapshot()
         set_type(target, new.type, new.fake_storage)
         target.tracked = new.tracked
 
@@ -272,6 +271,9 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     out = tracer.computed(func, args, kwargs)
     if func is aten.as_strided.default:
         return _strided(tracer, base, out)
+    if func is aten.detach.default and _is_gradless(base.tracked.value):
+        out.tracked = base.tracked
+        return out
     step = tracer.step(func, args, kwargs)
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:
@@ -297,6 +299,12 @@ def _detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     return out
 
 
+def _is_gradless(value: Value) -> bool:
+    """Does it come out of nothing that has a gradient? C++ detaches all that factories make."""
+    step = value.step
+    return value.is_literal if step is None else step.target in _FACTORIES
+
+
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = functionalize.strided_base(given.tracked)
@@ -313,14 +321,12 @@ def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
     target = tracer.adopt(args[0])
     if record.changes_metadata:
         functionalize.check_metadata(target.tracked)
+    elif _is_gradless(target.tracked.value):
+        return target
     func = functionalize.metadata_view(record.overload)
-    value: Value = target.tracked.value
-    if value.fake is target:
-        value.fake = target.snapshot()  # what was recorded of it before stays true
     seen = _view(tracer, operator(func), args, kwargs)
     set_type(target, seen.type)
     target.tracked = seen.tracked
-    seen.tracked.value.fake = target.snapshot()
     return target
 
 
@@ -399,7 +405,7 @@ def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     outs = _flat([kwargs[name] for name in record.out_names])
     outs = [tracer.adopt(o) for o in outs]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
-    inputs.update(factory_options(record, outs[0], inputs))
+    inputs.update(factory_options(record, outs[0], args, inputs))
     results = _flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
     for target, new in zip(outs, results, strict=True):
         check_cast(target.type, new.type)
@@ -422,7 +428,8 @@ def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     if func in composite.COMPOSITES:
         return tracer.computed(func, args, kwargs)
     if func in _PORTABLE:
-        return tracer.reentered(func.decompose, args, kwargs)
+        with _without_mkldnn():
+            return tracer.reentered(func.decompose, args, kwargs)
     return fallback.evaluate(tracer, record, args, kwargs)
 
 
@@ -464,6 +471,7 @@ def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         return tensor
     fake = tracer.computed(record.overload, args, kwargs)
     value = Value(None, None, fake.type, fake)
+    value.is_literal = True
     track(fake, value)  # a literal is the program's own: it may be written to
     tracer.constants.append((tensor, value))
     return fake
@@ -481,12 +489,36 @@ def _data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
     return out
 
 
-# C++ would choose a device's own kernel for them; torch's decomposition in Python does not.
+@contextmanager
+def _without_mkldnn() -> Iterator[None]:
+    # Not `torch.backends.mkldnn.flags`: that sets more, and warns of it.
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+# C++ would choose a device's own kernel for them; torch's decomposition in Python need not.
 _PORTABLE = frozenset(
     getattr(packet, overload)
     for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
     for overload in ("input", "data")
 )
+_FACTORIES = frozenset(
+    getattr(packet, overload)
+    for packet in (
+        aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided, aten.arange, aten.eye,
+        aten.linspace, aten.logspace, aten.rand, aten.randn, aten.randint, aten.randperm,
+        aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like, aten.rand_like,
+        aten.randn_like, aten.randint_like, aten.new_zeros, aten.new_ones, aten.new_full,
+        aten.new_empty, aten.new_empty_strided, aten.tril_indices, aten.triu_indices,
+        aten.scalar_tensor, aten.hann_window, aten.hamming_window, aten.bartlett_window,
+    )
+    for overload in packet.overloads()
+    if not overload.endswith("out")
+)  # fmt: skip
 _PLANS: dict[int, tuple[Handler, Operator]] = {}
 
 

@@ -17,7 +17,16 @@ from torch._ops import OpOverload
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
 from lostwax.ops.registry import Operator, aten
-from lostwax.ops.shapes import broadcast_sizes, fail, is_one, is_zero, require, same, wrap_dim
+from lostwax.ops.shapes import (
+    broadcast_sizes,
+    fail,
+    is_one,
+    is_zero,
+    preserved_strides,
+    require,
+    same,
+    wrap_dim,
+)
 from lostwax.ops.views import inferred_size, view_strides
 from lostwax.sym import Size, ceildiv, decide, decide_or, eq, specialize
 from lostwax.types import Sizes, TensorType, product
@@ -341,7 +350,7 @@ def _softmax(
 def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
     if not 0 <= p <= 1:
         fail(f"dropout probability has to be between 0 and 1, but got {p}")
-    if p == 0 or not train:
+    if p == 0 or not train or is_zero(product(mode.adopt(input).type.size)):
         return input
     if p == 1:
         return mode.call(aten.mul.Tensor, input, mode.call(aten.zeros.default, []))
@@ -442,10 +451,35 @@ def batch_norm(
 ) -> Any:
     if not training and (running_mean is None or running_var is None):
         fail("running_mean must be defined in evaluation mode")
+    if mode.portable:
+        return _portable_batch_norm(
+            mode, input, weight, bias, running_mean, running_var, training, momentum, eps
+        )
     return mode.call(
         aten.native_batch_norm.default,
         input, weight, bias, running_mean, running_var, training, momentum, eps,
     )[0]  # fmt: skip
+
+
+def _portable_batch_norm(
+    mode: FakeTensorMode,
+    x: Any,
+    weight: Any,
+    bias: Any,
+    mean: Any,
+    var: Any,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not training:
+        op = aten._native_batch_norm_legit_no_training.default
+        return mode.call(op, x, weight, bias, mean, var, momentum, eps)[0]
+    if mean is None or var is None:
+        op = aten._native_batch_norm_legit.no_stats
+        return mode.call(op, x, weight, bias, True, momentum, eps)[0]
+    op = aten._native_batch_norm_legit.default
+    return mode.call(op, x, weight, bias, mean, var, True, momentum, eps)[0]
 
 
 @composite(aten.group_norm.default)
@@ -491,6 +525,10 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Any:
     q, k, v = (mode.adopt(x) for x in (query, key, value))
+    if mode.portable:
+        return _portable_attention(
+            mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
+        )
     if dropout_p or not _fits_flash(q.type, k.type, v.type, enable_gqa):
         return mode.call(
             aten._scaled_dot_product_attention_math.default,
@@ -523,3 +561,88 @@ def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
     zero = mode.call(aten.scalar_tensor.default, 0.0, **options)
     low = mode.call(aten.scalar_tensor.default, float("-inf"), **options)
     return mode.call(aten.where.self, mask, zero, low)
+
+
+def _portable_attention(
+    mode: FakeTensorMode,
+    query: FakeTensor,
+    key: FakeTensor,
+    value: FakeTensor,
+    mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Any:
+    """softmax(q kᵀ · scale, masked) v in plain operators, laid out as eager's kernel does it."""
+    if is_causal and mask is not None:
+        fail("_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+             "is_causal=True")  # fmt: skip
+    dtype = query.type.dtype
+    low = dtype in (torch.float16, torch.bfloat16)  # as the fused kernels, which sum in float32
+    q, k, v = (to_dtype(mode, x, torch.float32) if low else x for x in (query, key, value))
+    if grouped:
+        k, v = (_repeated_heads(mode, x, q.type.size[-3]) for x in (k, v))
+    factor = specialize(q.type.size[-1]) ** -0.5 if scale is None else scale
+    scores = matmul(
+        mode, mode.call(aten.mul.Scalar, q, factor), mode.call(aten.transpose.int, k, -2, -1)
+    )
+    weights = dropout(mode, _masked_softmax(mode, scores, mask, is_causal), dropout_p, True)
+    out = matmul(mode, weights, v)
+    if low:
+        out = to_dtype(mode, out, dtype)
+    if dropout_p or not _fits_flash(query.type, key.type, value.type, grouped):
+        return out
+    return _laid_out(mode, out, preserved_strides(query.type))
+
+
+def _repeated_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
+    """Each head as often as there are query heads for it."""
+    size = x.type.size
+    times = heads // size[-3]
+    wide = mode.call(aten.unsqueeze.default, x, -3)
+    wide = mode.call(aten.expand.default, wide, [*size[:-2], times, *size[-2:]])
+    return reshape(mode, wide, [*size[:-3], heads, *size[-2:]])
+
+
+def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_causal: bool) -> Any:
+    low = float("-inf")
+    if is_causal:
+        options = {"dtype": torch.bool, "device": scores.type.device}
+        ones = mode.call(aten.ones.default, list(scores.type.size[-2:]), **options)
+        scores = mode.call(
+            aten.masked_fill.Scalar, scores, mode.call(aten.triu.default, ones, 1), low
+        )
+        return mode.call(aten._softmax.default, scores, -1, False)
+    if mask is None:
+        return mode.call(aten._softmax.default, scores, -1, False)
+    # A row that sees nothing has weights of 0, where softmax alone would divide by 0. So that its
+    # gradient is 0, too, it is not filled with infinities.
+    added = mode.adopt(mask)
+    is_choice = added.type.dtype is torch.bool
+    seen = added if is_choice else mode.call(aten.ne.Scalar, added, low)
+    some = mode.call(aten.any.dim, seen, -1, True)
+    none = mode.call(aten.logical_not.default, some)
+    if is_choice:
+        unseen = mode.call(aten.logical_not.default, seen)
+        scores = mode.call(
+            aten.masked_fill.Scalar, scores, mode.call(aten.logical_and.default, unseen, some), low
+        )
+    else:
+        added = to_dtype(mode, added, scores.type.dtype)
+        scores = mode.call(
+            aten.add.Tensor, scores, mode.call(aten.masked_fill.Scalar, added, none, 0.0)
+        )
+    weights = mode.call(aten._softmax.default, scores, -1, False)
+    return mode.call(aten.masked_fill.Scalar, weights, none, 0.0)
+
+
+def _laid_out(mode: FakeTensorMode, x: FakeTensor, stride: Sizes | None) -> Any:
+    """The same values with strides of this order."""
+    if stride is None or x.type.stride == stride or any(s.__class__ is not int for s in stride):
+        return x
+    order = sorted(range(len(stride)), key=lambda d: -stride[d])
+    back = sorted(range(len(order)), key=order.__getitem__)
+    turned = mode.call(aten.permute.default, x, order)
+    turned = mode.call(aten.clone.default, turned, memory_format=torch.contiguous_format)
+    return mode.call(aten.permute.default, turned, back)

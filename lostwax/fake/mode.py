@@ -62,6 +62,10 @@ class FakeTensorMode(TorchDispatchMode):
     operators are refused.
     """
 
+    portable = False
+    """Take composite operators apart into operators that every device has, instead of those that
+    eager's dispatch picks on this one; what is computed is the same."""
+
     def __init__(
         self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None
     ) -> None:
@@ -74,7 +78,6 @@ class FakeTensorMode(TorchDispatchMode):
         self._mode_key = _FAKE
         self._entered: list[tuple[Any, bool, ExitStack] | None] = []
         self._in_autograd = False
-        self._in_torch = 0
         self._saw_constant = False
         self.absent_device: torch.device | None = None
 
@@ -97,11 +100,13 @@ class FakeTensorMode(TorchDispatchMode):
         lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)
         super().__enter__()  # type: ignore[no-untyped-call]
-        # Operators come here before autograd's layers, and before C++ takes composite ones apart,
-        # which asks questions (`numel == 0`?) that would cost guards. Autograd has its turn after.
         below = ExitStack()
-        for key in _AUTOGRAD:
-            below.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, True))
+        if self.shape_env is not None:
+            # Operators come here before autograd's layers, and before C++ takes composite ones
+            # apart, which asks questions (`numel == 0`?) that would cost guards. Autograd has its
+            # turn after. Without symbols there is no such cost, and other modes see the parts.
+            for key in _AUTOGRAD:
+                below.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, True))
         self._entered.append((outer, lifted, below))
         return self
 
@@ -148,7 +153,8 @@ class FakeTensorMode(TorchDispatchMode):
 
     def _evaluate_tracked(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
-        if self._in_autograd or not torch.is_grad_enabled() or not self._entered:
+        below = self.shape_env is not None and self._entered
+        if self._in_autograd or not torch.is_grad_enabled() or not below:
             return self.evaluate(func, args, kwargs)
         if func in composite.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
             # its parts are tracked; or there is no gradient
@@ -188,11 +194,9 @@ class FakeTensorMode(TorchDispatchMode):
         if outer is not None:
             torch._C._unset_dispatch_mode(_FAKE)
         torch._C._set_dispatch_mode(self)  # not `with self`: that costs forty times as much
-        self._in_torch += 1
         try:
             return function(*args, **kwargs)
         finally:
-            self._in_torch -= 1
             torch._C._unset_dispatch_mode(_FAKE)
             if outer is not None:
                 torch._C._set_dispatch_mode(outer)
@@ -233,12 +237,9 @@ class FakeTensorMode(TorchDispatchMode):
         return value
 
     def _modelled(self, device: torch.device) -> torch.device:
-        """The device meant by torch's own code: to C++, a fake on an absent device is on `meta`."""
-        if (
-            device.type == "meta"
-            and self.absent_device is not None
-            and (self._in_torch or torch._C._current_graph_task_id() != -1)
-        ):
+        """The device that is meant: to C++, a fake on an absent device is on `meta`, so what C++
+        makes for it is asked for there. A mode that models such a device has no other `meta`."""
+        if device.type == "meta" and self.absent_device is not None:
             return self.absent_device
         return concrete_device(device)  # type: ignore[no-any-return]
 

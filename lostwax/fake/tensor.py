@@ -263,13 +263,29 @@ def set_type(fake: FakeTensor, t: TensorType, storage: FakeStorage | None = None
     notice."""
     _set_data(fake, new_fake(fake.fake_mode, t, storage or fake.fake_storage))
     fake.type = t
+    fake.constant = None  # it has the sizes of before
     if storage is not None:
         fake.fake_storage = storage
 
 
 def _set_data(fake: FakeTensor, other: FakeTensor) -> None:
-    with torch._C.DisableTorchFunctionSubclass():
+    # Below autograd the question whether they are alike comes to the mode.
+    below = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, True)
+    with torch._C.DisableTorchFunctionSubclass(), below:
         torch.Tensor.data.__set__(fake, other)  # type: ignore[attr-defined]
+
+
+def _alike(input: Any, from_: Any) -> bool:
+    """Can `input.data = from_` be? `nn.Module.to` asks, to keep tied parameters tied. For two fakes
+    it can, also where C++ thinks of one on the CPU and one on `meta`. (The names are torch's:
+    dynamo compares signatures.)"""
+    if isinstance(input, FakeTensor) and isinstance(from_, FakeTensor):
+        return True
+    return _alike_by_torch(input, from_)  # type: ignore[no-any-return]
+
+
+_alike_by_torch: Any = torch._has_compatible_shallow_copy_type
+torch._has_compatible_shallow_copy_type = _alike
 
 
 def find_mode(tree: Any) -> FakeTensorMode:

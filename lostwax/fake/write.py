@@ -53,7 +53,7 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     outs = [_adopted(mode, kwargs[name]) for name in record.out_names]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
     if record.twin is not None and (record.by_twin or record.rule is None):
-        inputs.update(factory_options(record, _flat(outs)[0], inputs))
+        inputs.update(factory_options(record, _flat(outs)[0], args, inputs))
     if record.rule is None or record.data_dependent:
         result = _plain_types(mode.evaluate(record.twin, args, inputs))  # type: ignore[arg-type]
     else:
@@ -151,12 +151,15 @@ def _span(t: TensorType) -> tuple[Size, Size]:
     return t.offset, last + 1
 
 
-def factory_options(record: Operator, out: FakeTensor, given: dict[str, Any]) -> dict[str, Any]:
+def factory_options(
+    record: Operator, out: FakeTensor, args: Any, given: dict[str, Any]
+) -> dict[str, Any]:
     """What an `out=` form takes from `out`, and its twin is told: dtype and device of a factory,
     the dtype in which a reduction (`sum`) computes."""
     named = {a.name for a in record.twin._schema.arguments}  # type: ignore[union-attr]
+    by_position = record.argument_names[: len(args)]
     options: dict[str, Any] = {}
-    if "dtype" in named and given.get("dtype") is None:
+    if "dtype" in named and "dtype" not in by_position and given.get("dtype") is None:
         options["dtype"] = out.type.dtype
     if "device" in named and "device" not in record.argument_names:
         options["device"] = out.type.device

@@ -395,7 +395,10 @@ class _Writer:
         for i, target in self.targets.items():
             if target in changed:
                 done = self.graph.call_function(_WRITE[specs[i].kind], (target, saved[i]))
-                self.made.setdefault(saved[i], done)
+                if specs[i].kind is OutputKind.USER_INPUT_MUTATION:
+                    self.made[saved[i]] = done  # what was handed in is handed out
+                elif saved[i].op != "placeholder":
+                    self.made.setdefault(saved[i], done)
         results = [v for v, s in zip(saved, specs, strict=True) if s.kind in _RESULTS]
         self.graph.output(tuple(map(self.derived, results)))
 

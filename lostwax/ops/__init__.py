@@ -17,6 +17,7 @@ from lostwax.ops import rearrange as rearrange
 from lostwax.ops import reduce as reduce
 from lostwax.ops import resample as resample
 from lostwax.ops import rnn as rnn
+from lostwax.ops import scalars as scalars
 from lostwax.ops import sorting as sorting
 from lostwax.ops import view_forms as view_forms
 from lostwax.ops import view_inverses as view_inverses

@@ -23,7 +23,6 @@ from lostwax.ops.shapes import (
     hint,
     is_one,
     met,
-    preserved_strides,
     promote,
     require,
     same,
@@ -69,15 +68,8 @@ def to_copy(
     non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> TensorType:
-    if memory_format is None or memory_format is torch.preserve_format:
-        if self.is_dense:
-            stride = preserved_strides(self)
-        else:
-            stride = format_strides(self.size, suggested_format(self))
-    else:
-        stride = format_strides(self.size, memory_format)
     where = self.device if device is None else torch.device(device)
-    return TensorType(self.size, dtype or self.dtype, where, stride)
+    return TensorType(self.size, dtype or self.dtype, where, copy_strides(self, memory_format))
 
 
 def _storage_copy(x: TensorType) -> TensorType:

@@ -33,8 +33,12 @@ def _complex(base: Tensor, written: Tensor) -> Any:
     return aten.complex.default(aten.select.int(written, -1, 0), aten.select.int(written, -1, 1))
 
 
+def _is_empty(x: Tensor) -> bool:
+    return any(s.__class__ is int and s == 0 for s in x.shape)
+
+
 def _cast(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
-    if any(s.__class__ is int and s == 0 for s in base.shape):
+    if _is_empty(base):
         return base  # nothing is written, and strides that address nothing need not divide
     if base.dtype.itemsize != dtype.itemsize:
         written = aten.clone.default(written, memory_format=torch.contiguous_format)
@@ -57,6 +61,8 @@ def _first_of_each(
     base: Tensor, written: Tensor, size: Sequence[int], *, implicit: bool = False
 ) -> Tensor:
     """All copies of an expanded element are the same memory: the first stands for them."""
+    if _is_empty(written):
+        return base
     for _ in range(written.dim() - base.dim()):
         written = aten.select.int(written, 0, 0)
     for d in range(base.dim()):

@@ -642,7 +642,9 @@ def view_as_complex(self: TensorType) -> TensorType:
         fail("Input tensor must have one or more dimensions")
     require(eq(self.size[-1], 2), "Tensor must have a last dimension of size 2")
     require(eq(self.stride[-1], 1), "Tensor must have a last dimension with stride 1")
-    for s in self.stride[:-1]:
+    for n, s in zip(self.size[:-1], self.stride[:-1], strict=True):
+        if is_one(n):
+            continue
         require(eq(s % 2, 0), "Tensor must have a stride divisible by 2 for all but last dimension")
     require(eq(self.offset % 2, 0), "Tensor must have a storage_offset divisible by 2")
     stride = tuple([s // 2 for s in self.stride[:-1]])

@@ -20,6 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.capture.compare import storage
+
 NAMES: dict[str, Any] = {"torch": torch, "F": F, "nn": nn}
 _DTYPES = (torch.float32,) * 6 + (torch.float64, torch.int64, torch.int32, torch.bool)
 _TEXT = {d: str(d) for d in _DTYPES}
@@ -55,10 +57,6 @@ def cells(t: Tensor) -> list[int]:
     if t.numel() == 0:
         return []
     return torch.arange(end).as_strided(t.shape, t.stride(), t.storage_offset()).flatten().tolist()
-
-
-def storage(t: Tensor) -> int:
-    return t.untyped_storage()._cdata
 
 
 def shows_twice(t: Tensor) -> bool:
@@ -184,7 +182,9 @@ class _Growing:
     def tensors(self) -> list[str]:
         names = [k for k, v in self.scope.items() if isinstance(v, Tensor)]
         held = ("b0", "b1", "p0", "constant", "tied")
-        return names + [f"self.{k}" for k in held if isinstance(getattr(self.module, k, None), Tensor)]
+        return names + [
+            f"self.{k}" for k in held if isinstance(getattr(self.module, k, None), Tensor)
+        ]
 
     def value(self, name: str) -> Tensor:
         if name.startswith("self."):
@@ -216,6 +216,8 @@ class _Growing:
             return self.rng.choice(("1", "2", "0.5", "True", "torch.tensor(3)"))
         name = self.rng.choice(fits)
         source = self.value(name)
+        if source.requires_grad and not goal.is_floating_point():
+            return f"{name}.detach()"  # autograd has no functional fill of these
         if storage(source) == storage(goal) and not _same_place(source, goal):
             return f"{name}.clone()"
         return name
@@ -249,7 +251,6 @@ class _Growing:
         if self.rng.random() < 0.2:
             parts.insert(self.rng.randint(0, len(parts)), "...")
         return ", ".join(parts) or "..."
-
 
 
 # -------------------------------------------------------------------------------- kinds of lines
@@ -336,8 +337,8 @@ _VIEWS: tuple[View, ...] = (
     lambda g, n, t: f"{n}.unfold({g.dim(t)}, {g.rng.randint(0, 3)}, {g.rng.randint(1, 3)})",
     lambda g, n, t: f"{n}.detach()",
     lambda g, n, t: f"{n}.data",
-    lambda g, n, t: f"{n}.view(torch.int32)",
-    lambda g, n, t: f"{n}.view(torch.int16)",
+    lambda g, n, t: f"{n}.view(torch.int32)" if t.dtype is not torch.bool else None,
+    lambda g, n, t: f"{n}.view(torch.int16)" if t.dtype is not torch.bool else None,
     lambda g, n, t: f"{n}.view_as({n})",
     lambda g, n, t: f"{n}.contiguous()",
     lambda g, n, t: f"{n}.to({g.rng.choice(_DTYPES)})",
@@ -373,7 +374,7 @@ def _compute(g: _Growing) -> str | None:
             f"{a}.clone()",
             f"torch.relu({a})",
             f"{a}.sin()",
-            f"{a} @ {b}",
+            f"{a}.float() @ {b}.float()",
             f"{a}.flip({g.dim(t)})",
             f"{a}.roll(1, {g.dim(t)})",
             f"{a}.cumsum({g.dim(t)})",
@@ -435,7 +436,7 @@ def _index_write(g: _Growing, x: str, t: Tensor) -> str:
             f"{x}[{_rows(g, t, 0)}] += 1",
             f"{x}[:, {_rows(g, t, -1)}] = 4",
             f"{x}.scatter_({d}, torch.zeros_like({x}, dtype=torch.int64).narrow({d}, 0, 1), 3)",
-            f"{x}.scatter_add_({d}, torch.zeros_like({x}, dtype=torch.int64), torch.ones_like({x}))",
+            f"{x}.scatter_add_({d}, ({x} * 0).long(), torch.ones_like({x}))",
             f"{x}.put_(torch.tensor([0]), torch.ones(1).to({x}.dtype))",
         )
     )

@@ -273,6 +273,15 @@ def test_a_cuda_fake_needs_no_cuda(mode: FakeTensorMode) -> None:
         assert nn.Linear(3, 4, device="cuda")(x).is_cuda
 
 
+def test_tied_parameters_stay_tied_when_moved(mode: FakeTensorMode) -> None:
+    with mode:
+        net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        net[1].weight = net[0].weight
+        net.to("cuda")
+    assert net[0].weight is net[1].weight
+    assert net[0].weight.is_cuda
+
+
 def test_cpu_scalars_follow_the_other_device(mode: FakeTensorMode) -> None:
     with mode:
         x = torch.empty(2, device="cuda")
@@ -543,3 +552,35 @@ def test_no_dynamo_is_imported() -> None:
         "assert 'torch._dynamo' not in sys.modules, 'dynamo'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class Two(torch.Tensor):
+    """A wrapper subclass that says what it wraps."""
+
+    @staticmethod
+    def __new__(cls, a: torch.Tensor, b: torch.Tensor) -> Two:
+        out = torch.Tensor._make_wrapper_subclass(cls, a.shape, dtype=a.dtype)
+        out.a, out.b = a, b
+        return out
+
+    def __tensor_flatten__(self):  # type: ignore[no-untyped-def]
+        return ["a", "b"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):  # type: ignore[no-untyped-def]
+        return Two(inner["a"], inner["b"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        halves = [[getattr(x, h) if isinstance(x, Two) else x for x in args] for h in "ab"]
+        return Two(*(func(*half, **(kwargs or {})) for half in halves))
+
+
+def test_a_subclass_that_says_what_it_wraps_keeps_its_class(mode: FakeTensorMode) -> None:
+    fake = mode.from_tensor(Two(torch.ones(2, 3), torch.zeros(2, 3)))
+    assert type(fake) is Two
+    assert isinstance(fake.a, FakeTensor)
+    with mode:
+        out = fake + 1
+    assert type(out) is Two
+    assert out.b.shape == (2, 3)

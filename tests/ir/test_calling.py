@@ -74,7 +74,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_a_structure_is_taken_apart_as_pytree_does_and_put_together(value):
     c = convention(value, k=value)
     leaves = c.bind((value,), {"k": value})
@@ -87,8 +87,8 @@ def test_a_structure_is_taken_apart_as_pytree_does_and_put_together(value):
         assert _pytree.tree_structure(whole) == _pytree.tree_structure(value)
 
 
-@pytest.mark.parametrize("other", VALUES, ids=repr)
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("other", VALUES, ids=range(len(VALUES)))
+@pytest.mark.parametrize("value", VALUES, ids=range(len(VALUES)))
 def test_every_other_structure_is_refused(value, other):
     c = convention(value, names=["x"])
     if _pytree.tree_structure(value) == _pytree.tree_structure(other):

@@ -572,7 +572,7 @@ ERRORS: list[tuple[Any, ...]] = [
 ]
 
 
-@pytest.mark.parametrize("call", ERRORS, ids=lambda c: f"{c[0]}-{[str(a) for a in c[1:]]}"[:60])
+@pytest.mark.parametrize("call", ERRORS, ids=[f"{i}-{c[0]}" for i, c in enumerate(ERRORS)])
 def test_errors_are_those_of_eager(call: tuple[Any, ...]) -> None:
     overload, *args = call
     with pytest.raises(Exception) as eager:

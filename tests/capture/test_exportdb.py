@@ -1,0 +1,68 @@
+"""ExportDB, torch's own collection of things that users write: each exports and matches eager.
+
+At the sizes of its example: dynamic sizes are a later matter, and so is control flow.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch._export.db.case import ExportCase
+from torch._export.db.examples import all_examples
+
+from lostwax.capture import export
+
+CASES: dict[str, ExportCase] = all_examples()
+
+LEFT_OUT = {
+    "cond_closed_over_variable": "control flow: torch.cond with a tensor as predicate",
+    "dynamic_shape_map": "control flow: map",
+}
+"""Not yet: what they need comes with later issues. Each must fail today, or leave this list."""
+
+AT_ONE_SIZE = {"cond_operands", "dynamic_shape_round", "scalar_output"}
+"""These declare dynamic sizes; here they are exported for the sizes of their example."""
+
+
+def _bits(module: nn.Module) -> dict[str, Any]:
+    return deepcopy(dict(module.state_dict()))
+
+
+def _tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+@pytest.mark.filterwarnings("ignore:Pred is a Python constant")
+@pytest.mark.parametrize("name", sorted(CASES.keys() - LEFT_OUT))
+def test_case(name: str) -> None:
+    case = CASES[name]
+    before = _bits(case.model)
+    program = export(case.model, *deepcopy((case.example_args, case.example_kwargs)))
+    program.validate()
+    torch.testing.assert_close(_bits(case.model), before)
+    args, kwargs = deepcopy((case.example_args, case.example_kwargs))
+    again, again_kwargs = deepcopy((case.example_args, case.example_kwargs))
+    want = deepcopy(case.model)(*args, **kwargs)
+    got = program.module()(*again, **again_kwargs)
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(_tensors(again), _tensors(args))
+    assert type(got) is type(want)
+
+
+@pytest.mark.parametrize("name", sorted(LEFT_OUT))
+def test_left_out(name: str) -> None:
+    case = CASES[name]
+    assert {str(tag) for tag in case.tags} & {"torch.cond", "torch.map"}
+    with pytest.raises(Exception, match=r"cond|map|FakeTensor"):
+        export(case.model, *deepcopy((case.example_args, case.example_kwargs)))
+
+
+def test_the_lists_are_right() -> None:
+    assert len(CASES) >= 36
+    assert set(CASES) >= LEFT_OUT.keys() | AT_ONE_SIZE
+    assert {name for name, case in CASES.items() if case.dynamic_shapes} == AT_ONE_SIZE

@@ -1,0 +1,506 @@
+"""Writes, views and aliases, case by case: the program computes what the module does, and its
+signature says what it writes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lostwax.capture import export
+from lostwax.errors import CaptureError
+from lostwax.ir.program import ExportedProgram
+from tests.capture.compare import exported
+
+
+def module(forward: Callable[..., Any], **buffers: Tensor) -> nn.Module:
+    """A module with this `forward` and these buffers."""
+    made: nn.Module = type("Case", (nn.Module,), {"forward": forward})()
+    for name, value in buffers.items():
+        made.register_buffer(name, value)
+    return made
+
+
+def targets(program: ExportedProgram) -> list[str]:
+    nodes = [n for n in program.graph.nodes if n.op == "call_function"]
+    return [str(n.target).removeprefix("aten.") for n in nodes]
+
+
+def written_inputs(program: ExportedProgram) -> list[str]:
+    return list(program.graph_signature.user_inputs_to_mutate.values())
+
+
+def written_buffers(program: ExportedProgram) -> list[str]:
+    return list(program.graph_signature.buffers_to_mutate.values())
+
+
+def grid() -> Tensor:
+    return torch.arange(20.0).reshape(4, 5)
+
+
+# ------------------------------------------------------------------------------- writes to an input
+
+
+def masked(x: Tensor) -> None:
+    x[x > 3] = -1
+
+
+def by_rows(x: Tensor) -> None:
+    x[torch.tensor([0, 2])] = 7.0
+
+
+def accumulated(x: Tensor) -> None:
+    x.index_put_((torch.tensor([1, 1]),), torch.ones(5), accumulate=True)
+
+
+def chain(x: Tensor) -> None:
+    x.t()[1:4].transpose(0, 1)[::2].unsqueeze(0).mul_(10)
+
+
+def overlapping_names(x: Tensor) -> None:
+    top, whole = x[:2], x.view(-1)
+    top.add_(1)
+    whole[5:].mul_(2)
+    top.sub_(3)
+
+
+def pieces(x: Tensor) -> None:
+    first, *_, last = x.split([1, 2, 1])
+    first.copy_(last)
+    for k, row in enumerate(x.unbind(1)):
+        row.add_(k)
+    x.chunk(2, dim=1)[1].zero_()
+
+
+def through_data(x: Tensor) -> None:
+    x.data.mul_(2)
+    x.detach()[0] = 5
+
+
+def operators_out(x: Tensor) -> None:
+    torch.add(x, 1, out=x)
+    torch.sin(x[0], out=x[1])
+
+
+def as_integers(x: Tensor) -> None:
+    x.view(torch.int32)[0].zero_()
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "in place": lambda x: x.add_(1).mul_(2).relu_(),
+    "augmented": lambda x: x.__iadd__(3),
+    "copy_ of a smaller tensor": lambda x: x.copy_(torch.ones(5)),
+    "copy_ of another dtype": lambda x: x.copy_(torch.ones(4, 5, dtype=torch.int64)),
+    "copy_ of a number": lambda x: x.copy_(2),
+    "slice": lambda x: x[1:3, ::2].add_(1),
+    "select": lambda x: x[2].fill_(9),
+    "last": lambda x: x[..., -1].neg_(),
+    "diagonal": lambda x: x.diagonal(1).zero_(),
+    "fill_diagonal_": lambda x: x.fill_diagonal_(3),
+    "as_strided": lambda x: x.as_strided((2, 2), (10, 2), 1).fill_(8),
+    "as_strided of a view": lambda x: x[2:].as_strided((2,), (1,), 0).fill_(8),
+    "unfold": lambda x: x.unfold(1, 2, 2).mul_(3),
+    "overlapping windows": lambda x: x.unfold(1, 3, 1).fill_(3),
+    "transpose": lambda x: x.t().cumsum_(0),
+    "permute": lambda x: x.permute(1, 0)[0].add_(5),
+    "view": lambda x: x.view(2, 10)[1].mul_(2),
+    "expand of one": lambda x: x[:, :1].squeeze(1).add_(1),
+    "chain": chain,
+    "mask": masked,
+    "masked_fill_": lambda x: x.masked_fill_(x > 4, 0.0),
+    "masked_scatter_": lambda x: x.masked_scatter_(x > 4, torch.zeros(20)),
+    "rows": by_rows,
+    "index_put_": accumulated,
+    "index_add_": lambda x: x.index_add_(0, torch.tensor([0, 0]), torch.ones(2, 5)),
+    "scatter_": lambda x: x.scatter_(1, torch.zeros(4, 1, dtype=torch.int64), 4.0),
+    "names that overlap": overlapping_names,
+    "pieces": pieces,
+    ".data": through_data,
+    "out=": operators_out,
+    "other element type": as_integers,
+    "foreach": lambda x: torch._foreach_add_([x[0], x[1]], 2.0),
+    "functional in place": lambda x: F.relu(x[1:], inplace=True),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_input_is_written(write: Callable[[Tensor], Any]) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        write(x)
+        return x * 2
+
+    program = exported(module(forward), grid())
+    assert written_inputs(program) == ["x"]
+    assert all("_." not in name and ".out" not in name for name in targets(program))
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_buffer_is_written(write: Callable[[Tensor], Any]) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        before = self.state[0] + 0
+        write(self.state)
+        return before + x + self.state[1]
+
+    program = exported(module(forward, state=grid(), other=torch.ones(5)), torch.ones(5))
+    assert written_buffers(program) == ["state"]
+    assert written_inputs(program) == []
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_tensor_of_its_own_is_written(write: Callable[[Tensor], Any]) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        mine = x.clone()
+        write(mine)
+        return mine
+
+    program = exported(module(forward), grid())
+    assert written_inputs(program) == []
+
+
+# `as_strided` reads memory, wherever the tensor is in it.
+LAID_OUT = {k: write for k, write in WRITES.items() if "as_strided" not in k}
+
+
+@pytest.mark.parametrize("write", LAID_OUT.values(), ids=LAID_OUT)
+def test_another_layout_is_written(write: Callable[[Tensor], Any]) -> None:
+    """A transposed tensor inside a larger one."""
+
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        mine = torch.zeros(6, 8, dtype=x.dtype)[1:6, 2:6].t()
+        mine.copy_(x)
+        with contextlib.suppress(RuntimeError):  # some need another layout, in eager as here
+            write(mine)
+        return mine, mine[1:].t()
+
+    exported(module(forward), grid())
+
+
+def test_slice_of_a_slice_is_scattered_twice() -> None:
+    program = exported(module(lambda self, x: x[1:][0].add_(1)), grid())
+    assert targets(program).count("select_scatter.default") == 1
+    assert targets(program).count("slice_scatter.default") == 1
+
+
+# ----------------------------------------------------------------------------------------- metadata
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.t_(),
+        lambda t: t.transpose_(0, 1),
+        lambda t: t.unsqueeze_(0).squeeze_(0),
+        lambda t: t.swapaxes_(0, 1).add_(1),
+        lambda t: t.as_strided_((2, 2), (1, 2)),
+        lambda t: t.detach_(),
+    ],
+)
+def test_metadata_in_place(change: Callable[[Tensor], Tensor]) -> None:
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        mine = x + 1
+        rows = mine[1:]
+        change(mine)
+        mine.mul_(2)
+        return mine, rows
+
+    exported(module(forward), grid())
+
+
+def test_metadata_of_an_input_that_is_put_back() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        x.t_()
+        x[0].zero_()
+        x.t_()
+        return x
+
+    assert written_inputs(exported(module(forward), grid())) == ["x"]
+
+
+# ------------------------------------------------------------------------------------------ buffers
+
+
+def test_reassigned_buffer() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.count = self.count + 1
+        return x * self.count
+
+    program = exported(module(forward, count=torch.zeros(3)), torch.ones(3), times=3)
+    assert written_buffers(program) == ["count"]
+
+
+def test_buffers_that_change_places() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.last, self.now = self.now, self.now * 2 + x
+        return self.now - self.last
+
+    program = exported(
+        module(forward, last=torch.zeros(3), now=torch.ones(3)), torch.ones(3), times=3
+    )
+    assert written_buffers(program) == ["last", "now"]
+
+
+def test_reassigned_to_another_layout_keeps_its_own() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.state = self.state.t().contiguous().t() + x
+        return self.state
+
+    program = export(module(forward, state=torch.zeros(2, 3)), (torch.ones(3),))
+    ran = program.module()
+    assert ran(torch.ones(3)).stride() == (1, 2)
+    assert ran.state.stride() == (3, 1)
+    assert ran.state.sum() == 6
+
+
+def test_reassigned_through_data() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.state.data = self.state.data * 2
+        return self.state + x
+
+    program = exported(module(forward, state=torch.ones(3)), torch.ones(3))
+    assert written_buffers(program) == ["state"]
+
+
+def test_parameter_is_written() -> None:
+    class Averaging(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.no_grad():
+                self.weight.mul_(0.5)
+            return x * self.weight
+
+    program = exported(Averaging(), torch.ones(3))
+    assert list(program.graph_signature.parameters_to_mutate.values()) == ["weight"]
+
+
+@pytest.mark.parametrize("track", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_batch_norm_in_training(track: bool, affine: bool) -> None:
+    norm = nn.BatchNorm2d(3, affine=affine, track_running_stats=track)
+    program = exported(norm.train(), torch.randn(4, 3, 5, 5), times=3)
+    if track:
+        assert written_buffers(program) == ["running_mean", "running_var", "num_batches_tracked"]
+        assert "_native_batch_norm_legit_functional.default" in targets(program)
+    else:
+        assert written_buffers(program) == []
+        assert "_native_batch_norm_legit.no_stats" in targets(program)
+
+
+def test_batch_norm_in_evaluation() -> None:
+    program = exported(nn.BatchNorm1d(3).eval(), torch.randn(4, 3))
+    assert written_buffers(program) == []
+    assert targets(program)[0] == "_native_batch_norm_legit_no_training.default"
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_gradients(training: bool) -> None:
+    eager = nn.BatchNorm1d(3).train(training)
+    ours = export(eager, (torch.randn(4, 3),)).module()
+    x, y = (torch.randn(4, 3, generator=torch.manual_seed(1)).requires_grad_() for _ in "xy")
+    deepcopy(eager)(x).pow(3).sum().backward()
+    ours(y).pow(3).sum().backward()
+    torch.testing.assert_close(y.grad, x.grad)
+
+
+# ---------------------------------------------------------------------------------------- aliasing
+
+
+RESULTS: dict[str, Callable[..., Any]] = {
+    "the input": lambda self, x: x,
+    "the input twice": lambda self, x: (x, x),
+    "a view of the input": lambda self, x: x[1:].t(),
+    "the written input": lambda self, x: x.add_(1),
+    "a view of the written input": lambda self, x: (x[0].add_(1), x.t()),
+    "a view made before the write": lambda self, x: (x.t(), x.add_(1))[0],
+    "two views of one tensor": lambda self, x: ((y := x + 1)[0], y[1:], y),
+    "a written view and its base": lambda self, x: (y := x + 1, y[0].mul_(2), y),
+    "a buffer": lambda self, x: self.state,
+    "a written buffer and a view": lambda self, x: (self.state.add_(1), self.state[0]),
+    "pieces": lambda self, x: (x + 1).split(2),
+    "expanded": lambda self, x: x[:1].expand(4, 5),
+    "a layout": lambda self, x: (x.t() + 1, torch.empty_like(x.t()).copy_(x.t())),
+    "contiguous already": lambda self, x: x.contiguous(),
+    "the same dtype": lambda self, x: x.to(torch.float32),
+    "detached": lambda self, x: x.detach(),
+}
+
+
+@pytest.mark.parametrize("forward", RESULTS.values(), ids=RESULTS)
+def test_results_alias_as_in_eager(forward: Callable[..., Any]) -> None:
+    exported(module(forward, state=grid()), grid())
+
+
+def test_an_input_that_is_a_result_is_the_very_tensor() -> None:
+    program = export(module(lambda self, x: (x, x.add_(1))), (grid(),))
+    x = grid()
+    first, second = program.module()(x)
+    assert first is x
+    assert second is x
+
+
+# --------------------------------------------------------------------------------------- out=
+
+
+def test_out_argument() -> None:
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        room = torch.empty(4, 5)
+        back = torch.mul(x, 2, out=room)
+        return room, back
+
+    exported(module(forward), grid())
+
+
+def test_out_argument_without_room() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        room = torch.empty(0)
+        torch.mul(x, 2, out=room)
+        return room + 1
+
+    exported(module(forward), grid())
+
+
+def test_out_decides_the_dtype_of_a_sum() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        room = torch.empty(5, dtype=torch.float64)
+        return torch.sum(x, 0, out=room)
+
+    exported(module(forward), grid())
+
+
+def test_two_out_arguments() -> None:
+    def forward(self: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        values, places = torch.empty(4), torch.empty(4, dtype=torch.int64)
+        torch.max(x, 1, out=(values, places))
+        return values, places
+
+    exported(module(forward), grid())
+
+
+# ---------------------------------------------------------------------------------------- refusals
+
+
+CONSTANT = torch.ones(3)
+
+
+def two_names() -> nn.Module:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        self.a = self.a + x
+        return self.b
+
+    made = module(forward, a=torch.ones(3))
+    made.register_buffer("b", made.a)
+    return made
+
+
+def _assign(name: str, value: Callable[[Any, Tensor], Any]) -> Callable[[Any, Tensor], Tensor]:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        setattr(self, name, value(self, x))
+        return x + 1
+
+    return forward
+
+
+def _vector(forward: Callable[..., Any]) -> nn.Module:
+    return module(forward, state=torch.ones(3), other=torch.ones(3))
+
+
+REFUSALS: dict[str, tuple[nn.Module, str]] = {
+    "resize_": (_vector(lambda self, x: (x + 1).resize_(2)), "resize_ cannot be captured"),
+    "resize_as_": (_vector(lambda self, x: (x + 1).resize_as_(x)), "resize_as_ cannot be captured"),
+    "set_": (_vector(lambda self, x: (x + 1).set_(x)), "set_ cannot be captured"),
+    "out= of another size": (
+        _vector(lambda self, x: torch.add(x, 1, out=torch.empty(2))),
+        "out= has size (2,), the result (3,): resizing cannot be captured",
+    ),
+    "a constant is written": (
+        _vector(lambda self, x: CONSTANT.add_(x)),
+        "the constant of size (3,) is written to, and is no state of the module",
+    ),
+    "a view of a constant is written": (
+        _vector(lambda self, x: CONSTANT[1:].zero_()),
+        "the constant of size (3,) is written to, and is no state of the module",
+    ),
+    "a constant is turned": (
+        _vector(lambda self, x: CONSTANT.unsqueeze_(0)),
+        "the constant of size (3,) gets other sizes or strides in place",
+    ),
+    "an input is turned": (
+        _vector(lambda self, x: x.unsqueeze_(0)),
+        "the input x leaves the program with size (1, 3)",
+    ),
+    "a buffer is turned": (
+        _vector(lambda self, x: self.state.unsqueeze_(0) + x),
+        "the buffer state leaves the program with size (1, 3)",
+    ),
+    "a buffer grows": (
+        _vector(_assign("state", lambda self, x: torch.cat([self.state, x]))),
+        "the buffer state is replaced by a tensor of size (6,)",
+    ),
+    "a buffer of another dtype": (
+        _vector(_assign("state", lambda self, x: self.state.double())),
+        "the buffer state is replaced by a tensor of size (3,) and torch.float64",
+    ),
+    "a buffer is taken away": (
+        _vector(_assign("state", lambda self, x: None)),
+        "the buffer state holds no tensor after the call",
+    ),
+    "two buffers become one": (
+        _vector(_assign("state", lambda self, x: self.other)),
+        "state and other share memory after the call",
+    ),
+    "one buffer becomes two": (two_names(), "the buffer a = b is one tensor by several names"),
+    "a new attribute": (
+        _vector(_assign("memory", lambda self, x: x + 1)),
+        "the module keeps a tensor in the attribute memory",
+    ),
+    "memory beside the tensor": (
+        _vector(lambda self, x: x.as_strided((2,), (1,), 2)),
+        "as_strided((2,), (1,), 2) cannot be captured",
+    ),
+}
+
+
+@pytest.mark.parametrize(("case", "text"), REFUSALS.values(), ids=REFUSALS)
+def test_refused(case: nn.Module, text: str) -> None:
+    room = torch.zeros(4)
+    before = deepcopy(case.state_dict())
+    with pytest.raises(CaptureError) as caught:
+        export(case, (room[:3],))
+    message = str(caught.value)
+    assert text in message
+    assert "why:" in message or "instead:" in message
+    assert torch.equal(CONSTANT, torch.ones(3))
+    assert CONSTANT.shape == (3,)
+    torch.testing.assert_close(case.state_dict(), before)
+    assert set(dict(case.named_buffers(remove_duplicate=False))) >= set(before)
+
+
+def test_a_refusal_shows_the_line() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        return (x + 1).resize_(2)  # here
+
+    with pytest.raises(CaptureError, match=r"test_mutation\.py:\d+ in forward: .*# here"):
+        export(module(forward), (torch.ones(3),))
+
+
+@pytest.mark.parametrize("second", [lambda x: x, lambda x: x[1:], lambda x: x.t()])
+def test_inputs_that_share_memory(second: Callable[[Tensor], Tensor]) -> None:
+    x = grid()
+    exported(module(lambda self, x, y: x.sum() + y.sum()), x, second(x))
+    with pytest.raises(CaptureError, match="the input x is written to, and shares memory"):
+        export(module(lambda self, x, y: x.add_(1).sum() + y.sum()), (x, second(x)))
+
+
+def test_a_buffer_that_is_an_input_too() -> None:
+    state = grid()
+    case = module(lambda self, x: self.state.add_(1).sum() + x.sum(), state=state)
+    with pytest.raises(CaptureError, match="the buffer state is written to, and shares memory"):
+        export(case, (state,))

@@ -1,0 +1,121 @@
+"""Programs are portable: no operator in them is one that a device's dispatch picks.
+
+What stands in their place computes the same, gradients and layouts included.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lostwax.capture import export
+from tests.capture.compare import exported
+
+PICKED = (
+    "mkldnn", "cudnn", "miopen", "mps", "flash", "efficient_attention", "fused", "thnn",
+    "slow_conv", "native_batch_norm.", "_transformer_encoder_layer", "_native_multi_head",
+)  # fmt: skip
+
+
+def targets(program: Any) -> list[str]:
+    return [str(n.target) for n in program.graph.nodes if n.op == "call_function"]
+
+
+def picked(program: Any) -> list[str]:
+    return [t for t in targets(program) if any(word in t for word in PICKED)]
+
+
+SEQUENCE, IMAGE = (2, 5, 16), (2, 4, 6, 6)
+MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
+    "batch norm, training": (nn.BatchNorm2d(4).train(), IMAGE),
+    "batch norm, evaluation": (nn.BatchNorm2d(4).eval(), IMAGE),
+    "instance norm": (nn.InstanceNorm2d(4), IMAGE),
+    "instance norm with statistics": (nn.InstanceNorm2d(4, track_running_stats=True), IMAGE),
+    "group norm": (nn.GroupNorm(2, 4), IMAGE),
+    "convolution": (nn.Conv2d(4, 4, 3), IMAGE),
+    "transposed convolution": (nn.ConvTranspose2d(4, 4, 3), IMAGE),
+    "lstm": (nn.LSTM(16, 8, batch_first=True), SEQUENCE),
+    "lstm, two ways": (nn.LSTM(16, 8, 2, bidirectional=True), SEQUENCE),
+    "gru": (nn.GRU(16, 8), SEQUENCE),
+    "rnn": (nn.RNN(16, 8), SEQUENCE),
+    "encoder layer": (nn.TransformerEncoderLayer(16, 4, batch_first=True).eval(), SEQUENCE),
+}
+
+
+@pytest.mark.parametrize(("module", "size"), MODULES.values(), ids=MODULES)
+@pytest.mark.parametrize("grad", [True, False])
+def test_modules(module: nn.Module, size: tuple[int, ...], grad: bool) -> None:
+    with torch.set_grad_enabled(grad):
+        program = exported(module, torch.randn(size))
+    assert picked(program) == []
+
+
+class Attention(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, **self.options)
+
+
+def rows(*size: int) -> Tensor:
+    return torch.randn(size)
+
+
+def time_major() -> Tensor:
+    return torch.randn(2, 5, 4, 8).transpose(1, 2)
+
+
+MASK = torch.tensor([[1, 0, 1, 1, 0, 0, 1]] * 2 + [[0] * 7] + [[0, 1, 1, 1, 1, 1, 1]] * 2) > 0
+PACKED = torch.randn(2, 5, 3, 4, 8).permute(2, 0, 3, 1, 4)
+ATTENTION: dict[str, tuple[dict[str, Any], Tensor, Tensor, Tensor, Tensor | None]] = {
+    "plain": ({}, rows(2, 4, 5, 8), rows(2, 4, 7, 8), rows(2, 4, 7, 8), None),
+    "causal": ({"is_causal": True}, rows(2, 4, 5, 8), rows(2, 4, 7, 8), rows(2, 4, 7, 8), None),
+    "scale": ({"scale": 0.3}, rows(2, 4, 5, 8), rows(2, 4, 7, 8), rows(2, 4, 7, 8), None),
+    "mask": ({}, rows(2, 4, 5, 8), rows(2, 4, 7, 8), rows(2, 4, 7, 8), MASK),
+    "added mask": (
+        {}, rows(2, 4, 5, 8), rows(2, 4, 7, 8), rows(2, 4, 7, 8),
+        torch.randn(5, 7).masked_fill(~MASK, float("-inf")),
+    ),
+    "time-major": ({"is_causal": True}, time_major(), time_major(), time_major(), None),
+    "packed": ({}, PACKED[0], PACKED[1], PACKED[2], None),
+    "grouped heads": (
+        {"enable_gqa": True}, rows(2, 8, 5, 8), rows(2, 2, 5, 8), rows(2, 2, 5, 8), None,
+    ),
+    "three dimensions": ({}, rows(4, 5, 8), rows(4, 5, 8), rows(4, 5, 8), None),
+    "wider values": ({}, rows(2, 4, 5, 8), rows(2, 4, 7, 8), rows(2, 4, 7, 16), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ATTENTION.values(), ids=ATTENTION)
+def test_attention(case: tuple[dict[str, Any], Tensor, Tensor, Tensor, Tensor | None]) -> None:
+    options, *inputs = case
+    program = exported(Attention(**options), *inputs)
+    assert picked(program) == []
+    assert not any("scaled_dot_product" in t for t in targets(program))
+    gradients = []
+    for module in (Attention(**options), program.module()):
+        leaves = [x.detach().clone().requires_grad_() for x in inputs[:3] if x is not None]
+        module(*leaves, inputs[3]).pow(2).sum().backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_attention_in_half_precision_sums_in_single(dtype: torch.dtype) -> None:
+    q, k, v = (torch.randn(2, 4, 64, 32).to(dtype) for _ in "qkv")
+    program = export(Attention(), (q, k, v, None))
+    got, want = program.module()(q, k, v, None), Attention()(q, k, v, None)
+    assert got.dtype is dtype
+    torch.testing.assert_close(got, want, rtol=1e-2, atol=1e-2)
+
+
+def test_attention_refuses_what_eager_refuses() -> None:
+    q = rows(2, 4, 5, 8)
+    with pytest.raises(RuntimeError, match="attn_mask should not be set when is_causal=True"):
+        export(Attention(is_causal=True), (q, q, q, torch.ones(5, 5, dtype=torch.bool)))

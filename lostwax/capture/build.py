@@ -172,7 +172,7 @@ class Builder:
         return node
 
     def _fake(self, value: Value) -> FakeTensor:
-        if value.fake is None or value.fake.type is not value.type:
+        if value.fake is None or value.fake.fake_type is not value.type:
             assert value.type is not None
             value.fake = new_fake(self.mode, value.type)
         return value.fake  # type: ignore[no-any-return]

@@ -203,15 +203,15 @@ class _Capture:
             return self._final(fake)
         held = self.tracer.adopt(again)
         root = self.roots[id(fake)]
-        check_alike(slot, root.type, held.type)
-        if held.tracked.root is root and held.type == root.type:  # another name for all of it
+        check_alike(slot, root.type, held.fake_type)
+        if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
             return root.value if root.version else None
         return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
 
     def _final(self, fake: FakeTensor) -> Value | None:
         """What an input's value is when the program is over; None if it is still the first."""
         root, first = self.roots[id(fake)], self.initial[id(fake)]
-        check_layout(root, fake.type)
+        check_layout(root, fake.fake_type)
         if fake.tracked.root is not root:  # `x.data = y`
             return self.tracer.laid_out(first, self.tracer.value_of(fake))
         return root.value if root.version else None

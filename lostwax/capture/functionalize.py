@@ -87,13 +87,13 @@ Again = Callable[[Value, View], Value]
 
 def track(fake: FakeTensor, value: Value) -> Tracked:
     """A new tensor: its own root."""
-    tracked = Tracked(value, Root(value, fake.type), fake.type)
+    tracked = Tracked(value, Root(value, fake.fake_type), fake.fake_type)
     fake.tracked = tracked
     return tracked
 
 
 def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> None:
-    fake.tracked = Tracked(value, base.root, fake.type, base, view)
+    fake.tracked = Tracked(value, base.root, fake.fake_type, base, view)
 
 
 def read(tracked: Tracked, again: Again) -> Value:

@@ -69,7 +69,7 @@ class Tracer(FakeTensorMode):
 
     def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Value:
         """A tensor that the program is given."""
-        value = Value(None, None, fake.type, fake)
+        value = Value(None, None, fake.fake_type, fake)
         root = track(fake, value).root
         root.kind, root.name = kind, name
         self.region.inputs.append(value)
@@ -89,7 +89,7 @@ class Tracer(FakeTensorMode):
                 f"  at {user_location()}\n  instead: pass it as an input, or register it as a "
                 "buffer"
             )
-        value = Value(None, None, fake.type, fake)
+        value = Value(None, None, fake.fake_type, fake)
         root = track(fake, value).root
         root.kind, root.name = "the constant", f"of size {tuple(tensor.shape)}"
         self.constants.append((tensor, value))
@@ -176,7 +176,7 @@ class Tracer(FakeTensorMode):
 
     def _output(self, step: Step, out: Any, index: int | None) -> Any:
         if out.__class__ is FakeTensor:
-            value = Value(step, index, out.type, out)
+            value = Value(step, index, out.fake_type, out)
             track(out, value)
             step.outputs.append(value)
             return value
@@ -192,10 +192,10 @@ class Tracer(FakeTensorMode):
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         if view.position is None:
-            value = Value(step, None, out.type, out)
+            value = Value(step, None, out.fake_type, out)
             step.outputs, step.result = [value], value
             return value
-        values = [Value(step, i, o.type, o) for i, o in enumerate(out)]
+        values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         step.outputs, step.result = values, values
         return values[view.position]
 
@@ -224,9 +224,9 @@ class Tracer(FakeTensorMode):
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
         """`target` takes the value of `new`."""
         value = self.value_of(new)
-        if new.type.dtype is not target.type.dtype:
+        if new.fake_type.dtype is not target.fake_type.dtype:
             value = self.value_of(
-                self.evaluate(aten._to_copy.default, (new,), {"dtype": target.type.dtype})
+                self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
             )
         old = self.value_of(target)
         value = self.laid_out(old, value)
@@ -235,9 +235,9 @@ class Tracer(FakeTensorMode):
 
     def become(self, target: FakeTensor, new: FakeTensor) -> None:
         """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
-        if new.type.dtype is not target.type.dtype:
-            new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.type.dtype})
-        set_type(target, new.type, new.fake_storage)
+        if new.fake_type.dtype is not target.fake_type.dtype:
+            new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
+        set_type(target, new.fake_type, new.fake_storage)
         target.tracked = new.tracked
 
     def shown(self, fake: FakeTensor) -> Value:
@@ -258,7 +258,7 @@ def _functional(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
         out = tracer.computed(record.overload, args, kwargs)
     step = tracer.step(record.overload, args, kwargs)
     if out.__class__ is FakeTensor:
-        value = step.result = Value(step, None, out.type, out)
+        value = step.result = Value(step, None, out.fake_type, out)
         step.outputs.append(value)
         track(out, value)
         return out
@@ -277,11 +277,11 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     step = tracer.step(func, args, kwargs)
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:
-        value = step.result = Value(step, None, out.type, out)
+        value = step.result = Value(step, None, out.fake_type, out)
         step.outputs.append(value)
         track_view(out, value, base.tracked, View(func, rest, kwargs, None))
         return out
-    values = [Value(step, i, o.type, o) for i, o in enumerate(out)]
+    values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
     step.outputs, step.result = values, list(values)
     for i, (fake, value) in enumerate(zip(out, values, strict=True)):
         track_view(fake, value, base.tracked, View(func, rest, kwargs, i))
@@ -308,7 +308,7 @@ def _is_gradless(value: Value) -> bool:
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = functionalize.strided_base(given.tracked)
-    arguments = functionalize.strided_arguments(base.type, out.type)
+    arguments = functionalize.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)
     track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
     return out
@@ -325,7 +325,7 @@ def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         return target
     func = functionalize.metadata_view(record.overload)
     seen = _view(tracer, operator(func), args, kwargs)
-    set_type(target, seen.type)
+    set_type(target, seen.fake_type)
     target.tracked = seen.tracked
     return target
 
@@ -350,7 +350,7 @@ def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
     results = _flat([out])
     if record.kind == "inplace":
         for target, new in zip(targets, results, strict=False):
-            check_fits(target.type, new.type)
+            check_fits(target.fake_type, new.fake_type)
             tracer.write(target, new)
         return (
             targets[0]
@@ -408,13 +408,14 @@ def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     inputs.update(factory_options(record, outs[0], args, inputs))
     results = _flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
     for target, new in zip(outs, results, strict=True):
-        check_cast(target.type, new.type)
-        if target.type.size != new.type.size:
+        check_cast(target.fake_type, new.fake_type)
+        if target.fake_type.size != new.fake_type.size:
             if functionalize.is_blank(target.tracked):
                 tracer.become(target, new)
                 continue
             raise CaptureError(
-                f"out= has size {tuple(target.type.size)}, the result {tuple(new.type.size)}: "
+                f"out= has size {tuple(target.fake_type.size)}, the result "
+                f"{tuple(new.fake_type.size)}: "
                 f"resizing cannot be captured.\n  at {user_location()}\n"
                 "  instead: drop out= and use the returned tensor"
             )
@@ -470,7 +471,7 @@ def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     if isinstance(tensor, FakeTensor):
         return tensor
     fake = tracer.computed(record.overload, args, kwargs)
-    value = Value(None, None, fake.type, fake)
+    value = Value(None, None, fake.fake_type, fake)
     value.is_literal = True
     track(fake, value)  # a literal is the program's own: it may be written to
     tracer.constants.append((tensor, value))
@@ -481,7 +482,7 @@ def _data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
     out = _functional(tracer, record, args, kwargs)
     for fake in _flat([out]):
         if isinstance(fake, FakeTensor):
-            for d, size in enumerate(fake.type.size):
+            for d, size in enumerate(fake.fake_type.size):
                 if isinstance(size, Expr):
                     for symbol in size.symbols():
                         if symbol.unbacked and size is symbol.expr:

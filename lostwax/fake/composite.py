@@ -60,7 +60,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
 @composite(aten.reshape.default)
 def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
     x = mode.adopt(self)
-    t = x.type
+    t = x.fake_type
     if t.is_contiguous:
         return mode.call(aten.view.default, x, shape)
     size = inferred_size([unwrap(s) for s in shape], product(t.size))
@@ -73,7 +73,7 @@ def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
 @composite(aten.flatten.using_ints)
 def flatten(mode: FakeTensorMode, self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     x = mode.adopt(self)
-    size = x.type.size
+    size = x.fake_type.size
     start, end = wrap_dim(start_dim, len(size)), wrap_dim(end_dim, len(size))
     if start > end:
         fail("flatten() has invalid args: start_dim cannot come after end_dim")
@@ -91,7 +91,7 @@ def contiguous(
     x = mode.adopt(self)
     if memory_format is torch.preserve_format:
         fail("preserve memory format is unsupported by the contiguous operator")
-    t = x.type
+    t = x.fake_type
     is_so = t.is_contiguous if memory_format is torch.contiguous_format else t.is_channels_last
     return x if is_so else mode.call(aten.clone.default, x, memory_format=memory_format)
 
@@ -106,7 +106,7 @@ def _to(
     memory_format: torch.memory_format | None,
 ) -> Any:
     x = mode.adopt(self)
-    t = x.type
+    t = x.fake_type
     device = concrete_device(device)
     same_dtype = dtype is None or dtype is t.dtype
     same_device = device is None or device == t.device
@@ -153,7 +153,7 @@ def to_other(
     copy: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Any:
-    like = mode.adopt(other).type
+    like = mode.adopt(other).fake_type
     return _to(mode, self, like.dtype, like.device, non_blocking, copy, memory_format)
 
 
@@ -181,11 +181,11 @@ def type_as(mode: FakeTensorMode, self: Any, other: Any) -> Any:
 @composite(aten.chunk.default)
 def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
     x = mode.adopt(self)
-    if x.type.ndim == 0:
+    if x.fake_type.ndim == 0:
         fail("chunk expects at least a 1-dimensional tensor")
     if chunks <= 0:
         fail(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
-    n = x.type.size[wrap_dim(dim, x.type.ndim)]
+    n = x.fake_type.size[wrap_dim(dim, x.fake_type.ndim)]
     piece = ceildiv(n, chunks)
     if decide(eq(piece, 0)):
         return mode.call(aten.split_with_sizes.default, x, [0] * chunks, dim)
@@ -195,9 +195,9 @@ def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
 @composite(aten.narrow.default)
 def narrow(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -> Any:
     x = mode.adopt(self)
-    if x.type.ndim == 0:
+    if x.fake_type.ndim == 0:
         fail("narrow() cannot be applied to a 0-dim tensor.")
-    n = x.type.size[wrap_dim(dim, x.type.ndim)]
+    n = x.fake_type.size[wrap_dim(dim, x.fake_type.ndim)]
     begin, count = unwrap(start), unwrap(length)
     require(count >= 0, "narrow(): length must be non-negative.")
     range_text = f"start out of range (expected to be in range of [{-n}, {n}], but got {begin})"
@@ -213,7 +213,7 @@ def narrow(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -
 @composite(aten.narrow.Tensor)
 def narrow_from(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -> Any:
     x = mode.adopt(start)
-    if x.type.ndim or x.type.dtype.is_floating_point or x.type.dtype is torch.bool:
+    if x.fake_type.ndim or x.fake_type.dtype.is_floating_point or x.fake_type.dtype is torch.bool:
         fail("start must be an 0-dim integral Tensor.")
     return narrow(mode, self, dim, mode.call(aten._local_scalar_dense.default, x), length)
 
@@ -223,17 +223,18 @@ def tensor_split(
     mode: FakeTensorMode, self: Any, tensor_indices_or_sections: Any, dim: int = 0
 ) -> Any:
     where = mode.adopt(tensor_indices_or_sections)
-    if where.type.ndim not in (0, 1) or where.type.dtype is not torch.int64:
+    if where.fake_type.ndim not in (0, 1) or where.fake_type.dtype is not torch.int64:
         fail(
             "tensor_split expected tensor_indices_or_sections to be a zero-dimensional or "
-            f"one-dimensional tensor of dtype long, but got a tensor with {where.type.ndim} dims"
+            "one-dimensional tensor of dtype long, but got a tensor with "
+            f"{where.fake_type.ndim} dims"
         )
-    if where.type.ndim == 0:
+    if where.fake_type.ndim == 0:
         sections = mode.call(aten._local_scalar_dense.default, where)
         return mode.call(aten.tensor_split.sections, self, int(sections), dim)
     indices = [
         mode.call(aten._local_scalar_dense.default, mode.call(aten.select.int, where, 0, i))
-        for i in range(specialize(where.type.size[0]))
+        for i in range(specialize(where.fake_type.size[0]))
     ]
     return mode.call(aten.tensor_split.indices, self, indices, dim)
 
@@ -244,13 +245,13 @@ def tensor_split(
 @composite(aten.linear.default)
 def linear(mode: FakeTensorMode, input: Any, weight: Any, bias: Any = None) -> Any:
     x = mode.adopt(input)
-    t = x.type
+    t = x.fake_type
     if t.ndim == 2 and bias is not None:
         return mode.call(aten.addmm.default, bias, x, mode.call(aten.t.default, weight))
     if t.ndim == 3 and bias is not None and t.is_contiguous:
         rows = mode.call(aten.view.default, x, [t.size[0] * t.size[1], t.size[2]])
         out = mode.call(aten.addmm.default, bias, rows, mode.call(aten.t.default, weight))
-        return mode.call(aten.view.default, out, [*t.size[:2], out.type.size[1]])
+        return mode.call(aten.view.default, out, [*t.size[:2], out.fake_type.size[1]])
     out = mode.call(aten.matmul.default, x, mode.call(aten.t.default, weight))
     return out if bias is None else mode.call(aten.add.Tensor, out, bias)
 
@@ -258,7 +259,7 @@ def linear(mode: FakeTensorMode, input: Any, weight: Any, bias: Any = None) -> A
 @composite(aten.matmul.default)
 def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
     a, b = mode.adopt(self), mode.adopt(other)
-    ranks = (a.type.ndim, b.type.ndim)
+    ranks = (a.fake_type.ndim, b.fake_type.ndim)
     if 0 in ranks:
         fail(
             "both arguments to matmul need to be at least 1D, "
@@ -288,12 +289,12 @@ def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
 def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
     """Does eager multiply the large operand as one tall matrix? It does if that costs no copy, or
     saves a gradient's."""
-    t = large.type
-    if t.ndim < 3 or small.type.ndim > 2:
+    t = large.fake_type
+    if t.ndim < 3 or small.fake_type.ndim > 2:
         return False
     if small.requires_grad:
         return True
-    if right and small.type.ndim == 2:
+    if right and small.fake_type.ndim == 2:
         return False
     size, stride = t.size, t.stride
     return is_zero(t.numel()) or all(
@@ -302,15 +303,15 @@ def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
 
 
 def _folded(mode: FakeTensorMode, large: FakeTensor, small: FakeTensor) -> Any:
-    size = large.type.size
+    size = large.fake_type.size
     rows = reshape(mode, large, [product(size[:-1]), size[-1]])
-    op = aten.mm.default if small.type.ndim == 2 else aten.mv.default
+    op = aten.mm.default if small.fake_type.ndim == 2 else aten.mv.default
     out = mode.call(op, rows, small)
-    return mode.call(aten._unsafe_view.default, out, [*size[:-1], *small.type.size[1:]])
+    return mode.call(aten._unsafe_view.default, out, [*size[:-1], *small.fake_type.size[1:]])
 
 
 def _batched(mode: FakeTensorMode, a: FakeTensor, b: FakeTensor) -> Any:
-    x, y = a.type.size, b.type.size
+    x, y = a.fake_type.size, b.fake_type.size
     batch = broadcast_sizes([x[:-2], y[:-2]])
     rows, columns = x[-2:-1], y[-1:] if len(y) > 1 else ()
     count = product(batch)
@@ -350,7 +351,7 @@ def _softmax(
 def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
     if not 0 <= p <= 1:
         fail(f"dropout probability has to be between 0 and 1, but got {p}")
-    if p == 0 or not train or is_zero(product(mode.adopt(input).type.size)):
+    if p == 0 or not train or is_zero(product(mode.adopt(input).fake_type.size)):
         return input
     if p == 1:
         return mode.call(aten.mul.Tensor, input, mode.call(aten.zeros.default, []))
@@ -374,10 +375,10 @@ def _convolution(dimensions: int) -> Composite:
         groups: Size = 1,
     ) -> Any:
         x = mode.adopt(input)
-        batched = x.type.ndim == dimensions + 2
+        batched = x.fake_type.ndim == dimensions + 2
         if not batched:
-            if x.type.ndim != dimensions + 1:
-                given = list(x.type.size)
+            if x.fake_type.ndim != dimensions + 1:
+                given = list(x.fake_type.size)
                 fail(
                     f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) "
                     f"input to conv{dimensions}d, but got input of size: {given}"
@@ -413,8 +414,8 @@ def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[S
     if len(output_size) == 2 and all(s.__class__ is int and s == 1 for s in output_size):
         x = mode.adopt(self)
         out = mode.call(aten.mean.dim, x, [-1, -2], True)
-        if x.type.is_channels_last:  # as eager: the layout of the input, kept for sizes of 1
-            n, c = x.type.size[0], x.type.size[1]
+        if x.fake_type.is_channels_last:  # as eager: the layout of the input, kept for sizes of 1
+            n, c = x.fake_type.size[0], x.fake_type.size[1]
             out = mode.call(aten.as_strided_.default, out, [n, c, 1, 1], [c, 1, c, c])
         return out
     return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
@@ -493,7 +494,7 @@ def group_norm(
     cudnn_enabled: bool = True,
 ) -> Any:
     x = mode.adopt(input)
-    t = x.type
+    t = x.fake_type
     if t.ndim < 2:
         fail(f"Expected at least 2 dimensions for input tensor but received {t.ndim}")
     is_last = t.is_channels_last and not t.is_contiguous
@@ -529,7 +530,7 @@ def scaled_dot_product_attention(
         return _portable_attention(
             mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
         )
-    if dropout_p or not _fits_flash(q.type, k.type, v.type, enable_gqa):
+    if dropout_p or not _fits_flash(q.fake_type, k.fake_type, v.fake_type, enable_gqa):
         return mode.call(
             aten._scaled_dot_product_attention_math.default,
             q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa,
@@ -555,9 +556,9 @@ def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> b
 
 def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
     """A boolean mask as the numbers that are added to the scores."""
-    if mask is None or mode.adopt(mask).type.dtype is not torch.bool:
+    if mask is None or mode.adopt(mask).fake_type.dtype is not torch.bool:
         return mask
-    options = {"dtype": q.type.dtype, "device": q.type.device}
+    options = {"dtype": q.fake_type.dtype, "device": q.fake_type.device}
     zero = mode.call(aten.scalar_tensor.default, 0.0, **options)
     low = mode.call(aten.scalar_tensor.default, float("-inf"), **options)
     return mode.call(aten.where.self, mask, zero, low)
@@ -578,12 +579,12 @@ def _portable_attention(
     if is_causal and mask is not None:
         fail("_scaled_dot_product_attention: Explicit attn_mask should not be set when "
              "is_causal=True")  # fmt: skip
-    dtype = query.type.dtype
+    dtype = query.fake_type.dtype
     low = dtype in (torch.float16, torch.bfloat16)  # as the fused kernels, which sum in float32
     q, k, v = (to_dtype(mode, x, torch.float32) if low else x for x in (query, key, value))
     if grouped:
-        k, v = (_repeated_heads(mode, x, q.type.size[-3]) for x in (k, v))
-    factor = specialize(q.type.size[-1]) ** -0.5 if scale is None else scale
+        k, v = (_repeated_heads(mode, x, q.fake_type.size[-3]) for x in (k, v))
+    factor = specialize(q.fake_type.size[-1]) ** -0.5 if scale is None else scale
     scores = matmul(
         mode, mode.call(aten.mul.Scalar, q, factor), mode.call(aten.transpose.int, k, -2, -1)
     )
@@ -591,14 +592,14 @@ def _portable_attention(
     out = matmul(mode, weights, v)
     if low:
         out = to_dtype(mode, out, dtype)
-    if dropout_p or not _fits_flash(query.type, key.type, value.type, grouped):
+    if dropout_p or not _fits_flash(query.fake_type, key.fake_type, value.fake_type, grouped):
         return out
-    return _laid_out(mode, out, preserved_strides(query.type))
+    return _laid_out(mode, out, preserved_strides(query.fake_type))
 
 
 def _repeated_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
     """Each head as often as there are query heads for it."""
-    size = x.type.size
+    size = x.fake_type.size
     times = heads // size[-3]
     wide = mode.call(aten.unsqueeze.default, x, -3)
     wide = mode.call(aten.expand.default, wide, [*size[:-2], times, *size[-2:]])
@@ -608,8 +609,8 @@ def _repeated_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
 def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_causal: bool) -> Any:
     low = float("-inf")
     if is_causal:
-        options = {"dtype": torch.bool, "device": scores.type.device}
-        ones = mode.call(aten.ones.default, list(scores.type.size[-2:]), **options)
+        options = {"dtype": torch.bool, "device": scores.fake_type.device}
+        ones = mode.call(aten.ones.default, list(scores.fake_type.size[-2:]), **options)
         scores = mode.call(
             aten.masked_fill.Scalar, scores, mode.call(aten.triu.default, ones, 1), low
         )
@@ -619,7 +620,7 @@ def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_caus
     # A row that sees nothing has weights of 0, where softmax alone would divide by 0. So that its
     # gradient is 0, too, it is not filled with infinities.
     added = mode.adopt(mask)
-    is_choice = added.type.dtype is torch.bool
+    is_choice = added.fake_type.dtype is torch.bool
     seen = added if is_choice else mode.call(aten.ne.Scalar, added, low)
     some = mode.call(aten.any.dim, seen, -1, True)
     none = mode.call(aten.logical_not.default, some)
@@ -629,7 +630,7 @@ def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_caus
             aten.masked_fill.Scalar, scores, mode.call(aten.logical_and.default, unseen, some), low
         )
     else:
-        added = to_dtype(mode, added, scores.type.dtype)
+        added = to_dtype(mode, added, scores.fake_type.dtype)
         scores = mode.call(
             aten.add.Tensor, scores, mode.call(aten.masked_fill.Scalar, added, none, 0.0)
         )
@@ -639,7 +640,11 @@ def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_caus
 
 def _laid_out(mode: FakeTensorMode, x: FakeTensor, stride: Sizes | None) -> Any:
     """The same values with strides of this order."""
-    if stride is None or x.type.stride == stride or any(s.__class__ is not int for s in stride):
+    if (
+        stride is None
+        or x.fake_type.stride == stride
+        or any(s.__class__ is not int for s in stride)
+    ):
         return x
     order = sorted(range(len(stride)), key=lambda d: -stride[d])
     back = sorted(range(len(order)), key=order.__getitem__)

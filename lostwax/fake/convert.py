@@ -177,7 +177,7 @@ def symbolic_strides(
 
 
 def _concrete(fake: FakeTensor) -> TensorType:
-    t = fake.type
+    t = fake.fake_type
     if not t.is_symbolic:
         return t
 

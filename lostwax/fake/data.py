@@ -105,7 +105,7 @@ def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
 
 
 def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
-    dtype, env = tensor.type.dtype, mode.shape_env
+    dtype, env = tensor.fake_type.dtype, mode.shape_env
     if env is None:
         refuse("item()", "the value of a fake tensor is not known")
     origin = f"item() at {user_location()}"
@@ -131,9 +131,9 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     if known is not None:
         return known
     a, b = (mode.adopt(t) for t in args)
-    if a.type.ndim != b.type.ndim:
+    if a.fake_type.ndim != b.fake_type.ndim:
         return False
-    if a is b and not a.type.dtype.is_floating_point and not a.type.dtype.is_complex:
+    if a is b and not a.fake_type.dtype.is_floating_point and not a.fake_type.dtype.is_complex:
         return True
     return _unknown_truth(mode, "equal")
 
@@ -176,8 +176,8 @@ def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
     types, named = mode.types(args, kwargs)
     fake = mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
     number = types[0] if types else named["s"]
-    if isinstance(number, (bool, int, float, complex)) and fake.type.device.type == "cpu":
-        _remember(fake, torch.tensor(number, dtype=fake.type.dtype))
+    if isinstance(number, (bool, int, float, complex)) and fake.fake_type.device.type == "cpu":
+        _remember(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
     return fake
 
 
@@ -185,9 +185,9 @@ def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> 
     """Some inputs are constants: if all are, so is the (small enough) result."""
     outputs = out if isinstance(out, (list, tuple)) else [out]
     for fake in outputs:
-        if not isinstance(fake, FakeTensor) or fake.type.is_symbolic:
+        if not isinstance(fake, FakeTensor) or fake.fake_type.is_symbolic:
             return
-        if fake.type.numel() > CONSTANT_LIMIT:
+        if fake.fake_type.numel() > CONSTANT_LIMIT:
             return
     real = _computed(record, args, kwargs)
     if real is None:
@@ -234,7 +234,7 @@ def _computed(record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
 def _real(value: Any) -> Any:
     if isinstance(value, FakeTensor):
         constant = value.known_constant()
-        if constant is None or value.type.device.type != "cpu":
+        if constant is None or value.fake_type.device.type != "cpu":
             raise _Unknown
         return constant
     if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):

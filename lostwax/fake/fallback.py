@@ -123,7 +123,7 @@ def with_numbers_if_need_be(
 
 def _symbolic(values: Iterable[Any]) -> bool:
     return any(
-        v.type.is_symbolic
+        v.fake_type.is_symbolic
         if isinstance(v, FakeTensor)
         else isinstance(v, torch.SymInt) or (isinstance(v, (list, tuple)) and _symbolic(v))
         for v in values
@@ -135,8 +135,8 @@ def _specialized(value: Any) -> Any:
         return specialize(unwrap(value))
     if isinstance(value, (list, tuple)):
         return type(value)([_specialized(v) for v in value])
-    if isinstance(value, FakeTensor) and value.type.is_symbolic:
-        t = value.type
+    if isinstance(value, FakeTensor) and value.fake_type.is_symbolic:
+        t = value.fake_type
         size, stride = tuple(map(specialize, t.size)), tuple(map(specialize, t.stride))
         set_type(value, t.replace(size=size, stride=stride, offset=specialize(t.offset)))
     return value
@@ -160,7 +160,7 @@ def _meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
 
     def to_meta(fake: FakeTensor) -> torch.Tensor:
         if fake not in twins:
-            twins[fake] = _meta_tensor(fake.type)
+            twins[fake] = _meta_tensor(fake.fake_type)
         return twins[fake]
 
     meta_args = _map(args, to_meta)
@@ -174,7 +174,7 @@ def _meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     except NotImplementedError as error:
         raise _missing(func) from error
     if device is None:
-        device = common_device([f.type for f in twins]) if twins else torch.device("cpu")
+        device = common_device([f.fake_type for f in twins]) if twins else torch.device("cpu")
     for fake, twin in twins.items():
         _follow_mutation(fake, twin)
     return _results(mode, record, args, kwargs, out, {id(m): f for f, m in twins.items()}, device)
@@ -188,8 +188,10 @@ def _meta_tensor(t: TensorType) -> torch.Tensor:
 def _follow_mutation(fake: FakeTensor, twin: torch.Tensor) -> None:
     """The kernel may have changed sizes in place (`resize_`)."""
     size = tuple(unwrap(s) for s in twin.shape)
-    if len(size) != fake.type.ndim or (size != fake.type.size and not fake.type.is_symbolic):
-        set_type(fake, _type_of(twin, fake.type.device))
+    if len(size) != fake.fake_type.ndim or (
+        size != fake.fake_type.size and not fake.fake_type.is_symbolic
+    ):
+        set_type(fake, _type_of(twin, fake.fake_type.device))
 
 
 def _type_of(meta: torch.Tensor, device: torch.device) -> TensorType:

@@ -209,7 +209,7 @@ class FakeTensorMode(TorchDispatchMode):
         for value in args:  # `_argument`, with what is most common inlined
             cls = value.__class__
             if cls is FakeTensor and value.fake_mode is self and value.constant is None:
-                types.append(value.type)
+                types.append(value.fake_type)
             elif cls in _PLAIN:
                 types.append(value)
             else:
@@ -223,7 +223,7 @@ class FakeTensorMode(TorchDispatchMode):
                 self._refuse_mixed(value)
             if value.constant is not None:
                 self._saw_constant = True
-            return value.type
+            return value.fake_type
         if cls in _PLAIN:
             return value
         if cls in _LISTS:
@@ -233,7 +233,7 @@ class FakeTensorMode(TorchDispatchMode):
         if cls is torch.device:
             return self._modelled(value)
         if isinstance(value, torch.Tensor):
-            return self.adopt(value).type
+            return self.adopt(value).fake_type
         return value
 
     def _modelled(self, device: torch.device) -> torch.device:

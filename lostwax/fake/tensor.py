@@ -1,8 +1,8 @@
 """FakeTensor: a tensor with sizes, strides, dtype and device, a storage identity, and no data.
 
 It is a wrapper subclass: torch's C++ sees ordinary metadata, every operator arrives at
-`__torch_dispatch__`. The truth about a fake is its immutable `type`; the C++ side mirrors it. A
-metadata mutation replaces both. Must not evaluate operators itself: that is the mode's business.
+`__torch_dispatch__`. The truth about a fake is its immutable `fake_type`; the C++ side mirrors it.
+A metadata mutation replaces both. Must not evaluate operators itself: that is the mode's business.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class FakeStorage:
 class FakeTensor(torch.Tensor):
     """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
-    type: TensorType  # type: ignore[assignment]
+    fake_type: TensorType
     fake_storage: FakeStorage
     fake_mode: FakeTensorMode
     constant: torch.Tensor | None = None
@@ -79,19 +79,19 @@ class FakeTensor(torch.Tensor):
     def device(self) -> torch.device:  # type: ignore[override]
         """The modelled device; the C++ side of a non-CPU fake is `meta`, so that no driver is
         needed."""
-        return self.type.device
+        return self.fake_type.device
 
     @property
     def is_cuda(self) -> bool:  # type: ignore[override]
-        return self.type.device.type == "cuda"
+        return self.fake_type.device.type == "cuda"
 
     @property
     def is_cpu(self) -> bool:  # type: ignore[override]
-        return self.type.device.type == "cpu"
+        return self.fake_type.device.type == "cpu"
 
     @property
     def is_meta(self) -> bool:  # type: ignore[override]
-        return self.type.device.type == "meta"
+        return self.fake_type.device.type == "meta"
 
     @property
     def data(self) -> torch.Tensor:
@@ -103,11 +103,11 @@ class FakeTensor(torch.Tensor):
         if not isinstance(other, FakeTensor):
             refuse(self, "assigning a real tensor to `data`", "assign a fake: mode.from_tensor(x)")
         _set_data(self, other)
-        self.type, self.fake_storage = other.type, other.fake_storage
+        self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
         self.tracked = other.tracked
 
     def get_device(self) -> int:
-        index = self.type.device.index
+        index = self.fake_type.device.index
         return -1 if index is None else index
 
     def known_constant(self) -> torch.Tensor | None:
@@ -118,7 +118,7 @@ class FakeTensor(torch.Tensor):
 
     def snapshot(self) -> FakeTensor:
         """The same type and storage in another object: what a record keeps, safe from `t_()`."""
-        return new_fake(self.fake_mode, self.type, self.fake_storage)
+        return new_fake(self.fake_mode, self.fake_type, self.fake_storage)
 
     def __getitem__(self, index: Any) -> Any:
         return getitem(self, index)
@@ -129,7 +129,7 @@ class FakeTensor(torch.Tensor):
     # -------------------------------------------------------------- what C++ would do with the data
 
     def tolist(self) -> Any:
-        if self.type.ndim == 0:
+        if self.fake_type.ndim == 0:
             return self.item()
         return [self.select(0, i).tolist() for i in range(len(self))]
 
@@ -171,8 +171,10 @@ class FakeTensor(torch.Tensor):
             storage = memo.get(id(self.fake_storage))
             if storage is None:
                 old = self.fake_storage
-                storage = memo[id(old)] = FakeStorage(self.type, old.nbytes)
-            done = new_fake(self.fake_mode, self.type, storage, requires_grad=self.requires_grad)
+                storage = memo[id(old)] = FakeStorage(self.fake_type, old.nbytes)
+            done = new_fake(
+                self.fake_mode, self.fake_type, storage, requires_grad=self.requires_grad
+            )
             done.__dict__.update(
                 (k, v) for k, v in self.__dict__.items() if k in ("_is_param", "_is_buffer")
             )
@@ -183,7 +185,7 @@ class FakeTensor(torch.Tensor):
         refuse(self, "pickling", "save the real tensor, or the program that lostwax exported")
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]
-        t = self.type
+        t = self.fake_type
         sizes = ", ".join(map(str, t.size))
         parts = [f"size=({sizes}{',' if t.ndim == 1 else ''})", f"dtype={t.dtype}"]
         if t.device != _CPU:
@@ -220,7 +222,7 @@ def new_fake(
             False,
             requires_grad,
         )
-    fake.type = t
+    fake.fake_type = t
     fake.fake_mode = mode
     fake.fake_storage = storage or FakeStorage(t)
     return fake  # type: ignore[no-any-return]
@@ -262,7 +264,7 @@ def set_type(fake: FakeTensor, t: TensorType, storage: FakeStorage | None = None
     """Change a fake's metadata in place (`t_`, `resize_`); records that hold snapshots do not
     notice."""
     _set_data(fake, new_fake(fake.fake_mode, t, storage or fake.fake_storage))
-    fake.type = t
+    fake.fake_type = t
     fake.constant = None  # it has the sizes of before
     if storage is not None:
         fake.fake_storage = storage

@@ -44,7 +44,7 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         # ours.
         return mode.wrap(_first(result, len(record.results)))
     for fake, new in zip(_flat(written), _flat([result]), strict=False):
-        check_fits(fake.type, new)
+        check_fits(fake.fake_type, new)
     mark_written(written)
     return written[0] if len(record.results) == 1 else tuple(written) if record.results else None
 
@@ -62,17 +62,20 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     name = record.overload._schema.name
     _check_memory(name, _flat(outs), _flat([*args, *inputs.values()]))
     for i, (fake, new) in enumerate(zip(_flat(outs), _flat([result]), strict=False)):
-        if name in _EXACT_OUT and fake.type.dtype is not new.dtype:
-            wanted, given = scalar_type(new.dtype), scalar_type(fake.type.dtype)
+        if name in _EXACT_OUT and fake.fake_type.dtype is not new.dtype:
+            wanted, given = scalar_type(new.dtype), scalar_type(fake.fake_type.dtype)
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
-        check_cast(fake.type, new)
-        if not _same_sizes(fake.type.size, new.size):
+        check_cast(fake.fake_type, new)
+        if not _same_sizes(fake.fake_type.size, new.size):
             stride = contiguous_strides(new.size) if _resizes_row_major(record) else new.stride
             set_type(
-                fake, new.replace(dtype=fake.type.dtype, stride=stride, offset=fake.type.offset)
+                fake,
+                new.replace(
+                    dtype=fake.fake_type.dtype, stride=stride, offset=fake.fake_type.offset
+                ),
             )
         elif i < _RELAY_EMPTY.get(name, 0) and is_zero(new.numel()):
-            set_type(fake, fake.type.replace(size=new.size, stride=new.stride))
+            set_type(fake, fake.fake_type.replace(size=new.size, stride=new.stride))
     mark_written(outs)
     if not record.results:
         return None
@@ -120,7 +123,7 @@ def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
     """No element of `out` may be written twice, nor be read as well."""
     advice = "Please clone() the tensor before performing the operation."
     for out in outs:
-        t = out.type
+        t = out.fake_type
         steps = zip(t.size, t.stride, strict=True)
         repeats = (s.__class__ is int and s > 1 and st == 0 for s, st in steps)
         if 0 not in t.size and any(repeats):
@@ -138,7 +141,7 @@ def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
 def _overlap(a: FakeTensor, b: Any) -> bool:
     if not isinstance(b, FakeTensor) or a.fake_storage is not b.fake_storage:
         return False
-    (a0, a1), (b0, b1) = _span(a.type), _span(b.type)
+    (a0, a1), (b0, b1) = _span(a.fake_type), _span(b.fake_type)
     return known(a0 < b1) is True and known(b0 < a1) is True
 
 
@@ -160,9 +163,9 @@ def factory_options(
     by_position = record.argument_names[: len(args)]
     options: dict[str, Any] = {}
     if "dtype" in named and "dtype" not in by_position and given.get("dtype") is None:
-        options["dtype"] = out.type.dtype
+        options["dtype"] = out.fake_type.dtype
     if "device" in named and "device" not in record.argument_names:
-        options["device"] = out.type.device
+        options["device"] = out.fake_type.device
     return options
 
 
@@ -228,7 +231,7 @@ def _first(result: Any, count: int) -> Any:
 
 def _plain_types(out: Any) -> Any:
     if isinstance(out, FakeTensor):
-        return out.type
+        return out.fake_type
     if isinstance(out, (list, tuple)):
         return type(out)(_plain_types(o) for o in out)
     return out

@@ -93,7 +93,7 @@ Leaf = TensorLeaf | NumberLeaf | ConstantLeaf | AnyLeaf
 def leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
     """What an input must be, from its value at capture; `casts` as the module was cast since."""
     if isinstance(captured, torch.Tensor):
-        t = captured.type if isinstance(captured, FakeTensor) else None
+        t = captured.fake_type if isinstance(captured, FakeTensor) else None
         size = tuple(captured.shape) if t is None else tuple(current(s) for s in t.size)
         return TensorLeaf(path, size, casts.get(captured.dtype, captured.dtype))
     if isinstance(captured, CustomObjArgument):

@@ -335,9 +335,9 @@ def _as_types(value: Any) -> Any:
     if isinstance(value, (tuple, list)):
         return [_as_types(v) for v in value]
     if isinstance(value, FakeTensor):
-        if value.type.is_symbolic:
+        if value.fake_type.is_symbolic:
             raise _Symbolic
-        return value.type
+        return value.fake_type
     if isinstance(value, _SYMBOLIC):
         raise _Symbolic
     return value
@@ -350,8 +350,8 @@ def _compared(node: Node, result: Any) -> Found:
     if len(computed) != len(recorded):
         return
     for wanted, fake in zip(computed, recorded, strict=True):
-        if (wanted.size, wanted.dtype) != (fake.type.size, fake.type.dtype):
-            yield node, f"meta['val'] is {fake.type}, the operator gives {wanted}"
+        if (wanted.size, wanted.dtype) != (fake.fake_type.size, fake.fake_type.dtype):
+            yield node, f"meta['val'] is {fake.fake_type}, the operator gives {wanted}"
 
 
 GRAPH_RULES: tuple[tuple[str, str, Callable[[GraphModule], Found]], ...] = (

@@ -254,7 +254,7 @@ def _ranges(program: ExportedProgram) -> Found:
             yield None, f"the range of {symbol} is empty: {lo} to {hi}"
     for node in _placeholders(program):
         value = node.meta["val"]
-        sizes = value.type.size if isinstance(value, FakeTensor) else (unwrap(value),)
+        sizes = value.fake_type.size if isinstance(value, FakeTensor) else (unwrap(value),)
         for size in sizes:
             for symbol in size.symbols() if isinstance(size, Expr) else ():
                 if symbol.name not in known:

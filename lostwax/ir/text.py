@@ -63,7 +63,7 @@ def dtype_text(dtype: torch.dtype) -> str:
 def type_text(value: Any) -> str:
     """What a value is: "f32[2, s0]" of a tensor, "Sym(s0 + 1)" of a symbolic number, else ""."""
     if isinstance(value, torch.Tensor):
-        size = value.type.size if isinstance(value, FakeTensor) else value.shape
+        size = value.fake_type.size if isinstance(value, FakeTensor) else value.shape
         return f"{dtype_text(value.dtype)}[{', '.join(map(str, size))}]"
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return f"Sym({value})"

@@ -252,7 +252,7 @@ def test_data_assignment(mode: FakeTensorMode) -> None:
         x = torch.empty(2, requires_grad=True)
         x.data = torch.empty(5)
     assert x.shape == (5,)
-    assert x.type.size == (5,)
+    assert x.fake_type.size == (5,)
 
 
 # ------------------------------------------------------------------------------------------ devices
@@ -584,3 +584,9 @@ def test_a_subclass_that_says_what_it_wraps_keeps_its_class(mode: FakeTensorMode
         out = fake + 1
     assert type(out) is Two
     assert out.b.shape == (2, 3)
+
+
+def test_tensor_type_is_torchs(mode: FakeTensorMode) -> None:
+    x = mode.from_tensor(torch.ones(2))
+    assert x.type() == "torch.FloatTensor"
+    assert x.type(torch.float64).dtype is torch.float64

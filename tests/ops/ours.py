@@ -39,7 +39,7 @@ class OurFakes:
     def symbolic(self, t: Tensor) -> Any:
         """The fake of a real tensor with a symbol for each size."""
         fake = self.mode.from_tensor(t, static_shapes=False)
-        for size in fake.type.size:
+        for size in fake.fake_type.size:
             if isinstance(size, Expr):
                 (symbol,) = size.symbols()
                 self.symbols[symbol] = symbol.hint
@@ -48,7 +48,7 @@ class OurFakes:
     def seen(self, t: Any) -> Seen | str:
         if type(t) is not FakeTensor:
             return f"eager a tensor, fake {type(t).__name__}"
-        y = t.type
+        y = t.fake_type
         if not y.is_symbolic:
             shown = (tuple(t.shape), t.stride(), t.storage_offset(), t.dtype, t.device)
             if shown != (y.size, y.stride, y.offset, y.dtype, y.device):

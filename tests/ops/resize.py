@@ -79,7 +79,7 @@ def judge_symbolic(call: Call, fakes: OurFakes) -> Outcome:
 def symbolized(t: Tensor, fakes: OurFakes, types: Types) -> Any:
     """The fake of an argument: symbolic if its strides follow from its sizes."""
     fake = fakes.symbolic(t) if is_packed(t) else fakes.fake(t)
-    types.setdefault(id(t), fake.type)
+    types.setdefault(id(t), fake.fake_type)
     return fake
 
 

@@ -140,7 +140,12 @@ def summary(rows: list[Row]) -> str:
     for library in ("timm", "transformers"):
         own = [row for row in rows if row.library == library]
         if own:
-            text.append(f"{library}: {sum(row.ok for row in own)} of {len(own)} equal eager")
+            refused = sum(row.ok and "refused" in (row.eval, row.train) for row in own)
+            note = f" ({refused} of them in one mode, the other is rightly refused)"
+            text.append(
+                f"{library}: {sum(row.ok for row in own)} of {len(own)} equal eager"
+                + (note if refused else "")
+            )
     return "; ".join(text)
 
 

@@ -527,7 +527,9 @@ def _assign(g: _Growing) -> str | None:
         return None
     b = g.rng.choice(buffers)
     held = g.value(b)
-    same = [n for n in g.tensors() if _alike(g.value(n), held)]
+    # A constant in a buffer's place is copied by the program: it would not alias as in eager.
+    names = [n for n in g.tensors() if n != "self.constant"]
+    same = [n for n in names if _alike(g.value(n), held)]
     return g.rng.choice(
         (
             f"{b} = {b} + 1",

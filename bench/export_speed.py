@@ -13,7 +13,7 @@ medians of processor time:
                 for information)
     floor       the forward alone under a dispatch mode that records nothing and knows every answer
                 beforehand: each operator makes one trip to Python, which returns a new wrapper
-                tensor of the size noted in an earlier, real run. No rule, no graph, no names, no
+                tensor of the size noted in an earlier run. No rule, no graph, no names, no
                 conversion of weights: what any tracer that runs the module's Python must pay.
                 Nothing of lostwax is in it. Kernels of the CPU alone are switched off (mkldnn's
                 LSTM, fused attention): the floor makes the calls of a portable program, which
@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -68,10 +69,10 @@ class Wrapper(Tensor):
         raise TypeError(f"{func} outside of the floor's mode")
 
 
-def wrapper(like: Tensor) -> Tensor:
+def wrapper(like: Tensor, device: torch.device | None = None) -> Tensor:
     """A new tensor with the type of this one."""
     made: Tensor = Tensor._make_wrapper_subclass(
-        Wrapper, like.shape, strides=like.stride(), dtype=like.dtype, device=like.device
+        Wrapper, like.shape, strides=like.stride(), dtype=like.dtype, device=device or like.device
     )
     return made
 
@@ -83,16 +84,28 @@ one of its type is made."""
 
 
 class Notes(TorchDispatchMode):
-    """Notes what each operator of a real forward returns: types, no data."""
+    """Finds what each operator of a forward on wrappers returns, by torch's kernels for `meta`."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.answers: list[Answer] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        self.answers.append((func, ITSELF if args and out is args[0] else again(out)))
-        return out
+        args_there, kwargs_there = pytree.tree_map(on_meta, (args, kwargs or {}))
+        out = func(*args_there, **kwargs_there)
+        if args and out is args_there[0]:
+            self.answers.append((func, ITSELF))
+            return args[0]
+        here = next((a.device for a in pytree.tree_leaves(args) if isinstance(a, Tensor)), None)
+        answer = pytree.tree_map_only(Tensor, lambda t: wrapper(t, here), out)
+        self.answers.append((func, answer))
+        return again(answer)
+
+
+def on_meta(value: Any) -> Any:
+    if not isinstance(value, Wrapper):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
 class Floor(TorchDispatchMode):
@@ -134,9 +147,9 @@ def portable() -> Iterator[None]:
 
 def floor(model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Work, int]:
     """The floor's forward, and its number of operators."""
-    with torch.no_grad(), portable(), Notes() as notes:
-        model(*inputs)
     bare, wrapped = on_fakes(model, wrapper), [wrapper(x) for x in inputs]
+    with torch.no_grad(), portable(), Notes() as notes:
+        bare(*wrapped)
 
     def forward(cls: type[Floor] = Floor) -> Any:
         with torch.no_grad(), portable(), cls(notes.answers):

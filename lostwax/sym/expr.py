@@ -113,16 +113,21 @@ class Expr:
         self.id = env.next_id()
         self.terms = terms
         self.const: int | None = terms.get((), 0) if len(terms) <= (() in terms) else None
-        self.composite: bool = False
-        self.unbacked: bool = False
-        self.hidden: bool = False
-        self.depth: int = 0
-        for monomial in terms:
+        composite = unbacked = hidden = False
+        depth = 0
+        for monomial in terms:  # in locals: a new expression is the engine's dearest step
             for atom in monomial:
-                self.composite |= atom.kind != "symbol"
-                self.unbacked |= atom.unbacked
-                self.hidden |= atom.hidden
-                self.depth = max(self.depth, atom.depth)
+                if atom.kind != "symbol":
+                    composite = True
+                    depth = max(depth, atom.depth)
+                if atom.unbacked:
+                    unbacked = True
+                if atom.hidden:
+                    hidden = True
+        self.composite: bool = composite
+        self.unbacked: bool = unbacked
+        self.hidden: bool = hidden
+        self.depth: int = depth
         self.hint = _value(terms)
         self.face: Any = None  # what a layer above shows for this expression
         self._atoms: frozenset[Atom] | None = None
@@ -314,6 +319,7 @@ class Algebra(ABC):
         self.steps = 0
         self._ids = 0
         self._exprs: dict[frozenset[tuple[Monomial, int]], Expr] = {}
+        self._consts: dict[int, Expr] = {}
         self._atoms: dict[tuple[str, tuple[Expr, ...]], Atom] = {}
         # what the operators returned under today's facts
         self.sums: Results = {}
@@ -357,7 +363,10 @@ class Algebra(ABC):
         return found
 
     def const(self, n: int) -> Expr:
-        return self.make({(): n} if n else {})
+        found = self._consts.get(n)
+        if found is None:
+            found = self._consts[n] = self.make({(): n} if n else {})
+        return found
 
     def atom(self, kind: str, operands: tuple[Expr, ...]) -> Expr:
         found = self._atoms.get((kind, operands))

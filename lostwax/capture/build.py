@@ -22,7 +22,7 @@ from lostwax.capture.steps import Region, Step, Value
 from lostwax.errors import CaptureError
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.sym import Atom, BoolExpr, Expr, Size, Symbol
+from lostwax.sym import Atom, BoolExpr, Expr, Symbol
 from lostwax.sym.real import Real
 
 _aten = torch.ops.aten
@@ -36,6 +36,7 @@ _ARITHMETIC = {
     "max": torch.sym_max,
     "min": torch.sym_min,
 }
+_COMPARISONS = {"ge": operator.ge, "eq": operator.eq, "ne": operator.ne}
 Origins = dict[Symbol, tuple[Value, int | None]]
 
 
@@ -74,6 +75,11 @@ class Builder:
                     for value in step.outputs:
                         if value in read:
                             self._plain(value)
+
+    def assertion(self, condition: BoolExpr, text: str) -> None:
+        """What must hold of the data for the program to be right, checked when it runs."""
+        node = self._call(_aten._assert_scalar.default, (self._number(condition), text), {}, None)
+        node.meta.update(val=None, stack_trace="", nn_module_stack={}, source_fn_stack=[])
 
     def output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""
@@ -198,6 +204,8 @@ class Builder:
     def _compute(self, value: Any) -> Any:
         if isinstance(value, Expr):
             return self._sum(value)
+        if isinstance(value, BoolExpr):
+            return self._condition(value)
         raise CaptureError(
             f"the program needs the value of `{value}` at run time; that is not supported yet"
         )
@@ -208,17 +216,26 @@ class Builder:
             term: Any = None
             for atom in monomial:
                 factor = self._atom(atom)
-                term = (
-                    factor if term is None else self._arithmetic(operator.mul, term, factor, None)
-                )
+                term = factor if term is None else self._arithmetic(operator.mul, term, factor)
             if term is None:
                 term = coefficient
             elif coefficient != 1:
-                term = self._arithmetic(operator.mul, term, coefficient, None)
-            total = term if total is None else self._arithmetic(operator.add, total, term, None)
+                term = self._arithmetic(operator.mul, term, coefficient)
+            total = term if total is None else self._arithmetic(operator.add, total, term)
         if isinstance(total, fx.Node):
             total.meta["val"] = wrap(e)
         return total
+
+    def _condition(self, b: BoolExpr) -> Any:
+        if b.args:
+            target = operator.and_ if b.kind == "and" else operator.or_
+            node = self._number(b.args[0])
+            for other in b.args[1:]:
+                node = self._arithmetic(target, node, self._number(other))
+        else:
+            node = self._arithmetic(_COMPARISONS[b.kind], self._number(b.poly), 0)
+        node.meta["val"] = wrap(b)
+        return node
 
     def _atom(self, atom: Atom) -> Any:
         found = self._numbers.get(atom.expr)
@@ -231,7 +248,7 @@ class Builder:
             operands = [self._number(a) for a in atom.args]
             node = operands[0]
             for other in operands[1:]:
-                node = self._arithmetic(target, node, other, None)
+                node = self._arithmetic(target, node, other)
             node.meta["val"] = wrap(atom.expr)
         self._numbers[atom.expr] = node
         return node
@@ -250,8 +267,11 @@ class Builder:
         node.meta["val"] = wrap(symbol.expr)
         return node
 
-    def _arithmetic(self, target: Any, a: Any, b: Any, val: Size | None) -> fx.Node:
-        return self._call(target, (a, b), {}, None)
+    def _arithmetic(self, target: Any, a: Any, b: Any) -> fx.Node:
+        node = self._call(target, (a, b), {}, None)
+        operands = [x.meta["val"] if isinstance(x, fx.Node) else x for x in (a, b)]
+        node.meta["val"] = target(*operands)
+        return node
 
 
 def live(

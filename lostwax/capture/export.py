@@ -151,7 +151,11 @@ class _Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
         values = [value for _, value in mutations] + results
-        builder.body(self.tracer.region, values)
+        assert self.tracer.shape_env is not None
+        guards = self.tracer.shape_env.guards  # sizes are fixed: these are about data
+        builder.body(self.tracer.region, [*values, *(g.cond for g in guards)])
+        for guard in guards:
+            builder.assertion(guard.cond, f"{guard.cond} is required at {guard.where}")
         node = builder.output(values)
         names: Any = node.args[0]
         specs = [

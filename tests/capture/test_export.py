@@ -567,3 +567,19 @@ def test_no_peer_is_imported() -> None:
         "assert 'sympy' not in sys.modules, 'sympy'"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_checks_on_data_are_asserted_at_run_time() -> None:
+    def sized(x: torch.Tensor) -> torch.Tensor:
+        n = x.sum().item()
+        torch._check(n >= 2)
+        torch._check(n <= 20)
+        return torch.zeros(n, 3)
+
+    program = export(sized, (torch.tensor([1, 2, 3]),))
+    program.validate()
+    module = program.module()
+    assert module(torch.tensor([2, 2, 3])).shape == (7, 3)
+    for data in ([0, 1, 0], [20, 20, 20]):
+        with pytest.raises(RuntimeError, match=r"u0 .= \d+ is required at test_export.py"):
+            module(torch.tensor(data))

@@ -96,7 +96,7 @@ class _Capture:
         self.names = flat_names(forward, args, kwargs)
         self.argument_names = [*argument_names(forward, len(args), kwargs), *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
-        check_leaves(self.leaves, self.names)
+        check_leaves(self.leaves, [f"the input {name}" for name in self.names])
 
     def run(self) -> ExportedProgram:
         tracer = self.tracer
@@ -127,6 +127,7 @@ class _Capture:
                 self.state.check_apart(self.fakes)
                 self.state.check_attributes(before, FakeTensor)
                 outputs, self.out_spec = pytree.tree_flatten(out)
+                check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
                 return self._program(outputs)
 
     def _input(self, tensor: torch.Tensor, kind: str, name: str) -> FakeTensor:

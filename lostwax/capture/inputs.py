@@ -75,16 +75,19 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(args), dict(kwargs or {})
 
 
+_ALLOWED = (
+    torch.Tensor, int, float, bool, str, complex, type(None), torch.dtype, torch.layout,
+    torch.memory_format, torch.device, torch.ScriptObject, torch.SymInt, torch.SymFloat,
+    torch.SymBool,
+)  # fmt: skip
+
+
 def check_leaves(leaves: Sequence[Any], names: Sequence[str]) -> None:
     """Only the types that the specification allows."""
-    allowed = (
-        torch.Tensor, int, float, bool, str, complex, type(None), torch.dtype, torch.layout,
-        torch.memory_format, torch.device, torch.ScriptObject,
-    )  # fmt: skip
     for leaf, name in zip(leaves, names, strict=True):
-        if not isinstance(leaf, allowed):
+        if not isinstance(leaf, _ALLOWED):
             raise TypeError(
-                f"the input {name} is of type {type(leaf).__qualname__}, which is neither a "
+                f"{name} is of type {type(leaf).__qualname__}, which is neither a "
                 "tensor, a "
                 "number, a string nor a registered container.\n  instead: register it, "
                 "lostwax.register_dataclass(cls) or "

@@ -459,6 +459,8 @@ def _special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
     if func in (aten.lift_fresh.default, aten.lift.default):
         return _lift(tracer, record, args, kwargs)
     out = tracer.computed(func, args, kwargs)
+    if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
+        return tracer.results(tracer.step(func, args, kwargs), out)
     if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
         value = tracer.value_of(tracer.adopt(args[0]))
         for symbol in unwrap(out).symbols():

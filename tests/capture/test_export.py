@@ -498,6 +498,16 @@ def test_data_dependent_python_is_refused_with_the_line(forward: Any) -> None:
     assert "test_export.py" in str(error.value)
 
 
+def test_a_result_that_is_no_pytree_is_refused() -> None:
+    with pytest.raises(TypeError, match="the result 1 is of type object"):
+        export(Of(lambda self, x: (x, object())), (X,))
+
+
+def test_scalar_tensors_are_computed_by_the_program() -> None:
+    program = same(Of(lambda self, x: torch.ops.aten.scalar_tensor(2.0) + x), X)
+    assert targets(program) == ["aten.scalar_tensor", "aten.add.Tensor"]
+
+
 def test_sparse_inputs_are_refused() -> None:
     with pytest.raises(RuntimeError, match="strided"):
         export(Of(lambda self, x: x), (torch.eye(3).to_sparse(),))

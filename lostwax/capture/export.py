@@ -120,6 +120,7 @@ class _Capture:
                 tracer,
                 tracer.provenance.watching(),
                 _announced(),
+                _functions_open(tracer),
                 _without_fast_paths(),
             ):
                 out = self.call(*args, **kwargs)
@@ -327,6 +328,26 @@ def _without_fast_paths() -> Iterator[None]:
         yield
     finally:
         attention.set_fastpath_enabled(before)
+
+
+@contextmanager
+def _functions_open(tracer: Tracer) -> Iterator[None]:
+    """Inside, what the forward of an `autograd.Function` computes counts as computed where it is
+    called: else its results would seem to come from a `no_grad` region."""
+    original: Any = torch.autograd.Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        before, tracer.grad = tracer.grad, torch.is_grad_enabled()
+        try:
+            return original.__get__(None, cls)(*args, **kwargs)
+        finally:
+            tracer.grad = before
+
+    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 @contextmanager

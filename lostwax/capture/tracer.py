@@ -64,6 +64,9 @@ class Tracer(FakeTensorMode):
         self.origins: dict[Any, tuple[Value, int | None]] = {}
         """Unbacked symbol → where the program finds it: a tensor's size, or (None) its item."""
         self._recording = True
+        self.grad: bool | None = None
+        """Inside an `autograd.Function`, which runs its forward without gradients: what was set
+        around it, since the program differentiates through what the forward computes."""
 
     # --------------------------------------------------------------------------------- inputs
 
@@ -144,7 +147,7 @@ class Tracer(FakeTensorMode):
             tuple([self.operand(a) for a in args]),
             {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {},
             self.provenance.here(),
-            torch.is_grad_enabled(),
+            torch.is_grad_enabled() if self.grad is None else self.grad,
         )
         self.region.steps.append(step)
         return step

@@ -7,6 +7,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from lostwax.location import user_location
 from lostwax.sym import Expr
 
 
@@ -338,6 +340,14 @@ def _functions_open(tracer: Tracer) -> Iterator[None]:
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         before, tracer.grad = tracer.grad, torch.is_grad_enabled()
+        if tracer.grad:
+            warnings.warn(
+                f"{cls.__name__}.backward is not part of the exported program, which "
+                "differentiates what its forward computes; gradients differ where the two do.\n"
+                f"  at {user_location()}\n"
+                "  instead: make it a torch.library.custom_op with register_autograd",
+                stacklevel=2,
+            )
         try:
             return original.__get__(None, cls)(*args, **kwargs)
         finally:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lostwax import errors
+    from lostwax.capture.collect import AdditionalInputs, ShapesCollection
+    from lostwax.capture.dims import Dim, dims, mark_dynamic
     from lostwax.capture.export import export
     from lostwax.fake import (
         FakeTensor,
@@ -41,8 +43,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AdditionalInputs",
     "ConstantArgument",
     "CustomObjArgument",
+    "Dim",
     "ExportBackwardSignature",
     "ExportGraphSignature",
     "ExportedProgram",
@@ -56,6 +60,7 @@ __all__ = [
     "OutputKind",
     "OutputSpec",
     "ShapeEnv",
+    "ShapesCollection",
     "SymBoolArgument",
     "SymFloatArgument",
     "SymIntArgument",
@@ -63,8 +68,10 @@ __all__ = [
     "TokenArgument",
     "__version__",
     "detect_fake_mode",
+    "dims",
     "errors",
     "export",
+    "mark_dynamic",
     "register_dataclass",
     "unset_fake_temporarily",
 ]
@@ -94,6 +101,11 @@ _HOME = {
     "TokenArgument": "lostwax.ir",
     "register_dataclass": "lostwax.ir",
     "export": "lostwax.capture",
+    "AdditionalInputs": "lostwax.capture.collect",
+    "ShapesCollection": "lostwax.capture.collect",
+    "Dim": "lostwax.capture.dims",
+    "dims": "lostwax.capture.dims",
+    "mark_dynamic": "lostwax.capture.dims",
 }
 
 

@@ -118,6 +118,19 @@ class InputTypeError(LostwaxError, TypeError):
         super().__init__(message)
 
 
+class DynamicShapesError(LostwaxError, ValueError):
+    """What was written for `dynamic_shapes`, `constraints` or a `Dim` does not fit the example
+    call, or contradicts itself.
+
+    The message names the argument, what was given, what was expected, and code that would do.
+    `path` is the argument, as Python; empty if it is not about one.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
 class RegistrationError(LostwaxError, ValueError):
     """A class cannot be registered as a container: it is not a dataclass, or it is registered
     already under another name.

@@ -1,0 +1,303 @@
+"""What users write to say that a size may vary: `Dim`, its arithmetic, hints, and marks on tensors.
+
+The words only. What they mean for a call is worked out in spec.py; nothing here knows symbols.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from torch.utils.weak import WeakIdKeyDictionary
+
+from lostwax.errors import DynamicShapesError
+
+_WRITE = "write n*dim + k with integers n >= 1 and k, such as dim + 1, 2*dim or 16*dim - 1"
+
+
+# ------------------------------------------------------------------------------------------- hints
+
+
+@dataclass(frozen=True)
+class Static:
+    """`Dim.STATIC`: this size is the example's, always."""
+
+    def __call__(self, **limits: int | None) -> Static:
+        raise DynamicShapesError(
+            "Dim.STATIC has no range: its size is the example's\n"
+            "  instead: Dim.DYNAMIC(min=2, max=8)"
+        )
+
+    def __repr__(self) -> str:
+        return "Dim.STATIC"
+
+
+@dataclass(frozen=True)
+class Auto:
+    """`Dim.AUTO`: this size varies if the program allows it. Without limits for an int; from 0 for
+    a size."""
+
+    min: int | None = None
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_limits(repr(self), self.min, self.max)
+
+    def __call__(self, min: int | None = None, max: int | None = None) -> Auto:
+        return Auto(*_limits_once(self, min, max))
+
+    def __repr__(self) -> str:
+        return "Dim.AUTO" + _called_with(self.min, self.max)
+
+
+@dataclass(frozen=True)
+class Dynamic:
+    """`Dim.DYNAMIC`: this size varies; it is an error if the program fixes it."""
+
+    min: int | None = None
+    max: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_limits(repr(self), self.min, self.max)
+
+    def __call__(self, min: int | None = None, max: int | None = None) -> Dynamic:
+        return Dynamic(*_limits_once(self, min, max))
+
+    def __repr__(self) -> str:
+        return "Dim.DYNAMIC" + _called_with(self.min, self.max)
+
+
+Hint: TypeAlias = Static | Auto | Dynamic
+
+
+def _called_with(lo: int | None, hi: int | None) -> str:
+    limits = [f"{word}={n}" for word, n in (("min", lo), ("max", hi)) if n is not None]
+    return f"({', '.join(limits)})" if limits else ""
+
+
+def _limits_once(
+    hint: Auto | Dynamic, lo: int | None, hi: int | None
+) -> tuple[int | None, int | None]:
+    if hint.min is not None or hint.max is not None:
+        raise DynamicShapesError(
+            f"{hint} has its range already\n  instead: {type(hint)()}{_called_with(lo, hi)}"
+        )
+    return lo, hi
+
+
+def _check_limits(what: str, lo: Any, hi: Any) -> None:
+    for word, limit in (("min", lo), ("max", hi)):
+        if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool)):
+            raise DynamicShapesError(f"{what}: {word} must be an int or None, not {limit!r}")
+    if lo is not None and hi is not None and lo > hi:
+        raise DynamicShapesError(f"{what}: no size is at least {lo} and at most {hi}")
+
+
+# -------------------------------------------------------------------------------------------- dims
+
+
+class _Affine:
+    """`scale*root + offset`: the arithmetic that dims allow."""
+
+    __name__: str
+
+    @property
+    def _form(self) -> tuple[Dim, int, int]:
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Dim | DerivedDim:
+        root, scale, offset = self._form
+        return _derived(root, scale, offset + _whole(other, f"{self} + {other}"))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Dim | DerivedDim:
+        root, scale, offset = self._form
+        return _derived(root, scale, offset - _whole(other, f"{self} - {other}"))
+
+    def __mul__(self, other: Any) -> Dim | DerivedDim:
+        root, scale, offset = self._form
+        factor = _whole(other, f"({self})*{other}")
+        if factor < 1:
+            raise _not_affine(f"({self})*{other}", "sizes that shrink as the dim grows")
+        return _derived(root, scale * factor, offset * factor)
+
+    __rmul__ = __mul__
+
+    def __rsub__(self, other: Any) -> Any:
+        raise _not_affine(f"{other} - ({self})", "sizes that shrink as the dim grows")
+
+    def __neg__(self) -> Any:
+        raise _not_affine(f"-({self})", "sizes that shrink as the dim grows")
+
+    def __truediv__(self, other: Any) -> Any:
+        raise _not_affine(f"({self})/{other}", "quotients")
+
+    __floordiv__ = __truediv__
+
+    def __mod__(self, other: Any) -> Any:
+        raise _not_affine(f"({self}) % {other}", "remainders")
+
+    def __pow__(self, other: Any) -> Any:
+        raise _not_affine(f"({self})**{other}", "powers")
+
+    def __str__(self) -> str:
+        return self.__name__
+
+
+def _whole(value: Any, text: str) -> int:
+    if isinstance(value, _Affine):
+        raise _not_affine(text, "a relation of two dims")
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _not_affine(text, f"{value!r}, which is no int")
+    return value
+
+
+def _not_affine(text: str, what: str) -> DynamicShapesError:
+    return DynamicShapesError(
+        f"{text}: a dim cannot be declared by {what}\n"
+        f"  instead: {_WRITE};\n"
+        '  any other relation goes into export(..., constraints=["h == w", "n % 8 == 0"])'
+    )
+
+
+class Dim(_Affine):
+    """A size that may vary, from `min` (0 unless said) to `max` (None: without limit).
+
+    All sizes that are declared with one name are equal. `dim + 1`, `2*dim` declare sizes that
+    depend on it. `Dim.AUTO`, `Dim.DYNAMIC` and `Dim.STATIC` are for sizes without a name.
+    """
+
+    AUTO: ClassVar[Auto] = Auto()
+    DYNAMIC: ClassVar[Dynamic] = Dynamic()
+    STATIC: ClassVar[Static] = Static()
+
+    def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
+        if not isinstance(name, str) or not name.isidentifier():
+            hint = f'Dim("{_identifier(name)}")' if isinstance(name, str) else 'Dim("batch")'
+            raise DynamicShapesError(
+                f"the name of a Dim must be a Python identifier, not {name!r}\n  instead: {hint}"
+            )
+        text = f"Dim({name!r}{_called_with(min, max).replace('(', ', ').rstrip(')')})"
+        _check_limits(text, min, max)
+        for limit in (min, max):
+            if limit is not None and limit < 0:
+                raise DynamicShapesError(f"{text}: a size is never negative, min and max are >= 0")
+        self.__name__ = name
+        self.min = 0 if min is None else min
+        self.max = max
+
+    @property
+    def _form(self) -> tuple[Dim, int, int]:
+        return self, 1, 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Dim):
+            return NotImplemented
+        return (self.__name__, self.min, self.max) == (other.__name__, other.min, other.max)
+
+    def __hash__(self) -> int:
+        return hash((self.__name__, self.min, self.max))
+
+    def __repr__(self) -> str:
+        limits = [f"min={self.min}"] if self.min else []
+        limits += [] if self.max is None else [f"max={self.max}"]
+        return f"Dim({', '.join([repr(self.__name__), *limits])})"
+
+
+@dataclass(frozen=True)
+class DerivedDim(_Affine):
+    """A size that depends on another: `scale*root + offset`. Made by arithmetic with a Dim."""
+
+    root: Dim
+    scale: int
+    offset: int
+
+    @property
+    def __name__(self) -> str:  # type: ignore[override]
+        text = self.root.__name__ if self.scale == 1 else f"{self.scale}*{self.root.__name__}"
+        if not self.offset:
+            return text
+        return f"{text} {'+' if self.offset > 0 else '-'} {abs(self.offset)}"
+
+    @property
+    def _form(self) -> tuple[Dim, int, int]:
+        return self.root, self.scale, self.offset
+
+    @property
+    def min(self) -> int:
+        return max(0, self.scale * self.root.min + self.offset)
+
+    @property
+    def max(self) -> int | None:
+        return None if self.root.max is None else self.scale * self.root.max + self.offset
+
+    def __repr__(self) -> str:
+        return self.__name__
+
+    __str__ = __repr__
+
+
+def _derived(root: Dim, scale: int, offset: int) -> Dim | DerivedDim:
+    return root if (scale, offset) == (1, 0) else DerivedDim(root, scale, offset)
+
+
+def _identifier(name: str) -> str:
+    cleaned = re.sub(r"\W", "_", name)
+    return cleaned if cleaned.isidentifier() else f"dim_{cleaned}".rstrip("_")
+
+
+def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:
+    """Several Dims of one range: `dims("h", "w", min=32)` or `dims("h w", min=32)`."""
+    split = [part for name in names for part in re.split(r"[\s,]+", name) if part]
+    return tuple(Dim(name, min=min, max=max) for name in split)
+
+
+# ------------------------------------------------------------------------------------------- marks
+
+
+_marks: Any = WeakIdKeyDictionary()  # tensor → {dimension: hint}; the tensor itself stays untouched
+
+
+def mark_dynamic(
+    tensor: torch.Tensor,
+    index: int | Iterable[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """Let a size of this tensor vary whenever it is an example input: as `Dim.DYNAMIC` there.
+
+    What `dynamic_shapes` says of the same dimension goes before.
+    """
+    _mark(tensor, index, Dynamic(min, max))
+
+
+def maybe_mark_dynamic(tensor: torch.Tensor, index: int | Iterable[int]) -> None:
+    """The same as `Dim.AUTO`: the size may also turn out to be fixed."""
+    _mark(tensor, index, Auto())
+
+
+def mark_static(tensor: torch.Tensor, index: int | Iterable[int] | None = None) -> None:
+    """The opposite; of all dimensions if none is given."""
+    _mark(tensor, range(tensor.ndim) if index is None else index, Static())
+
+
+def marks_of(tensor: torch.Tensor) -> dict[int, Hint]:
+    """The marks of a tensor, by dimension."""
+    found: dict[int, Hint] = _marks.get(tensor, {})
+    return found
+
+
+def _mark(tensor: torch.Tensor, index: int | Iterable[int], hint: Hint) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise DynamicShapesError(f"only tensors can be marked, not a {type(tensor).__name__}")
+    for dim in (index,) if isinstance(index, int) else tuple(index):
+        if not -tensor.ndim <= dim < tensor.ndim:
+            raise DynamicShapesError(
+                f"the tensor has {tensor.ndim} dimension(s), there is no dimension {dim} to mark"
+            )
+        _marks.setdefault(tensor, {})[dim % tensor.ndim] = hint

@@ -35,7 +35,8 @@ from lostwax.ir.pytree import (
 )
 from lostwax.ir.signature import CustomObjArgument
 from lostwax.ir.text import dtype_text, type_text
-from lostwax.sym import Expr, Guard, Size, Symbol, current, evaluate, show
+from lostwax.sym import Expr, Guard, Size, Symbol, evaluate, show
+from lostwax.sym.real import Real
 
 _MISSING = object()
 _GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
@@ -68,6 +69,14 @@ class NumberLeaf:
 
 
 @dataclass(frozen=True)
+class FloatLeaf:
+    """An input that is a float of which the program does not know the value."""
+
+    path: str
+    text: str = "float"
+
+
+@dataclass(frozen=True)
 class ConstantLeaf:
     """An input whose value is baked into the program."""
 
@@ -87,20 +96,25 @@ class AnyLeaf:
     text: str
 
 
-Leaf = TensorLeaf | NumberLeaf | ConstantLeaf | AnyLeaf
+Leaf = TensorLeaf | NumberLeaf | FloatLeaf | ConstantLeaf | AnyLeaf
 
 
 def leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
     """What an input must be, from its value at capture; `casts` as the module was cast since."""
     if isinstance(captured, torch.Tensor):
-        t = captured.fake_type if isinstance(captured, FakeTensor) else None
-        size = tuple(captured.shape) if t is None else tuple(current(s) for s in t.size)
+        # Sizes as they were declared: what the trace made of them since is among the guards.
+        fake = captured if isinstance(captured, FakeTensor) else None
+        size = tuple(captured.shape if fake is None else fake.fake_type.size)
         return TensorLeaf(path, size, casts.get(captured.dtype, captured.dtype))
     if isinstance(captured, CustomObjArgument):
         return AnyLeaf(path, captured.class_fqn)
-    if isinstance(captured, (torch.SymFloat, torch.SymBool)):
+    if isinstance(captured, torch.SymBool):
         return AnyLeaf(path, type(captured).__name__)
+    if isinstance(captured, torch.SymInt):
+        captured = getattr(captured.node, "value", captured)
     captured = unwrap(captured)
+    if isinstance(captured, Real):
+        return FloatLeaf(path)
     return (
         NumberLeaf(path, captured) if isinstance(captured, Expr) else ConstantLeaf(path, captured)
     )
@@ -246,6 +260,15 @@ class Convention:
         self._check_conditions(values, origin)
 
     def _check_conditions(self, values: dict[Symbol, int], origin: dict[Symbol, Place]) -> None:
+        for guard in self.guards:
+            if not evaluate(guard.cond, values):
+                names = {s: origin[s].text for s in guard.cond.symbols()}
+                given = ", ".join(f"{names[s]} = {values[s]}" for s in sorted(names, key=_by_id))
+                raise InputValueError(
+                    f"the program was captured under the condition {show(guard.cond, names)}, "
+                    f"and here {given}\n  because {guard.reason}\n  at {guard.where}",
+                    next(iter(names.values())),
+                )
         for symbol, (lo, hi) in self.ranges.items():
             value, place = values[symbol], origin[symbol].text
             if (lo is not None and value < lo) or (hi is not None and value > hi):
@@ -256,15 +279,6 @@ class Convention:
                     f"{place}{what} {'is ' if not what else '= '}{value}, "
                     f"but the program holds for {limits}",
                     place,
-                )
-        for guard in self.guards:
-            if not evaluate(guard.cond, values):
-                names = {s: origin[s].text for s in guard.cond.symbols()}
-                given = ", ".join(f"{names[s]} = {values[s]}" for s in sorted(names, key=_by_id))
-                raise InputValueError(
-                    f"the program was captured under the condition {show(guard.cond, names)}, "
-                    f"and here {given}\n  because {guard.reason}\n  at {guard.where}",
-                    next(iter(names.values())),
                 )
 
 
@@ -358,6 +372,9 @@ def _check_leaf(value: Any, expected: Leaf) -> None:
     elif isinstance(expected, NumberLeaf):
         if type(value) not in (int, torch.SymInt):
             raise _wrong(expected, value, "an int")
+    elif isinstance(expected, FloatLeaf):
+        if type(value) not in (float, torch.SymFloat):
+            raise _wrong(expected, value, "a float")
     elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
         told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
         raise InputValueError(
@@ -382,7 +399,7 @@ def _check_tensor(value: Any, expected: TensorLeaf) -> None:
             raise _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
 
 
-def _wrong(expected: TensorLeaf | NumberLeaf, value: Any, what: str) -> InputValueError:
+def _wrong(expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str) -> InputValueError:
     text = f"{expected.path} is {_described(value)}, but the program was captured with {what}"
     return InputValueError(text, expected.path)
 
@@ -536,6 +553,8 @@ class _Binder:
             self.unless(" and ".join([dtype, rank, *fixed]))
         elif isinstance(expected, NumberLeaf):
             self.unless(f"{name}.__class__ in {self.constant((int, torch.SymInt))}")
+        elif isinstance(expected, FloatLeaf):
+            self.unless(f"{name}.__class__ in {self.constant((float, torch.SymFloat))}")
         elif isinstance(expected, ConstantLeaf):
             self.unless(self.same(name, expected.value))
 

@@ -22,6 +22,7 @@ from lostwax.fake import FakeTensor
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
+from lostwax.sym.real import MATH
 from lostwax.types import TensorType
 
 Found = Iterator[tuple[Node | str | None, str]]
@@ -36,7 +37,8 @@ ON_NUMBERS: frozenset[Any] = frozenset(
         *(operator.and_, operator.or_, operator.not_, operator.lshift, operator.rshift),
         *(math.floor, math.ceil, math.trunc, math.sqrt, round),
         *(torch.sym_int, torch.sym_float, torch.sym_max, torch.sym_min, torch.sym_not),
-        *(torch.sym_ite, torch.sym_sum, torch._sym_sqrt),  # type: ignore[attr-defined]
+        *(torch.sym_ite, torch.sym_sum),
+        *(getattr(torch, f"_sym_{name}") for name in MATH),
     ]
 )
 

@@ -18,8 +18,9 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from lostwax.ir.calling import Convention, Range
+from lostwax.ir.calling import Convention
 from lostwax.ir.overlap import Check, overlap_check, storage_key
+from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
     ConstantArgument,
     CustomObjArgument,
@@ -266,27 +267,10 @@ def _convention(
         root.out_spec,
         _captured(program),
         root.forward_arg_names,
-        ranges(program) if check_guards else {},
+        limits_by_name(program.range_constraints) if check_guards else {},
         program.guards if check_guards else (),
         casts,
     )
-
-
-def ranges(program: ExportedProgram) -> dict[str, Range]:
-    """The limits of each symbol by name, from our own ranges or from torch's `ValueRanges`."""
-    return {str(symbol): _limits(r) for symbol, r in program.range_constraints.items()}
-
-
-def _limits(given: Any) -> Range:
-    lo, hi = given if isinstance(given, tuple) else (given.lower, given.upper)
-    return _finite(lo), _finite(hi)
-
-
-def _finite(bound: Any) -> int | None:
-    """An int, or None of an infinite bound of any make."""
-    if bound is None or isinstance(bound, int):
-        return bound
-    return int(bound) if getattr(bound, "is_Integer", False) else None
 
 
 def _overlap_check(program: ExportedProgram, convention: Convention) -> Check | None:

@@ -16,6 +16,7 @@ from lostwax.fake import FakeTensor
 from lostwax.fake.symnode import unwrap
 from lostwax.ir.calling import same_constant
 from lostwax.ir.graph_rules import Found, shown
+from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -247,11 +248,10 @@ def _calling(program: ExportedProgram) -> Found:
 
 
 def _ranges(program: ExportedProgram) -> Found:
-    known = {str(symbol) for symbol in program.range_constraints}
-    for symbol, limits in program.range_constraints.items():
-        lo, hi = limits if isinstance(limits, tuple) else (limits.lower, limits.upper)
-        if lo is not None and hi is not None and bool(lo > hi):
-            yield None, f"the range of {symbol} is empty: {lo} to {hi}"
+    known = limits_by_name(program.range_constraints)
+    for name, (lo, hi) in known.items():
+        if lo is not None and hi is not None and lo > hi:
+            yield None, f"the range of {name} is empty: {lo} to {hi}"
     for node in _placeholders(program):
         value = node.meta["val"]
         sizes = value.fake_type.size if isinstance(value, FakeTensor) else (unwrap(value),)

@@ -18,6 +18,8 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake import FakeTensor
+from lostwax.ir.ranges import RangeConstraints
+from lostwax.sym import current
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
@@ -63,7 +65,7 @@ def dtype_text(dtype: torch.dtype) -> str:
 def type_text(value: Any) -> str:
     """What a value is: "f32[2, s0]" of a tensor, "Sym(s0 + 1)" of a symbolic number, else ""."""
     if isinstance(value, torch.Tensor):
-        size = value.fake_type.size if isinstance(value, FakeTensor) else value.shape
+        size = map(current, value.fake_type.size) if isinstance(value, FakeTensor) else value.shape
         return f"{dtype_text(value.dtype)}[{', '.join(map(str, size))}]"
     if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return f"Sym({value})"
@@ -206,6 +208,9 @@ def program_text(program: ExportedProgram) -> str:
 
 
 def ranges_text(program: ExportedProgram) -> str:
+    """The ranges by name; without sympy, if they are our own."""
+    if isinstance(program.range_constraints, RangeConstraints):
+        return repr(program.range_constraints)
     items = (f"{symbol}: {limits}" for symbol, limits in program.range_constraints.items())
     return f"{{{', '.join(items)}}}"
 

@@ -1,0 +1,85 @@
+"""`range_constraints`: the values that a program's symbols may have.
+
+Keyed by sympy's symbols, as documented; sympy is loaded when somebody looks at the keys, not
+before. Must not decide anything: the limits come from capture or from a file.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lostwax.fake.symface import to_sympy
+from lostwax.sym import Expr
+
+Limits = tuple[int | None, int | None]
+"""The least and the greatest value; None is no limit."""
+
+
+@dataclass(frozen=True)
+class ValueRanges:
+    """From `lower` to `upper`, both included; infinite where there is no limit."""
+
+    lower: int | float
+    upper: int | float
+
+    def __contains__(self, value: int) -> bool:
+        return self.lower <= value <= self.upper
+
+
+class RangeConstraints(Mapping[Any, ValueRanges]):
+    """The ranges of symbols, and of sizes that are computed of them (`s0 + 1`)."""
+
+    def __init__(self, limits: Iterable[tuple[Expr, Limits]] = ()) -> None:
+        self.limits = dict(limits)
+        self._by_sympy: dict[Any, ValueRanges] | None = None
+
+    @property
+    def by_name(self) -> dict[str, Limits]:
+        """The limits by the text of what they limit."""
+        return {str(e): limits for e, limits in self.limits.items()}
+
+    def _shown(self) -> dict[Any, ValueRanges]:
+        if self._by_sympy is None:
+            pairs = self.limits.items()
+            self._by_sympy = {to_sympy(e): _ranges(limits) for e, limits in pairs}
+        return self._by_sympy
+
+    def __getitem__(self, symbol: Any) -> ValueRanges:
+        return self._shown()[symbol]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._shown())
+
+    def __len__(self) -> int:
+        return len(self.limits)
+
+    def __repr__(self) -> str:
+        parts = (f"{e}: {_ranges(limits)}" for e, limits in self.limits.items())
+        return f"{{{', '.join(parts)}}}"
+
+
+def limits_by_name(constraints: Mapping[Any, Any]) -> dict[str, Limits]:
+    """The limits of each symbol by name, of our own ranges or of torch's."""
+    if isinstance(constraints, RangeConstraints):
+        return constraints.by_name
+    return {str(symbol): _limits(given) for symbol, given in constraints.items()}
+
+
+def _ranges(limits: Limits) -> ValueRanges:
+    lo, hi = limits
+    return ValueRanges(-math.inf if lo is None else lo, math.inf if hi is None else hi)
+
+
+def _limits(given: Any) -> Limits:
+    lo, hi = given if isinstance(given, tuple) else (given.lower, given.upper)
+    return _finite(lo), _finite(hi)
+
+
+def _finite(bound: Any) -> int | None:
+    """An int, or None of an infinite bound of any make."""
+    if bound is None or isinstance(bound, int):
+        return bound
+    return int(bound) if getattr(bound, "is_Integer", False) else None

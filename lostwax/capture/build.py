@@ -18,11 +18,10 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
+from lostwax.capture.numbers import Numbers, Origin, Origins, sources
 from lostwax.capture.steps import Region, Step, Value
-from lostwax.errors import CaptureError
-from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.sym import Atom, BoolExpr, Expr, Symbol
+from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
 
 _aten = torch.ops.aten
@@ -30,14 +29,6 @@ _aten = torch.ops.aten
 _TAKEN = frozenset(
     (*dir(builtins), "inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
 )
-_ARITHMETIC = {
-    "div": operator.floordiv,
-    "mod": operator.mod,
-    "max": torch.sym_max,
-    "min": torch.sym_min,
-}
-_COMPARISONS = {"ge": operator.ge, "eq": operator.eq, "ne": operator.ne}
-Origins = dict[Symbol, tuple[Value, int | None]]
 
 
 class Builder:
@@ -53,21 +44,26 @@ class Builder:
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
         self._detached: dict[Value, fx.Node] = {}
-        self._numbers: dict[Any, fx.Node] = {}
+        self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
         self._current: Step | None = None
         """The step that becomes a node: what it needs computed first stands on its line."""
 
     def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
         """An input; `val` is what the graph expects there."""
         node = self._insert("placeholder", self._name(name), None, (), {})
-        node.meta["val"] = val if value is None else self._fake(value)
+        node.meta["val"] = val if value is None or value.type is None else self._fake(value)
         if value is not None:
             self._nodes[value] = node
         return node
 
-    def body(self, region: Region, outputs: Sequence[Any]) -> None:
-        """Nodes for the steps that the outputs need, in the order they were recorded."""
-        needed, read = live(region.steps, outputs, self.origins)
+    def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
+        """Nodes for the steps that the outputs and the demands need, in the order they were
+        recorded."""
+        conditions = [guard.cond for guard in demands]
+        needed, read = live(region.steps, [*outputs, *conditions], self.origins)
+        due = self._due(region.steps, demands)
+        for guard in due.pop(None, ()):
+            self._assertion(guard)
         for step in region.steps:
             if step in needed:
                 self._step(step)
@@ -75,10 +71,26 @@ class Builder:
                     for value in step.outputs:
                         if value in read:
                             self._plain(value)
+                for guard in due.get(step, ()):
+                    self._assertion(guard)
 
-    def assertion(self, condition: BoolExpr, text: str) -> None:
+    def _due(
+        self, steps: Sequence[Step], demands: Sequence[Guard]
+    ) -> dict[Step | None, list[Guard]]:
+        """The demands by the step after which they can be checked; None: at once."""
+        due: dict[Step | None, list[Guard]] = {}
+        order = {step: i for i, step in enumerate(steps)} if demands else {}
+        for guard in demands:
+            origins = (self.origins[s].value.step for s in sources(guard.cond))
+            made = [step for step in origins if step is not None]
+            due.setdefault(max(made, key=order.__getitem__, default=None), []).append(guard)
+        return due
+
+    def _assertion(self, guard: Guard) -> None:
         """What must hold of the data for the program to be right, checked when it runs."""
-        node = self._call(_aten._assert_scalar.default, (self._number(condition), text), {}, None)
+        holds = self._numbers.node(guard.cond)
+        text = f"{guard.cond} is required at {guard.where}"
+        node = self._call(_aten._assert_scalar.default, (holds, text), {}, None)
         node.meta.update(val=None, stack_trace="", nn_module_stack={}, source_fn_stack=[])
 
     def output(self, values: Sequence[Any]) -> fx.Node:
@@ -146,7 +158,7 @@ class Builder:
         if cls is list or cls is tuple:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
-            return self._number(value)
+            return self._numbers.node(value)
         return value
 
     def _node(self, value: Value, grad: bool) -> fx.Node:
@@ -190,88 +202,14 @@ class Builder:
             return type(result)([self._fakes(r) for r in result])
         return result
 
-    # ----------------------------------------------------------------------------- symbolic numbers
-
-    def _number(self, value: Any) -> Any:
-        """The node that computes a symbolic number; a plain one is itself."""
-        if not isinstance(value, (Expr, BoolExpr, Real)):
-            return value
-        node = self._numbers.get(value)
-        if node is None:
-            node = self._numbers[value] = self._compute(value)
-        return node
-
-    def _compute(self, value: Any) -> Any:
-        if isinstance(value, Expr):
-            return self._sum(value)
-        if isinstance(value, BoolExpr):
-            return self._condition(value)
-        raise CaptureError(
-            f"the program needs the value of `{value}` at run time; that is not supported yet"
-        )
-
-    def _sum(self, e: Expr) -> Any:
-        total: Any = None
-        for monomial, coefficient in e.terms.items():
-            term: Any = None
-            for atom in monomial:
-                factor = self._atom(atom)
-                term = factor if term is None else self._arithmetic(operator.mul, term, factor)
-            if term is None:
-                term = coefficient
-            elif coefficient != 1:
-                term = self._arithmetic(operator.mul, term, coefficient)
-            total = term if total is None else self._arithmetic(operator.add, total, term)
-        if isinstance(total, fx.Node):
-            total.meta["val"] = wrap(e)
-        return total
-
-    def _condition(self, b: BoolExpr) -> Any:
-        if b.args:
-            target = operator.and_ if b.kind == "and" else operator.or_
-            node = self._number(b.args[0])
-            for other in b.args[1:]:
-                node = self._arithmetic(target, node, self._number(other))
-        else:
-            node = self._arithmetic(_COMPARISONS[b.kind], self._number(b.poly), 0)
-        node.meta["val"] = wrap(b)
-        return node
-
-    def _atom(self, atom: Atom) -> Any:
-        found = self._numbers.get(atom.expr)
-        if found is not None:
-            return found
-        if isinstance(atom, Symbol):
-            node = self._symbol(atom)
-        else:
-            target = _ARITHMETIC[atom.kind]
-            operands = [self._number(a) for a in atom.args]
-            node = operands[0]
-            for other in operands[1:]:
-                node = self._arithmetic(target, node, other)
-            node.meta["val"] = wrap(atom.expr)
-        self._numbers[atom.expr] = node
-        return node
-
-    def _symbol(self, symbol: Symbol) -> fx.Node:
-        origin = self.origins.get(symbol)
-        if origin is None:
-            raise CaptureError(f"nothing in the program gives the number {symbol.name}")
-        value, dim = origin
-        if dim is None:
-            node = self._call(
-                _aten._local_scalar_dense.default, (self._plain(value),), {}, value.step
-            )
-        else:
-            node = self._call(_aten.sym_size.int, (self._plain(value), dim), {}, value.step)
-        node.meta["val"] = wrap(symbol.expr)
-        return node
-
-    def _arithmetic(self, target: Any, a: Any, b: Any) -> fx.Node:
-        node = self._call(target, (a, b), {}, None)
-        operands = [x.meta["val"] if isinstance(x, fx.Node) else x for x in (a, b)]
-        node.meta["val"] = target(*operands)
-        return node
+    def _read(self, origin: Origin) -> fx.Node:
+        """The node that gives the number at an origin."""
+        value, dim = origin.value, origin.dim
+        if dim is not None:
+            return self._call(_aten.sym_size.int, (self._plain(value), dim), {}, value.step)
+        if value.type is None:
+            return self._plain(value)
+        return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
 
 
 def live(
@@ -290,10 +228,10 @@ def live(
         elif cls is list or cls is tuple:
             for v in value:
                 need(v)
-        elif cls is Expr or cls is BoolExpr:
-            for symbol in value.symbols():
-                if symbol in origins:
-                    need(origins[symbol][0])
+        elif cls is Expr or cls is BoolExpr or cls is Real:
+            for source in sources(value):
+                if source in origins:
+                    need(origins[source].value)
 
     need(list(outputs))
     for step in reversed(steps):  # what a step reads was made before it

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 
 from lostwax.capture import functionalize
 from lostwax.capture.functionalize import Tracked, View, track, track_view
+from lostwax.capture.numbers import Origin, sources
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.steps import Region, Step, Value
 from lostwax.errors import CaptureError
@@ -61,8 +62,8 @@ class Tracer(FakeTensorMode):
         self.tracked = tracked
         self.region = Region()
         self.constants: list[tuple[torch.Tensor, Value]] = []
-        self.origins: dict[Any, tuple[Value, int | None]] = {}
-        """Unbacked symbol → where the program finds it: a tensor's size, or (None) its item."""
+        self.origins: dict[Any, Origin] = {}
+        """Where the program finds the value of a symbol, or of a float."""
         self._recording = True
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
@@ -466,8 +467,8 @@ def _special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
         return tracer.results(tracer.step(func, args, kwargs), out)
     if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
         value = tracer.value_of(tracer.adopt(args[0]))
-        for symbol in unwrap(out).symbols():
-            tracer.origins.setdefault(symbol, (value, None))
+        for source in sources(unwrap(out)):
+            tracer.origins.setdefault(source, Origin(value, None))
     return out
 
 
@@ -491,7 +492,7 @@ def _data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
                 if isinstance(size, Expr):
                     for symbol in size.symbols():
                         if symbol.unbacked and size is symbol.expr:
-                            tracer.origins.setdefault(symbol, (fake.tracked.value, d))
+                            tracer.origins.setdefault(symbol, Origin(fake.tracked.value, d))
     return out
 
 

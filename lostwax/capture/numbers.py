@@ -1,0 +1,226 @@
+"""Nodes for symbolic numbers: sizes, conditions and floats that the program must compute.
+
+Nothing symbolic is recorded while capturing; when an operator takes an expression, the nodes that
+compute it from sizes and items are made here, in canonical form, each once. Must not insert nodes
+itself: the builder does.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+
+from lostwax.capture.steps import Value
+from lostwax.errors import CaptureError
+from lostwax.fake.symnode import wrap
+from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum
+from lostwax.sym.real import MATH, Real, definition
+
+_ATOMS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "div": (operator.floordiv, operator.floordiv),
+    "mod": (operator.mod, operator.mod),
+    "max": (torch.sym_max, maximum),
+    "min": (torch.sym_min, minimum),
+}
+_COMPARISONS = {"ge": operator.ge, "eq": operator.eq, "ne": operator.ne}
+_REALS: dict[str, Callable[..., Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "**": operator.pow,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "neg": operator.neg,
+    "abs": operator.abs,
+    "max": torch.sym_max,
+    "min": torch.sym_min,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    **{name: getattr(torch, f"_sym_{name}") for name in MATH},
+}
+
+
+class Origin(NamedTuple):
+    """Where the program finds a symbol's value: what stands there is `scale * symbol + offset`."""
+
+    value: Value
+    dim: int | None
+    """A size of this tensor; None: its only element, or the input that is a number."""
+    scale: int = 1
+    offset: int = 0
+
+
+Origins = Mapping[Any, Origin]
+"""Of symbols, and of floats that nothing is computed from."""
+
+
+def sources(value: Any) -> Iterator[Any]:
+    """The symbols and floats that a number is computed from in the end."""
+    if isinstance(value, Real):
+        if value.op == "symbol":
+            yield value
+            return
+        for part in value.args:
+            yield from sources(part)
+    elif isinstance(value, (Expr, BoolExpr)):
+        for symbol in sorted(value.symbols(), key=lambda s: s.id):
+            made_of = definition(symbol)
+            if made_of is None:
+                yield symbol
+            else:
+                for part in made_of.args:
+                    yield from sources(part)
+
+
+class Numbers:
+    """The nodes of one graph that compute numbers.
+
+    `call` inserts a call; `read` inserts the node that reads a size or an item.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Any, tuple[Any, ...]], fx.Node],
+        read: Callable[[Origin], Any],
+        origins: Origins,
+    ) -> None:
+        self._call = call
+        self._read = read
+        self._origins = origins
+        self._made: dict[Any, Any] = {}
+
+    def node(self, value: Any) -> Any:
+        """The node that computes a symbolic number, under today's facts; a plain one is itself."""
+        if isinstance(value, Expr):
+            value = current(value)
+        if not isinstance(value, (Expr, BoolExpr, Real)):
+            return value
+        found = self._made.get(value)
+        if found is None:
+            found = self._made[value] = self._compute(value)
+        return found
+
+    def _compute(self, value: Any) -> Any:
+        if isinstance(value, Expr):
+            return self._sum(value)
+        return self._condition(value) if isinstance(value, BoolExpr) else self._real(value)
+
+    def _apply(self, target: Any, operands: tuple[Any, ...], value: Any) -> Any:
+        """The call of a target that computes `value`; without a node, if that is a constant."""
+        if isinstance(value, (Expr, BoolExpr, Real)):
+            node = self._call(target, operands)
+            node.meta["val"] = wrap(value)
+            return node
+        return value
+
+    def _sum(self, e: Expr) -> Any:
+        total: Any = None
+        so_far: Any = 0
+        constant = e.terms.get((), 0)
+        for monomial, coefficient in e.terms.items():
+            if not monomial:
+                continue
+            term, product = self._product(monomial, coefficient)
+            if total is None:
+                total, so_far = term, product
+            else:
+                so_far = so_far + product
+                total = self._apply(operator.add, (total, term), so_far)
+        return self._apply(operator.add, (total, constant), e) if constant else total
+
+    def _product(self, monomial: tuple[Atom, ...], coefficient: int) -> tuple[Any, Any]:
+        node, value = self._atom(monomial[0]), monomial[0].expr
+        for atom in monomial[1:]:
+            value = value * atom.expr  # type: ignore[assignment]
+            node = self._apply(operator.mul, (node, self._atom(atom)), value)
+        if coefficient == 1:
+            return node, value
+        value = value * coefficient  # type: ignore[assignment]
+        return self._apply(operator.mul, (node, coefficient), value), value
+
+    def _condition(self, b: BoolExpr) -> Any:
+        if b.args:
+            target = operator.and_ if b.kind == "and" else operator.or_
+            node, so_far = self.node(b.args[0]), b.args[0]
+            for other in b.args[1:]:
+                so_far = target(so_far, other)
+                node = self._apply(target, (node, self.node(other)), so_far)
+            return node
+        constant = b.poly.terms.get((), 0)
+        left: Any = b.poly - constant
+        compare: Any = _COMPARISONS[b.kind]
+        if all(c < 0 for m, c in b.poly.terms.items() if m):  # 5 - s >= 0 reads s <= 5
+            left, constant = -left, -constant
+            compare = operator.le if b.kind == "ge" else compare
+        return self._apply(compare, (self.node(left), -constant), b)
+
+    def _atom(self, atom: Atom) -> Any:
+        found = self._made.get(atom.expr)
+        if found is None:
+            found = self._symbol(atom) if isinstance(atom, Symbol) else self._composite(atom)
+            self._made[atom.expr] = found
+        return found
+
+    def _composite(self, atom: Atom) -> Any:
+        target, compute = _ATOMS[atom.kind]
+        node, so_far = self.node(atom.args[0]), atom.args[0]
+        for i, other in enumerate(atom.args[1:], 2):
+            so_far = atom.expr if i == len(atom.args) else compute(so_far, other)
+            node = self._apply(target, (node, self.node(other)), so_far)
+        return node
+
+    def _symbol(self, symbol: Symbol) -> Any:
+        origin = self._origins.get(symbol)
+        if origin is not None:
+            return self._solved(symbol.expr, origin)
+        made_of = definition(symbol)
+        if made_of is None:
+            raise CaptureError(
+                f"the program needs the number {symbol.name}, and nothing in it gives its value"
+                + (f".\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else "")
+            )
+        if made_of.op == "is_integer":
+            whole = self._apply(math.floor, (self.node(made_of.args[0]),), symbol.expr)
+            return self._apply(operator.eq, (whole, self.node(made_of.args[0])), symbol.expr)
+        operands = tuple(self.node(a) for a in made_of.args)
+        return self._apply(_REALS[made_of.op], operands, symbol.expr)
+
+    def _solved(self, e: Expr, origin: Origin) -> Any:
+        """A symbol from the number that stands at its origin."""
+        node = self._read(origin)
+        stands: Any = e * origin.scale + origin.offset
+        node.meta["val"] = wrap(stands)
+        if origin.offset:
+            stands = e * origin.scale
+            node = self._apply(operator.sub, (node, origin.offset), stands)
+        return (
+            node if origin.scale == 1 else self._apply(operator.floordiv, (node, origin.scale), e)
+        )
+
+    def _real(self, r: Real) -> Any:
+        if r.op == "symbol":
+            origin = self._origins.get(r)
+            if origin is None:
+                raise CaptureError(f"the program needs the number {r}, and nothing in it gives it")
+            node = self._read(origin)
+            node.meta["val"] = wrap(r)
+            return node
+        if not r.is_ratio:
+            return self._apply(_REALS[r.op], tuple(self.node(a) for a in r.args), r)
+        above = self.node(r.above)
+        if r.below == 1:
+            return self._apply(torch.sym_float, (above,), r)
+        return self._apply(operator.truediv, (above, self.node(r.below)), r)

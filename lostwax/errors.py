@@ -131,6 +131,14 @@ class DynamicShapesError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class ConstraintViolationError(LostwaxError, ValueError):
+    """The program does not hold for all sizes that were declared.
+
+    The message lists each dimension that is lost, with the guard, the user's line, a size at which
+    the trace would be wrong, and the declaration to write instead.
+    """
+
+
 class RegistrationError(LostwaxError, ValueError):
     """A class cannot be registered as a container: it is not a dataclass, or it is registered
     already under another name.

@@ -19,14 +19,19 @@ from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from lostwax.capture.build import Builder
+from lostwax.capture.demands import demands, range_constraints
+from lostwax.capture.dims import marks_of
 from lostwax.capture.functionalize import Root, check_layout
 from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
+from lostwax.capture.numbers import Origin
 from lostwax.capture.provenance import Provenance
+from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Slot, State, check_alike
 from lostwax.capture.steps import Value
+from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
-from lostwax.errors import NotYetError
-from lostwax.fake.symnode import unwrap
+from lostwax.errors import ConstraintViolationError, NotYetError
+from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.signature import (
@@ -37,11 +42,14 @@ from lostwax.ir.signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
     SymIntArgument,
     TensorArgument,
 )
 from lostwax.location import user_location
-from lostwax.sym import Expr
+from lostwax.sym import BoolExpr, Expr
+from lostwax.sym.real import Real
 
 
 def export(
@@ -50,6 +58,7 @@ def export(
     kwargs: dict[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    constraints: Sequence[str] = (),
     strict: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
     keep: Sequence[OpOverload] = (),
@@ -57,23 +66,26 @@ def export(
     """Capture a module, a function or a method into a functional ATen program.
 
     `args` and `kwargs` are an example call; tensors stand for all tensors of their size, Python
-    values are baked in. `keep` names composite operators (`torch.ops.aten.linear.default`) that
-    stay single nodes. The module is not changed, nothing is computed and no weight is copied.
+    values are baked in, but for what `dynamic_shapes` declares to vary (`Dim`). `constraints` are
+    relations between dims, `"seq % 8 == 0"`. `keep` names composite operators
+    (`torch.ops.aten.linear.default`) that stay single nodes. The module is not changed, nothing is
+    computed and no weight is copied.
     """
     if strict:
         raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
-    if dynamic_shapes is not None:
-        raise NotYetError("dynamic_shapes", "export once for each size you need")
     if preserve_module_call_signature:
         raise NotYetError("preserve_module_call_signature", "leave it out")
     call_args, call_kwargs = as_call(args, kwargs)
+    spec = None
+    if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
+        spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     try:
-        return _Capture(mod, call_args, call_kwargs, frozenset(keep), tracked=False).run()
+        return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=False).run()
     except RuntimeError as error:
         if "does not require grad" not in str(error):
             raise
         # The program differentiates inside: autograd must see its operators.
-        return _Capture(mod, call_args, call_kwargs, frozenset(keep), tracked=True).run()
+        return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=True).run()
 
 
 class _Capture:
@@ -84,6 +96,7 @@ class _Capture:
         mod: nn.Module | Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        spec: Spec | None,
         keep: frozenset[OpOverload],
         *,
         tracked: bool,
@@ -99,6 +112,9 @@ class _Capture:
         self.argument_names = [*argument_names(forward, len(args), kwargs), *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         check_leaves(self.leaves, [f"the input {name}" for name in self.names])
+        assert self.tracer.shape_env is not None
+        self.env = self.tracer.shape_env
+        self.symbols = None if spec is None else Symbols(self.env, spec, self.leaves)
 
     def run(self) -> ExportedProgram:
         tracer = self.tracer
@@ -110,10 +126,12 @@ class _Capture:
             for slot in self.state.slots
         ]
         self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
+        values = self.symbols.values if self.symbols else [None] * len(self.leaves)
         flat = self.user_inputs = [
-            self._input(leaf, "the input", name) if isinstance(leaf, torch.Tensor) else leaf
-            for leaf, name in zip(self.leaves, self.names, strict=True)
+            self._user_value(leaf, name, value)
+            for leaf, name, value in zip(self.leaves, self.names, values, strict=True)
         ]
+        self._find_symbols()
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with self.state.replaced(self.fakes):
             before = {id(m): set(m.__dict__) for m in self.root.modules()}
@@ -133,9 +151,27 @@ class _Capture:
                 check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
                 return self._program(outputs)
 
-    def _input(self, tensor: torch.Tensor, kind: str, name: str) -> FakeTensor:
+    def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
+        """What the module is called with in a leaf's place; `value` is symbolic, or None."""
+        if isinstance(leaf, torch.Tensor):
+            return self._input(leaf, "the input", name, value)
+        if value is None:
+            return leaf
+        number = wrap(value)
+        self.initial[id(number)] = Value(None, None, None, number)
+        return number
+
+    def _find_symbols(self) -> None:
+        """Tell the tracer where the program finds the values of symbols."""
+        for symbol, place in self.symbols.places.items() if self.symbols else ():
+            value = self.initial[id(self.user_inputs[place.leaf])]
+            self.tracer.origins[symbol] = Origin(value, place.dim, place.scale, place.offset)
+
+    def _input(
+        self, tensor: torch.Tensor, kind: str, name: str, sizes: tuple[Any, ...] | None = None
+    ) -> FakeTensor:
         """An input of the program. One tensor in two places is two inputs that share memory."""
-        fake = self.tracer.from_tensor(tensor, static_shapes=True)
+        fake = self.tracer.from_tensor(tensor, static_shapes=True, sizes=sizes)
         if fake.tracked is not None:
             fake = fake.snapshot()
         self.initial[id(fake)] = self.tracer.input(fake, kind, name)
@@ -155,11 +191,10 @@ class _Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
         values = [value for _, value in mutations] + results
-        assert self.tracer.shape_env is not None
-        guards = self.tracer.shape_env.guards  # sizes are fixed: these are about data
-        builder.body(self.tracer.region, [*values, *(g.cond for g in guards)])
-        for guard in guards:
-            builder.assertion(guard.cond, f"{guard.cond} is required at {guard.where}")
+        found = demands(self.env, self.tracer.origins)
+        if found.violations:
+            raise ConstraintViolationError("\n".join(map(str, found.violations)))
+        builder.body(self.tracer.region, values, found.in_graph)
         node = builder.output(values)
         names: Any = node.args[0]
         specs = [
@@ -176,10 +211,16 @@ class _Capture:
             graph_signature=signature,
             state_dict=state_dict,
             constants=constants,
-            range_constraints={},
+            range_constraints=range_constraints(self.env, self._declared_sizes()),
             module_call_graph=[ModuleCallEntry("", self._call_signature(signature))],
             example_inputs=(self.args, self.kwargs),
+            guards=[*(self.symbols.promised if self.symbols else ()), *found.on_call],
         )
+
+    def _declared_sizes(self) -> list[Expr]:
+        values = self.symbols.values if self.symbols else ()
+        flat = [s for v in values for s in (v if isinstance(v, tuple) else (v,))]
+        return [s for s in flat if isinstance(s, Expr)]
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):
@@ -253,6 +294,10 @@ class _Capture:
     def _user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
         if isinstance(leaf, FakeTensor):
             return TensorArgument(self._placeholder(builder, name, leaf))
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and id(leaf) in self.initial:
+            placed = builder.placeholder(name, self.initial[id(leaf)], leaf).name
+            is_int = isinstance(leaf, torch.SymInt)
+            return SymIntArgument(placed) if is_int else SymFloatArgument(placed)
         return ConstantArgument(builder.placeholder(name, None, leaf).name, leaf)
 
     def _placeholder(self, builder: Builder, name: str, fake: FakeTensor) -> str:
@@ -289,12 +334,19 @@ def _root(mod: nn.Module | Callable[..., Any]) -> nn.Module:
     return nn.Module()
 
 
+def _is_marked(*call: Any) -> bool:
+    return any(isinstance(x, torch.Tensor) and marks_of(x) for x in pytree.tree_leaves(call))
+
+
 def _argument(value: Any, arg: Any) -> ArgumentSpec:
     if isinstance(value, Value):
         return TensorArgument(arg.name)
-    if isinstance(value, Expr):
-        return SymIntArgument(arg.name)
-    return ConstantArgument("", value)
+    if not isinstance(arg, torch.fx.Node):
+        return ConstantArgument("", arg)
+    if isinstance(value, Real):
+        return SymFloatArgument(arg.name)
+    is_bool = isinstance(value, BoolExpr)
+    return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)
 
 
 def _attributes(root: nn.Module) -> dict[int, str]:

@@ -1,0 +1,92 @@
+"""What a trace demands of its inputs: which guards the program checks when it is called, which
+stand in the graph, and which break what the user declared.
+
+Reads the environment when the trace is over. Must not record guards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from lostwax.capture.numbers import Origins, sources
+from lostwax.errors import CaptureError
+from lostwax.ir.ranges import RangeConstraints
+from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation
+from lostwax.sym.real import definition
+
+
+@dataclass
+class Demands:
+    """The guards of a trace, by who checks them."""
+
+    on_call: list[Guard] = field(default_factory=list)
+    """About sizes of inputs alone: checked before the program runs."""
+    in_graph: list[Guard] = field(default_factory=list)
+    """About numbers that the program computes: assertions among its nodes."""
+    violations: list[Violation] = field(default_factory=list)
+    """Those that the declared dimensions do not imply, and that were not to be expected."""
+
+
+def demands(env: ShapeEnv, origins: Origins) -> Demands:
+    """Sort the guards of a trace, without those that follow from others."""
+    found = Demands()
+    if not env.guards:
+        return found
+    for guard in env.minimal_guards():
+        _check_computable(guard, origins)
+        is_plain = not guard.cond.unbacked and all(_is_input(s) for s in guard.cond.symbols())
+        (found.on_call if is_plain else found.in_graph).append(guard)
+    if any(s.declared for s in env.symbols):
+        found.violations = [v for v in env.violations() if breaks_declaration(v.guard)]
+    return found
+
+
+def _is_input(symbol: Symbol) -> bool:
+    return definition(symbol) is None
+
+
+def _check_computable(guard: Guard, origins: Origins) -> None:
+    for source in sources(guard.cond):
+        if source not in origins:
+            name = source.source if isinstance(source, Symbol) else str(source)
+            raise CaptureError(
+                f"the program is right only where {guard.predicate}, and cannot check that when "
+                f"it runs: nothing gives it {name}.\n  at {guard.where}\n  because {guard.reason}"
+            )
+
+
+def breaks_declaration(guard: Guard) -> bool:
+    """Does it take from a declared dimension what the user counts on?
+
+    A branch by the example does. What the program demands anyway (eager would raise too) does only
+    if it fixes a dimension or ties it to another, or goes against a limit that was stated; other
+    limits narrow the range silently. A size that may be anything (`Dim.AUTO`) gives way first.
+    """
+    cond = guard.cond
+    symbols = cond.symbols()
+    if any(not s.declared and not s.unbacked for s in symbols):
+        return False
+    if guard.kind in ("branch", "specialize"):
+        return True
+    if cond.kind == "eq":
+        return True
+    return len(symbols) == 1 and _against_limit(cond, next(iter(symbols)))
+
+
+def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:
+    """Is it about the side of the range that the user has stated?"""
+    if cond.kind != "ge" or cond.poly.terms.keys() - {(symbol,), ()}:
+        return False
+    is_lower = cond.poly.terms[(symbol,)] > 0
+    return bool(symbol.lo) if is_lower else symbol.hi is not None
+
+
+def range_constraints(env: ShapeEnv, sizes: list[Expr]) -> RangeConstraints:
+    """The ranges of all symbols, and of the inputs' sizes that are computed of them."""
+    computed = dict.fromkeys(e for e in sizes if e.terms.keys() != {_only(e)})
+    free = [s.expr for s in env.symbols if env.current_form(s.expr) is s.expr]
+    return RangeConstraints((e, env.bounds(e)) for e in [*free, *computed])
+
+
+def _only(e: Expr) -> tuple[Symbol, ...]:
+    return tuple(e.symbols())

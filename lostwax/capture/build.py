@@ -18,7 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
-from lostwax.capture.numbers import Numbers, Origin, Origins, sources
+from lostwax.capture.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.capture.steps import Region, Step, Value
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.sym import BoolExpr, Expr, Guard
@@ -47,6 +47,8 @@ class Builder:
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
         self._current: Step | None = None
         """The step that becomes a node: what it needs computed first stands on its line."""
+        self._asked = ""
+        """The line of the assertion that becomes a node."""
 
     def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
         """An input; `val` is what the graph expects there."""
@@ -88,10 +90,14 @@ class Builder:
 
     def _assertion(self, guard: Guard) -> None:
         """What must hold of the data for the program to be right, checked when it runs."""
+        self._current, before = None, self._current
+        where = guard.where
+        frame = f'  File "{where.file}", line {where.line}, in {where.function}\n'
+        self._asked = f"{frame}    {where.text}\n"
         holds = self._numbers.node(guard.cond)
-        text = f"{guard.cond} is required at {guard.where}"
-        node = self._call(_aten._assert_scalar.default, (holds, text), {}, None)
-        node.meta.update(val=None, stack_trace="", nn_module_stack={}, source_fn_stack=[])
+        text = f"{guard.predicate} is required at {where}"
+        self._call(_aten._assert_scalar.default, (holds, text), {}, None).meta["val"] = None
+        self._current = before
 
     def output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""
@@ -124,6 +130,8 @@ class Builder:
             node.meta["stack_trace"] = place.stack_trace()
             node.meta["nn_module_stack"] = place.module_stack()
             node.meta["source_fn_stack"] = place.source(target)
+        else:
+            node.meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
         return node
 
     def _insert(
@@ -158,7 +166,7 @@ class Builder:
         if cls is list or cls is tuple:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
-            return self._numbers.node(value)
+            return self._numbers.node(simplified(value))
         return value
 
     def _node(self, value: Value, grad: bool) -> fx.Node:

@@ -19,7 +19,7 @@ from lostwax.capture.steps import Value
 from lostwax.errors import CaptureError
 from lostwax.fake.symnode import wrap
 from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum
-from lostwax.sym.real import MATH, Real, definition
+from lostwax.sym.real import MATH, Real, current_real, definition
 
 _ATOMS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
     "div": (operator.floordiv, operator.floordiv),
@@ -51,6 +51,13 @@ _REALS: dict[str, Callable[..., Any]] = {
     "round": round,
     **{name: getattr(torch, f"_sym_{name}") for name in MATH},
 }
+
+
+def simplified(value: Any) -> Any:
+    """A number under all that the trace has learned."""
+    if isinstance(value, Expr):
+        return current(value)
+    return current_real(value) if isinstance(value, Real) else value
 
 
 class Origin(NamedTuple):
@@ -103,9 +110,11 @@ class Numbers:
         self._made: dict[Any, Any] = {}
 
     def node(self, value: Any) -> Any:
-        """The node that computes a symbolic number, under today's facts; a plain one is itself."""
-        if isinstance(value, Expr):
-            value = current(value)
+        """The node that computes a symbolic number; a plain one is itself.
+
+        Taken literally: what guards made of the symbols since is not used here, or an assertion
+        would assert what follows from itself. `simplified` is for operands.
+        """
         if not isinstance(value, (Expr, BoolExpr, Real)):
             return value
         found = self._made.get(value)
@@ -118,38 +127,35 @@ class Numbers:
             return self._sum(value)
         return self._condition(value) if isinstance(value, BoolExpr) else self._real(value)
 
-    def _apply(self, target: Any, operands: tuple[Any, ...], value: Any) -> Any:
-        """The call of a target that computes `value`; without a node, if that is a constant."""
-        if isinstance(value, (Expr, BoolExpr, Real)):
-            node = self._call(target, operands)
-            node.meta["val"] = wrap(value)
-            return node
-        return value
+    def _apply(self, target: Any, operands: tuple[Any, ...], value: Any) -> fx.Node:
+        """The call of a target that computes `value`."""
+        node = self._call(target, operands)
+        node.meta["val"] = wrap(value)
+        return node
 
     def _sum(self, e: Expr) -> Any:
+        """The terms one after the other, the constant last."""
         total: Any = None
-        so_far: Any = 0
-        constant = e.terms.get((), 0)
-        for monomial, coefficient in e.terms.items():
-            if not monomial:
-                continue
-            term, product = self._product(monomial, coefficient)
+        so_far: dict[tuple[Atom, ...], int] = {}
+        for monomial, coefficient in sorted(e.terms.items(), key=lambda term: not term[0]):
+            so_far[monomial] = coefficient
+            term = self._product(e.env, monomial, coefficient)
             if total is None:
-                total, so_far = term, product
+                total = term
             else:
-                so_far = so_far + product
-                total = self._apply(operator.add, (total, term), so_far)
-        return self._apply(operator.add, (total, constant), e) if constant else total
+                total = self._apply(operator.add, (total, term), e.env.make(dict(so_far)))
+        return total
 
-    def _product(self, monomial: tuple[Atom, ...], coefficient: int) -> tuple[Any, Any]:
-        node, value = self._atom(monomial[0]), monomial[0].expr
-        for atom in monomial[1:]:
-            value = value * atom.expr  # type: ignore[assignment]
+    def _product(self, env: Any, monomial: tuple[Atom, ...], coefficient: int) -> Any:
+        if not monomial:
+            return coefficient
+        node = self._atom(monomial[0])
+        for n, atom in enumerate(monomial[1:], 2):
+            value = env.make({monomial[:n]: 1})
             node = self._apply(operator.mul, (node, self._atom(atom)), value)
         if coefficient == 1:
-            return node, value
-        value = value * coefficient  # type: ignore[assignment]
-        return self._apply(operator.mul, (node, coefficient), value), value
+            return node
+        return self._apply(operator.mul, (node, coefficient), env.make({monomial: coefficient}))
 
     def _condition(self, b: BoolExpr) -> Any:
         if b.args:
@@ -160,12 +166,12 @@ class Numbers:
                 node = self._apply(target, (node, self.node(other)), so_far)
             return node
         constant = b.poly.terms.get((), 0)
-        left: Any = b.poly - constant
+        left = {m: c for m, c in b.poly.terms.items() if m}
         compare: Any = _COMPARISONS[b.kind]
-        if all(c < 0 for m, c in b.poly.terms.items() if m):  # 5 - s >= 0 reads s <= 5
-            left, constant = -left, -constant
+        if all(c < 0 for c in left.values()):  # 5 - s >= 0 reads s <= 5
+            left, constant = {m: -c for m, c in left.items()}, -constant
             compare = operator.le if b.kind == "ge" else compare
-        return self._apply(compare, (self.node(left), -constant), b)
+        return self._apply(compare, (self.node(b.env.make(left)), -constant), b)
 
     def _atom(self, atom: Atom) -> Any:
         found = self._made.get(atom.expr)

@@ -44,8 +44,8 @@ class FakeTensorConverter:
     ) -> FakeTensor:
         """The fake of this tensor; converted on first sight."""
         if isinstance(tensor, FakeTensor):
-            return tensor if tensor.fake_mode is mode else self._of_fake(mode, tensor)
-        known = self._fakes.get(id(tensor))
+            return tensor if tensor.fake_mode is mode else self._of_fake(mode, tensor, sizes)
+        known = self._fakes.get(id(tensor)) if sizes is None else None
         if known is not None and known[0]() is tensor:
             return known[1]
         check_supported(tensor)
@@ -92,13 +92,17 @@ class FakeTensorConverter:
             self._sweep_at = max(256, 2 * len(self._storages))
         return storage
 
-    def _of_fake(self, mode: FakeTensorMode, fake: FakeTensor) -> FakeTensor:
+    def _of_fake(
+        self, mode: FakeTensorMode, fake: FakeTensor, sizes: tuple[Any, ...] | None = None
+    ) -> FakeTensor:
         """A fake of a fake: the same type under another mode; symbolic sizes become their
-        example's."""
-        known = self._fakes.get(id(fake))
+        example's, or those given."""
+        known = self._fakes.get(id(fake)) if sizes is None else None
         if known is not None and known[0]() is fake:
             return known[1]
         t = _concrete(fake)
+        if sizes is not None:
+            t = _resized(t, sizes, mode.shape_env)
         copy = new_fake(mode, t, FakeStorage(t, fake.fake_storage.nbytes), fake.requires_grad)
         if getattr(fake, "_is_param", False):
             copy._is_param = True
@@ -135,11 +139,7 @@ def _type_of(
     real = tuple(tensor.shape)
     size: Sizes = real
     if sizes is not None:
-        if len(sizes) != len(real):
-            raise ValueError(
-                f"sizes has {len(sizes)} entries for a tensor of {len(real)} dimensions"
-            )
-        size = tuple(r if s is None else unwrap(s) for s, r in zip(sizes, real, strict=True))
+        size = _given(sizes, real)
     elif env is not None:
         names = [None if source is None else f"{source}.shape[{i}]" for i in range(len(real))]
         size = tuple(env.symbol(hint=r, source=n) for r, n in zip(real, names, strict=True))
@@ -147,6 +147,22 @@ def _type_of(
     if size == real:
         return _typed(tensor, real, stride)
     return _typed(tensor, size, symbolic_strides(size, real, stride, env))
+
+
+def _given(sizes: tuple[Any, ...], real: tuple[int, ...]) -> Sizes:
+    """The sizes that the caller gives; None is the tensor's own."""
+    if len(sizes) != len(real):
+        raise ValueError(f"sizes has {len(sizes)} entries for a tensor of {len(real)} dimensions")
+    return tuple(r if s is None else unwrap(s) for s, r in zip(sizes, real, strict=True))
+
+
+def _resized(t: TensorType, sizes: tuple[Any, ...], env: ShapeEnv | None) -> TensorType:
+    """The type with other sizes and the strides that follow from them."""
+    real: Any = t.size
+    stride: Any = t.stride
+    size = _given(sizes, real)
+    strides = symbolic_strides(size, real, stride, env)
+    return t.replace(size=size, stride=contiguous_strides(size) if strides is None else strides)
 
 
 def _typed(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorType:

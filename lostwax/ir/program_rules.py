@@ -32,7 +32,7 @@ from lostwax.ir.signature import (
     TokenArgument,
 )
 from lostwax.ir.text import type_text
-from lostwax.sym import Expr
+from lostwax.sym import Expr, current
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
@@ -254,7 +254,8 @@ def _ranges(program: ExportedProgram) -> Found:
             yield None, f"the range of {name} is empty: {lo} to {hi}"
     for node in _placeholders(program):
         value = node.meta["val"]
-        sizes = value.fake_type.size if isinstance(value, FakeTensor) else (unwrap(value),)
+        is_tensor = isinstance(value, FakeTensor)
+        sizes = map(current, value.fake_type.size) if is_tensor else (unwrap(value),)
         for size in sizes:
             for symbol in size.symbols() if isinstance(size, Expr) else ():
                 if symbol.name not in known:

@@ -285,7 +285,7 @@ def _integer(env: ShapeEnv, what: Definition) -> Expr:
     found = reals.integers.get(what)
     if found is None:
         name = f"r{len(reals.integers)}"
-        text = f"{what.op}({', '.join(map(str, what.args))})"
+        text = _definition_text(what)
         hints = [_hint(a) for a in what.args]
         lo, hi = _integer_bounds(what)
         if None in hints:
@@ -297,6 +297,27 @@ def _integer(env: ShapeEnv, what: Definition) -> Expr:
         (symbol,) = found.symbols()
         reals.definitions[symbol] = what
     return found
+
+
+def _definition_text(what: Definition) -> str:
+    """`trunc(s0 * 0.3)`, `f0 > 0.0`, and what the floats in it are that come from elsewhere."""
+    shown = [str(a) for a in what.args]
+    text = f"{what.op}({', '.join(shown)})"
+    if len(shown) == 2:
+        text = f"{_enclosed(what.args[0])} {what.op} {_enclosed(what.args[1])}"
+    origins = {str(r): r.args[1] for a in what.args for r in _leaves(a) if r.args[1]}
+    known_as = ", ".join(f"{name} being {origin}" for name, origin in origins.items())
+    return f"{text}, {known_as}" if known_as else text
+
+
+def _leaves(x: Any) -> Iterable[Real]:
+    """The floats in it that nothing is computed from."""
+    if isinstance(x, Real):
+        if x.op == "symbol":
+            yield x
+        else:
+            for part in x.args:
+                yield from _leaves(part)
 
 
 def _reals(env: ShapeEnv) -> Reals:

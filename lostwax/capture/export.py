@@ -104,8 +104,8 @@ class _Capture:
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = _root(mod)
-        self.state = State.of(self.root)
-        self.tracer = Tracer(Provenance(self.root), keep=keep, tracked=tracked)
+        self.state = State(self.root)
+        self.tracer = Tracer(Provenance(self.state.paths), keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
         forward = mod.forward if isinstance(mod, nn.Module) else mod
         self.names = flat_names(forward, args, kwargs)
@@ -134,7 +134,6 @@ class _Capture:
         self._find_symbols()
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with self.state.replaced(self.fakes):
-            before = {id(m): set(m.__dict__) for m in self.root.modules()}
             with (
                 _without_collector(),
                 tracer,
@@ -144,9 +143,7 @@ class _Capture:
                 _without_fast_paths(),
             ):
                 out = self.call(*args, **kwargs)
-                self.reassigned = self.state.reassigned(self.fakes)
-                self.state.check_apart(self.fakes)
-                self.state.check_attributes(before, FakeTensor)
+                self.reassigned = self.state.after(self.fakes, FakeTensor)
                 outputs, self.out_spec = pytree.tree_flatten(out)
                 check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
                 return self._program(outputs)
@@ -276,7 +273,7 @@ class _Capture:
             persistent = None if is_parameter else slot.persistent
             specs.append(InputSpec(kind, argument, slot.name, persistent))
         self.constant_names: list[str] = []
-        paths, lifted = _attributes(self.root), 0
+        paths, lifted = _attributes(self.state) if self.tracer.constants else {}, 0
         for tensor, value in self.tracer.constants:
             path = paths.get(id(tensor))
             if path is None:
@@ -349,10 +346,11 @@ def _argument(value: Any, arg: Any) -> ArgumentSpec:
     return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)
 
 
-def _attributes(root: nn.Module) -> dict[int, str]:
+def _attributes(state: State) -> dict[int, str]:
     """Tensors kept in plain attributes, by id: their path."""
     found: dict[int, str] = {}
-    for path, module in root.named_modules():
+    for module in state.modules:
+        path = state.paths[id(module)]
         for name, value in module.__dict__.items():
             if isinstance(value, torch.Tensor):
                 found.setdefault(id(value), f"{path}.{name}" if path else name)

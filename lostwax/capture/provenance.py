@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FrameType
 from typing import Any
@@ -88,11 +88,9 @@ class Place:
 class Provenance:
     """The modules being called, during one capture."""
 
-    def __init__(self, root: nn.Module | None) -> None:
-        self._paths: dict[int, str] = {}
-        if root is not None:
-            for path, module in root.named_modules():
-                self._paths[id(module)] = path
+    def __init__(self, paths: Mapping[int, str]) -> None:
+        self._paths = paths
+        """The path of each module of the program, by identity."""
         self._entered: Entered | None = None
         self._bottom: FrameType | None = None
 

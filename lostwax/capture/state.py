@@ -6,9 +6,10 @@ Also when the capture fails. Must not copy a weight.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import is_
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from lostwax.errors import CaptureError
 from lostwax.types import TensorType
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Slot:
     """One distinct parameter or buffer: the real tensor and all the names it goes by."""
 
@@ -33,51 +34,49 @@ class Slot:
         return self.names[0]
 
 
-@dataclass
 class State:
     """The parameters and buffers of a module, tied ones once."""
 
-    root: nn.Module
-    slots: list[Slot]
-
-    @classmethod
-    def of(cls, root: nn.Module) -> State:
-        slots: dict[tuple[str, int], Slot] = {}
-        for kind, named in (
-            ("parameter", root.named_parameters(remove_duplicate=False)),
-            ("buffer", root.named_buffers(remove_duplicate=False)),
-        ):
-            for name, tensor in named:
-                slot = slots.setdefault((kind, id(tensor)), Slot(kind, tensor, []))
-                slot.names.append(name)
-        state = cls(root, list(slots.values()))
-        passing = state._non_persistent()
-        for slot in state.slots:
-            slot.persistent = slot.name not in passing
-        return state
-
-    def _non_persistent(self) -> set[str]:
-        found: set[str] = set()
-        for path, module in self.root.named_modules(remove_duplicate=False):
+    def __init__(self, root: nn.Module) -> None:
+        self.root = root
+        self.paths: dict[int, str] = {}
+        """Each module's path (the first, if it is in several places), by identity."""
+        self.modules: list[nn.Module] = []
+        parameters: dict[int, Slot] = {}
+        buffers: dict[int, Slot] = {}
+        for path, module in _walk(root):
+            if id(module) not in self.paths:
+                self.paths[id(module)] = path
+                self.modules.append(module)
             prefix = f"{path}." if path else ""
-            found.update(prefix + name for name in module._non_persistent_buffers_set)
-        return found
+            _collect(parameters, "parameter", prefix, module._parameters, ())
+            passing = module._non_persistent_buffers_set
+            _collect(buffers, "buffer", prefix, module._buffers, passing)
+        self.slots = [*parameters.values(), *buffers.values()]
+        self._saved: list[_Saved] = []
 
     @contextmanager
     def replaced(self, fakes: Mapping[int, torch.Tensor]) -> Iterator[None]:
         """Inside, each parameter and buffer (by id) is its fake; afterwards all is as before."""
-        modules = list(self.root.modules())
-        saved = [_Saved(module) for module in modules]
+        self._saved = saved = [_Saved(module) for module in self.modules]
         try:
-            for module in modules:
-                for held in (module._parameters, module._buffers):
-                    for name, tensor in held.items():
-                        if tensor is not None:
-                            held[name] = fakes[id(tensor)]  # type: ignore[assignment]
+            for each in saved:
+                each.replace(fakes)
             yield
         finally:
             for each in saved:
                 each.restore()
+            self._saved = []
+
+    def after(self, fakes: Mapping[int, Any], fake: type) -> dict[str, torch.Tensor]:
+        """What the call left behind: the buffers that hold another tensor than they were given.
+        Raises where a program could not keep it."""
+        if all([each.is_untouched() for each in self._saved]):
+            return {}
+        found = self.reassigned(fakes)
+        self.check_apart(fakes)
+        self.check_attributes({id(s.module): s.attributes for s in self._saved}, fake)
+        return found
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
@@ -124,7 +123,7 @@ class State:
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
 
-    def check_attributes(self, before: dict[int, set[str]], fake: type) -> None:
+    def check_attributes(self, before: dict[int, dict[str, Any]], fake: type) -> None:
         """A tensor kept in a plain attribute would be lost between two runs of the program."""
         for path, module in self.root.named_modules():
             for name, value in module.__dict__.items():
@@ -149,36 +148,103 @@ def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:
         )
 
 
+def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module with its path, outer ones first; one that is in several places comes several
+    times."""
+    found: list[tuple[str, nn.Module]] = []
+
+    def visit(path: str, module: nn.Module) -> None:
+        found.append((path, module))
+        for name, child in module._modules.items():
+            if child is not None:
+                visit(f"{path}.{name}" if path else name, child)
+
+    visit("", root)
+    return found
+
+
+def _collect(
+    slots: dict[int, Slot],
+    kind: str,
+    prefix: str,
+    held: Mapping[str, torch.Tensor | None],
+    passing: Collection[str],
+) -> None:
+    for name, tensor in held.items():
+        if tensor is not None:
+            slot = slots.get(id(tensor))
+            if slot is None:
+                slots[id(tensor)] = Slot(kind, tensor, [prefix + name], name not in passing)
+            else:
+                slot.names.append(prefix + name)
+
+
 class _Saved:
     """All that a module holds, one container deep."""
 
+    __slots__ = ("attributes", "containers", "module", "stand_ins", "touched")
+
     def __init__(self, module: nn.Module) -> None:
         self.module = module
-        self.attributes = dict(module.__dict__)
+        held = module.__dict__
+        self.attributes: dict[str, Any] = held.copy()
         self.containers = [
             (v, _copied(v))
-            for name, v in self.attributes.items()
-            if _is_container(v) and name not in _UNTOUCHED
+            for v in [held[name] for name in held.keys() - _UNTOUCHED]
+            if isinstance(v, _CONTAINERS)
         ]
+        self.stand_ins: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.touched = True
+
+    def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
+        held: Any
+        for held in (self.module._parameters, self.module._buffers):
+            if held:
+                new = {n: None if t is None else fakes[id(t)] for n, t in held.items()}
+                held.update(new)
+                self.stand_ins.append((held, new))
+
+    def is_untouched(self) -> bool:
+        """Does the module still hold exactly what it was given?"""
+        replaced = [id(held) for held, _ in self.stand_ins]
+        self.touched = not (
+            _is_same(self.module.__dict__, self.attributes)
+            and all([_is_same(*pair) for pair in self.stand_ins])
+            and all([_is_kept(*pair) for pair in self.containers if id(pair[0]) not in replaced])
+        )
+        return not self.touched
 
     def restore(self) -> None:
-        self.module.__dict__.clear()
-        self.module.__dict__.update(self.attributes)
+        if self.touched:
+            self.module.__dict__.clear()
+            self.module.__dict__.update(self.attributes)
         for container, content in self.containers:
             if isinstance(container, list):
                 container[:] = content
-            else:
+            elif container or content:
                 container.clear()
                 container.update(content)
 
 
 # What every module has and running one does not change: not worth a copy.
 _UNTOUCHED = frozenset(nn.Module().__dict__) - {"_parameters", "_buffers", "_modules"}
-
-
-def _is_container(value: Any) -> bool:
-    return isinstance(value, (list, dict, set))
+_CONTAINERS = (list, dict, set)
 
 
 def _copied(value: Any) -> Any:
     return list(value) if isinstance(value, list) else value.copy()
+
+
+def _is_same(held: dict[str, Any], before: dict[str, Any]) -> bool:
+    """The same objects under the same names, in the same order."""
+    return (
+        len(held) == len(before)
+        and all(map(is_, held.values(), before.values()))
+        and all(map(is_, held, before))
+    )
+
+
+def _is_kept(container: Any, content: Any) -> bool:
+    if isinstance(container, dict):
+        return _is_same(container, content)
+    return len(container) == len(content) and all(map(is_, container, content))

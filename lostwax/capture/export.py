@@ -76,16 +76,17 @@ def export(
     if preserve_module_call_signature:
         raise NotYetError("preserve_module_call_signature", "leave it out")
     call_args, call_kwargs = as_call(args, kwargs)
-    spec = None
-    if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
-        spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
-    try:
-        return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=False).run()
-    except RuntimeError as error:
-        if "does not require grad" not in str(error):
-            raise
-        # The program differentiates inside: autograd must see its operators.
-        return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=True).run()
+    with _without_collector():
+        spec = None
+        if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
+            spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
+        try:
+            return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=False).run()
+        except RuntimeError as error:
+            if "does not require grad" not in str(error):
+                raise
+            # The program differentiates inside: autograd must see its operators.
+            return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=True).run()
 
 
 class _Capture:
@@ -135,7 +136,6 @@ class _Capture:
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with self.state.replaced(self.fakes):
             with (
-                _without_collector(),
                 tracer,
                 tracer.provenance.watching(),
                 _announced(),

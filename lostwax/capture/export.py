@@ -134,19 +134,19 @@ class _Capture:
         ]
         self._find_symbols()
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
-        with self.state.replaced(self.fakes):
-            with (
-                tracer,
-                tracer.provenance.watching(),
-                _announced(),
-                _functions_open(tracer),
-                _without_fast_paths(),
-            ):
-                out = self.call(*args, **kwargs)
-                self.reassigned = self.state.after(self.fakes, FakeTensor)
-                outputs, self.out_spec = pytree.tree_flatten(out)
-                check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
-                return self._program(outputs)
+        with (
+            self.state.replaced(self.fakes),
+            tracer,
+            tracer.provenance.watching(),
+            _announced(),
+            _functions_open(tracer),
+            _without_fast_paths(),
+        ):
+            out = self.call(*args, **kwargs)
+            self.reassigned = self.state.after(self.fakes, FakeTensor)
+            outputs, self.out_spec = pytree.tree_flatten(out)
+            check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
+            return self._program(outputs)
 
     def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
         """What the module is called with in a leaf's place; `value` is symbolic, or None."""

@@ -71,7 +71,7 @@ class State:
     def after(self, fakes: Mapping[int, Any], fake: type) -> dict[str, torch.Tensor]:
         """What the call left behind: the buffers that hold another tensor than they were given.
         Raises where a program could not keep it."""
-        if all([each.is_untouched() for each in self._saved]):
+        if all(each.is_untouched() for each in self._saved):
             return {}
         found = self.reassigned(fakes)
         self.check_apart(fakes)
@@ -209,8 +209,8 @@ class _Saved:
         replaced = [id(held) for held, _ in self.stand_ins]
         self.touched = not (
             _is_same(self.module.__dict__, self.attributes)
-            and all([_is_same(*pair) for pair in self.stand_ins])
-            and all([_is_kept(*pair) for pair in self.containers if id(pair[0]) not in replaced])
+            and all(_is_same(*pair) for pair in self.stand_ins)
+            and all(_is_kept(*pair) for pair in self.containers if id(pair[0]) not in replaced)
         )
         return not self.touched
 

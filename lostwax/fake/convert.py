@@ -49,7 +49,7 @@ class FakeTensorConverter:
         if known is not None and known[0]() is tensor:
             return known[1]
         check_supported(tensor)
-        if is_traceable_wrapper_subclass(tensor):
+        if tensor.__class__ not in _PLAIN and is_traceable_wrapper_subclass(tensor):
             return self._of_wrapper(mode, tensor)
         env = None if static_shapes else mode.shape_env
         t = _type_of(tensor, env, sizes, source)
@@ -63,23 +63,23 @@ class FakeTensorConverter:
         fakes[key] = (weakref.ref(tensor, lambda _: fakes.pop(key, None)), fake)
 
     def _make(self, mode: FakeTensorMode, tensor: torch.Tensor, t: TensorType) -> FakeTensor:
-        storage = self._storage(tensor, t)
+        fake = new_fake(mode, t, self._storage(tensor, t), tensor.requires_grad)
         leaf = tensor.is_leaf
-        fake = new_fake(mode, t, storage, requires_grad=tensor.requires_grad)
         if not leaf:
             with torch.enable_grad():
                 fake = torch.ops.aten.alias.default(fake)
-        if isinstance(tensor, torch.nn.Parameter):
-            fake._is_param = True
-        elif isinstance(tensor, torch.nn.Buffer):
-            fake.__dict__.update(_is_buffer=True, persistent=getattr(tensor, "persistent", True))
+        if tensor.__class__ is not torch.Tensor:
+            _mark(fake, tensor)
         if leaf and tensor.grad is not None:
             fake.grad = self.from_real_tensor(mode, tensor.grad, static_shapes=True)
         return fake
 
     def _storage(self, tensor: torch.Tensor, t: TensorType) -> FakeStorage:
-        with torch._C._DisableTorchDispatch():
+        if tensor.__class__ in _PLAIN:
             real = tensor.untyped_storage()
+        else:
+            with torch._C._DisableTorchDispatch():
+                real = tensor.untyped_storage()
         known = self._storages.get(real._cdata)
         if known is not None and not known[0].expired():
             storage = known[1]()
@@ -116,6 +116,17 @@ class FakeTensorConverter:
         return type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
 
 
+_PLAIN = (torch.nn.Parameter, torch.Tensor)
+
+
+def _mark(fake: Any, tensor: torch.Tensor) -> None:
+    """`isinstance(fake, nn.Parameter)` and its like hold of a fake as of the real tensor."""
+    if isinstance(tensor, torch.nn.Parameter):
+        fake._is_param = True
+    elif isinstance(tensor, torch.nn.Buffer):
+        fake._is_buffer, fake.persistent = True, getattr(tensor, "persistent", True)
+
+
 def check_supported(tensor: torch.Tensor) -> None:
     """Refuse what has no sizes-and-strides description."""
     what = None
@@ -137,6 +148,8 @@ def _type_of(
     tensor: torch.Tensor, env: ShapeEnv | None, sizes: tuple[Any, ...] | None, source: str | None
 ) -> TensorType:
     real = tuple(tensor.shape)
+    if sizes is None and env is None:
+        return _typed(tensor, real, tensor.stride())
     size: Sizes = real
     if sizes is not None:
         size = _given(sizes, real)

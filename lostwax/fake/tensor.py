@@ -55,15 +55,18 @@ class FakeStorage:
 class FakeTensor(torch.Tensor):
     """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
+    # What every fake has, in slots: most never need a dictionary.
+    __slots__ = ("constant", "fake_mode", "fake_storage", "fake_type", "tracked")
+
     fake_type: TensorType
     fake_storage: FakeStorage
     fake_mode: FakeTensorMode
-    constant: torch.Tensor | None = None
+    constant: torch.Tensor | None
     """The real value of a tiny constant; trusted only while the storage is unwritten."""
     constant_version: int
     memo: dict[Any, Any] | None = None
     """Answers to data-dependent questions, so that asking twice gives the same symbol."""
-    tracked: Any = None
+    tracked: Any
     """What a tracer knows of this tensor."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -225,6 +228,7 @@ def new_fake(
     fake.fake_type = t
     fake.fake_mode = mode
     fake.fake_storage = storage or FakeStorage(t)
+    fake.constant = fake.tracked = None
     return fake  # type: ignore[no-any-return]
 
 

@@ -39,14 +39,15 @@ NOWHERE = Location("<unknown>", 0, "<unknown>")
 
 def is_user_code(code: CodeType) -> bool:
     """False for frames of lostwax, of torch and of the interpreter's own libraries."""
-    found = _JUDGED.get(id(code))
+    found = JUDGED.get(id(code))
     if found is None:
-        found = _JUDGED[id(code)] = (code, _judge(code.co_filename))
+        found = JUDGED[id(code)] = (code, _judge(code.co_filename))
     return found[1]
 
 
 # By identity, and kept alive: a code object's own hash reads all of it.
-_JUDGED: dict[int, tuple[CodeType, bool]] = {}
+JUDGED: dict[int, tuple[CodeType, bool]] = {}
+"""The answers of `is_user_code` so far, for loops that ask it very often."""
 
 
 def _judge(file: str) -> bool:

@@ -19,7 +19,7 @@ from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.capture.numbers import Numbers, Origin, Origins, simplified, sources
-from lostwax.capture.steps import Region, Step, Value
+from lostwax.capture.steps import Region, Step, Value, values_of
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
@@ -27,8 +27,11 @@ from lostwax.sym.real import Real
 _aten = torch.ops.aten
 # Names that FX's generated code uses for something else.
 _TAKEN = frozenset(
-    (*dir(builtins), "inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
+    (*keyword.kwlist, *dir(builtins))
+    + ("inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
 )
+_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real))
+"""What is something else in a node than in a step."""
 
 
 class Builder:
@@ -40,6 +43,10 @@ class Builder:
         self.grad = grad
         """Whether gradients flow through the program at all."""
         self.graph = fx.Graph()
+        self._append = self.graph._root._prepend  # type: ignore[attr-defined]
+        self._alike: dict[int, dict[fx.Node, None]] = {}
+        """The calls of each target (by identity), for the graph's own table."""
+        self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
         self._names: dict[str, int] = {}
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
@@ -52,8 +59,10 @@ class Builder:
 
     def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
         """An input; `val` is what the graph expects there."""
-        node = self._insert("placeholder", self._name(name), None, (), {})
-        node.meta["val"] = val if value is None or value.type is None else self._fake(value)
+        name = self._name(name)
+        if value is not None and value.type is not None:
+            val = self._fake(value)
+        node = self._insert("placeholder", name, name, (), {}, {"val": val})
         if value is not None:
             self._nodes[value] = node
         return node
@@ -70,7 +79,7 @@ class Builder:
             if step in needed:
                 self._step(step)
                 if not isinstance(step.result, Value):
-                    for value in step.outputs:
+                    for value in values_of(step.result):
                         if value in read:
                             self._plain(value)
                 for guard in due.get(step, ()):
@@ -96,104 +105,135 @@ class Builder:
         self._asked = f"{frame}    {where.text}\n"
         holds = self._numbers.node(guard.cond)
         text = f"{guard.predicate} is required at {where}"
-        self._call(_aten._assert_scalar.default, (holds, text), {}, None).meta["val"] = None
+        self._call(_aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
 
     def output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""
         args = tuple([self._operand(v, self.grad) for v in values])
-        node = self._insert("output", "output", None, (args,), {})
-        node.meta["val"] = tuple(a.meta.get("val") if isinstance(a, fx.Node) else a for a in args)
+        vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
+        node = self._insert("output", "output", "output", (args,), {}, {"val": vals})
+        self._register()
         return node
+
+    def _register(self) -> None:
+        """Tell the graph of its nodes and names, all at once."""
+        graph = self.graph
+        table = graph._find_nodes_lookup_table.table
+        for node in graph.nodes:
+            if node.op != "call_function":
+                table[node.op, None][node] = None
+        for nodes in self._alike.values():
+            table["call_function", next(iter(nodes)).target] = nodes
+        graph._graph_namespace._used_names.update(self._named.values())
+        graph._len = len(self._named)
 
     # --------------------------------------------------------------------------------------- nodes
 
     def _step(self, step: Step) -> None:
         self._current = step
-        args = tuple([self._operand(a, step.grad) for a in step.args])
-        kwargs = {k: self._operand(v, step.grad) for k, v in step.kwargs.items()}
-        node = self._call(step.target, args, kwargs, step)
-        self._made[step] = node
-        if isinstance(step.result, Value):
-            self._nodes[step.result] = node
-            node.meta["val"] = self._fake(step.result)
+        grad, result = step.grad, step.result
+        args = tuple([self._operand(a, grad) if a.__class__ in _BUILT else a for a in step.args])
+        kwargs = step.kwargs
+        if kwargs:
+            kwargs = {k: self._operand(v, grad) for k, v in kwargs.items()}
+        if isinstance(result, Value):
+            val: Any = self._fake(result)
+            self._nodes[result] = self._call(step.target, args, kwargs, step, val)
         else:
-            node.meta["val"] = self._fakes(step.result)
+            val = self._fakes(result)
+            self._made[step] = self._call(step.target, args, kwargs, step, val)
 
     def _call(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], step: Step | None
+        self,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        step: Step | None,
+        val: Any = None,
     ) -> fx.Node:
-        node = self._insert("call_function", self._name(_base_name(target)), target, args, kwargs)
         step = step or self._current
+        meta = {"val": val}
         if step is not None:
             place = step.place
-            node.meta["stack_trace"] = place.stack_trace()
-            node.meta["nn_module_stack"] = place.module_stack()
-            node.meta["source_fn_stack"] = place.source(target)
+            meta = {
+                "val": val,
+                "stack_trace": place.stack_trace(),
+                "nn_module_stack": place.module_stack(),
+                "source_fn_stack": place.source(target),
+            }
         else:
-            node.meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
-        return node
+            meta |= {"stack_trace": self._asked, "nn_module_stack": {}, "source_fn_stack": []}
+        name = self._name(_base_name(target))
+        return self._insert("call_function", name, target, args, kwargs, meta)
 
     def _insert(
-        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self,
+        op: str,
+        name: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        meta: dict[str, Any],
     ) -> fx.Node:
-        graph = self.graph
-        node = fx.Node(graph, name, op, name if target is None else target, args, kwargs)
-        graph._graph_namespace.associate_name_with_obj(name, node)
-        graph._insert(node)
-        graph._find_nodes_lookup_table.insert(node)
-        graph._len += 1
+        node = fx.Node(self.graph, name, op, target, args, kwargs)
+        node.meta = meta
+        self._append(node)
+        self._named[node] = name
+        if op == "call_function":
+            alike = self._alike.get(id(target))
+            if alike is None:
+                alike = self._alike[id(target)] = {}
+            alike[node] = None
         return node
 
     def _name(self, base: str) -> str:
         """`base`, or the first of base_1, base_2, ... that is free; no word that Python knows."""
-        count = self._names.get(base, 0)
-        if count == 0 and not keyword.iskeyword(base) and base not in _TAKEN:
-            self._names[base] = 1
+        names = self._names
+        count = names.get(base, 0)
+        if count == 0 and base not in _TAKEN:
+            names[base] = 1
             return base
         while True:
-            count = max(count, 1)
+            count = count or 1
             name = f"{base}_{count}"
             count += 1
-            if name not in self._names:
-                self._names[base], self._names[name] = count, 1
+            if name not in names:
+                names[base], names[name] = count, 1
                 return name
 
     def _operand(self, value: Any, grad: bool) -> Any:
         cls = value.__class__
         if cls is Value:
-            return self._node(value, grad)
+            step = value.step
+            if grad and step is not None and not step.grad and self.grad:
+                return self._detach(value)
+            return self._plain(value)
         if cls is list or cls is tuple:
-            return immutable_list([self._operand(v, grad) for v in value])
+            return immutable_list(
+                [self._operand(v, grad) if v.__class__ in _BUILT else v for v in value]
+            )
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
         return value
-
-    def _node(self, value: Value, grad: bool) -> fx.Node:
-        step = value.step
-        if grad and step is not None and not step.grad and self.grad:
-            return self._detach(value)
-        return self._plain(value)
 
     def _plain(self, value: Value) -> fx.Node:
         node = self._nodes.get(value)
         if node is None:
             assert value.step is not None, "a value of another capture"
             made = self._made[value.step]
-            node = self._insert(
-                "call_function", self._name("getitem"), operator.getitem, (made, value.index), {}
-            )
-            node.meta.update(
-                {k: v for k, v in made.meta.items() if k != "val"}, val=self._fake(value)
-            )
+            name, args = self._name("getitem"), (made, value.index)
+            meta = {**made.meta, "val": self._fake(value)}
+            node = self._insert("call_function", name, operator.getitem, args, {}, meta)
             self._nodes[value] = node
         return node
 
     def _detach(self, value: Value) -> fx.Node:
         node = self._detached.get(value)
         if node is None:
-            node = self._call(_aten.detach.default, (self._plain(value),), {}, value.step)
-            node.meta["val"] = self._fake(value)
+            args = (self._plain(value),)
+            val = self._fake(value)
+            node = self._call(_aten.detach.default, args, {}, value.step, val)
             self._detached[value] = node
         return node
 
@@ -235,7 +275,8 @@ def live(
                 found.add(value.step)
         elif cls is list or cls is tuple:
             for v in value:
-                need(v)
+                if v.__class__ in _BUILT:
+                    need(v)
         elif cls is Expr or cls is BoolExpr or cls is Real:
             for source in sources(value):
                 if source in origins:
@@ -245,7 +286,9 @@ def live(
     for step in reversed(steps):  # what a step reads was made before it
         if step in found or has_effect(step.target):
             found.add(step)
-            need(step.args)
+            for arg in step.args:
+                if arg.__class__ in _BUILT:
+                    need(arg)
             if step.kwargs:
                 need(list(step.kwargs.values()))
     return found, read

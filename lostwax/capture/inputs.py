@@ -56,6 +56,9 @@ def _step(key: Any) -> str:
 
 def identifier(text: str) -> str:
     """A Python name made of a text."""
+    name = text.replace(".", "_")
+    if name.isidentifier():
+        return name
     name = re.sub(r"\W", "_", text)
     return f"_{name}" if not name or name[0].isdigit() else name
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from torch import nn
 
-from lostwax.location import is_user_code
+from lostwax.location import JUDGED, is_user_code
 
-Frames = tuple[tuple[CodeType, int], ...]
-"""(code, line) of the user's frames, outermost first."""
+Frames = tuple[Any, ...]
+"""The user's frames, innermost first: code, offset of the instruction, code, offset, ..."""
 
 
 class Entered:
@@ -41,7 +41,7 @@ class Entered:
         self.module = module
         self.outer = outer
         self.frame: FrameType | None = frame
-        self.frames = _walk(frame.f_back, outer, bottom)
+        self.frames = _walk(frame.f_back, bottom if outer is None else outer.frame)
         self.stack: dict[str, tuple[str, str]] | None = None
         self.text: str | None = None
 
@@ -93,10 +93,26 @@ class Provenance:
         """The path of each module of the program, by identity."""
         self._entered: Entered | None = None
         self._bottom: FrameType | None = None
+        self._whole: Place | None = None
 
     def here(self) -> Place:
         """The place of the operator being called now."""
-        return Place(self._entered, _walk(sys._getframe(1), self._entered, self._bottom))
+        if self._whole is not None:
+            return self._whole
+        entered = self._entered
+        # Frames nearer than that are the tracer's own, whatever way led here.
+        return Place(
+            entered, _walk(sys._getframe(4), self._bottom if entered is None else entered.frame)
+        )
+
+    def as_one(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call something that runs none of the user's code: all its operators are in one place."""
+        before = self._whole
+        self._whole = self.here()
+        try:
+            return function(*args)
+        finally:
+            self._whole = before
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -126,33 +142,45 @@ class Provenance:
         return __call__
 
 
-def _walk(frame: FrameType | None, entered: Entered | None, bottom: FrameType | None) -> Frames:
-    """The user's frames from the innermost module call down to this one."""
-    stop = bottom if entered is None else entered.frame
-    found: list[tuple[CodeType, int]] = []
-    while frame is not None and frame is not stop:
+def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:
+    """The user's frames from this one outwards, up to a frame that does not count."""
+    found: list[Any] = []
+    while frame is not stop and frame is not None:
         code = frame.f_code
-        if is_user_code(code):
-            found.append((code, frame.f_lineno))
+        judged = JUDGED.get(id(code))
+        if is_user_code(code) if judged is None else judged[1]:
+            found += (code, frame.f_lasti)  # the line is counted out when asked
         frame = frame.f_back
-    found.reverse()
     return tuple(found)
 
 
 def _frames_text(frames: Frames) -> str:
-    return "".join([_frame_text(code, line) for code, line in frames])
+    """As text, outermost first."""
+    if len(frames) == 2:
+        return _frame_text(*frames)
+    pairs = zip(frames[-2::-2], frames[::-2], strict=True)
+    return "".join([_frame_text(code, offset) for code, offset in pairs])
 
 
 _TEXTS: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by identity of the code, kept alive
 
 
-def _frame_text(code: CodeType, line: int) -> str:
-    found = _TEXTS.get((id(code), line))
+def _frame_text(code: CodeType, offset: int) -> str:
+    found = _TEXTS.get((id(code), offset))
     if found is None:
+        line = _line(code, offset)
         text = linecache.getline(code.co_filename, line).strip()
         place = f'  File "{code.co_filename}", line {line}, in {code.co_name}'
-        found = _TEXTS[id(code), line] = (code, f"{place}\n    {text}\n")
+        found = _TEXTS[id(code), offset] = (code, f"{place}\n    {text}\n")
     return found[1]
+
+
+def _line(code: CodeType, offset: int) -> int:
+    """The line that the instruction at an offset belongs to."""
+    for start, end, line in code.co_lines():
+        if start <= offset < end and line is not None:
+            return line
+    return code.co_firstlineno
 
 
 def _type_name(cls: Any) -> str:

@@ -16,7 +16,7 @@ from lostwax.types import TensorType
 class Value:
     """One tensor (or number) of the program: an input, or an output of a step."""
 
-    __slots__ = ("fake", "index", "is_literal", "name", "step", "type")
+    __slots__ = ("fake", "index", "is_literal", "step", "type")
 
     def __init__(
         self, step: Step | None, index: int | None, type: TensorType | None, fake: Any
@@ -28,7 +28,6 @@ class Value:
         self.type = type
         self.fake = fake
         """An object that has this type: what `meta["val"]` shows."""
-        self.name = ""
         self.is_literal = False
         """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
 
@@ -37,7 +36,7 @@ class Step:
     """One call of an operator. Tensors among the arguments are `Value`s, symbolic numbers are
     expressions."""
 
-    __slots__ = ("args", "grad", "kwargs", "outputs", "place", "result", "target")
+    __slots__ = ("args", "grad", "kwargs", "place", "result", "target")
 
     def __init__(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: Place, grad: bool
@@ -48,9 +47,17 @@ class Step:
         self.place = place
         self.grad = grad
         """Whether gradients flow through it (`no_grad` regions switch that off)."""
-        self.outputs: list[Value] = []
         self.result: Any = None
         """What the call returned, with a `Value` in each tensor's place."""
+
+
+def values_of(result: Any) -> list[Value]:
+    """The values in what a step returned, in order."""
+    if isinstance(result, Value):
+        return [result]
+    if isinstance(result, (list, tuple)):
+        return [value for each in result for value in values_of(each)]
+    return []
 
 
 class Region:

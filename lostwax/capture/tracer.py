@@ -38,6 +38,7 @@ from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import Expr, ShapeEnv
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+_PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
 
 
@@ -123,13 +124,12 @@ class Tracer(FakeTensorMode):
         if plan is None:
             plan = _PLANS[id(func)] = _plan(func)
         handler, record = plan
-        if self.keep and func in self.keep and handler is _composite:
+        if self.keep and func in self.keep and handler in _TAKING_APART:
             handler = _kept
         return handler(self, record, args, kwargs)
 
-    def computed(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What the call returns, without recording anything."""
-        return super().evaluate(func, args, kwargs)
+    computed = FakeTensorMode.evaluate
+    """What the call returns, without recording anything."""
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -142,10 +142,18 @@ class Tracer(FakeTensorMode):
     # ------------------------------------------------------------------------------ recording
 
     def step(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Step:
-        """Append a step; its outputs are set by the caller."""
+        """Append a step; its result is set by the caller."""
+        operands = []
+        for a in args:  # `operand`, with what is most common inlined
+            if a.__class__ is FakeTensor:
+                tracked = a.tracked
+                is_new = tracked is not None and tracked.seen == tracked.root.version
+                operands.append(tracked.value if is_new else self.value_of(a))
+            else:
+                operands.append(a if a.__class__ in _PLAIN else self.operand(a))
         step = Step(
             target,
-            tuple([self.operand(a) for a in args]),
+            tuple(operands),
             {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {},
             self.provenance.here(),
             torch.is_grad_enabled() if self.grad is None else self.grad,
@@ -155,10 +163,12 @@ class Tracer(FakeTensorMode):
 
     def operand(self, value: Any) -> Any:
         """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
+        if value.__class__ in _PLAIN:
+            return value
         if isinstance(value, FakeTensor):
             return self.value_of(value)
         if isinstance(value, (list, tuple)):
-            return [self.operand(v) for v in value]
+            return [v if v.__class__ is int else self.operand(v) for v in value]
         if isinstance(value, _SYMBOLIC):
             return unwrap(value)
         if isinstance(value, torch.Tensor):
@@ -182,7 +192,6 @@ class Tracer(FakeTensorMode):
         if out.__class__ is FakeTensor:
             value = Value(step, index, out.fake_type, out)
             track(out, value)
-            step.outputs.append(value)
             return value
         if isinstance(out, (list, tuple)):
             return type(out)([self._output(step, o, i) for i, o in enumerate(out)])
@@ -196,11 +205,9 @@ class Tracer(FakeTensorMode):
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         if view.position is None:
-            value = Value(step, None, out.fake_type, out)
-            step.outputs, step.result = [value], value
+            value = step.result = Value(step, None, out.fake_type, out)
             return value
-        values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
-        step.outputs, step.result = values, values
+        values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         return values[view.position]
 
     def _temporary(self, value: Value) -> FakeTensor:
@@ -263,7 +270,6 @@ def _functional(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     step = tracer.step(record.overload, args, kwargs)
     if out.__class__ is FakeTensor:
         value = step.result = Value(step, None, out.fake_type, out)
-        step.outputs.append(value)
         track(out, value)
         return out
     return tracer.results(step, out)
@@ -282,11 +288,9 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:
         value = step.result = Value(step, None, out.fake_type, out)
-        step.outputs.append(value)
         track_view(out, value, base.tracked, View(func, rest, kwargs, None))
         return out
-    values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
-    step.outputs, step.result = values, list(values)
+    values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
     for i, (fake, value) in enumerate(zip(out, values, strict=True)):
         track_view(fake, value, base.tracked, View(func, rest, kwargs, i))
     return out
@@ -428,14 +432,20 @@ def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
 
 
 def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Taken apart: its parts are recorded."""
-    func = record.overload
-    if func in composite.COMPOSITES:
-        return tracer.computed(func, args, kwargs)
-    if func in _PORTABLE:
-        with _without_mkldnn():
-            return tracer.reentered(func.decompose, args, kwargs)
+    """Taken apart by C++, or by the user: its parts are recorded."""
     return fallback.evaluate(tracer, record, args, kwargs)
+
+
+def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Taken apart here: its parts are recorded, all in its place."""
+    return tracer.provenance.as_one(tracer.computed, record.overload, args, kwargs)
+
+
+def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Taken apart by torch's Python, which chooses no operator that one device has."""
+    with _without_mkldnn():
+        function = record.overload.decompose
+        return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
 
 
 def _kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -507,6 +517,7 @@ def _without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
+_TAKING_APART = (_composite, _parts, _portable)
 # C++ would choose a device's own kernel for them; torch's decomposition in Python need not.
 _PORTABLE = frozenset(
     getattr(packet, overload)
@@ -534,9 +545,11 @@ def _plan(func: OpOverload) -> tuple[Handler, Operator]:
     record = operator(func)
     if func in data.SPECIAL:
         return _special, record
-    if func in composite.COMPOSITES or (
-        fallback.is_composite(func) and not fallback.user_kernel(func)
-    ):
+    if func in composite.COMPOSITES:
+        return _parts, record
+    if func in _PORTABLE:
+        return _portable, record
+    if fallback.is_composite(func) and not fallback.user_kernel(func):
         return _composite, record
     if record.kind in ("inplace", "out", "mixed"):
         return _write, record

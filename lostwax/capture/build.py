@@ -25,11 +25,9 @@ from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
 
 _aten = torch.ops.aten
-# Names that FX's generated code uses for something else.
-_TAKEN = frozenset(
-    (*keyword.kwlist, *dir(builtins))
-    + ("inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
-)
+# Names that Python or FX's generated code uses for something else.
+_FX_WORDS = ("inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
+_TAKEN = frozenset((*keyword.kwlist, *dir(builtins), *_FX_WORDS))
 _BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real))
 """What is something else in a node than in a step."""
 
@@ -43,7 +41,7 @@ class Builder:
         self.grad = grad
         """Whether gradients flow through the program at all."""
         self.graph = fx.Graph()
-        self._append = self.graph._root._prepend  # type: ignore[attr-defined]
+        self._append = self.graph._root._prepend
         self._alike: dict[int, dict[fx.Node, None]] = {}
         """The calls of each target (by identity), for the graph's own table."""
         self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name

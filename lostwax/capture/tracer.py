@@ -205,9 +205,9 @@ class Tracer(FakeTensorMode):
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         if view.position is None:
-            value = step.result = Value(step, None, out.fake_type, out)
+            step.result = value = Value(step, None, out.fake_type, out)
             return value
-        values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+        step.result = values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         return values[view.position]
 
     def _temporary(self, value: Value) -> FakeTensor:

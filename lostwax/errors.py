@@ -172,6 +172,17 @@ class CaptureError(LostwaxError, RuntimeError):
     """
 
 
+class UnknownModuleError(LostwaxError, ValueError):
+    """A path that was to name a submodule names none. `path` is that path.
+
+    What to do: write it as `module.named_modules()` does, "layers.0.attention".
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        self.path = path
+        super().__init__(message)
+
+
 class NotYetError(LostwaxError, NotImplementedError):
     """A part of the interface that is planned and not built yet. The message says what to do until
     then."""

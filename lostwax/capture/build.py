@@ -126,6 +126,10 @@ class Builder:
         graph._graph_namespace._used_names.update(self._named.values())
         graph._len = len(self._named)
 
+    def node(self, value: Any) -> Any:
+        """The node of a value or a symbolic number; any other value is itself."""
+        return self._operand(value, grad=False)
+
     # --------------------------------------------------------------------------------------- nodes
 
     def _step(self, step: Step) -> None:

@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from lostwax.capture.build import Builder
+from lostwax.capture.calls import Calls
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.functionalize import Root, check_layout
@@ -33,7 +34,7 @@ from lostwax.capture.tracer import Tracer
 from lostwax.errors import ConstraintViolationError, NotYetError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -68,25 +69,31 @@ def export(
     `args` and `kwargs` are an example call; tensors stand for all tensors of their size, Python
     values are baked in, but for what `dynamic_shapes` declares to vary (`Dim`). `constraints` are
     relations between dims, `"seq % 8 == 0"`. `keep` names composite operators
-    (`torch.ops.aten.linear.default`) that stay single nodes. The module is not changed, nothing is
-    computed and no weight is copied.
+    (`torch.ops.aten.linear.default`) that stay single nodes. `preserve_module_call_signature` names
+    submodules (`"layers.0"`) whose arguments and results `module_call_graph` is to describe. The
+    module is not changed, nothing is computed and no weight is copied.
     """
     if strict:
         raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
-    if preserve_module_call_signature:
-        raise NotYetError("preserve_module_call_signature", "leave it out")
     call_args, call_kwargs = as_call(args, kwargs)
     with _without_collector():
         spec = None
         if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
             spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
+
+        def captured(tracked: bool) -> ExportedProgram:
+            preserved = preserve_module_call_signature
+            return _Capture(
+                mod, call_args, call_kwargs, spec, frozenset(keep), preserved, tracked
+            ).run()
+
         try:
-            return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=False).run()
+            return captured(tracked=False)
         except RuntimeError as error:
             if "does not require grad" not in str(error):
                 raise
             # The program differentiates inside: autograd must see its operators.
-            return _Capture(mod, call_args, call_kwargs, spec, frozenset(keep), tracked=True).run()
+            return captured(tracked=True)
 
 
 class _Capture:
@@ -99,14 +106,16 @@ class _Capture:
         kwargs: dict[str, Any],
         spec: Spec | None,
         keep: frozenset[OpOverload],
-        *,
+        preserved: Sequence[str],
         tracked: bool,
     ) -> None:
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = _root(mod)
         self.state = State(self.root)
-        self.tracer = Tracer(Provenance(self.state.paths), keep=keep, tracked=tracked)
+        self.calls = Calls(self.root, preserved)
+        provenance = Provenance(self.state.paths, self.calls if preserved else None)
+        self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
         forward = mod.forward if isinstance(mod, nn.Module) else mod
         self.names = flat_names(forward, args, kwargs)
@@ -191,7 +200,9 @@ class _Capture:
         found = demands(self.env, self.tracer.origins)
         if found.violations:
             raise ConstraintViolationError("\n".join(map(str, found.violations)))
-        builder.body(self.tracer.region, values, found.in_graph)
+        seen = self.calls.values()
+        builder.body(self.tracer.region, [*values, *seen], found.in_graph)
+        entered = {id(v): _argument(v, builder.node(v)) for v in seen}
         node = builder.output(values)
         names: Any = node.args[0]
         specs = [
@@ -209,7 +220,9 @@ class _Capture:
             state_dict=state_dict,
             constants=constants,
             range_constraints=range_constraints(self.env, self._declared_sizes()),
-            module_call_graph=[ModuleCallEntry("", self._call_signature(signature))],
+            module_call_graph=self.calls.entries(
+                self._call_signature(signature), lambda v: entered[id(v)]
+            ),
             example_inputs=(self.args, self.kwargs),
             guards=[*(self.symbols.promised if self.symbols else ()), *found.on_call],
         )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import nn
 
@@ -27,23 +27,31 @@ class Entered:
     """A module that is being called: its path, and the user's frames between the call of the
     module around it and this one."""
 
-    __slots__ = ("frame", "frames", "module", "outer", "path", "stack", "text")
+    __slots__ = ("count", "frame", "frames", "module", "outer", "path", "stack", "text")
 
     def __init__(
         self,
         path: str,
+        count: int,
         module: nn.Module,
         outer: Entered | None,
         frame: FrameType,
         bottom: FrameType | None,
     ) -> None:
         self.path = path
+        self.count = count
+        """How often the module was called before."""
         self.module = module
         self.outer = outer
         self.frame: FrameType | None = frame
         self.frames = _walk(frame.f_back, bottom if outer is None else outer.frame)
         self.stack: dict[str, tuple[str, str]] | None = None
         self.text: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The call's own name: the path, from the second call on with a number."""
+        return f"{self.path}@{self.count}" if self.count else self.path
 
     def stack_trace(self) -> str:
         """The frames above this call, as text."""
@@ -53,9 +61,10 @@ class Entered:
         return self.text
 
     def module_stack(self) -> dict[str, tuple[str, str]]:
-        """`nn_module_stack`: for each module being called its path and class, outermost first."""
+        """`nn_module_stack`: for each module being called its path and class, outermost first, by
+        the name of the call."""
         if self.stack is None:
-            own = {self.path: (self.path, _type_name(self.module.__class__))}
+            own = {self.name: (self.path, _type_name(self.module.__class__))}
             self.stack = {**self.outer.module_stack(), **own} if self.outer is not None else own
         return self.stack
 
@@ -85,12 +94,25 @@ class Place:
         return [(getattr(target, "__name__", str(target)), target)]
 
 
+class CallWatcher(Protocol):
+    """Who wants to know with what some modules are called, and what they return."""
+
+    @property
+    def paths(self) -> Container[str]: ...
+
+    def entering(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+
+    def leaving(self, entered: Entered, result: Any) -> None: ...
+
+
 class Provenance:
     """The modules being called, during one capture."""
 
-    def __init__(self, paths: Mapping[int, str]) -> None:
+    def __init__(self, paths: Mapping[int, str], watcher: CallWatcher | None = None) -> None:
         self._paths = paths
         """The path of each module of the program, by identity."""
+        self._watcher = watcher
+        self._counts: dict[str, int] = {}
         self._entered: Entered | None = None
         self._bottom: FrameType | None = None
         self._whole: Place | None = None
@@ -132,9 +154,20 @@ class Provenance:
             if path is None:
                 return original(module, *args, **kwargs)
             outer = self._entered
-            entered = self._entered = Entered(path, module, outer, sys._getframe(), self._bottom)
+            count = self._counts.get(path, 0)
+            self._counts[path] = count + 1
+            entered = Entered(path, count, module, outer, sys._getframe(), self._bottom)
+            watcher = self._watcher
+            if watcher is None or path not in watcher.paths:
+                watcher = None
+            else:
+                watcher.entering(entered, args, kwargs)
+            self._entered = entered
             try:
-                return original(module, *args, **kwargs)
+                result = original(module, *args, **kwargs)
+                if watcher is not None:
+                    watcher.leaving(entered, result)
+                return result
             finally:
                 self._entered = outer
                 entered.frame = None

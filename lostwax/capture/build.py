@@ -21,6 +21,7 @@ from torch.fx.immutable_collections import immutable_list
 from lostwax.capture.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.capture.steps import Region, Step, Value, values_of
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.effects import has_effect
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
 
@@ -294,19 +295,6 @@ def live(
             if step.kwargs:
                 need(list(step.kwargs.values()))
     return found, read
-
-
-def has_effect(target: Any) -> bool:
-    """Drawing random numbers moves the generator: such a step stays, read or not."""
-    found = _EFFECTS.get(id(target))
-    if found is None:
-        found = _EFFECTS[id(target)] = isinstance(target, OpOverload) and (
-            torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
-        )
-    return found
-
-
-_EFFECTS: dict[int, bool] = {}  # by identity: torch hashes its overloads in Python
 
 
 def _base_name(target: Any) -> str:

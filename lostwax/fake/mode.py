@@ -329,7 +329,7 @@ def _is_composite_out(func: OpOverload) -> bool:
     return operator(func).kind == "out" and fallback.is_composite(func)
 
 
-_UNDECLARED_VIEWS = frozenset(
+UNDECLARED_VIEWS = frozenset(
     (aten._unsafe_view.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)
 )
 """No views by their schemas, but they share storage all the same."""
@@ -346,7 +346,7 @@ def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
         return special, record
     if func in composite.COMPOSITES:
         return composite.evaluate, record
-    if func in _UNDECLARED_VIEWS:
+    if func in UNDECLARED_VIEWS:
         return _view, record
     if record.kind in ("inplace", "out", "mixed"):
         return write, record

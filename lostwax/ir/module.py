@@ -9,16 +9,15 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
 from lostwax.ir.calling import Convention
+from lostwax.ir.effects import viewed
 from lostwax.ir.overlap import Check, overlap_check, storage_key
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
@@ -29,7 +28,7 @@ from lostwax.ir.signature import (
     OutputKind,
     OutputSpec,
 )
-from lostwax.ops.registry import aten, operator
+from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
@@ -400,7 +399,7 @@ class _Writer:
         if not isinstance(value, Node) or old.isdisjoint(_view_chain(value)):
             return value
         if value not in self.copies:
-            base = _viewed(value)
+            base = viewed(value)
             if base is None or value in old:
                 self.copies[value] = self.graph.call_function(copied, (value,))
             else:
@@ -414,7 +413,7 @@ class _Writer:
         """A result, read from where it was written to, if it is a view of a written value."""
         if not isinstance(value, Node) or value in self.made:
             return self.made.get(value, value)
-        base = _viewed(value)
+        base = viewed(value)
         new = None if base is None else self.derived(base)
         if new is base or base is None:
             return value
@@ -425,17 +424,6 @@ class _Writer:
 def _view_chain(node: Node) -> list[Node]:
     """The node, what it is a view of, what that is a view of, ..."""
     chain = [node]
-    while (base := _viewed(chain[-1])) is not None:
+    while (base := viewed(chain[-1])) is not None:
         chain.append(base)
     return chain
-
-
-def _viewed(node: Node) -> Node | None:
-    """The argument that this node is a view of, by its operator's schema."""
-    base = node.args[0] if node.args else None
-    if not isinstance(base, Node):
-        return None
-    if node.target is getitem:
-        return base if _viewed(base) is not None else None
-    is_view = isinstance(node.target, OpOverload) and operator(node.target).kind == "view"
-    return base if is_view else None

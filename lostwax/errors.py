@@ -189,3 +189,18 @@ class NotYetError(LostwaxError, NotImplementedError):
 
     def __init__(self, what: str, instead: str) -> None:
         super().__init__(f"{what} is not supported yet.\n  until then: {instead}")
+
+
+class PassError(LostwaxError, ValueError):
+    """A pass cannot run, or gave back something that is no program.
+
+    The message names the pass, and the rule or property that is broken; `name` is the pass,
+    `violations` are the rules that the result breaks.
+
+    What to do: a pass that requires a property comes after one that ensures it; a pass that breaks
+    a rule has a bug, and the node is named that shows it.
+    """
+
+    def __init__(self, message: str, name: str = "", violations: tuple[object, ...] = ()) -> None:
+        self.name, self.violations = name, violations
+        super().__init__(message)

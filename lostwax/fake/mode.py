@@ -180,6 +180,11 @@ class FakeTensorMode(TorchDispatchMode):
             plan = _PLANS[id(func)] = _plan(func)
         return plan[0](self, plan[1], args, kwargs)
 
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Inside, evaluating leaves no trace: a mode that records does not."""
+        yield
+
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """An operator called from inside the evaluation of a composite: a tracer records it."""
         if torch.is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions

@@ -6,19 +6,15 @@ not touched. Must not merge what a caller could tell apart.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from typing import Any
 
-import torch
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
-from lostwax.fake import FakeTensor
-from lostwax.fake.symnode import unwrap
 from lostwax.ir.effects import has_effect, shown
+from lostwax.ir.retype import same_type
 from lostwax.ops.registry import operator
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 def share(graph: Graph) -> int:
@@ -29,12 +25,22 @@ def share(graph: Graph) -> int:
     their names; and two values of which the caller sees both, since they would share memory. A
     graph in which something is written is left as it is.
     """
+    merged = 0
+    for node, kept in duplicates(graph):
+        node.replace_all_uses_with(kept)
+        graph.erase_node(node)
+        merged += 1
+    return merged
+
+
+def duplicates(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """What could be merged, each with the node that stays. Merged as they come, they lead to
+    others."""
     if any(_writes(node) for node in graph.nodes):
-        return 0
+        return
     seen = shown(graph)
     returned = set(graph.output_node().all_input_nodes)
     first: dict[Hashable, Node] = {}
-    merged = 0
     for node in list(graph.nodes):
         key = _key(node)
         if key is None:
@@ -42,23 +48,15 @@ def share(graph: Graph) -> int:
         kept = first.setdefault(key, node)
         if kept is node or node in returned or (node in seen and kept in seen):
             continue
-        if _type(kept.meta.get("val")) == _type(node.meta.get("val")):
-            _merge(node, kept, seen)
-            merged += 1
-    return merged
-
-
-def _merge(node: Node, kept: Node, seen: set[Node]) -> None:
-    node.replace_all_uses_with(kept)
-    node.graph.erase_node(node)
-    if node in seen:  # what was seen of the one is seen of the other
-        seen.discard(node)
-        seen.add(kept)
+        if same_type(kept.meta.get("val"), node.meta.get("val")):
+            if node in seen:  # what was seen of the one is seen of the other
+                seen.add(kept)
+            yield node, kept
 
 
 def _writes(node: Node) -> bool:
     target = node.target
-    return isinstance(target, torch._ops.OpOverload) and bool(operator(target).mutates)
+    return isinstance(target, OpOverload) and bool(operator(target).mutates)
 
 
 def _key(node: Node) -> Hashable | None:
@@ -90,14 +88,3 @@ def _frozen(value: Any) -> Hashable:
     if isinstance(value, (float, complex)):
         return (value.__class__, repr(value))
     return (value.__class__, value)
-
-
-def _type(value: Any) -> Any:
-    """What is recorded of a value, comparable."""
-    if isinstance(value, FakeTensor):
-        return value.fake_type
-    if isinstance(value, (tuple, list)):
-        return [_type(v) for v in value]
-    if isinstance(value, _SYMBOLIC):
-        return unwrap(value)
-    return value

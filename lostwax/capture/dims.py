@@ -256,6 +256,22 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
     return tuple(Dim(name, min=min, max=max) for name in split)
 
 
+def adopted(value: Any) -> Any:
+    """Ours for a Dim or hint of torch.export, so that specs written with those work; else the
+    value."""
+    if type(value).__module__ != "torch.export.dynamic_shapes":
+        return value
+    if hasattr(value, "fn"):
+        offset = int(value.fn(0))
+        return (int(value.fn(1)) - offset) * adopted(value.root) + offset
+    kind = getattr(getattr(value, "type", None), "name", None)
+    if kind is not None:
+        hint = getattr(Dim, kind)
+        return hint if isinstance(hint, Static) else hint(min=value.min, max=value.max)
+    highest = value.max if isinstance(value.max, int) else None
+    return Dim(value.__name__, min=value.min, max=highest)
+
+
 # ------------------------------------------------------------------------------------------- marks
 
 

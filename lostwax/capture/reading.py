@@ -16,7 +16,16 @@ import torch
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec
 
 from lostwax.capture.call import Argument, Call, Label, labels
-from lostwax.capture.dims import Auto, DerivedDim, Dim, Dynamic, Hint, Static, marks_of
+from lostwax.capture.dims import (
+    Auto,
+    DerivedDim,
+    Dim,
+    Dynamic,
+    Hint,
+    Static,
+    adopted,
+    marks_of,
+)
 from lostwax.errors import DynamicShapesError
 from lostwax.ir.pytree import MAPPINGS, container_class, steps
 
@@ -85,6 +94,7 @@ class _Reader:
         self.found: list[Any] = [UNSAID] * len(call.leaves)
 
     def read(self, given: Any) -> list[Any]:
+        given = adopted(given)
         if isinstance(given, str):
             given = {WILDCARD: {0: Dim(given)}}
         if isinstance(given, Mapping):
@@ -192,6 +202,7 @@ class _Reader:
     def _tree(
         self, tree: TreeSpec, given: Any, path: str, trail: tuple[Label, ...], start: int
     ) -> None:
+        given = adopted(given)
         if tree.is_leaf():
             self.found[start] = given
             return
@@ -345,7 +356,7 @@ class _Leaf:
 
     def _fitting(self, given: Any) -> Any:
         """The part of a wildcard that fits this tensor."""
-        ndim = self.value.ndim
+        ndim, given = self.value.ndim, adopted(given)
         if isinstance(given, Mapping):
             return {k: v for k, v in given.items() if not isinstance(k, int) or -ndim <= k < ndim}
         if isinstance(given, tuple | list):
@@ -384,6 +395,7 @@ class _Leaf:
     # ---- one size
 
     def _entry(self, given: Any, dim: int | None) -> Entry:
+        given = adopted(given)
         if given is None or isinstance(given, Static):
             return Static()
         value = self.value if dim is None else self.value.shape[dim]

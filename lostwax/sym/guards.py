@@ -140,22 +140,66 @@ def violation(env: Learner, born: Facts, guard: Guard) -> Violation | None:
     dims.sort(key=lambda s: env.normal_form(s.expr) is s.expr)  # those that are settled first
     wrong = {s: _counterexample(guard.cond, s) for s in dims}
     dims.sort(key=lambda s: wrong[s] is None)
-    for symbol in dims:
-        statements, code = _restriction(env, symbol)
-        if code and _settled(env, born, guard, statements):
+    gives_way = any(not s.declared for s in guard.cond.symbols())
+    for symbol, form in _forms(env, guard.cond, dims):
+        statements, code = _restriction(env, symbol, form)
+        if code and (gives_way or _settled(env, born, guard, statements)):
             return Violation(_name(symbol), guard, wrong[symbol], code)
     names = {s: _name(s) for s in guard.cond.symbols()}
     code = f'constraints=["{show(guard.cond, names)}"]'
     return Violation(_name(dims[0]), guard, wrong[dims[0]], code)
 
 
-def _restriction(env: Learner, symbol: Symbol) -> tuple[list[Condition], str]:
-    """What the trace made of a dimension: as conditions, and as the code that declares it so."""
+def _forms(env: Learner, cond: BoolExpr, dims: list[Symbol]) -> Iterator[tuple[Symbol, Expr]]:
+    """What a dimension can be declared to be: what the trace made of it; else what the condition
+    makes of it once `max` and `min` are taken as in the example."""
+    for symbol in dims:
+        form = env.normal_form(symbol.expr)
+        if _is_affine(form):
+            yield symbol, form
+    poly = _without_extrema(cond.poly)
+    if cond.kind != "eq" or poly.composite or poly is cond.poly:
+        return
+    for symbol in reversed(dims):
+        k = poly.terms.get((symbol,), 0)
+        if abs(k) == 1:
+            form = env.sub(symbol.expr, env.scale(poly, k))
+            if _is_affine(form):
+                yield symbol, form
+
+
+def _is_affine(form: Expr) -> bool:
+    """A constant, or `n*dim + k`: what a Dim can be declared as."""
+    monomials = [m for m in form.terms if m]
+    if not monomials:
+        return True
+    (head, *others) = monomials
+    alone = not others and len(head) == 1 and head[0].kind == "symbol"
+    return alone and form.terms[head] > 0
+
+
+def _without_extrema(e: Expr) -> Expr:
+    """With each `max` and `min` replaced by the operand that is it in the example."""
+    env = e.env
+    result = env.const(0)
+    for monomial, coefficient in e.terms.items():
+        term = env.const(coefficient)
+        for atom in monomial:
+            chosen = None
+            if atom.kind in ("max", "min"):
+                best = (max if atom.kind == "max" else min)(x.hint or 0 for x in atom.operands)
+                chosen = next((x for x in reversed(atom.operands) if x.hint == best), None)
+            term = env.mul(term, env.make({(atom,): 1}) if chosen is None else chosen)
+        result = env.add(result, term)
+    return result
+
+
+def _restriction(env: Learner, symbol: Symbol, form: Expr) -> tuple[list[Condition], str]:
+    """A dimension of this form: as conditions, and as the code that declares it so."""
     dim = _name(symbol)
-    form = env.normal_form(symbol.expr)
     if form.const is not None:
         return [env.is_zero(env.shift(symbol.expr, -form.const))], f"{dim} = {form.const}"
-    lo, hi = env.range_of(form)
+    lo, hi = env.range_of(env.normal_form(symbol.expr))
     limits = [] if lo is None else [env.nonnegative(env.shift(symbol.expr, -lo))]
     if hi is not None:
         limits.append(env.nonnegative(env.shift(env.scale(symbol.expr, -1), hi)))

@@ -125,6 +125,17 @@ CASES = {
         Program(lambda a, b: sym.decide(sym.eq(2 * a, b)), {"a": (0, 32, 4), "b": (0, 64, 8)}),
         ["b = 2*a"],
     ),
+    "derived but for the end of the range": (
+        Program(
+            lambda a, b: sym.expect(sym.eq(a + 1, sym.maximum(1, b))),
+            {"a": (0, None, 4), "b": (0, None, 5)},
+        ),
+        ["b = a + 1"],
+    ),
+    "sum": (
+        Program(lambda a, b: sym.expect(sym.eq(a + b, 12)), {"a": (0, 64, 4), "b": (0, 64, 8)}),
+        ['constraints=["a + b == 12"]'],
+    ),
     "ordered": (
         Program(lambda a, b: sym.decide(a <= b), {"a": (0, 64, 4), "b": (0, 64, 8)}),
         ['constraints=["a <= b"]'],

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from lostwax.capture.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.dims import Dim, dims, mark_dynamic
     from lostwax.capture.export import export
+    from lostwax.capture.violations import refine_dynamic_shapes_from_suggested_fixes
     from lostwax.fake import (
         FakeTensor,
         FakeTensorMode,
@@ -72,6 +73,7 @@ __all__ = [
     "errors",
     "export",
     "mark_dynamic",
+    "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
     "unset_fake_temporarily",
 ]
@@ -106,6 +108,7 @@ _HOME = {
     "Dim": "lostwax.capture.dims",
     "dims": "lostwax.capture.dims",
     "mark_dynamic": "lostwax.capture.dims",
+    "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.violations",
 }
 
 

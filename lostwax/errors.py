@@ -6,6 +6,8 @@ why, and what to write instead; it carries the values it speaks of.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class LostwaxError(Exception):
     """The root of every error that lostwax raises on purpose."""
@@ -135,8 +137,21 @@ class ConstraintViolationError(LostwaxError, ValueError):
     """The program does not hold for all sizes that were declared.
 
     The message lists each dimension that is lost, with the guard, the user's line, a size at which
-    the trace would be wrong, and the declaration to write instead.
+    the trace would be wrong, and the declarations to write instead. `fixes` are those, one by one;
+    `constraints` the relations among them that no Dim can express; `dynamic_shapes` the whole spec
+    with the fixes in it.
+
+    What to do: paste the fixes; or export again with
+    `refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)` and `error.constraints`; or
+    change the line that the guard comes from, so that it does not ask for the size.
     """
+
+    def __init__(
+        self, message: str, fixes: tuple[Any, ...] = (), dynamic_shapes: Any = None
+    ) -> None:
+        self.fixes, self.dynamic_shapes = fixes, dynamic_shapes
+        self.constraints = [fix.value for fix in fixes if fix.kind == "constraint"]
+        super().__init__(message)
 
 
 class RegistrationError(LostwaxError, ValueError):

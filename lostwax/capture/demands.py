@@ -6,6 +6,7 @@ Reads the environment when the trace is over. Must not record guards.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from lostwax.capture.numbers import Origins, sources
@@ -27,8 +28,9 @@ class Demands:
     """Those that the declared dimensions do not imply, and that were not to be expected."""
 
 
-def demands(env: ShapeEnv, origins: Origins) -> Demands:
-    """Sort the guards of a trace, without those that follow from others."""
+def demands(env: ShapeEnv, origins: Origins, unnamed: Collection[Symbol] = frozenset()) -> Demands:
+    """Sort the guards of a trace, without those that follow from others. `unnamed` are dynamic
+    sizes without a Dim."""
     found = Demands()
     if not env.guards:
         return found
@@ -37,7 +39,9 @@ def demands(env: ShapeEnv, origins: Origins) -> Demands:
         is_plain = not guard.cond.unbacked and all(_is_input(s) for s in guard.cond.symbols())
         (found.on_call if is_plain else found.in_graph).append(guard)
     if any(s.declared for s in env.symbols):
-        found.violations = [v for v in env.violations() if breaks_declaration(v.guard)]
+        found.violations = [
+            v for v in env.violations() if breaks_declaration(env, v.guard, unnamed)
+        ]
     return found
 
 
@@ -55,22 +59,32 @@ def _check_computable(guard: Guard, origins: Origins) -> None:
             )
 
 
-def breaks_declaration(guard: Guard) -> bool:
+def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] = ()) -> bool:
     """Does it take from a declared dimension what the user counts on?
 
     A branch by the example does. What the program demands anyway (eager would raise too) does only
     if it fixes a dimension or ties it to another, or goes against a limit that was stated; other
-    limits narrow the range silently. A size that may be anything (`Dim.AUTO`) gives way first.
+    limits narrow the range silently. A size without a Dim (`Dim.AUTO`, `Dim.DYNAMIC`) gives way
+    first, unless a dimension is fixed or tied to another all the same.
     """
     cond = guard.cond
     symbols = cond.symbols()
-    if any(not s.declared and not s.unbacked for s in symbols):
-        return False
+    named = {s for s in symbols if s.declared and s not in unnamed}
+    if any(env.current_form(s.expr).const is not None for s in symbols if s.declared):
+        return True
+    if any(not s.unbacked for s in symbols - named):
+        return any(_is_tied(env, s, unnamed) for s in named)
     if guard.kind in ("branch", "specialize"):
         return True
     if cond.kind == "eq":
         return True
     return len(symbols) == 1 and _against_limit(cond, next(iter(symbols)))
+
+
+def _is_tied(env: ShapeEnv, symbol: Symbol, unnamed: Collection[Symbol]) -> bool:
+    """Has it become a matter of another Dim?"""
+    others = env.normal_form(symbol.expr).symbols() - {symbol}
+    return any(s.declared and s not in unnamed for s in others)
 
 
 def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:

@@ -31,7 +31,8 @@ from lostwax.capture.state import Slot, State, check_alike
 from lostwax.capture.steps import Value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
-from lostwax.errors import ConstraintViolationError, NotYetError
+from lostwax.capture.violations import report
+from lostwax.errors import NotYetError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
@@ -197,9 +198,10 @@ class _Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
         values = [value for _, value in mutations] + results
-        found = demands(self.env, self.tracer.origins)
-        if found.violations:
-            raise ConstraintViolationError("\n".join(map(str, found.violations)))
+        unnamed = self.symbols.unnamed if self.symbols else frozenset()
+        found = demands(self.env, self.tracer.origins, unnamed)
+        if found.violations and self.symbols:
+            raise report(found.violations, self.symbols.spec)
         seen = self.calls.values()
         builder.body(self.tracer.region, [*values, *seen], found.in_graph)
         entered = {id(v): _argument(v, builder.node(v)) for v in seen}

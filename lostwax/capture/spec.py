@@ -76,6 +76,7 @@ class Spec:
     paths: list[str]
     roots: dict[str, Root] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
+    call: Call | None = None
 
     def __bool__(self) -> bool:
         return any(leaf is not None for leaf in self.leaves)
@@ -92,7 +93,7 @@ def resolve(
     if isinstance(dynamic_shapes, ShapesCollection | AdditionalInputs):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
     call = Call(function, args, kwargs)
-    spec = Spec(read(dynamic_shapes, call), call.paths())
+    spec = Spec(read(dynamic_shapes, call), call.paths(), call=call)
     spec.roots = _roots(list(_named_places(spec, call.leaves)))
     spec.constraints = _constraints(constraints, spec, call.leaves)
     return spec

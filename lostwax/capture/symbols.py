@@ -40,10 +40,12 @@ class Symbols:
     def __init__(self, env: ShapeEnv, spec: Spec, leaves: Sequence[Any]) -> None:
         self.env = env
         self.leaves = leaves
-        self.paths = spec.paths
+        self.spec, self.paths = spec, spec.paths
         self.places: dict[Symbol | Real, Place] = {}
         self.named: dict[str, Expr] = {}
         """By the name of their Dim."""
+        self.unnamed: set[Symbol] = set()
+        """Those of `Dim.DYNAMIC`: they may be narrowed and related, only not fixed."""
         self._best = _best_places(spec)
         self.values: list[Any] = [self._of_leaf(i, entry) for i, entry in enumerate(spec.leaves)]
         """For each leaf: its sizes, the number that stands for it, or None if it is static."""
@@ -75,7 +77,10 @@ class Symbols:
         declared = self._text(place) if isinstance(entry, Dynamic) else None
         least = 0 if place.dim is not None else None
         lo = entry.min if entry.min is not None else least
-        return self._symbol(place, example, lo, entry.max, declared)
+        e = self._symbol(place, example, lo, entry.max, declared)
+        if declared:
+            self.unnamed |= e.symbols()
+        return e
 
     def _dim(self, entry: Dim | DerivedDim) -> Any:
         root = entry.root if isinstance(entry, DerivedDim) else entry

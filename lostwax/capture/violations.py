@@ -1,0 +1,259 @@
+"""Declared dimensions that a trace does not hold for, told in one error with code to paste; and
+that code applied to a spec.
+
+Only tells and rewrites; what is violated was found by demands.py and sym/guards.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch.utils._pytree as pytree
+
+from lostwax.capture.collect import AdditionalInputs, ShapesCollection
+from lostwax.capture.dims import DerivedDim, Dim, adopted
+from lostwax.capture.reading import WILDCARD
+from lostwax.capture.spec import Entry, Spec
+from lostwax.errors import ConstraintViolationError, DynamicShapesError
+from lostwax.sym import Violation
+
+HEADING = "Suggested fixes:"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change to the declarations. `dim` is the name of a Dim, or the place of a size without one
+    (`x.shape[0]`); empty for a constraint.
+
+    `kind` and `value`: "constant", an int; "range", the Dim; "derived", the other Dim's name, the
+    factor and the offset; "constraint", the text.
+    """
+
+    dim: str
+    kind: str
+    value: Any
+
+    @property
+    def code(self) -> str:
+        """To paste after the declarations."""
+        if self.kind == "constraint":
+            return f"constraints=[{_quoted(self.value)}]"
+        if self.kind == "constant":
+            place = _PLACE.fullmatch(self.dim)
+            if place:
+                return f"{place[1]}: {{{place[2]}: None}}  # {self.value}"
+            return f"{self.dim} = {self.value}  # always"
+        if self.kind == "range":
+            dim = self.value
+            limits = [f"min={dim.min}"] if dim.min else []
+            limits += [] if dim.max is None else [f"max={dim.max}"]
+            return f"{self.dim} = Dim({', '.join([_quoted(self.dim), *limits])})"
+        root, scale, offset = self.value
+        if (scale, offset) == (1, 0):
+            return f"{self.dim} = {root}  # one Dim for both"
+        return f"{self.dim} = {DerivedDim(Dim(root), scale, offset)}"
+
+
+_PLACE = re.compile(r"(.+)\.shape\[(\d+)\]")
+_ORDER = ("range", "constant", "derived", "constraint")  # as code, each rests on those before
+
+
+def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationError:
+    """One error for all of them: by dimension, each with its guards and one fix."""
+    by_dim: dict[str, list[Violation]] = {}
+    for violation in violations:
+        by_dim.setdefault(violation.dim, []).append(violation)
+    fixes = _fixes(violations)
+    head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
+    head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
+    told = "\n".join(_told(dim, found, spec) for dim, found in by_dim.items())
+    lines = "\n".join(f"    {fix.code}" for fix in fixes)
+    message = f"{head}\n{told}\n{HEADING}\n{lines}"
+    return ConstraintViolationError(message, tuple(fixes), _refined(spec, fixes))
+
+
+def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
+    lines = [f"  {_declared(dim, spec)}"]
+    for violation in violations:
+        guard = violation.guard
+        wrong = ""
+        if violation.counterexample is not None:
+            wrong = f", which is not so at {dim} = {violation.counterexample}"
+        lines.append(f"    the program is right only where {guard.predicate}{wrong}")
+        lines.append(f"      because {guard.reason}{_asked(guard.asked_by)}")
+        lines.append(f"      at {guard.where}")
+    return "\n".join(lines)
+
+
+def _asked(operator: str) -> str:
+    return f" (asked by {operator})" if operator else ""
+
+
+def _declared(dim: str, spec: Spec) -> str:
+    """From the name to the inputs: `batch = x.shape[0] = y.shape[0], 4 in the example`."""
+    root = spec.roots.get(dim)
+    if root is None:
+        return f"{dim}, declared Dim.DYNAMIC"
+    places = ", ".join(
+        f"{place.path} is {entry} ({place.value} in the example)" for place, entry in root.places
+    )
+    return f"{dim}, declared {root.dim!r}: {places}"
+
+
+# ------------------------------------------------------------------------------------------ fixes
+
+
+def _fixes(violations: Sequence[Violation]) -> list[Fix]:
+    found: dict[Fix, Violation] = {}
+    for violation in violations:
+        for line in violation.fix.splitlines():
+            for fix in _read_line(line):
+                found.setdefault(fix, violation)
+    redeclared = {fix.dim for fix in found if fix.kind in ("constant", "derived")}
+    told = [_told_by_path(fix, v, redeclared) for fix, v in found.items()]
+    return sorted(told, key=lambda fix: _ORDER.index(fix.kind))
+
+
+def _told_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
+    """A constraint over names that are no Dims any more speaks of the inputs instead."""
+    if fix.kind != "constraint" or not redeclared & set(re.findall(r"\w+", fix.value)):
+        return fix
+    return Fix("", "constraint", violation.guard.predicate)
+
+
+_LINE = re.compile(
+    r"(?P<dim>[\w.\[\]'\"]+) = (?:"
+    r"Dim\(['\"](?P<name>[^'\"]+)['\"](?:, min=(?P<min>\d+))?(?:, max=(?P<max>\d+))?\)"
+    r"|(?P<constant>-?\d+)"
+    r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_][\w.\[\]'\"]*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
+)
+_FIXED = re.compile(r"(?P<path>.+): \{(?P<dim>\d+): None\}")
+
+
+def _read_line(line: str) -> Iterator[Fix]:
+    """The changes that one line of code stands for."""
+    code, _, comment = line.strip().partition("  #")
+    if code.startswith("constraints="):
+        texts = ast.literal_eval(code.removeprefix("constraints="))
+        yield from (Fix("", "constraint", text) for text in texts)
+    elif fixed := _FIXED.fullmatch(code):
+        yield Fix(f"{fixed['path']}.shape[{fixed['dim']}]", "constant", int(comment))
+    elif match := _LINE.fullmatch(code):
+        yield _read_match(match)
+    elif code:
+        raise DynamicShapesError(f"not a suggested fix: {line.strip()!r}")
+
+
+def _read_match(match: re.Match[str]) -> Fix:
+    dim = match["dim"]
+    if match["constant"]:
+        return Fix(dim, "constant", int(match["constant"]))
+    if match["name"]:
+        limits = (None if match[word] is None else int(match[word]) for word in ("min", "max"))
+        low, high = limits
+        return Fix(dim, "range", Dim(match["name"], min=low, max=high))
+    offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
+    return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset))
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if '"' not in text else repr(text)
+
+
+# ---------------------------------------------------------------------------------------- refined
+
+
+def refine_dynamic_shapes_from_suggested_fixes(
+    error: ConstraintViolationError | str, dynamic_shapes: Any
+) -> Any:
+    """`dynamic_shapes` with the fixes that the error suggests.
+
+    `error` may also be its text. Relations that no Dim can express are not part of
+    `dynamic_shapes`: pass `error.constraints` to `export` as well.
+    """
+    fixes = _fixes_of(error)
+    if isinstance(dynamic_shapes, str):
+        dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
+    unnamed = any(not fix.dim.isidentifier() for fix in fixes if fix.kind != "constraint")
+    if unnamed or isinstance(dynamic_shapes, AdditionalInputs | ShapesCollection):
+        if isinstance(error, str):
+            raise DynamicShapesError(
+                "these fixes are about sizes by their place in the call, which a text does not "
+                "tell\n  instead: pass the error itself, "
+                "refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)"
+            )
+        return error.dynamic_shapes
+    known = _dims_in(dynamic_shapes)
+    return pytree.tree_map(lambda entry: _fixed(entry, _by_dim(fixes), known), dynamic_shapes)
+
+
+def _fixes_of(error: ConstraintViolationError | str) -> Sequence[Fix]:
+    if isinstance(error, ConstraintViolationError):
+        fixes: Sequence[Any] = error.fixes
+        return fixes
+    _, heading, lines = str(error).partition(HEADING)
+    if not heading:
+        raise DynamicShapesError(
+            f"no fixes are suggested in this text: it has no line {HEADING!r}\n"
+            "  instead: pass the ConstraintViolationError that export raised, or its text"
+        )
+    return [fix for line in lines.strip().splitlines() for fix in _read_line(line)]
+
+
+def _by_dim(fixes: Sequence[Fix]) -> dict[str, Fix]:
+    return {fix.dim: fix for fix in fixes if fix.dim}
+
+
+def _dims_in(dynamic_shapes: Any) -> dict[str, Dim]:
+    entries = map(_as_dim, pytree.tree_leaves(dynamic_shapes))
+    roots = (e.root if isinstance(e, DerivedDim) else e for e in entries)
+    return {root.__name__: root for root in roots if isinstance(root, Dim)}
+
+
+def _as_dim(entry: Any) -> Any:
+    return Dim(entry) if isinstance(entry, str) else adopted(entry)
+
+
+_Fixed: TypeAlias = Entry | int
+
+
+def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim]) -> Any:
+    """An entry of a spec, with its fix if there is one for its Dim."""
+    dim = _as_dim(entry)
+    if isinstance(dim, DerivedDim) and dim.root.__name__ in fixes:
+        return dim.scale * _fixed(dim.root, fixes, known) + dim.offset
+    fix = fixes.get(dim.__name__) if isinstance(dim, Dim) else None
+    if fix is None:
+        return entry
+    if fix.kind != "derived":
+        return fix.value
+    name, scale, offset = fix.value
+    root = fixes[name].value if name in fixes else known.get(name)
+    if not isinstance(root, Dim):
+        raise DynamicShapesError(
+            f"the fix {fix.code!r} names {name}, which dynamic_shapes does not have\n"
+            "  instead: pass the dynamic_shapes that were exported with"
+        )
+    return scale * root + offset
+
+
+def _refined(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
+    """The whole spec by argument, with the fixes."""
+    if spec.call is None:
+        return None
+    by_dim, known = _by_dim(fixes), {name: root.dim for name, root in spec.roots.items()}
+    leaves = []
+    for path, entries in zip(spec.paths, spec.leaves, strict=True):
+        if not isinstance(entries, tuple):
+            leaves.append(None if path in by_dim else _fixed(entries, by_dim, known))
+            continue
+        sizes = [
+            None if f"{path}.shape[{i}]" in by_dim else _fixed(entry, by_dim, known)
+            for i, entry in enumerate(entries)
+        ]
+        leaves.append(tuple(sizes))
+    return spec.call.mirrored(leaves)

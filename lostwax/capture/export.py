@@ -236,7 +236,7 @@ class _Capture:
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):
-            return self.tracer.shown(self.tracer.adopt(output))
+            return self.tracer.value_of(self.tracer.adopt(output))
         return unwrap(output)
 
     def _mutations(self) -> list[tuple[tuple[OutputKind, str], Value]]:

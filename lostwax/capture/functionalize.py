@@ -30,6 +30,8 @@ class View(NamedTuple):
     kwargs: dict[str, Any]
     position: int | None
     """Which of several outputs (`split`)."""
+    grad: bool = True
+    """Whether gradients flow through it."""
 
 
 class Root:
@@ -52,7 +54,7 @@ class Root:
 class Tracked:
     """What a fake of the trace knows of itself; kept in `fake.tracked`."""
 
-    __slots__ = ("base", "root", "seen", "shown", "type", "value", "view")
+    __slots__ = ("base", "root", "seen", "type", "value", "view")
 
     def __init__(
         self,
@@ -71,8 +73,6 @@ class Tracked:
         self.view = view
         self.seen = root.version
         """The root's version at which `value` was right."""
-        self.shown: bool = base is None or base.shown
-        """`value` is made of the root's by views; else it is what was written through the view."""
 
     def way(self) -> list[Tracked]:
         """From the root's own tensor to this view."""
@@ -106,21 +106,11 @@ def read(tracked: Tracked, again: Again) -> Value:
     return tracked.value
 
 
-def shown(tracked: Tracked, again: Again) -> Value:
-    """The present value, as a view of the root's: what a result of the program must be, so that it
-    shares memory with the other views."""
-    for each in tracked.way():
-        if each.seen != tracked.root.version or not each.shown:
-            _renew(each, again)
-    return tracked.value
-
-
 def _renew(tracked: Tracked, again: Again) -> None:
     if tracked.base is None or tracked.view is None:
-        tracked.value, tracked.shown = tracked.root.value, True
+        tracked.value = tracked.root.value
     else:
         tracked.value = again(tracked.base.value, tracked.view)
-        tracked.shown = tracked.base.shown
     tracked.seen = tracked.root.version
 
 
@@ -128,23 +118,30 @@ def written(
     tracked: Tracked,
     new: Value,
     again: Again,
-    scatter: Callable[[Value, Value, View], Value],
+    scatter: Callable[[Tracked, Value, View], Value],
 ) -> None:
-    """The tensor has a new value: so have its root and, when next read, the root's other views."""
+    """The tensor has a new value: so have its root and, when next read, the root's views."""
     root = tracked.root
     check_writable(root)
     if tracked.base is not None:
         read(tracked.base, again)
-    version = root.version + 1
-    each, value = tracked, new
-    each.shown = each.view is None
-    while each.base is not None and each.view is not None:
-        each.value, each.seen = value, version
-        value = scatter(each.base.value, value, each.view)
-        each = each.base
-        each.shown = each.view is None
-    each.value, each.seen = value, version
-    root.value, root.version = value, version
+    while tracked.base is not None and tracked.view is not None:
+        new = scatter(tracked.base, new, tracked.view)
+        tracked = tracked.base
+    root.value, root.version = new, root.version + 1
+
+
+_PARTS = frozenset(
+    (
+        aten.slice.Tensor, aten.select.int, aten.diagonal.default, aten.as_strided.default,
+        aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.unfold.default,
+    )
+)  # fmt: skip
+
+
+def is_scattered(tracked: Tracked) -> bool:
+    """Is what is written to it copied on the way to its root?"""
+    return any(each.view is not None and each.view.func in _PARTS for each in tracked.way())
 
 
 def check_writable(root: Root) -> None:

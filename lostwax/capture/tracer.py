@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 
 from lostwax.capture import functionalize
 from lostwax.capture.functionalize import Tracked, View, track, track_view
+from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.numbers import Origin, sources
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.steps import Region, Step, Value
@@ -156,7 +157,8 @@ class Tracer(FakeTensorMode):
             tuple(operands),
             {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {},
             self.provenance.here(),
-            torch.is_grad_enabled() if self.grad is None else self.grad,
+            (torch.is_grad_enabled() if self.grad is None else self.grad)
+            and id(target) not in _UNDERIVED,
         )
         self.region.steps.append(step)
         return step
@@ -204,6 +206,7 @@ class Tracer(FakeTensorMode):
         fake = self._temporary(base)
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
+        step.grad = view.grad  # as when it was made: here it is only read
         if view.position is None:
             step.result = value = Value(step, None, out.fake_type, out)
             return value
@@ -217,20 +220,19 @@ class Tracer(FakeTensorMode):
         track(fake, value)
         return fake
 
-    def _scattered(self, base: Value, new: Value, view: View) -> Value:
+    def _scattered(self, base: Tracked, new: Value, view: View) -> Value:
         function = functionalize.inverse(view)
         position = () if view.position is None else (view.position,)
-        fakes = (self._temporary(base), self._temporary(new), *position, *map(wrap, view.args))
-        out = self.reentered(function, fakes, view.kwargs)
+        fakes = (self._temporary(base.value), self._temporary(new))
+        out = self.reentered(function, (*fakes, *position, *map(wrap, view.args)), view.kwargs)
         value = self.value_of(out)
-        return self.laid_out(base, value)
+        return self.laid_out(base.value, value) if base.base is None else value
 
     def laid_out(self, like: Value, value: Value) -> Value:
         """The value in the layout of the one it replaces: later views count on its strides."""
         if like.type is None or value.type is None or like.type.stride == value.type.stride:
             return value
-        fakes = (self._temporary(like), self._temporary(value))
-        return self.value_of(self.evaluate(aten.copy.default, fakes, {}))
+        return self.value_of(copy_like(self, self._temporary(value), like.type))
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
         """`target` takes the value of `new`."""
@@ -239,8 +241,8 @@ class Tracer(FakeTensorMode):
             value = self.value_of(
                 self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
             )
-        old = self.value_of(target)
-        value = self.laid_out(old, value)
+        if target.tracked.base is None:
+            value = self.laid_out(self.value_of(target), value)
         functionalize.written(target.tracked, value, self.again, self._scattered)
         mark_written([target])
 
@@ -250,10 +252,6 @@ class Tracer(FakeTensorMode):
             new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
         set_type(target, new.fake_type, new.fake_storage)
         target.tracked = new.tracked
-
-    def shown(self, fake: FakeTensor) -> Value:
-        """A tensor as a result: a view of what it shares memory with."""
-        return functionalize.shown(fake.tracked, self.again)
 
 
 # ----------------------------------------------------------------------------------------- handlers
@@ -288,11 +286,11 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:
         value = step.result = Value(step, None, out.fake_type, out)
-        track_view(out, value, base.tracked, View(func, rest, kwargs, None))
+        track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
         return out
     values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
     for i, (fake, value) in enumerate(zip(out, values, strict=True)):
-        track_view(fake, value, base.tracked, View(func, rest, kwargs, i))
+        track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
     return out
 
 
@@ -402,7 +400,10 @@ def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.copy_(y)`: the whole of x is y, cast and expanded."""
     target, source = tracer.adopt(args[0]), args[1]
     if isinstance(source, torch.Tensor):
-        new = tracer.evaluate(aten.copy.default, (target, source), {})
+        tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
+        source = tracer.adopt(source)
+        form = cast_like if functionalize.is_scattered(target.tracked) else copy_like
+        new = form(tracer, source, target.fake_type)
     else:
         new = tracer.evaluate(aten.fill.Scalar, (target, source), {})
     tracer.write(target, new)
@@ -524,6 +525,9 @@ _PORTABLE = frozenset(
     for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
     for overload in ("input", "data")
 )
+_UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
+"""They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
+identity: torch hashes its overloads in Python."""
 _FACTORIES = frozenset(
     getattr(packet, overload)
     for packet in (

@@ -191,7 +191,8 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
     schema = overload._schema
     namespace, _, base = schema.name.partition("::")
     wanted = _signature(a for a in schema.arguments if not a.is_out)
-    for name in (base, base.removesuffix("_"), f"{base}_functional"):
+    plain = base.removesuffix("_")
+    for name in (base, plain, f"{base}_functional", f"{plain}_functional"):
         packet = getattr(getattr(torch.ops, namespace), name, None)
         for other in packet.overloads() if packet is not None else ():
             candidate = getattr(packet, other)

@@ -202,8 +202,10 @@ class NotYetError(LostwaxError, NotImplementedError):
     """A part of the interface that is planned and not built yet. The message says what to do until
     then."""
 
-    def __init__(self, what: str, instead: str) -> None:
-        super().__init__(f"{what} is not supported yet.\n  until then: {instead}")
+    def __init__(self, what: str, instead: str, *, why: str = "", where: str = "") -> None:
+        at = f"\n  at {where}" if where else ""
+        because = f"\n  why: {why}" if why else ""
+        super().__init__(f"{what} is not supported yet.{at}{because}\n  until then: {instead}")
 
 
 class PassError(LostwaxError, ValueError):

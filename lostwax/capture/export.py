@@ -18,6 +18,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from lostwax.capture import control
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.demands import demands, range_constraints
@@ -151,6 +152,7 @@ class _Capture:
             _announced(),
             _functions_open(tracer),
             _without_fast_paths(),
+            control.uncompiled(),
         ):
             out = self.call(*args, **kwargs)
             self.reassigned = self.state.after(self.fakes, FakeTensor)

@@ -14,9 +14,9 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 
-from lostwax.capture import functionalize
+from lostwax.capture import control, functionalize
 from lostwax.capture.functionalize import Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.numbers import Origin, sources
@@ -50,6 +50,7 @@ class Tracer(FakeTensorMode):
     """
 
     portable = True
+    supports_higher_order_operators = True
 
     def __init__(
         self,
@@ -546,6 +547,8 @@ _PLANS: dict[int, tuple[Handler, Operator]] = {}
 
 def _plan(func: OpOverload) -> tuple[Handler, Operator]:
     """How calls of this overload are recorded; chosen once."""
+    if isinstance(func, HigherOrderOperator):
+        control.refuse(func)
     record = operator(func)
     if func in data.SPECIAL:
         return _special, record

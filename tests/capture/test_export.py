@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import re
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from functorch.experimental.control_flow import map as control_flow_map
 from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
@@ -499,6 +503,47 @@ def test_data_dependent_python_is_refused_with_the_line(forward: Any) -> None:
     with pytest.raises((DataDependentError, RuntimeError)) as error:
         export(Of(forward), (X,))
     assert "test_export.py" in str(error.value)
+
+
+def _loop(self: Any, x: torch.Tensor) -> Any:
+    return while_loop(lambda v: v.sum() < 9, lambda v: (v + 1,), (x,))
+
+
+CONTROL: dict[str, tuple[Any, str]] = {
+    "torch.cond": (
+        lambda self, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+        r"torch.where\(predicate, a, b\)",
+    ),
+    "while_loop": (_loop, "fixed number of steps"),
+    "map": (lambda self, x: control_flow_map(torch.sin, x), "torch.vmap"),
+    "scan": (
+        lambda self, x: scan(lambda carry, row: (carry + row, carry * row), x[0], x),
+        r"x.unbind\(0\)",
+    ),
+    "cond": (
+        lambda self, x: torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+        "torch.where",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow_is_refused_with_the_line(name: str) -> None:
+    forward, instead = CONTROL[name]
+    with pytest.raises(NotYetError, match=rf"{name} in a program.*not supported yet") as error:
+        export(Of(forward, layer=nn.Linear(4, 4)), (X,))
+    message = str(error.value)
+    assert "test_export.py" in message
+    assert "why: operators that take functions come with a later version" in message
+    assert re.search(f"until then: .*{instead}", message)
+    assert torch.compile.__module__ == "torch"
+
+
+def test_torch_compile_is_looked_through() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        return torch.compile(torch.sin)(x) + torch.compile(fullgraph=True)(torch.cos)(x)
+
+    assert targets(export(Of(forward), (X,))) == ["aten.sin", "aten.cos", "aten.add.Tensor"]
 
 
 def test_a_result_that_is_no_pytree_is_refused() -> None:

@@ -18,8 +18,8 @@ from torch import fx
 from lostwax.capture.steps import Value
 from lostwax.errors import CaptureError
 from lostwax.fake.symnode import wrap
-from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum
-from lostwax.sym.real import MATH, Real, current_real, definition
+from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum, negate
+from lostwax.sym.real import MATH, Definition, Real, current_real, definition
 
 _ATOMS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
     "div": (operator.floordiv, operator.floordiv),
@@ -60,6 +60,9 @@ def simplified(value: Any) -> Any:
     return current_real(value) if isinstance(value, Real) else value
 
 
+_TRUTHS = ("<", "<=", ">", ">=", "==", "is_integer")
+
+
 class Origin(NamedTuple):
     """Where the program finds a symbol's value: what stands there is `scale * symbol + offset`."""
 
@@ -90,6 +93,21 @@ def sources(value: Any) -> Iterator[Any]:
             else:
                 for part in made_of.args:
                     yield from sources(part)
+
+
+def _comparison(b: BoolExpr) -> tuple[Definition, bool] | None:
+    """The comparison of floats that a condition is, and whether it is that or its opposite."""
+    terms = b.poly.terms if not b.args and b.kind in ("eq", "ne") else {}
+    monomials = [m for m in terms if m]
+    if len(monomials) != 1 or len(monomials[0]) != 1 or not isinstance(monomials[0][0], Symbol):
+        return None
+    what = definition(monomials[0][0])
+    if what is None or what.op not in _TRUTHS:
+        return None
+    factor, constant = terms[monomials[0]], terms.get((), 0)
+    if constant == 0:
+        return what, b.kind == "ne"
+    return (what, b.kind == "eq") if factor == -constant else None
 
 
 class Numbers:
@@ -158,6 +176,11 @@ class Numbers:
         return self._apply(operator.mul, (node, coefficient), env.make({monomial: coefficient}))
 
     def _condition(self, b: BoolExpr) -> Any:
+        compared = _comparison(b)
+        if compared is not None:
+            what, is_so = compared
+            node = self._defined(what, b if is_so else negate(b))
+            return node if is_so else self._apply(torch.sym_not, (node,), b)
         if b.args:
             target = operator.and_ if b.kind == "and" else operator.or_
             node, so_far = self.node(b.args[0]), b.args[0]
@@ -198,11 +221,15 @@ class Numbers:
                 f"the program needs the number {symbol.name}, and nothing in it gives its value"
                 + (f".\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else "")
             )
-        if made_of.op == "is_integer":
-            whole = self._apply(math.floor, (self.node(made_of.args[0]),), symbol.expr)
-            return self._apply(operator.eq, (whole, self.node(made_of.args[0])), symbol.expr)
-        operands = tuple(self.node(a) for a in made_of.args)
-        return self._apply(_REALS[made_of.op], operands, symbol.expr)
+        return self._defined(made_of, symbol.expr)
+
+    def _defined(self, what: Definition, value: Any) -> fx.Node:
+        """An integer, or a truth, that floats define."""
+        operands = tuple(self.node(a) for a in what.args)
+        if what.op != "is_integer":
+            return self._apply(_REALS[what.op], operands, value)
+        whole = self._apply(operator.floordiv, (*operands, 1.0), what.args[0] // 1.0)
+        return self._apply(operator.eq, (whole, *operands), value)
 
     def _solved(self, e: Expr, origin: Origin) -> Any:
         """A symbol from the number that stands at its origin."""
@@ -224,6 +251,8 @@ class Numbers:
             node = self._read(origin)
             node.meta["val"] = wrap(r)
             return node
+        if r.op == "round" and len(r.args) == 2:  # Python takes an int here
+            return self._apply(round, (self.node(r.args[0]), int(r.args[1])), r)
         if not r.is_ratio:
             return self._apply(_REALS[r.op], tuple(self.node(a) for a in r.args), r)
         above = self.node(r.above)

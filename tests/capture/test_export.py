@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import math
 import re
 import subprocess
 import sys
@@ -641,3 +642,50 @@ def test_checks_on_data_are_asserted_at_run_time() -> None:
     for data in ([0, 1, 0], [20, 20, 20]):
         with pytest.raises(RuntimeError, match=r"u0 .= \d+ is required at test_export.py"):
             module(torch.tensor(data))
+
+
+NUMBERS: dict[str, Any] = {
+    "a factor": lambda x, y: x * y.item(),
+    "a fill": lambda x, y: torch.full((2,), y.item()) + x.clone().fill_(y.item()).sum(),
+    "arithmetic": lambda x, y: x * (y.item() * 2 + 1) / (y.item() - 0.25) - y.item() ** 2,
+    "an option": lambda x, y: torch.add(x, x, alpha=y.item()).clamp(-y.item(), y.item()),
+    "functions": lambda x, y: x * torch._sym_sqrt(y.item()) + torch._sym_sin(-y.item()),
+    "extrema": lambda x, y: x * torch.sym_max(y.item(), 3.0) + torch.sym_min(y.item(), 1.0),
+    "rounded": lambda x, y: x * round(y.item()) + round(y.item(), 1) + math.floor(y.item()),
+    "a size": lambda x, y: torch.ones(math.ceil(y.item())),
+    "of an int": lambda x, y: x * (y.int().item() / 2) + float(x.numel()),
+    "both": lambda x, y: x * (y.item() + y.int().item()),
+    "a truth": lambda x, y: (x * (y > 1).item(), torch.full((2,), (y > 1).item())),
+    "compared": lambda x, y: (x * (y.item() < 3), y.item() == 2.5, y.item() != 2.5),
+    "chosen": lambda x, y: x * torch.sym_ite(y.item() > 1, 2, 3),
+    "results": lambda x, y: (y.item(), y.item() * 2, (y > 1).item(), y.int().item()),
+    "a list": lambda x, y: sum(x.tolist()) * x,
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_out_of_tensors(name: str) -> None:
+    function = NUMBERS[name]
+    x = torch.randn(3)
+    program = export(function, (x, torch.tensor(2.5)))
+    program.validate()
+    assert str(program)
+    for value in (2.5, 4.25, 0.75):
+        y = torch.tensor(value)
+        torch.testing.assert_close(program.module()(x, y), function(x, y))
+
+
+def test_checks_on_floats_are_asserted_at_run_time() -> None:
+    def scaled_by(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        torch._check(y.item() * 2 <= 10.0)
+        return x / y.item()
+
+    module = export(scaled_by, (X, torch.tensor(2.5))).module()
+    torch.testing.assert_close(module(X, torch.tensor(4.0)), X / 4)
+    with pytest.raises(RuntimeError, match=r"required at test_export.py:\d+ in scaled_by"):
+        module(X, torch.tensor(6.0))
+
+
+def test_a_float_that_python_needs_is_refused_with_the_line() -> None:
+    with pytest.raises(DataDependentError, match=r"asked at test_export.py:\d+ in <lambda>"):
+        export(lambda x, y: x * math.sqrt(y.item()), (X, torch.tensor(2.5)))

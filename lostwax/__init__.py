@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         TokenArgument,
         register_dataclass,
     )
+    from lostwax.ir.core_aten import default_decompositions
     from lostwax.sym import ShapeEnv
 
 __version__ = "0.1.0"
@@ -68,6 +69,7 @@ __all__ = [
     "TensorArgument",
     "TokenArgument",
     "__version__",
+    "default_decompositions",
     "detect_fake_mode",
     "dims",
     "errors",
@@ -102,6 +104,7 @@ _HOME = {
     "TensorArgument": "lostwax.ir",
     "TokenArgument": "lostwax.ir",
     "register_dataclass": "lostwax.ir",
+    "default_decompositions": "lostwax.ir.core_aten",
     "export": "lostwax.capture",
     "AdditionalInputs": "lostwax.capture.collect",
     "ShapesCollection": "lostwax.capture.collect",

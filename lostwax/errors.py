@@ -198,6 +198,20 @@ class UnknownModuleError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class DecompositionError(LostwaxError, ValueError):
+    """An entry of a table of decompositions does not stand for its operator: it raises, or what it
+    returns has another size, another dtype, or another number of outputs. `operator` is the one it
+    was meant for.
+
+    What to do: let the function return what the operator returns; or keep the operator whole,
+    `table.keep(op)`.
+    """
+
+    def __init__(self, message: str, operator: object = None) -> None:
+        self.operator = operator
+        super().__init__(message)
+
+
 class NotYetError(LostwaxError, NotImplementedError):
     """A part of the interface that is planned and not built yet. The message says what to do until
     then."""

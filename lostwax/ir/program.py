@@ -6,11 +6,12 @@ was made.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule
 from torch.utils._pytree import TreeSpec
 
@@ -123,6 +124,19 @@ class ExportedProgram:
         from lostwax.ir.module import program_module
 
         return program_module(self, check_guards)
+
+    def run_decompositions(
+        self, table: Mapping[OpOverload, Callable[..., Any]] | None = None
+    ) -> ExportedProgram:
+        """A new program in which the operators of the table are taken apart; this one stays.
+
+        Without a table the result is in core ATen: what torch tags so, and a few that nothing takes
+        apart. `lostwax.default_decompositions()` is that table, to be edited. All other nodes, the
+        signature and the constraints stay as they are.
+        """
+        from lostwax.ir.decompose import decomposed
+
+        return decomposed(self, table)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""

@@ -59,6 +59,8 @@ class Operator:
     argument_names: tuple[str, ...] = ()
     kind: str = "functional"
     """functional | view | inplace | out | mixed (some arguments written, some outputs new)"""
+    decomposition: Rule | None = None
+    """A function of tensors that computes the same by other operators."""
     view_inverse: Rule | None = None
     """For a view: (base, written view, *other arguments) -> the base with the view written back."""
 
@@ -78,6 +80,7 @@ class _Tables:
     data_rules: set[OpOverload] = field(default_factory=set)
     metadata_rules: set[OpOverload] = field(default_factory=set)
     inverses: dict[OpOverload, Rule] = field(default_factory=dict)
+    decompositions: dict[OpOverload, Rule] = field(default_factory=dict)
     operators: dict[OpOverload, Operator] = field(default_factory=dict)
 
 
@@ -121,6 +124,25 @@ def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     return register
 
 
+def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+    """Register how an operator is computed by others: a function of tensors, with the arguments of
+    the schema, that returns what the operator returns."""
+
+    def register(function: Rule) -> Rule:
+        for overload in overloads:
+            if overload in _tables.decompositions:
+                raise AssertionError(f"{overload} has two decompositions")
+            _tables.decompositions[overload] = function
+        return function
+
+    return register
+
+
+def decompositions() -> dict[OpOverload, Rule]:
+    """The decompositions of our own."""
+    return dict(_tables.decompositions)
+
+
 def operator(overload: OpOverload) -> Operator:
     """The record of an overload; made on first use, whatever the operator."""
     found = _tables.operators.get(overload)
@@ -146,6 +168,7 @@ def _describe(overload: OpOverload) -> Operator:
     record.rule = _tables.rules.get(overload)
     record.data_dependent = overload in _tables.data_rules
     record.changes_metadata = overload in _tables.metadata_rules
+    record.decomposition = _tables.decompositions.get(overload)
     record.view_inverse = _tables.inverses.get(overload)
     if record.mutates and not record.changes_metadata:
         record.twin = functional_twin(overload)

@@ -7,7 +7,8 @@ type rule serves both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
@@ -212,6 +213,21 @@ class ShapeEnv(Learner):
     def _origins(self, e: Expr | BoolExpr) -> str:
         unbacked = sorted((s for s in e.symbols() if s.unbacked), key=lambda s: s.id)
         return "".join(f"\n  {s.name} comes from {s.origin}" for s in unbacked if s.origin)
+
+    @contextmanager
+    def trial(self) -> Iterator[list[Guard]]:
+        """Inside, nothing that is assumed lasts; the guards it would have cost are in the list
+        afterwards."""
+        guards, symbols = len(self.guards), len(self.symbols)
+        found: list[Guard] = []
+        try:
+            with self.under(self.facts.copy(self.new_version())):
+                yield found
+        finally:
+            found.extend(self.guards[guards:])
+            del self.guards[guards:]
+            for symbol in self.symbols[symbols:]:
+                self._give_range(self.facts, symbol)
 
     # ---- the result
 

@@ -1,0 +1,123 @@
+"""The table of decompositions that leads to core ATen: ours, torch's for the long tail.
+
+An operator is core if torch tags it so (`torch.Tag.core`). The table is looked up operator by
+operator, and listed only when somebody asks for all of it. Must not run a decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from functools import cache
+from typing import Any
+
+import torch
+import torch._decomp as decomp
+from torch._ops import OpOverload, OpOverloadPacket
+
+from lostwax.fake import composite, fallback
+from lostwax.ir.recorder import Composite, Decomposition
+from lostwax.ops import decompositions as own
+from lostwax.ops.decompositions.whole import WHOLE
+from lostwax.ops.registry import operator
+
+assert own  # importing the families fills the registry
+
+
+class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
+    """Which operators `run_decompositions` takes apart, and how.
+
+    Made by `default_decompositions()`, and edited like a dictionary: `del table[op]` keeps an
+    operator whole, `table[op] = function` takes it apart in another way. `function` is called with
+    the operator's arguments and returns what the operator returns.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[OpOverload, Decomposition | None] = {}
+
+    def __getitem__(self, op: OpOverload) -> Decomposition:
+        found = self._changed[op] if op in self._changed else default_decomposition(op)
+        if found is None:
+            raise KeyError(op)
+        return found
+
+    def get(self, op: OpOverload, default: Any = None) -> Any:
+        found = self._changed[op] if op in self._changed else default_decomposition(op)
+        return default if found is None else found
+
+    def __setitem__(self, op: OpOverload, function: Decomposition) -> None:
+        if not isinstance(op, OpOverload):
+            raise TypeError(f"a table of decompositions is keyed by overloads, not by {op!r}; "
+                            "for example torch.ops.aten.silu.default")  # fmt: skip
+        self._changed[op] = function
+
+    def __delitem__(self, op: OpOverload) -> None:
+        self[op]  # a KeyError if it is not there
+        self._changed[op] = None
+
+    def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
+        """Leave these operators whole, whether the table had them or not; the table is returned."""
+        for op in ops:
+            names = op.overloads() if isinstance(op, OpOverloadPacket) else ()
+            for each in [getattr(op, name) for name in names] or [op]:
+                self._changed[each] = None
+        return self
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        kept = {op for op, function in self._changed.items() if function is None}
+        yield from (op for op in _all_defaults() if op not in kept)
+        yield from (op for op in self._changed if op not in kept and op not in _all_defaults())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, op: object) -> bool:
+        return isinstance(op, OpOverload) and self.get(op) is not None
+
+    def __repr__(self) -> str:
+        return f"DecompositionTable({len(self)} operators)"
+
+
+def default_decompositions() -> DecompositionTable:
+    """The table that leads to core ATen, to be edited: `del table[op]`, `table[op] = function`,
+    `table.keep(op)`."""
+    return DecompositionTable()
+
+
+def is_core(op: OpOverload) -> bool:
+    return torch.Tag.core in op.tags
+
+
+def default_decomposition(op: OpOverload) -> Decomposition | None:
+    """How this operator gets to core ATen; None: it is there, or stays whole."""
+    found = _FOUND.get(id(op))
+    if found is None:
+        found = _FOUND[id(op)] = (op, _default(op))
+    return found[1]
+
+
+def _default(op: OpOverload) -> Decomposition | None:
+    if not isinstance(op, OpOverload) or is_core(op) or str(op) in WHOLE:
+        return None
+    ours = operator(op).decomposition
+    if ours is not None:
+        return ours
+    if op in composite.COMPOSITES or (fallback.is_composite(op) and not fallback.user_kernel(op)):
+        return Composite(op)
+    return fallback.torch_decompositions().get(op)
+
+
+_FOUND: dict[int, tuple[OpOverload, Decomposition | None]] = {}
+# By identity: torch hashes its overloads in Python.
+
+
+@cache
+def _all_defaults() -> frozenset[OpOverload]:
+    """Every operator that the default table takes apart."""
+    aten = torch.ops.aten
+    found = {op for op in decomp.decomposition_table if isinstance(op, OpOverload)}
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        if namespace == "aten" and hasattr(aten, packet):
+            found.add(getattr(getattr(aten, packet), overload or "default"))
+    return frozenset(op for op in found if default_decomposition(op) is not None)

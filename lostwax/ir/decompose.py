@@ -1,0 +1,315 @@
+"""Decomposing: the calls of a program that a table takes apart are replaced, the others stay.
+
+Node by node, without running or tracing the program again. An expansion is recorded once for each
+distinct call (target, types and values of the arguments) and replayed for the others. Must not
+change the program it reads.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.immutable_collections import immutable_list
+from torch.fx.node import map_arg
+
+from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.core_aten import DecompositionTable
+from lostwax.ir.expansion import Expansion, Expansions
+from lostwax.ir.graph_rules import attribute
+from lostwax.ir.numbers import Numbers
+from lostwax.ir.recorder import Decomposition, Value
+from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
+from lostwax.ir.writer import GraphWriter, base_name
+from lostwax.ops import registry
+from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.sym.real import Real
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram, ModuleCallEntry
+
+
+class Origin(NamedTuple):
+    """A call that was taken apart: the node's name, and its operator."""
+
+    name: str
+    target: OpOverload
+
+
+def decomposed(
+    program: ExportedProgram, table: Mapping[OpOverload, Decomposition] | None = None
+) -> ExportedProgram:
+    """The program with the operators of the table taken apart; without one, in core ATen."""
+    mode = _mode_of(program.graph)
+    expansions = Expansions(DecompositionTable() if table is None else table, mode)
+    module, names = _rewritten(program.graph_module, expansions, mode)
+    signature = program.graph_signature
+    return replace(
+        program,
+        graph_module=module,
+        graph_signature=ExportGraphSignature(
+            list(signature.input_specs),
+            [replace(s, arg=_renamed(s.arg, names)) for s in signature.output_specs],
+        ),
+        module_call_graph=[_renamed_entry(e, names) for e in program.module_call_graph],
+    )
+
+
+def _mode_of(graph: Graph) -> FakeTensorMode:
+    """The mode that the values of this graph belong to."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode(shape_env=ShapeEnv())
+
+
+def _renamed(argument: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(argument, ConstantArgument) or argument.name not in names:
+        return argument
+    return replace(argument, name=names[argument.name])
+
+
+def _renamed_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
+    signature = entry.signature
+    if signature is None:
+        return entry
+    inputs, outputs = (
+        [_renamed(a, names) for a in arguments]
+        for arguments in (signature.inputs, signature.outputs)
+    )
+    return replace(entry, signature=replace(signature, inputs=inputs, outputs=outputs))
+
+
+def _rewritten(
+    module: GraphModule, expansions: Expansions, mode: FakeTensorMode
+) -> tuple[GraphModule, dict[str, str]]:
+    """The module with a new graph, and the new names of what was replaced by one node."""
+    rewriter = _Rewriter(module, expansions, mode)
+    rewriter.run()
+    made = _LazyGraphModule(rewriter.children, rewriter.writer.graph)
+    made.meta.update(module.meta)
+    return made, rewriter.names
+
+
+class _Rewriter:
+    """Writes one graph anew."""
+
+    def __init__(self, module: GraphModule, expansions: Expansions, mode: FakeTensorMode) -> None:
+        self.module = module
+        self.expansions = expansions
+        self.mode = mode
+        self.writer = GraphWriter(Graph(), [n.name for n in module.graph.nodes])
+        self.children: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
+        self._new: dict[Node, Any] = {}
+        """For each old node the new one, or the list of those that stand for its outputs."""
+        self._numbers = Numbers(self._number)
+        self._equal: dict[Any, Node] = {}
+        """Calls by target and arguments: what an expansion computes again is there already."""
+        self._made: list[Node] = []
+        self._shown = _shown(module.graph)
+        self._origin: Node | None = None
+        self._meta: dict[str, Any] = {}
+
+    def run(self) -> None:
+        for node in self.module.graph.nodes:
+            if node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                self._child(node)
+            else:
+                self._copied(node)
+        for node in reversed(self._made):  # what an expansion made and nobody reads
+            if not node.users and not has_effect(node.target):
+                self.writer.graph.erase_node(node)
+
+    # ------------------------------------------------------------------------------ untouched nodes
+
+    def _copied(self, node: Node) -> Node:
+        new = self._new
+        args: Any = map_arg(node.args, new.__getitem__)
+        kwargs: Any = map_arg(node.kwargs, new.__getitem__) if node.kwargs else {}
+        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
+        copy.meta = node.meta.copy()
+        copy.type = node.type
+        new[node] = copy
+        self._numbers.note(copy, node.meta.get("val"))
+        return copy
+
+    def _child(self, node: Node) -> None:
+        child = attribute(self.module, str(node.target))
+        if isinstance(child, GraphModule) and node.target not in self.children:
+            self.children[str(node.target)] = _rewritten(child, self.expansions, self.mode)[0]
+        self._copied(node)
+
+    def _call(self, node: Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            parts = self._new[node.args[0]]  # type: ignore[index]
+            if not isinstance(parts, Node):
+                self._replaced(node, parts[node.args[1]])
+                return
+        elif isinstance(target, OpOverload) and self.expansions.takes(target):
+            expansion = self.expansions.of(node, node in self._shown)
+            if expansion is not None:
+                self._expanded(node, expansion)
+                return
+        copy = self._copied(node)
+        if not has_effect(target):
+            self._equal.setdefault(call_key(target, copy.args, copy.kwargs), copy)
+
+    def _replaced(self, node: Node, new: Any) -> None:
+        self._new[node] = new
+        if isinstance(new, Node):
+            self.names[node.name] = new.name
+
+    # ----------------------------------------------------------------------------------- expansions
+
+    def _expanded(self, node: Node, expansion: Expansion) -> None:
+        self._origin = node
+        self._meta = {k: v for k, v in node.meta.items() if k != "val"}
+        self._meta["from_node"] = (
+            *node.meta.get("from_node", ()),
+            Origin(node.name, node.target),  # type: ignore[arg-type]
+        )
+        merge = node not in self._shown
+        nodes: dict[Value, Any] = {}
+        for value, given in zip(expansion.inputs, tensor_arguments(node), strict=True):
+            nodes[value] = self._new[given]
+        for call in expansion.calls:
+            args = tuple([self._operand(a, nodes) for a in call.args])
+            kwargs = {k: self._operand(v, nodes) for k, v in call.kwargs.items()}
+            made = self._emit(call.target, args, kwargs, merge)
+            if "val" not in made.meta:
+                made.meta["val"] = _values(call.result, nodes, self.mode)
+                self._numbers.note(made, made.meta["val"])
+            if call is expansion.whole:
+                self._replaced(node, made)
+            if isinstance(call.result, Value):
+                nodes[call.result] = made
+            else:
+                for value in expansion.read(call):
+                    nodes[value] = self._item(made, value, merge)
+        if expansion.whole is None:
+            self._replaced(node, self._operand(expansion.results, nodes))
+
+    def _emit(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], merge: bool
+    ) -> Node:
+        """A call; the one that is there already, if that computes the same."""
+        key = None if has_effect(target) else call_key(target, args, kwargs)
+        found = self._equal.get(key) if merge and key is not None else None
+        if found is not None:
+            return found
+        node = self.writer.append(
+            "call_function", self.writer.name(base_name(target)), target, args, kwargs
+        )
+        node.meta = self._meta.copy()
+        self._made.append(node)
+        if key is not None:
+            self._equal.setdefault(key, node)
+        return node
+
+    def _item(self, made: Node, value: Value, merge: bool) -> Node:
+        node = self._emit(operator.getitem, (made, value.index), {}, merge)
+        node.meta.setdefault("val", made.meta["val"][value.index])
+        return node
+
+    def _number(self, target: Any, args: tuple[Any, ...]) -> Node:
+        return self._emit(target, args, {}, True)
+
+    def _operand(self, value: Any, nodes: dict[Value, Any]) -> Any:
+        cls = value.__class__
+        if cls is Value:
+            return nodes[value]
+        if cls is list or cls is tuple:
+            return immutable_list([self._operand(v, nodes) for v in value])
+        if cls is Expr or cls is BoolExpr or cls is Real:
+            return self._numbers.node(value)
+        return value
+
+
+def _values(result: Any, nodes: Mapping[Value, Any], mode: FakeTensorMode) -> Any:
+    """What a call returns, as fakes; a view shares the storage of what it shows."""
+    if isinstance(result, Value):
+        shown = nodes.get(result.memory) if result.memory is not None else None
+        fake = shown.meta["val"] if isinstance(shown, Node) else None
+        storage = fake.fake_storage if isinstance(fake, FakeTensor) else None
+        return new_fake(mode, result.type, storage)
+    if isinstance(result, (list, tuple)):
+        return type(result)([_values(r, nodes, mode) for r in result])
+    return result
+
+
+def tensor_arguments(node: Node) -> list[Node]:
+    """The tensors among the arguments of a call, in order; one for each place."""
+    found: list[Node] = []
+    _collect(node.args, found)
+    if node.kwargs:
+        _collect(list(node.kwargs.values()), found)
+    return found
+
+
+def _collect(values: Sequence[Any], found: list[Node]) -> None:
+    for value in values:
+        if isinstance(value, Node):
+            if isinstance(value.meta.get("val"), FakeTensor):
+                found.append(value)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, found)
+
+
+def _shown(graph: Graph) -> set[Node]:
+    """The nodes whose memory the caller gets to see: the results, and what those are views of."""
+    found: set[Node] = set()
+    left = list(next(iter(reversed(graph.nodes))).all_input_nodes)
+    while left:
+        node = left.pop()
+        if node in found:
+            continue
+        found.add(node)
+        is_view = node.target is operator.getitem or (
+            isinstance(node.target, OpOverload) and registry.operator(node.target).kind == "view"
+        )
+        if is_view and isinstance(node.args[0], Node):
+            left.append(node.args[0])
+    return found
+
+
+def call_key(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
+    """Equal for calls that compute the same."""
+    named = tuple((k, _frozen(kwargs[k])) for k in sorted(kwargs)) if kwargs else ()
+    return (id(target), *[_frozen(a) for a in args], named)
+
+
+def _frozen(value: Any) -> Any:
+    cls = value.__class__
+    if cls is Node or cls is int or value is None:
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple([_frozen(v) for v in value])
+    return (cls, repr(value))  # 1, 1.0 and True are equal to Python, and 0.0 and -0.0
+
+
+def has_effect(target: Any) -> bool:
+    """Does a call do more than compute? Drawing random numbers moves the generator."""
+    found = _EFFECTS.get(id(target))
+    if found is None:
+        effect = not isinstance(target, OpOverload) and target is not operator.getitem
+        if isinstance(target, OpOverload):
+            effect = torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+        elif getattr(target, "__module__", "") in ("_operator", "torch", "math"):
+            effect = False
+        found = _EFFECTS[id(target)] = (target, effect)
+    return found[1]
+
+
+_EFFECTS: dict[int, tuple[Any, bool]] = {}  # by identity: torch hashes its overloads in Python

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lostwax import errors
+    from lostwax.capture.adaptive import capture
     from lostwax.capture.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.dims import Dim, dims, mark_dynamic
     from lostwax.capture.export import export
@@ -69,6 +70,7 @@ __all__ = [
     "TensorArgument",
     "TokenArgument",
     "__version__",
+    "capture",
     "default_decompositions",
     "detect_fake_mode",
     "dims",
@@ -116,8 +118,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("lostwax.errors")
+    if name in ("capture", "errors"):  # `lostwax.capture` is a folder that can be called
+        return import_module(f"lostwax.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")
     value = getattr(import_module(_HOME[name]), name)

@@ -1,5 +1,22 @@
-"""Capture: a module's Python is run once on fakes, and what it computes becomes a program."""
+"""Capture: a module's Python is run once on fakes, and what it computes becomes a program.
 
+The package is also the function `lostwax.capture(mod)`: Python gives both one name.
+"""
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from lostwax.capture.adaptive import Captured, capture
 from lostwax.capture.export import export
 
-__all__ = ["export"]
+__all__ = ["Captured", "capture", "export"]
+
+
+class _Callable(ModuleType):
+    def __call__(self, *args: Any, **kwargs: Any) -> Captured:
+        return capture(*args, **kwargs)
+
+
+_Callable.__call__.__doc__ = capture.__doc__
+sys.modules[__name__].__class__ = _Callable

@@ -78,24 +78,30 @@ def export(
     if strict:
         raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
     call_args, call_kwargs = as_call(args, kwargs)
+    spec = None
+    if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
+        spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
+    preserved = preserve_module_call_signature
+    return export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
+
+
+def export_call(
+    mod: nn.Module | Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    spec: Spec | None,
+    keep: frozenset[OpOverload] = frozenset(),
+    preserved: Sequence[str] = (),
+) -> ExportedProgram:
+    """The same of a call that was looked at: `spec` says what varies in it."""
     with _without_collector():
-        spec = None
-        if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
-            spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
-
-        def captured(tracked: bool) -> ExportedProgram:
-            preserved = preserve_module_call_signature
-            return _Capture(
-                mod, call_args, call_kwargs, spec, frozenset(keep), preserved, tracked
-            ).run()
-
         try:
-            return captured(tracked=False)
+            return _Capture(mod, args, kwargs, spec, keep, preserved, tracked=False).run()
         except RuntimeError as error:
             if "does not require grad" not in str(error):
                 raise
             # The program differentiates inside: autograd must see its operators.
-            return captured(tracked=True)
+            return _Capture(mod, args, kwargs, spec, keep, preserved, tracked=True).run()
 
 
 class _Capture:
@@ -113,7 +119,7 @@ class _Capture:
     ) -> None:
         self.call = mod
         self.args, self.kwargs = args, kwargs
-        self.root = _root(mod)
+        self.root = module_of(mod)
         self.state = State(self.root)
         self.calls = Calls(self.root, preserved)
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
@@ -336,7 +342,7 @@ class _Capture:
         )
 
 
-def _root(mod: nn.Module | Callable[..., Any]) -> nn.Module:
+def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
     """The module whose state the program carries."""
     if isinstance(mod, nn.Module):
         return mod

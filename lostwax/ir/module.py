@@ -219,7 +219,10 @@ class _Running:
         self.overlap = _overlap_check(program, convention)
 
     def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        inputs = self.bind(args, kwargs)
+        return self.run(module, self.bind(args, kwargs))
+
+    def run(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Any:
+        """On inputs that were checked."""
         if self.overlap is not None:
             self.overlap(inputs)
         return self.rebuild(self.graph_module.forward(*self.fetch(module), *inputs))
@@ -235,6 +238,45 @@ class _Running:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
         return self
+
+
+class LiveProgram:
+    """A program that runs on the state of the module it was captured from: what it writes, it
+    writes there."""
+
+    def __init__(self, program: ExportedProgram, root: nn.Module) -> None:
+        self._running = _Running(program, True, _convention(program, True, {}))
+        self._root: Any = _LiveState(root, program.constants)
+        self.bind = self._running.bind
+        specs = [s for s in program.graph_signature.input_specs if s.target is not None]
+        state = {**program.constants, **program.state_dict}
+        self._captured = [
+            (str(s.target), t.dtype, t.shape)
+            for s in specs
+            if isinstance(t := state.get(str(s.target)), torch.Tensor)
+        ]
+
+    def changed_state(self) -> str:
+        """The name of a state tensor that is not of its type any more, or nothing."""
+        found = [t for t in self._running.fetch(self._root) if isinstance(t, torch.Tensor)]
+        for (name, dtype, shape), tensor in zip(self._captured, found, strict=True):
+            if tensor.dtype is not dtype or tensor.shape != shape:
+                return name
+        return ""
+
+    def __call__(self, inputs: tuple[Any, ...]) -> Any:
+        return self._running.run(self._root, inputs)
+
+
+class _LiveState:
+    """A module's state, with the constants that a program carries beside it."""
+
+    def __init__(self, root: nn.Module, constants: Mapping[str, Any]) -> None:
+        self._module = root
+        self._constants = constants
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
 
 
 def _composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
 from lostwax.sym import guards as report
@@ -61,6 +62,7 @@ class ShapeEnv(Learner):
                 f"the example's {source or name} is {hint}, which is not in its range {lo} to {hi}"
             )
         symbol = Symbol(self, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
+        logs.dynamic.info("%s is %s, example %d, range %s to %s", name, symbol.source, hint, lo, hi)
         return self._born(symbol)
 
     def unbacked(
@@ -74,6 +76,7 @@ class ShapeEnv(Learner):
         """An integer that lies in data: no example value. `origin` says what made it."""
         if name is None:
             name, self._unbacked = f"u{self._unbacked}", self._unbacked + 1
+        logs.dynamic.info("%s is %s, without an example", name, origin)
         return self._born(Symbol(self, name, hint=None, lo=lo, hi=hi, origin=origin))
 
     def _born(self, symbol: Symbol) -> Expr:
@@ -99,8 +102,9 @@ class ShapeEnv(Learner):
         """Record a guard, and learn it. What is recorded may say more than b, never less."""
         b = self._strengthened(self._shortened(b))
         if isinstance(b, BoolExpr):
-            where, reason = self.where(), self._reason(b, kind)
-            self.guards.append(Guard(b, kind, where, asked_by, reason))
+            guard = Guard(b, kind, self.where(), asked_by, self._reason(b, kind))
+            self.guards.append(guard)
+            logs.dynamic.info("guard %s", guard)
         self.absorb(b)
 
     def _reason(self, b: BoolExpr, kind: str) -> str:

@@ -1,0 +1,195 @@
+"""The guard model as a tool: a callable that captures programs as calls need them.
+
+A program runs whenever its guards hold; otherwise the call is captured again, with the sizes that
+changed made dynamic. Programs run on the module's own state. Must not know how a capture works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax import logs
+from lostwax.capture.call import Call
+from lostwax.capture.dims import Auto, Hint, Static, marks_of
+from lostwax.capture.export import export_call, module_of
+from lostwax.capture.spec import Leaf, Spec
+from lostwax.errors import InputStructureError, InputValueError
+from lostwax.ir.module import LiveProgram
+from lostwax.ir.program import ExportedProgram
+from lostwax.location import Location, user_location
+
+_Kinds = tuple[Any, ...]
+
+
+@dataclass
+class Variant:
+    """One captured program of a callable."""
+
+    program: ExportedProgram
+    where: Location
+    """The call that made it."""
+    why: tuple[str, ...]
+    """Why the programs before it did not do."""
+    varying: tuple[str, ...]
+    """The sizes and numbers that were made dynamic."""
+    mode: Any
+    run: LiveProgram
+    calls: int = 0
+
+    def __str__(self) -> str:
+        lines = [f"captured at {self.where}; {self.calls} call{'s' * (self.calls != 1)}"]
+        lines += [f"  because {reason}" for reason in self.why or ("it was the first call",)]
+        lines += [f"  dynamic: {', '.join(self.varying)}"] if self.varying else []
+        lines += [f"  guard: {guard}" for guard in self.program.guards]
+        return "\n".join(lines)
+
+
+@dataclass
+class _Seen:
+    """The sizes and numbers of the calls of one structure so far."""
+
+    first: list[Any]
+    varying: set[tuple[int, int | None]] = field(default_factory=set)
+
+
+class Captured:
+    """Calls a module through captured programs; see `lostwax.capture`."""
+
+    def __init__(self, mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) -> None:
+        self.wrapped = mod
+        self.dynamic = dynamic
+        self.variants: list[Variant] = []
+        self._root = module_of(mod)
+        self._modules = list(self._root.modules())
+        self._seen: dict[Any, _Seen] = {}
+
+    @property
+    def programs(self) -> list[ExportedProgram]:
+        """The programs captured so far, in order."""
+        return [variant.program for variant in self.variants]
+
+    def explain(self) -> str:
+        """For each program: which call made it and why, what is dynamic in it, and its guards."""
+        count = len(self.variants)
+        head = f"{count} program{'s' * (count != 1)}"
+        parts = (f"[{i}] {variant}" for i, variant in enumerate(self.variants))
+        return "\n".join([head, *parts])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mode = self._mode()
+        reasons: list[str] = []
+        for i, variant in enumerate(self.variants):
+            reason, inputs = self._bound(variant, mode, args, kwargs)
+            if inputs is not None:
+                variant.calls += 1
+                return variant.run(inputs)
+            reasons.append(f"program {i} does not do: {reason}")
+        variant = self._capture(mode, args, kwargs, tuple(reasons))
+        return variant.run(variant.run.bind(args, kwargs))
+
+    def _mode(self) -> Any:
+        """What a program depends on beside its arguments."""
+        flags = tuple([m.training for m in self._modules])
+        return flags, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+    def _bound(
+        self, variant: Variant, mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[str, tuple[Any, ...] | None]:
+        """The inputs of the variant's program in this call, or why it cannot run it."""
+        if mode != variant.mode:
+            return "training, gradients or autocast were switched since", None
+        changed = variant.run.changed_state()
+        if changed:
+            return f"{changed} has another dtype or size now", None
+        try:
+            return "", variant.run.bind(args, kwargs)
+        except (InputStructureError, InputValueError) as error:
+            return str(error).replace("\n", "\n    "), None
+
+    # ---------------------------------------------------------------------------------- capturing
+
+    def _capture(
+        self, mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any], why: tuple[str, ...]
+    ) -> Variant:
+        call = Call(self.wrapped, args, kwargs)
+        spec, varying = self._spec(call)
+        where = user_location()
+        logs.dynamic.info("capture %d at %s", len(self.variants), where)
+        for reason in why:
+            logs.dynamic.info("  %s", reason)
+        if varying:
+            logs.dynamic.info("  dynamic: %s", ", ".join(varying))
+        program = export_call(self.wrapped, args, kwargs, spec)
+        run = LiveProgram(program, self._root)
+        variant = Variant(program, where, why, varying, mode, run, 1)
+        self.variants.append(variant)
+        return variant
+
+    def _spec(self, call: Call) -> tuple[Spec | None, tuple[str, ...]]:
+        """Which sizes and numbers of this call are dynamic."""
+        places = self._varying(call)
+        paths = call.paths()
+        leaves = [_entries(i, leaf, places) for i, leaf in enumerate(call.leaves)]
+        texts = tuple(
+            paths[i] if d is None else f"{paths[i]}.shape[{d}]" for i, d in sorted(places, key=str)
+        )
+        is_static = all(e is None or e == Static() for leaf in leaves for e in _flat(leaf))
+        return (None if is_static else Spec(leaves, paths)), texts
+
+    def _varying(self, call: Call) -> set[tuple[int, int | None]]:
+        if self.dynamic is False:
+            return set()
+        numbers = [_numbers(leaf) for leaf in call.leaves]
+        if self.dynamic:
+            return {(i, d) for i, found in enumerate(numbers) for d in found}
+        structure = (call.tree, tuple(map(_kind, call.leaves)))
+        seen = self._seen.get(structure)
+        if seen is None:
+            seen = self._seen[structure] = _Seen(numbers)
+        for i, (found, first) in enumerate(zip(numbers, seen.first, strict=True)):
+            seen.varying |= {(i, d) for d in found if found[d] != first[d]}
+        return seen.varying
+
+
+def capture(mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) -> Captured:
+    """A callable that runs `mod` through captured programs.
+
+    The first call is captured with its own sizes. A later call runs the first program whose guards
+    hold; if there is none it is captured again, and the sizes and ints that have changed are
+    dynamic from then on. `dynamic=False`: one program for each size; `True`: all sizes and ints
+    dynamic from the start. `.programs` are the programs, `.explain()` says why there are so many.
+    `LOSTWAX_LOGS=dynamic` tells of each decision as it is made.
+    """
+    return Captured(mod, dynamic)
+
+
+def _numbers(leaf: Any) -> dict[int | None, int]:
+    """The numbers of a leaf that may vary: its sizes by dimension, or itself."""
+    if isinstance(leaf, torch.Tensor):
+        return dict(enumerate(leaf.shape))
+    return {None: leaf} if type(leaf) is int else {}
+
+
+def _kind(leaf: Any) -> _Kinds:
+    """What must be the same for two calls to be of one structure."""
+    if isinstance(leaf, torch.Tensor):
+        return (torch.Tensor, leaf.dtype, leaf.ndim, leaf.device)
+    return (type(leaf), None if type(leaf) is int else repr(leaf))
+
+
+def _flat(leaf: Leaf) -> tuple[Any, ...]:
+    return leaf if isinstance(leaf, tuple) else (leaf,)
+
+
+def _entries(i: int, leaf: Any, places: set[tuple[int, int | None]]) -> Leaf:
+    if isinstance(leaf, torch.Tensor):
+        said: dict[int, Hint] = {
+            d: Auto() for d in range(leaf.ndim) if (i, d) in places
+        } | marks_of(leaf)
+        return tuple(said.get(d, Static()) for d in range(leaf.ndim))
+    return Auto() if (i, None) in places else None

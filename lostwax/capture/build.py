@@ -180,7 +180,7 @@ class Builder:
         meta: dict[str, Any],
     ) -> fx.Node:
         node = fx.Node(self.graph, name, op, target, args, kwargs)
-        node.meta = meta
+        node.meta.update(meta)  # not `node.meta = meta`: FX would look itself up in its tables
         self._append(node)
         self._named[node] = name
         if op == "call_function":

@@ -79,8 +79,8 @@ def _output(module: GraphModule) -> Found:
         yield node, f"{outputs[0].name!r} is the output already"
     if outputs and nodes[-1] is not outputs[0] and len(outputs) == 1:
         yield outputs[0], f"it is not the last node: {nodes[-1].name!r} is"
-    if outputs and not isinstance(outputs[0].args[0], (tuple, list)):
-        yield outputs[0], "it does not return a tuple"
+    if outputs and not isinstance(outputs[0].args[0], (tuple, list, Node)):
+        yield outputs[0], "it returns neither a tuple nor, as the body of an operator, one value"
 
 
 def _placeholders_first(module: GraphModule) -> Found:
@@ -155,10 +155,18 @@ def _functional(module: GraphModule) -> Found:
         written = registry.operator(overload).mutates
         if written:
             yield node, f"{overload} writes to its argument {', '.join(map(repr, written))}"
-        flag = _SILENT_WRITERS.get(overload)
-        is_set = flag is not None and _argument(node, overload, flag) is True
-        if is_set and isinstance(_argument(node, overload, "running_mean"), Node):
+        if silent_writes(node):
+            flag = _SILENT_WRITERS[overload]
             yield node, f"{overload} with {flag}=True writes to 'running_mean', 'running_var'"
+
+
+def silent_writes(node: Node) -> tuple[str, ...]:
+    """The arguments that a call writes to and its schema does not say so."""
+    flag = _SILENT_WRITERS.get(node.target)  # type: ignore[call-overload]
+    if flag is None or _argument(node, node.target, flag) is not True:  # type: ignore[arg-type]
+        return ()
+    is_given = isinstance(_argument(node, node.target, "running_mean"), Node)  # type: ignore[arg-type]
+    return ("running_mean", "running_var") if is_given else ()
 
 
 # Operators that write to their statistics, which their schemas do not say, if this flag is set.
@@ -358,7 +366,7 @@ def _compared(node: Node, result: Any) -> Found:
 
 GRAPH_RULES: tuple[tuple[str, str, Callable[[GraphModule], Found]], ...] = (
     ("node kinds", "only placeholder, call_function, get_attr and output", _kinds),
-    ("one output", "exactly one output, the last node, returns a tuple", _output),
+    ("one output", "exactly one output, the last node", _output),
     ("placeholders first", "placeholders stand before all other nodes", _placeholders_first),
     (
         "placeholder form",

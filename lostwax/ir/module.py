@@ -18,6 +18,7 @@ from torch.fx.node import map_aggregate
 
 from lostwax.ir.calling import Convention
 from lostwax.ir.effects import viewed
+from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, overlap_check, storage_key
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
@@ -120,6 +121,7 @@ def _own(program: ExportedProgram) -> dict[str, Any]:
     outputs = program.graph_signature.output_specs
     kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
     names = {s.target for s in outputs if s.kind in kinds and s.target in given}
+    names |= written_in_place(program)
     written = {storage_key(given[name]) for name in names if name is not None}
     made: dict[int, Any] = {}
     storages: dict[int, Any] = {}

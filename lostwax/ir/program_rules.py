@@ -59,6 +59,9 @@ def _inputs_match(program: ExportedProgram) -> Found:
 
 
 def _outputs_match(program: ExportedProgram) -> Found:
+    if isinstance(_results(program), Node):
+        yield "output", "it does not return a tuple"
+        return
     values, specs = _results(program), program.graph_signature.output_specs
     if len(values) != len(specs):
         yield "output", f"it returns {len(values)} values, the signature has {len(specs)} outputs"

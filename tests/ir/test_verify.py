@@ -378,7 +378,7 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (no_output, "one output", "", "there is no output node"),
     (two_outputs, "one output", "output_1", "'output' is the output already"),
     (not_last, "one output", "output", "it is not the last node: 'relu_default' is"),
-    (bare_output, "one output", "output", "it does not return a tuple"),
+    (bare_output, "outputs", "output", "it does not return a tuple"),
     (late_placeholder, "placeholders first", "late", "a placeholder stands after 'mul_tensor'"),
     (placeholder_arguments, "placeholder form", "x", "it has arguments beside a default value"),
     (placeholder_target, "placeholder form", "x", "its target 3 is not the name of an input"),

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         register_dataclass,
     )
     from lostwax.ir.core_aten import default_decompositions
+    from lostwax.pt2 import load, save
     from lostwax.sym import ShapeEnv
 
 __version__ = "0.1.0"
@@ -76,9 +77,11 @@ __all__ = [
     "dims",
     "errors",
     "export",
+    "load",
     "mark_dynamic",
     "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
+    "save",
     "unset_fake_temporarily",
 ]
 
@@ -114,6 +117,8 @@ _HOME = {
     "dims": "lostwax.capture.dims",
     "mark_dynamic": "lostwax.capture.dims",
     "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.violations",
+    "load": "lostwax.pt2",
+    "save": "lostwax.pt2",
 }
 
 

@@ -180,6 +180,29 @@ class VerificationError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class SaveError(LostwaxError, ValueError):
+    """A program holds something that a `.pt2` file cannot. Nothing was written: a file that was
+    there before is as it was.
+
+    The message names the place and what to do.
+    """
+
+
+class LoadError(LostwaxError, ValueError):
+    """A file is not a `.pt2` archive, is damaged, was made by a version that is not known, or holds
+    something that this process does not have: an operator or a class of arguments.
+
+    Nothing of the file was run. `where` says what was being read, from the outside in.
+
+    What to do: import the library that registers the operator or class, then load again; write the
+    file anew if it is damaged.
+    """
+
+    def __init__(self, message: str, where: tuple[str, ...] = ()) -> None:
+        self.message, self.where = message, where
+        super().__init__(message + "".join(f"\n  while reading {place}" for place in where[::-1]))
+
+
 class CaptureError(LostwaxError, RuntimeError):
     """Something in the program cannot be captured into a functional graph.
 

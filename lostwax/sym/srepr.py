@@ -60,7 +60,7 @@ def parse_srepr(
             raise Refusal(f"unknown symbol {name!r}")
         return symbol(name, assumptions)
 
-    functions = {**_FUNCTIONS, "Symbol": Function(find, 1, keywords=True)}
+    functions = {**FUNCTIONS, "Symbol": Function(find, 1, keywords=True)}
     return Parser(text, Grammar(functions, _CONSTANTS, _REFUSED), names.get).whole()
 
 
@@ -216,7 +216,7 @@ _RELATIONS = {
     "<": ("Lt", "StrictLessThan"),
 }
 
-_FUNCTIONS: Mapping[str, Function] = {
+FUNCTIONS: Mapping[str, Function] = {
     **PYTHON.functions,
     "Integer": Function(_literal, 1),
     "Rational": Function(_rational, 2),

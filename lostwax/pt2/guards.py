@@ -1,0 +1,161 @@
+"""The conditions under which a program is right, in files.
+
+torch keeps them as Python expressions over `L['x'].size()[0]`; these are written for it, and read
+by the grammar of `lostwax.sym`, never evaluated. What that form has no place for (the user's line,
+the reason, what symbols stand for) is in a record of our own, which torch's reader passes over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import LoadError, ParseError
+from lostwax.fake import FakeTensor
+from lostwax.fake.symnode import unwrap
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.pytree import argument_names, leaf_paths
+from lostwax.ir.signature import InputKind
+from lostwax.location import NOWHERE, Location
+from lostwax.pt2.symbols import SymbolReader, SymbolWriter
+from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, parse, show
+
+_RECORD_VERSION = 1
+_TRUNCATED = re.compile(r"math\.trunc\(([^()]*(?:\(\)[^()]*)*) / (\d+)\)")
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+def guards_code(program: ExportedProgram) -> list[str]:
+    """The guards as torch has them: those whose symbols can be read off the inputs."""
+    if not program.guards:
+        return []
+    names = {s: path for path, size in _places(program) for s in _alone(size)}
+    return [show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys()]
+
+
+def own_record(program: ExportedProgram, symbols: SymbolWriter) -> dict[str, Any]:
+    """What torch's form has no place for."""
+    guards = [_guard(g, symbols) for g in program.guards]
+    ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
+    told: dict[str, Any] = {name: _told(symbol) for name, symbol in ordered}
+    told |= {n: {"name": r.args[0], "origin": r.args[1]} for n, r in symbols.floats.items()}
+    return {"version": _RECORD_VERSION, "guards": guards, "symbols": told}
+
+
+def _guard(guard: Guard, symbols: SymbolWriter) -> dict[str, Any]:
+    return {
+        "cond": symbols.text(guard.cond),
+        "kind": guard.kind,
+        "file": guard.where.file,
+        "line": guard.where.line,
+        "function": guard.where.function,
+        "text": guard.where.text,
+        "asked_by": guard.asked_by,
+        "reason": guard.reason,
+    }
+
+
+def _told(symbol: Symbol) -> dict[str, Any]:
+    return {
+        "name": symbol.name,
+        "hint": symbol.hint,
+        "source": symbol.source,
+        "declared": symbol.declared,
+        "origin": symbol.origin,
+    }
+
+
+def _places(program: ExportedProgram) -> list[tuple[str, Size]]:
+    """Each size and each int of a call, as torch's guards name it."""
+    root = program.root_signature
+    if root is None:
+        return []
+    values = [
+        node.meta.get("val")
+        for node, spec in zip(
+            (n for n in program.graph.nodes if n.op == "placeholder"),
+            program.graph_signature.input_specs,
+            strict=True,
+        )
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    return places(root.in_spec, root.forward_arg_names, values)
+
+
+def places(in_spec: TreeSpec, names: list[str] | None, values: list[Any]) -> list[tuple[str, Size]]:
+    positional, by_name = in_spec.children()
+    arguments = (*positional.children(), *by_name.children())
+    named = zip(argument_names(in_spec, names), arguments, strict=True)
+    paths = [path for name, spec in named for path in leaf_paths(spec, f"L[{name!r}]")]
+    found: list[tuple[str, Size]] = []
+    for path, value in zip(paths, values, strict=True):
+        if isinstance(value, FakeTensor):
+            sizes = enumerate(value.fake_type.size)
+            found += [(f"{path}.size()[{d}]", current(s)) for d, s in sizes]
+        else:
+            number = unwrap(value)
+            if isinstance(number, Expr):
+                found.append((path, number))
+    return found
+
+
+def _alone(size: Size) -> tuple[Symbol, ...]:
+    """The symbol that a size is, if it is nothing else."""
+    if not isinstance(size, Expr) or len(size.symbols()) != 1:
+        return ()
+    (symbol,) = size.symbols()
+    return (symbol,) if symbol.expr is size else ()
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+def read_guards(
+    given: Mapping[str, Any], symbols: SymbolReader, where: list[tuple[str, Size]]
+) -> list[Guard]:
+    """The guards of a file: from our own record if it has one, else from torch's expressions."""
+    own = given.get("lostwax")
+    if isinstance(own, dict):
+        if own.get("version") != _RECORD_VERSION:
+            raise LoadError(f"the record of lostwax has the unknown version {own.get('version')!r}")
+        return [g for g in (_own_guard(g, symbols) for g in own["guards"]) if g is not None]
+    names = dict(where)
+    found = [_peer_guard(text, names) for text in given.get("guards_code") or ()]
+    return [g for g in found if g is not None]
+
+
+def _own_guard(given: Mapping[str, Any], symbols: SymbolReader) -> Guard | None:
+    condition = symbols.expression(given["cond"])
+    place = Location(str(given["file"]), int(given["line"]), str(given["function"]))
+    place.__dict__["text"] = str(given["text"])  # else asking for it would open a file of that name
+    texts = (str(given["asked_by"]), str(given["reason"]))
+    return _made(condition, str(given["kind"]), place, *texts)
+
+
+def _peer_guard(text: Any, names: Mapping[str, Size]) -> Guard | None:
+    if not isinstance(text, str):
+        raise LoadError("a guard is not a text")
+    readable = _TRUNCATED.sub(r"((\1) // \2)", text)  # sizes are not negative
+    try:
+        condition = parse(readable, names)
+    except ParseError as error:
+        raise LoadError(
+            f"the condition {text[:300]!r} is not understood, and without it the program could be "
+            f"run where it is wrong: {error}\n"
+            "  instead: save the program again after ep.run_decompositions(), or export it with "
+            "lostwax"
+        ) from None
+    return _made(condition, "branch", NOWHERE, "", "torch.export recorded it")
+
+
+def _made(condition: Any, kind: str, where: Location, asked_by: str, reason: str) -> Guard | None:
+    if condition is True:
+        return None
+    if not isinstance(condition, BoolExpr):
+        raise LoadError(f"a guard says {condition}, which no input satisfies, or is no condition")
+    return Guard(condition, kind, where, asked_by, reason)

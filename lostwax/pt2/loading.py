@@ -1,0 +1,101 @@
+"""`load`: the programs of a `.pt2` archive, with weights that are views into the file.
+
+Checks the container and its versions, then reads each model. Nothing of the file is run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import IO, Any
+
+from lostwax.errors import LoadError
+from lostwax.fake import FakeTensorMode
+from lostwax.ir.program import ExportedProgram
+from lostwax.pt2.archive import Archive
+from lostwax.pt2.decode import decode
+from lostwax.pt2.limits import MAX_JSON
+from lostwax.pt2.schema import (
+    ARCHIVE_FORMAT,
+    ARCHIVE_VERSION,
+    CONSTANTS,
+    CONSTANTS_CONFIG,
+    EXTRA,
+    MODEL,
+    WEIGHTS,
+    WEIGHTS_CONFIG,
+)
+from lostwax.pt2.weights import WeightReader
+
+
+def load(
+    file: str | os.PathLike[str] | IO[bytes],
+    *,
+    weights: bool = True,
+    extra_files: dict[str, Any] | None = None,
+) -> Any:
+    """Read a program that `lostwax.save` or `torch.export.save` wrote.
+
+    An archive of several programs gives a dict of them, by name. A file on disk is mapped: weights
+    are read when they are used, and writing to them does not change the file. With `weights=False`
+    they are fake. `extra_files` is filled with the archive's extra files.
+    """
+    archive = Archive(file)
+    try:
+        return _load(archive, weights, extra_files)
+    except LoadError as error:
+        raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
+
+
+def _load(archive: Archive, weights: bool, extra_files: dict[str, Any] | None) -> Any:
+    _check_container(archive)
+    names = [name.removesuffix(".json") for name in archive.under("models/")]
+    if not names:
+        raise LoadError("the archive holds no program")
+    reader = WeightReader(archive, FakeTensorMode(), weights)
+    programs = {name: _model(archive, name, reader) for name in sorted(names)}
+    if extra_files is not None:
+        for name in archive.under(EXTRA):
+            extra_files[name] = _text(archive.read(EXTRA + name))
+    return programs["model"] if list(programs) == ["model"] else programs
+
+
+def _check_container(archive: Archive) -> None:
+    if archive.read("archive_format", 100) != ARCHIVE_FORMAT:
+        raise LoadError("the archive is not a .pt2: its record archive_format says otherwise")
+    version = archive.read("archive_version", 100)
+    if version != ARCHIVE_VERSION:
+        raise LoadError(
+            f"the archive has the version {version.decode(errors='replace')!r}; lostwax reads "
+            f"version {ARCHIVE_VERSION.decode()}"
+        )
+    order = archive.read("byteorder", 100) if "byteorder" in archive else b"little"
+    if order != sys.byteorder.encode():
+        raise LoadError("the archive was written on a machine of the other byte order")
+
+
+def _model(archive: Archive, name: str, reader: WeightReader) -> ExportedProgram:
+    state = reader.tensors(WEIGHTS, _json(archive, WEIGHTS_CONFIG.format(name)))
+    constants = reader.tensors(CONSTANTS, _json(archive, CONSTANTS_CONFIG.format(name)))
+    return decode(_json(archive, MODEL.format(name)), state, constants, f"the model {name!r}")
+
+
+def _json(archive: Archive, name: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(archive.read(name, MAX_JSON))
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, LoadError):
+            raise
+        raise LoadError(f"{name} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise LoadError(f"{name} is not a JSON object")
+    return found
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data

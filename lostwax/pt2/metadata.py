@@ -1,0 +1,103 @@
+"""Where a node comes from, in files: each entry of `node.meta` as one string, both ways.
+
+A name of a class or function is looked up among operators and the modules of torch.nn; others stay
+text. Nothing is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from typing import Any
+
+from torch import nn
+
+from lostwax.errors import LoadError, SaveError
+from lostwax.pt2.targets import name_of, target_named
+
+_OUTER_COMMA = re.compile(r",(?![^\[]*\])")
+
+
+def written(meta: dict[str, Any]) -> dict[str, str]:
+    """The entries that files keep."""
+    out: dict[str, str] = {}
+    if meta.get("stack_trace"):
+        out["stack_trace"] = meta["stack_trace"]
+    if meta.get("nn_module_stack"):
+        stack = meta["nn_module_stack"].items()
+        out["nn_module_stack"] = ";".join(f"{k},{p},{_type_text(t)}" for k, (p, t) in stack)
+    if meta.get("source_fn_stack"):
+        sources = meta["source_fn_stack"]
+        out["source_fn_stack"] = ";".join(f"{name},{_function_text(f)}" for name, f in sources)
+    if meta.get("torch_fn"):
+        out["torch_fn"] = ";".join(meta["torch_fn"])
+    if meta.get("custom"):
+        out["custom"] = _json(meta["custom"])
+    if meta.get("from_node_text"):
+        out["from_node"] = meta["from_node_text"]
+    return out
+
+
+def read(given: dict[str, Any]) -> dict[str, Any]:
+    """The entries of `node.meta`; what a file does not say is empty."""
+    stack, sources = given.get("nn_module_stack"), given.get("source_fn_stack")
+    out: dict[str, Any] = {
+        "stack_trace": str(given.get("stack_trace") or ""),
+        "nn_module_stack": _module_stack(stack) if stack else {},
+        "source_fn_stack": [_source(part) for part in sources.split(";")] if sources else [],
+    }
+    if given.get("torch_fn"):
+        out["torch_fn"] = tuple(given["torch_fn"].split(";"))
+    if given.get("custom"):
+        out["custom"] = json.loads(given["custom"])
+    if given.get("from_node"):
+        out["from_node_text"] = str(given["from_node"])
+    return out
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise SaveError(f"meta['custom'] of a node is not plain data: {error}") from None
+
+
+def _module_stack(text: str) -> dict[str, tuple[str, str]]:
+    stack = {}
+    for part in text.split(";"):
+        fields = _OUTER_COMMA.split(part)
+        if len(fields) != 3:
+            raise LoadError(f"{part[:200]!r} is not a module: a key, a path and a type are")
+        stack[fields[0]] = (fields[1], fields[2])
+    return stack
+
+
+def _type_text(kind: Any) -> str:
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _function_text(function: Any) -> str:
+    if isinstance(function, (str, type)):
+        return _type_text(function)
+    try:
+        return name_of(function)
+    except SaveError:
+        name = getattr(function, "__qualname__", None) or type(function).__name__
+        return f"{getattr(function, '__module__', '')}.{name}"
+
+
+def _source(text: str) -> tuple[str, Any]:
+    name, _, function = text.partition(",")
+    return name, _function(function)
+
+
+def _function(text: str) -> Any:
+    if text.startswith("torch.nn."):
+        module, _, leaf = text.rpartition(".")
+        found = getattr(sys.modules.get(module), leaf, None)
+        return found if isinstance(found, type) and issubclass(found, nn.Module) else text
+    try:
+        return target_named(text)
+    except LoadError:
+        return text

@@ -1,0 +1,160 @@
+"""`save`: programs into a `.pt2` archive that torch.export reads, too.
+
+All that can be refused is refused before the first byte is written; a file on disk is replaced at
+the end or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from typing import IO, Any
+
+import torch
+
+from lostwax.errors import SaveError
+from lostwax.ir.program import ExportedProgram
+from lostwax.pt2.encode import encode
+from lostwax.pt2.schema import (
+    ARCHIVE_FORMAT,
+    ARCHIVE_VERSION,
+    CONSTANTS,
+    CONSTANTS_CONFIG,
+    CONTAINER_VERSION,
+    EXTRA,
+    MODEL,
+    SAMPLE_INPUTS,
+    WEIGHTS,
+    WEIGHTS_CONFIG,
+)
+from lostwax.pt2.weights import Payloads
+from lostwax.pt2.writer import Writer, replaced
+
+Programs = ExportedProgram | Mapping[str, ExportedProgram]
+
+
+def save(
+    program: Programs,
+    file: str | os.PathLike[str] | IO[bytes],
+    *,
+    extra_files: Mapping[str, str | bytes] | None = None,
+    example_inputs: bool = True,
+) -> None:
+    """Write a program, or several by name, to a path or a binary file.
+
+    `torch.export.load` reads what this writes. Programs of one archive share the weights they have
+    in common. A program whose weights are fake is saved as structure alone, with a warning. A path
+    is replaced only when all is written. `example_inputs=False` leaves them out.
+    """
+    programs = {"model": program} if isinstance(program, ExportedProgram) else dict(program)
+    records = _Records(programs, extra_files or {}, example_inputs)
+    if isinstance(file, (str, os.PathLike)):
+        with replaced(file) as target:
+            records.write(target)
+    elif file.seekable():
+        records.write(file)
+    else:
+        buffer = io.BytesIO()
+        records.write(buffer)
+        file.write(buffer.getbuffer())
+
+
+class _Records:
+    """Everything that goes into an archive, made before anything is written."""
+
+    def __init__(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        extra: Mapping[str, str | bytes],
+        example_inputs: bool,
+    ) -> None:
+        if not programs:
+            raise SaveError("there is no program to save")
+        self.weights, self.constants = Payloads("weight_"), Payloads("tensor_")
+        self.small: list[tuple[str, bytes]] = []
+        for name, program in programs.items():
+            _check_name(name)
+            self._collect(program)
+        for name, program in programs.items():
+            self._model(name, program, example_inputs)
+        for name, content in extra.items():
+            _check_name(name)
+            data = content.encode() if isinstance(content, str) else bytes(content)
+            self.small.append((EXTRA + name, data))
+        if self.weights.fake:
+            warnings.warn(
+                f"{self.weights.fake} weights are fake: the file holds the program's structure, "
+                "and none of their values",
+                stacklevel=3,
+            )
+
+    def _collect(self, program: ExportedProgram) -> None:
+        for name, tensor in program.state_dict.items():
+            self.weights.add(name, tensor)
+        for name, value in program.constants.items():
+            if not isinstance(value, torch.Tensor):
+                raise SaveError(
+                    f"the constant {name!r} is a {type(value).__name__}, not a tensor; only "
+                    "tensors are saved"
+                )
+            self.constants.add(name, value)
+
+    def _model(self, name: str, program: ExportedProgram, example_inputs: bool) -> None:
+        add = self.small.append
+        add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
+        add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
+        add((MODEL.format(name), _json(encode(program))))
+        sample = _pickled(program.example_inputs) if example_inputs else b""
+        add((SAMPLE_INPUTS.format(name), sample))
+
+    def write(self, file: IO[bytes]) -> None:
+        writer = Writer(file)
+        try:
+            for folder, payloads in ((WEIGHTS, self.weights), (CONSTANTS, self.constants)):
+                for name, memory in payloads.records():
+                    writer.add(folder + name, memory.data())
+            for name, data in self.small:
+                writer.add(name, data)
+            writer.add("archive_format", ARCHIVE_FORMAT)
+            writer.add("archive_version", ARCHIVE_VERSION)
+            writer.add(".data/version", CONTAINER_VERSION)
+            writer.add("byteorder", b"little")
+            writer.add(".data/serialization_id", _identity(writer))
+            writer.close()
+        except BaseException:
+            writer.abandon()
+            raise
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _check_name(name: Any) -> None:
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if any(part in ("", ".", "..") for part in parts) or "\\" in name or "\0" in name:
+        raise SaveError(f"{name!r} cannot be the name of a record: it is not a plain path")
+
+
+def _identity(writer: Writer) -> bytes:
+    """40 digits that tell archives apart, from the names and checksums of their records."""
+    digest = hashlib.sha256()
+    for name, crc in writer.checksums():
+        digest.update(f"{name}:{crc};".encode())
+    return str(int(digest.hexdigest(), 16))[:40].zfill(40).encode()
+
+
+def _pickled(inputs: Any) -> bytes:
+    """The example call as torch keeps it; nothing if it holds what has no data."""
+    if inputs is None:
+        return b""
+    buffer = io.BytesIO()
+    try:
+        torch.save(inputs, buffer)
+    except Exception:  # of any class: what cannot be pickled is left out
+        return b""
+    return buffer.getvalue()

@@ -1,0 +1,385 @@
+"""Symbolic numbers in files: sympy's srepr text with an example value, both ways.
+
+Integers and conditions are `lostwax.sym`'s own grammar; floats that sizes give (`ToFloat`,
+`OpaqueUnaryFn_sqrt`) and choices (`Piecewise`) are added here. Nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from typing import Any
+
+from lostwax.errors import LoadError, ParseError
+from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symops import BINARY, to_real
+from lostwax.pt2.limits import MAX_SIZE
+from lostwax.sym import (
+    BoolExpr,
+    Expr,
+    ShapeEnv,
+    Size,
+    Symbol,
+    current,
+    parse,
+    parse_srepr,
+    to_srepr,
+)
+from lostwax.sym.arith import choose
+from lostwax.sym.parse import Function, Grammar, Parser, Refusal
+from lostwax.sym.real import MATH, Real, apply, current_real, definition, real_symbol
+from lostwax.sym.srepr import FUNCTIONS as _ON_INTEGERS
+
+_PLAIN = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)", re.ASCII)
+_UNBACKED = re.compile(r"u\d+", re.ASCII)
+_UNBACKED_FLOAT = re.compile(r"zuf\d+", re.ASCII)
+Json = Mapping[str, Any]
+
+
+# ------------------------------------------------------------------------------------------ reading
+
+
+class SymbolReader:
+    """The symbols of one program, made when their first value is read.
+
+    `ranges` are the limits of symbols by name, `told` what our own files say of them beyond that:
+    their source, the user's name for them, what they came from.
+    """
+
+    def __init__(
+        self,
+        env: ShapeEnv,
+        ranges: Mapping[str, tuple[int | None, int | None]],
+        hints: Mapping[str, int],
+        told: Mapping[str, Any],
+    ) -> None:
+        self.env = env
+        self.ranges, self.hints, self.told = ranges, hints, told
+        self.names: dict[str, Size] = {}
+        self.floats: dict[str, Real] = {}
+        self._known: dict[str, Any] = {}
+        for name in told:  # in their order, which texts show
+            if not _UNBACKED_FLOAT.fullmatch(name):
+                self._symbol(name, {})
+
+    def size(self, given: Any) -> Size:
+        """An int, a `SymInt` of the schema: `{"as_int": 4}`, `{"as_expr": {...}}`."""
+        value = given.get("as_int")
+        if value.__class__ is int:
+            if not -MAX_SIZE <= value <= MAX_SIZE:
+                raise LoadError(f"the size {value} is too large")
+            return value
+        found = self.expression(given["as_expr"]["expr_str"])
+        if not isinstance(found, (int, Expr)) or isinstance(found, bool):
+            raise LoadError(f"{found} is no integer")
+        return found
+
+    def number(self, given: Json) -> Any:
+        """A `SymInt`, `SymFloat` or `SymBool` as graphs hold it."""
+        for key in ("as_int", "as_float", "as_bool"):
+            if key in given:
+                return given[key]
+        expression = given["as_expr"]
+        return wrap(self.expression(expression["expr_str"]))
+
+    def expression(self, text: str) -> Any:
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = self._parsed(text)
+        return found
+
+    def _parsed(self, text: str) -> Any:
+        try:
+            return parse_srepr(text, self.names, self._symbol)
+        except ParseError as integers:
+            try:
+                return self._mixed(text)
+            except ParseError as error:
+                raise LoadError(f"this is not an expression of sizes: {error}") from integers
+
+    def named(self, text: str) -> Expr | None:
+        """The symbol of this name, or the expression `s77 + 1`; None if the program has no such."""
+        try:
+            found = parse(text, self.names)
+        except ParseError:
+            return None
+        return found if isinstance(found, Expr) else None
+
+    def _symbol(self, name: str, assumptions: Mapping[str, bool]) -> Size:
+        """A symbol that is read for the first time."""
+        if not name or len(name) > 200:
+            raise Refusal("the name of a symbol is empty, or too long")
+        if _UNBACKED_FLOAT.fullmatch(name):
+            raise Refusal(f"{name} is no integer")
+        lo, hi = self.ranges.get(name, (None, None))
+        told = self.told.get(name, {})
+        own = told.get("name", name)
+        if _UNBACKED.fullmatch(name):
+            made = self.env.unbacked(own, lo=lo, hi=hi, origin=told.get("origin"))
+        else:
+            if lo is None and (assumptions.get("positive") or assumptions.get("nonnegative")):
+                lo = 0
+            hint = _within(self.hints.get(name, told.get("hint")), lo, hi)
+            source, declared = told.get("source"), told.get("declared")
+            made = self.env.symbol(
+                own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
+            )
+        self.names[name] = made
+        return made
+
+    # ---- floats, and choices between integers
+
+    def _mixed(self, text: str) -> Any:
+        functions = {**_MIXED, "Symbol": Function(self._any_symbol, 1, keywords=True)}
+        parser = Parser(text, Grammar(functions, _CONSTANTS), self.names.get)
+        value = parser.expression(0)
+        if parser.next.kind != "end":
+            parser.fail("unexpected text after a complete expression", parser.next.position)
+        if not isinstance(value, (int, float, Expr, BoolExpr, Real)):
+            parser.fail("not a number", 0)
+        return value
+
+    def _any_symbol(self, name: Any, **assumptions: Any) -> Any:
+        if not isinstance(name, str):
+            raise Refusal("Symbol takes a quoted name")
+        if name in self.names:
+            return self.names[name]
+        if not _UNBACKED_FLOAT.fullmatch(name):
+            return self._symbol(name, assumptions)
+        if name not in self.floats:
+            told = self.told.get(name, {})
+            self.floats[name] = real_symbol(
+                self.env, told.get("name", name), origin=told.get("origin")
+            )
+        return self.floats[name]
+
+
+def hints_of(metas: Iterable[Any]) -> dict[str, int]:
+    """The example's value of each symbol that stands alone as some size."""
+    found: dict[str, int] = {}
+    for size in metas:
+        expression = size.get("as_expr") if isinstance(size, dict) else None
+        if isinstance(expression, dict) and isinstance(expression.get("hint"), dict):
+            match = _PLAIN.fullmatch(str(expression.get("expr_str")))
+            hint = expression["hint"].get("as_int")
+            if match and isinstance(hint, int):
+                found.setdefault(match[1], hint)
+    return found
+
+
+def _within(hint: int | None, lo: int | None, hi: int | None) -> int:
+    """The example's value; where a file has none, one that is in the range."""
+    if hint is None:
+        hint = 2 if lo is None else max(lo, 2)
+        if hi is not None:
+            hint = min(hint, hi)
+    return hint
+
+
+def _folded(name: str) -> Callable[..., Any]:
+    def build(*values: Any) -> Any:
+        return reduce(lambda a, b: _applied(name, a, b), values)
+
+    return build
+
+
+def _applied(name: str, a: Any, b: Any) -> Any:
+    try:
+        result = BINARY[name](a, b)
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise Refusal(str(error)) from None
+    if result is NotImplemented:
+        raise Refusal("these numbers cannot be combined")
+    return result
+
+
+def _binary(name: str) -> Callable[..., Any]:
+    return lambda a, b: _applied(name, a, b)
+
+
+def _math(name: str) -> Callable[..., Any]:
+    def build(value: Any) -> Any:
+        return apply(name, to_real(value))
+
+    return build
+
+
+def _rounded(name: str) -> Callable[..., Any]:
+    def build(value: Any) -> Any:
+        value = to_real(value)
+        return getattr(value, name)() if isinstance(value, Real) else int(value)
+
+    return build
+
+
+def _choice(*pairs: Any) -> Any:
+    if not all(isinstance(p, tuple) for p in pairs) or pairs[-1][1] is not True:
+        raise Refusal("a Piecewise takes pairs of a value and a condition, the last one true")
+    value = pairs[-1][0]
+    for other, condition in pairs[-2::-1]:
+        if not isinstance(condition, (bool, BoolExpr)) or isinstance(other, (float, Real)):
+            raise Refusal("only a choice between integers by a condition is known")
+        value = choose(condition, other, value)
+    return value
+
+
+def _float(digits: Any, **precision: Any) -> float:
+    try:
+        return float(digits)
+    except (TypeError, ValueError):
+        raise Refusal(f"{digits!r} is no float") from None
+
+
+_CONSTANTS = {"true": True, "false": False, "True": True, "False": False}
+_MIXED: Mapping[str, Function] = {
+    **_ON_INTEGERS,
+    "Float": Function(_float, 1, keywords=True),
+    "Add": Function(_folded("add"), None),
+    "Mul": Function(_folded("mul"), None),
+    "Max": Function(_folded("sym_max"), None),
+    "Min": Function(_folded("sym_min"), None),
+    **{n: Function(_binary("pow"), 2) for n in ("Pow", "FloatPow", "PowByNatural")},
+    **{n: Function(_binary("truediv"), 2) for n in ("IntTrueDiv", "FloatTrueDiv")},
+    "ToFloat": Function(to_real, 1),
+    "TruncToInt": Function(_rounded("trunc"), 1),
+    "FloorToInt": Function(_rounded("floor"), 1),
+    "CeilToInt": Function(_rounded("ceil"), 1),
+    "RoundToInt": Function(_rounded("round"), 1),
+    **{f"OpaqueUnaryFn_{name}": Function(_math(name), 1) for name in MATH},
+    "BitwiseFn_bitwise_and": Function(_binary("and"), 2),
+    "BitwiseFn_bitwise_or": Function(_binary("or"), 2),
+    "ExprCondPair": Function(lambda value, condition: (value, condition), 2),
+    "Piecewise": Function(_choice, None),
+    **{
+        name: Function(_binary(op), 2)
+        for op, both in {
+            "eq": ("Eq", "Equality"),
+            "ne": ("Ne", "Unequality"),
+            "ge": ("Ge", "GreaterThan"),
+            "gt": ("Gt", "StrictGreaterThan"),
+            "le": ("Le", "LessThan"),
+            "lt": ("Lt", "StrictLessThan"),
+        }.items()
+        for name in both
+    },
+}
+
+
+# ------------------------------------------------------------------------------------------ writing
+
+
+class SymbolWriter:
+    """Numbers of one program as the file has them. `symbols` collects those that were written."""
+
+    def __init__(self) -> None:
+        self.symbols: dict[str, Symbol] = {}
+        self.floats: dict[str, Real] = {}
+        self._spelled: dict[Symbol, str] = {}
+        self._texts: dict[Any, str] = {}
+
+    def size(self, value: Size) -> dict[str, Any]:
+        value = current(value)
+        if isinstance(value, int):
+            return {"as_int": value}
+        return self._expression(value, "as_int")
+
+    def number(self, value: Any) -> tuple[str, dict[str, Any]]:
+        """The kind of a number ("int", "float", "bool"), and what the file says of its value."""
+        value = unwrap(value)
+        if isinstance(value, (bool, BoolExpr)):
+            plain = isinstance(value, bool)
+            return "bool", {"as_bool": value} if plain else self._expression(value, "as_bool")
+        if isinstance(value, (int, Expr)):
+            return "int", self.size(value)
+        if isinstance(value, Real):
+            value = current_real(value)
+        if isinstance(value, float):
+            return "float", {"as_float": value}
+        return "float", self._expression(value, "as_float")
+
+    def _expression(self, value: Any, kind: str) -> dict[str, Any]:
+        text = self._texts.get(value)
+        if text is None:
+            text = self._texts[value] = self.text(value)
+        hint = None if kind == "as_bool" or value.hint is None else {kind: value.hint}
+        return {"as_expr": {"expr_str": text, "hint": hint}}
+
+    def text(self, value: Any) -> str:
+        """As sympy's `srepr` writes it."""
+        if isinstance(value, Real):
+            return self._real(value)
+        if isinstance(value, (Expr, BoolExpr)):
+            for symbol in sorted(value.symbols(), key=lambda s: s.id):
+                self._spell(symbol)
+        return to_srepr(value, self._spelled)
+
+    def _spell(self, symbol: Symbol) -> None:
+        if symbol in self._spelled:
+            return
+        what = definition(symbol)
+        if what is not None:
+            text = self._defined(what.op, what.args)
+        else:
+            name = file_name(symbol)
+            self.symbols[name] = symbol
+            positive = not symbol.unbacked and symbol.lo is not None and symbol.lo >= 0
+            # torch takes a size for positive, and allows 0 and 1 all the same
+            sign = "positive=True, " if positive else ""
+            text = f"Symbol({name!r}, {sign}integer=True)"
+        self._spelled[symbol] = text
+
+    def _defined(self, op: str, args: tuple[Any, ...]) -> str:
+        rounding = {"trunc": "Trunc", "floor": "Floor", "ceil": "Ceil", "round": "Round"}
+        if op in rounding:
+            return f"{rounding[op]}ToInt({self._real(args[0])})"
+        condition = f"{_RELATIONS[op]}({', '.join(map(self._real, args))})"
+        return f"Piecewise(ExprCondPair(Integer(1), {condition}), ExprCondPair(Integer(0), true))"
+
+    def _real(self, value: Any) -> str:
+        if not isinstance(value, Real):
+            return f"Float({repr(float(value))!r}, precision=53)"
+        if value.op == "symbol":
+            name = value.args[0]
+            if not _UNBACKED_FLOAT.fullmatch(name):
+                name = f"zuf{len(self.floats)}"
+            self.floats[name] = value
+            return f"Symbol({name!r})"
+        if value.is_ratio:
+            if value.below == 1:
+                return f"ToFloat({self.text(value.above)})"
+            return f"IntTrueDiv({self.text(value.above)}, {self.text(value.below)})"
+        args = [self._real(a) for a in value.args]
+        if value.op == "-":
+            args[1] = f"Mul(Integer(-1), {args[1]})"
+        if value.op == "neg":
+            args.insert(0, "Integer(-1)")
+        return f"{_FLOAT_FUNCTIONS.get(value.op) or f'OpaqueUnaryFn_{value.op}'}({', '.join(args)})"
+
+
+_RELATIONS = {
+    "==": "Equality",
+    "<": "StrictLessThan",
+    "<=": "LessThan",
+    ">": "StrictGreaterThan",
+    ">=": "GreaterThan",
+}
+_FLOAT_FUNCTIONS = {
+    "+": "Add",
+    "-": "Add",
+    "neg": "Mul",
+    "*": "Mul",
+    "/": "FloatTrueDiv",
+    "**": "FloatPow",
+    "max": "Max",
+    "min": "Min",
+}
+
+
+def file_name(symbol: Symbol) -> str:
+    """The name of a symbol in files. torch takes `u` and `zuf` for the beginning of an unbacked
+    one."""
+    name = symbol.name
+    if not symbol.unbacked and name.startswith(("u", "zuf")):
+        return f"s_{name}"
+    return name

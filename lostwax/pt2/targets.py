@@ -1,0 +1,98 @@
+"""The functions that nodes call, as text: `torch.ops.aten.add.Tensor`, `_operator.mul`.
+
+A name is looked up among operators that are registered and in a table of arithmetic functions.
+Nothing is imported, and no attribute of anything else is read.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
+
+from lostwax.errors import LoadError, SaveError
+
+_OPERATORS = (
+    *("eq", "ne", "le", "ge", "lt", "gt", "neg", "pos", "mul", "add", "sub", "floordiv", "mod"),
+    *("pow", "truediv", "and_", "or_", "lshift", "rshift", "getitem", "not_", "abs"),
+)
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{f"_operator.{name}": getattr(operator, name) for name in _OPERATORS},
+    "math.trunc": math.trunc,
+    "math.ceil": math.ceil,
+    "math.floor": math.floor,
+    "math.sqrt": math.sqrt,
+    "builtins.round": round,
+    **{f"torch.sym_{n}": getattr(torch, f"sym_{n}") for n in ("int", "float", "ite", "sum")},
+    **{f"torch.sym_{n}": getattr(torch, f"sym_{n}") for n in ("max", "min", "not")},
+    "torch._sym_sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]
+}
+_NAMES = {id(function): name for name, function in _FUNCTIONS.items()}
+
+# Names of the arguments of functions that have no schema.
+_ARGUMENTS = {"math.trunc": ("x",), "torch.sym_ite": ("b", "t", "f")}
+
+
+@cache
+def target_named(name: str) -> Any:
+    """The function of this name; a `LoadError` that says what to import if there is none."""
+    function = _FUNCTIONS.get(name)
+    if function is not None:
+        return function
+    parts = name.split(".")
+    if parts[:2] != ["torch", "ops"] or not all(part.isidentifier() for part in parts):
+        raise LoadError(
+            f"{name!r} is not a function that a program may call: neither an operator nor "
+            "arithmetic on numbers"
+        )
+    found = _operator(parts[2:])
+    if found is None:
+        raise LoadError(
+            f"the operator {name} is not registered in this process\n"
+            "  fix: import the library that registers it, then load again"
+        )
+    return found
+
+
+def _operator(parts: list[str]) -> OpOverload | HigherOrderOperator | None:
+    if len(parts) == 2 and parts[0] == "higher_order":
+        found: Any = getattr(torch.ops.higher_order, parts[1], None)
+        return found if isinstance(found, HigherOrderOperator) else None
+    if len(parts) != 3 or parts[0] == "higher_order" or parts[0].startswith("__"):
+        return None
+    space, packet, overload = parts
+    # Asked of the registry by text first: a name that is not there leaves no trace in torch.ops.
+    if overload not in _overloads(f"{space}::{packet}"):
+        return None
+    namespace = getattr(torch.ops, space, None)
+    found = getattr(namespace, packet, None) if isinstance(namespace, _OpNamespace) else None
+    found = getattr(found, overload, None) if isinstance(found, OpOverloadPacket) else None
+    return found if isinstance(found, OpOverload) else None
+
+
+def _overloads(name: str) -> list[str]:
+    schemas = torch._C._jit_get_schemas_for_operator(name)
+    return [schema.overload_name or "default" for schema in schemas]
+
+
+def name_of(target: Any) -> str:
+    """The name of a function in files; a `SaveError` if it has none there."""
+    if isinstance(target, OpOverload):
+        return f"torch.ops.{target}"
+    if isinstance(target, HigherOrderOperator):
+        return f"torch.ops.{target.namespace}.{target.name()}"
+    name = _NAMES.get(id(target))
+    if name is None:
+        raise SaveError(f"the function {target!r} has no name in .pt2 files")
+    return name
+
+
+@cache
+def argument_names(name: str) -> tuple[str, ...]:
+    """The names that files give the arguments of a function without a schema."""
+    return _ARGUMENTS.get(name, ("a", "b"))

@@ -1,0 +1,199 @@
+"""The container of a `.pt2`, for writing: a zip file, streamed, each payload aligned so that it can
+be mapped.
+
+Checksums of large payloads are computed by a second thread while the first one writes; the headers
+get them at the end. The same records give the same bytes: no times, no names of this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import IO, Any, NamedTuple
+
+_ALIGNMENT = 64
+_FOLDER = "archive"
+_LARGE = 1 << 20
+_CHUNK = 8 << 20
+_DATE = 0x21  # the first of January 1980: zip has no earlier day
+_UTF8 = 0x800
+_BIG = 0xFFFFFFFF
+
+
+class _Entry(NamedTuple):
+    name: bytes
+    header: int
+    size: int
+    crc: int | list[Future[int]]
+
+
+class Writer:
+    """Writes records one after the other into a file that can seek."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._start = file.tell()
+        self._at = 0
+        self._entries: list[_Entry] = []
+        self._pool = ThreadPoolExecutor(1, "lostwax-crc")
+
+    def add(self, name: str, data: bytes | memoryview) -> None:
+        """One record. Its bytes must not change before `close`."""
+        view = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        path = f"{_FOLDER}/{name}".encode()
+        crc: int | list[Future[int]]
+        if len(view) < _LARGE:
+            crc = zlib.crc32(view)
+        else:
+            parts = [view[i : i + _CHUNK] for i in range(0, len(view), _CHUNK)]
+            crc = [self._pool.submit(zlib.crc32, part) for part in parts]
+        entry = _Entry(path, self._at, len(view), crc)
+        self._entries.append(entry)
+        self._put(_local_header(entry, crc if isinstance(crc, int) else 0))
+        self._put(view)
+
+    def checksums(self) -> Iterator[tuple[str, int]]:
+        """The name and checksum of each record so far."""
+        for entry in self._entries:
+            yield entry.name.decode(), _joined(entry)
+
+    def close(self) -> None:
+        """The directory, and the checksums that were not known when their headers were written."""
+        directory = b"".join(_directory_entry(e, _joined(e)) for e in self._entries)
+        start = self._at
+        self._put(directory)
+        self._put(_end(len(self._entries), start, len(directory)))
+        for entry in self._entries:
+            if not isinstance(entry.crc, int):
+                self._file.seek(self._start + entry.header + 14)
+                self._file.write(struct.pack("<I", _joined(entry)))
+        self._file.seek(self._start + self._at)
+        self._pool.shutdown()
+
+    def abandon(self) -> None:
+        """Stop: the bytes may change again from now on."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _put(self, data: Any) -> None:
+        self._file.write(data)
+        self._at += len(data)
+
+
+def _local_header(entry: _Entry, crc: int) -> bytes:
+    wide = struct.pack("<HHQQ", 1, 16, entry.size, entry.size) if entry.size >= _BIG else b""
+    fixed = 30 + len(entry.name) + len(wide) + 4
+    padding = -(entry.header + fixed) % _ALIGNMENT
+    extra = wide + struct.pack("<2sH", b"FB", padding) + b"Z" * padding
+    size = min(entry.size, _BIG)
+    version = 45 if wide else 20
+    fields = (0x04034B50, version, _UTF8, 0, 0, _DATE, crc, size, size)
+    return struct.pack("<IHHHHHIIIHH", *fields, len(entry.name), len(extra)) + entry.name + extra
+
+
+def _directory_entry(entry: _Entry, crc: int) -> bytes:
+    wide = struct.pack("<QQ", entry.size, entry.size) if entry.size >= _BIG else b""
+    if entry.header >= _BIG:
+        wide += struct.pack("<Q", entry.header)
+    extra = struct.pack("<HH", 1, len(wide)) + wide if wide else b""
+    size, header = min(entry.size, _BIG), min(entry.header, _BIG)
+    version = 45 if wide else 20
+    fields = (0x02014B50, 45, version, _UTF8, 0, 0, _DATE, crc, size, size)
+    lengths = (len(entry.name), len(extra), 0, 0, 0, 0, header)
+    return struct.pack("<IHHHHHHIIIHHHHHII", *fields, *lengths) + entry.name + extra
+
+
+def _end(count: int, start: int, size: int) -> bytes:
+    wide = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, count, count, size, start)
+    locator = struct.pack("<IIQI", 0x07064B50, 0, start + size, 1)
+    few, small, near = min(count, 0xFFFF), min(size, _BIG), min(start, _BIG)
+    return wide + locator + struct.pack("<IHHHHIIH", 0x06054B50, 0, 0, few, few, small, near, 0)
+
+
+# ---------------------------------------------------------------------------------------- checksums
+
+
+def _joined(entry: _Entry) -> int:
+    """The checksum of a record from those of its parts."""
+    if isinstance(entry.crc, int):
+        return entry.crc
+    crc = 0
+    left = entry.size
+    for part in entry.crc:
+        length = min(_CHUNK, left)
+        crc = _behind(crc, length) ^ part.result()
+        left -= length
+    return crc
+
+
+def _behind(crc: int, zeros: int) -> int:
+    """The checksum register after `zeros` more bytes: a linear map over bits, by repeated
+    squaring of the map for one byte."""
+    if not crc:
+        return 0
+    for i in range(zeros.bit_length()):
+        if zeros >> i & 1:
+            crc = _apply(_power(i), crc)
+    return crc
+
+
+_POWERS: list[list[int]] = []
+
+
+def _power(i: int) -> list[int]:
+    """The map for 2**i zero bytes: where each of the 32 bits goes."""
+    while len(_POWERS) <= i:
+        if not _POWERS:
+            _POWERS.append([_one_byte(1 << bit) for bit in range(32)])
+        else:
+            last = _POWERS[-1]
+            _POWERS.append([_apply(last, column) for column in last])
+    return _POWERS[i]
+
+
+def _one_byte(crc: int) -> int:
+    for _ in range(8):
+        crc = crc >> 1 ^ (0xEDB88320 if crc & 1 else 0)
+    return crc
+
+
+def _apply(columns: list[int], bits: int) -> int:
+    out = 0
+    for column in columns:
+        if bits & 1:
+            out ^= column
+        bits >>= 1
+    return out
+
+
+# ------------------------------------------------------------------------------------------- target
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` when all went well; else `path` is as before."""
+    path = os.path.realpath(os.fspath(path))
+    folder, name = os.path.split(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+    try:
+        with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
+            yield file
+        os.chmod(temporary, _mode(path))
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _mode(path: str) -> int:
+    """The permissions of the file that is replaced, or those of a new one."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        mask = os.umask(0)
+        os.umask(mask)
+        return 0o666 & ~mask

@@ -34,7 +34,9 @@ def contiguous_strides(size: Sequence[Size]) -> Sizes:
     step: Size = 1
     for s in reversed(size):
         out.append(step)
-        if s.__class__ is not int or s > 1:
+        if s.__class__ is not int:
+            step = s if step.__class__ is int and step == 1 else step * s
+        elif s > 1:
             step = step * s
     out.reverse()
     return tuple(out)

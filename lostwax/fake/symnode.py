@@ -208,8 +208,12 @@ class IntNode(Node):
     is_int = _yes
 
     def maybe_as_int(self) -> int | None:
-        value = current(self.value)
-        return value if isinstance(value, int) else None
+        """C++ asks it of each size of each tensor that is made."""
+        e = self.value
+        if isinstance(e, int):
+            return e
+        now = e.current if e.current_at == e.env.facts.version else e.env.current_form(e)
+        return now.const
 
     def is_constant(self) -> bool:
         return current(self.value).__class__ is int

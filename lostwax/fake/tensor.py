@@ -16,7 +16,7 @@ from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symnode import wrap
 from lostwax.location import user_location
 from lostwax.sym import Size
-from lostwax.types import TensorType, product
+from lostwax.types import Sizes, TensorType, product
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -240,16 +240,29 @@ def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
 
 
 def _new_symbolic(t: TensorType, device: torch.device, requires_grad: bool) -> Any:
+    # As above; the last is the size of the storage: else C++ multiplies symbols to find one, at
+    # three times the cost.
     return _make_wrapper(
         FakeTensor,
-        tuple(wrap(s) for s in t.size),
-        strides=tuple(wrap(s) for s in t.stride),
-        storage_offset=wrap(t.offset),
-        dtype=t.dtype,
-        device=device,
-        requires_grad=requires_grad,
-        storage_size=0,  # else C++ multiplies symbols to find one: three times the cost
+        _wrapped(t.size),
+        _wrapped(t.stride),
+        wrap(t.offset),
+        None,
+        t.dtype,
+        _STRIDED,
+        device,
+        False,
+        requires_grad,
+        None,
+        False,
+        False,
+        None,
+        0,
     )
+
+
+def _wrapped(numbers: Sizes) -> list[Any]:
+    return [n if n.__class__ is int else wrap(n) for n in numbers]
 
 
 def _extent(t: TensorType) -> Size:

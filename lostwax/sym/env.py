@@ -14,7 +14,7 @@ from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
 from lostwax.sym import guards as report
-from lostwax.sym.expr import BoolExpr, Condition, Expr, Size, Symbol, negate, plain
+from lostwax.sym.expr import BoolExpr, Condition, Expr, Size, Symbol, negate
 from lostwax.sym.facts import Facts, Range
 from lostwax.sym.guards import Guard, Violation
 from lostwax.sym.learn import Learner
@@ -300,4 +300,7 @@ def specialize(e: Size, asked_by: str = "") -> int:
 
 def current(e: Size) -> Size:
     """`e` under today's facts."""
-    return plain(e.env.current_form(e)) if isinstance(e, Expr) else e
+    if e.__class__ is not Expr:
+        return e
+    now = e.current if e.current_at == e.env.facts.version else e.env.current_form(e)
+    return now if now.const is None else now.const

@@ -50,9 +50,10 @@ class Call:
 class Calls:
     """The calls of the modules at some paths, as the capture comes by."""
 
-    def __init__(self, root: nn.Module, preserved: Sequence[str]) -> None:
-        self._root = root
-        self.paths: Container[str] = _first_paths(root, preserved)
+    def __init__(self, places: Sequence[tuple[str, nn.Module]], preserved: Sequence[str]) -> None:
+        self._places = places
+        """Every module with each of its paths."""
+        self.paths: Container[str] = _first_paths(places, preserved) if preserved else ()
         self.done: list[Call] = []
         self._open: dict[Entered, Call] = {}
         self.tracer: Tracer | None = None
@@ -91,7 +92,7 @@ class Calls:
             call.name: call.signature(argument) for call in sorted(self.done, key=_number)
         }
         entries = [ModuleCallEntry("", root)]
-        for path, _ in self._root.named_modules(remove_duplicate=False):
+        for path, _ in self._places:
             if path:
                 entries.append(ModuleCallEntry(path, signatures.pop(path, None)))
         return entries + [ModuleCallEntry(name, s) for name, s in signatures.items() if name]
@@ -102,9 +103,11 @@ def _number(call: Call) -> tuple[str, int]:
     return path, int(number or 0)
 
 
-def _first_paths(root: nn.Module, preserved: Sequence[str]) -> frozenset[str]:
+def _first_paths(
+    places: Sequence[tuple[str, nn.Module]], preserved: Sequence[str]
+) -> frozenset[str]:
     """The paths that the modules go by in the program: a shared one goes by its first."""
-    modules = dict(root.named_modules(remove_duplicate=False))
+    modules = dict(places)
     for path in preserved:
         if path not in modules:
             raise _unknown(path, [p for p in modules if p])

@@ -121,7 +121,7 @@ class _Capture:
         self.args, self.kwargs = args, kwargs
         self.root = module_of(mod)
         self.state = State(self.root)
-        self.calls = Calls(self.root, preserved)
+        self.calls = Calls(self.state.places, preserved)
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
@@ -136,11 +136,11 @@ class _Capture:
 
     def run(self) -> ExportedProgram:
         tracer = self.tracer
-        self.shared: dict[int, list[FakeTensor]] = {}
+        self.shared: dict[int, Root] = {}
         self.initial: dict[int, Value] = {}
         self.roots: dict[int, Root] = {}
         self.slots = [
-            (slot, self._input(slot.tensor, f"the {slot.kind}", slot.name))
+            (slot, self._input(slot.tensor, _KINDS[slot.kind], slot.name))
             for slot in self.state.slots
         ]
         self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
@@ -154,17 +154,19 @@ class _Capture:
         with (
             self.state.replaced(self.fakes),
             tracer,
-            tracer.provenance.watching(),
             _announced(),
             _functions_open(tracer),
             _without_fast_paths(),
             control.uncompiled(),
         ):
-            out = self.call(*args, **kwargs)
+            with tracer.provenance.watching(self.state.modules):
+                out = self.call(*args, **kwargs)
             self.reassigned = self.state.after(self.fakes, FakeTensor)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
-            return self._program(outputs)
+            program = self._program(outputs)
+        tracer.fake_tensor_converter.forget()  # the program's fakes keep the tracer alive
+        return program
 
     def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
         """What the module is called with in a leaf's place; `value` is symbolic, or None."""
@@ -186,16 +188,18 @@ class _Capture:
         self, tensor: torch.Tensor, kind: str, name: str, sizes: tuple[Any, ...] | None = None
     ) -> FakeTensor:
         """An input of the program. One tensor in two places is two inputs that share memory."""
-        fake = self.tracer.from_tensor(tensor, static_shapes=True, sizes=sizes)
+        tracer = self.tracer
+        if sizes is None:
+            fake = tracer.fake_tensor_converter.keep(tracer, tensor)
+        else:
+            fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes)
         if fake.tracked is not None:
             fake = fake.snapshot()
-        self.initial[id(fake)] = self.tracer.input(fake, kind, name)
-        self.roots[id(fake)] = fake.tracked.root
-        together = self.shared.setdefault(id(fake.fake_storage), [])
-        together.append(fake)
-        if len(together) > 1:
-            for each in together:
-                each.tracked.root.others = True
+        self.initial[id(fake)] = tracer.input(fake, kind, name)
+        root = self.roots[id(fake)] = fake.tracked.root
+        first = self.shared.setdefault(id(fake.fake_storage), root)
+        if first is not root:
+            first.others = root.others = True
         return fake
 
     # ------------------------------------------------------------------------------- the program
@@ -340,6 +344,9 @@ class _Capture:
         return ModuleCallSignature(
             inputs, outputs, self.in_spec, self.out_spec, self.argument_names
         )
+
+
+_KINDS = {"parameter": "the parameter", "buffer": "the buffer"}
 
 
 def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:

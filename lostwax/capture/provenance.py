@@ -1,17 +1,17 @@
 """Where a step comes from: the user's frames and the stack of modules. Cheap to take, made to text
 at the end.
 
-While capturing, `nn.Module.__call__` notes the module that is entered; the frames above that call
-are taken once per module call, and an operator walks only the frames below it. Must not keep frames
-alive after the call.
+While capturing, calls of the program's modules are noted; the frames above such a call are taken
+once, and an operator walks only the frames below it. Must not keep frames alive after the call.
 """
 
 from __future__ import annotations
 
 import linecache
 import sys
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
@@ -137,42 +137,48 @@ class Provenance:
             self._whole = before
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Inside, module calls are noted. Frames above this one are not the program's."""
-        original = nn.Module.__call__
+    def watching(self, modules: Sequence[nn.Module]) -> Iterator[None]:
+        """Inside, calls of these modules are noted. Frames above this one are not the program's."""
         self._bottom = sys._getframe(2)
-        nn.Module.__call__ = self._noting(original)  # type: ignore[method-assign]
+        # Torch asks each module for a compiled form of its call. Replacing `nn.Module.__call__`
+        # would empty the interpreter's caches of every subclass, twice in an export.
+        before = [(m, m.__dict__.get(_COMPILED)) for m in modules]
+        for module in modules:
+            path = self._paths[id(module)]
+            module.__dict__[_COMPILED] = partial(self._called, module, path)
         try:
             yield
         finally:
-            nn.Module.__call__ = original  # type: ignore[method-assign]
+            for module, compiled in before:
+                if compiled is None:
+                    module.__dict__.pop(_COMPILED, None)
+                else:
+                    module.__dict__[_COMPILED] = compiled
             self._bottom = self._entered = None
 
-    def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            path = self._paths.get(id(module))
-            if path is None:
-                return original(module, *args, **kwargs)
-            outer = self._entered
-            count = self._counts.get(path, 0)
-            self._counts[path] = count + 1
-            entered = Entered(path, count, module, outer, sys._getframe(), self._bottom)
-            watcher = self._watcher
-            if watcher is None or path not in watcher.paths:
-                watcher = None
-            else:
+    def _called(self, module: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+        outer = self._entered
+        count = self._counts.get(path, 0)
+        self._counts[path] = count + 1
+        entered = Entered(path, count, module, outer, sys._getframe(), self._bottom)
+        watcher = self._watcher
+        if watcher is not None:
+            if path in watcher.paths:
                 watcher.entering(entered, args, kwargs)
-            self._entered = entered
-            try:
-                result = original(module, *args, **kwargs)
-                if watcher is not None:
-                    watcher.leaving(entered, result)
-                return result
-            finally:
-                self._entered = outer
-                entered.frame = None
+            else:
+                watcher = None
+        self._entered = entered
+        try:
+            result = module._call_impl(*args, **kwargs)
+            if watcher is not None:
+                watcher.leaving(entered, result)
+            return result
+        finally:
+            self._entered = outer
+            entered.frame = None
 
-        return __call__
+
+_COMPILED = "_compiled_call_impl"
 
 
 def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:

@@ -25,13 +25,11 @@ class Slot:
 
     kind: str
     """"parameter" or "buffer"."""
+    name: str
+    """The first of its names."""
     tensor: torch.Tensor
     names: list[str]
     persistent: bool = True
-
-    @property
-    def name(self) -> str:
-        return self.names[0]
 
 
 class State:
@@ -44,7 +42,9 @@ class State:
         self.modules: list[nn.Module] = []
         parameters: dict[int, Slot] = {}
         buffers: dict[int, Slot] = {}
-        for path, module in _walk(root):
+        self.places = _walk(root)
+        """Every module with each of its paths, outer ones first."""
+        for path, module in self.places:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
                 self.modules.append(module)
@@ -172,17 +172,18 @@ def _collect(
 ) -> None:
     for name, tensor in held.items():
         if tensor is not None:
+            path = prefix + name
             slot = slots.get(id(tensor))
             if slot is None:
-                slots[id(tensor)] = Slot(kind, tensor, [prefix + name], name not in passing)
+                slots[id(tensor)] = Slot(kind, path, tensor, [path], name not in passing)
             else:
-                slot.names.append(prefix + name)
+                slot.names.append(path)
 
 
 class _Saved:
     """All that a module holds, one container deep."""
 
-    __slots__ = ("attributes", "containers", "module", "stand_ins", "touched")
+    __slots__ = ("attributes", "containers", "expected", "module", "touched")
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -193,26 +194,27 @@ class _Saved:
             for v in [held[name] for name in held.keys() - _UNTOUCHED]
             if isinstance(v, _CONTAINERS)
         ]
-        self.stand_ins: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.expected: list[tuple[Any, Any]] = []
+        """What the containers hold when the call begins."""
         self.touched = True
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
-        held: Any
-        for held in (self.module._parameters, self.module._buffers):
-            if held:
-                new = {n: None if t is None else fakes[id(t)] for n, t in held.items()}
-                held.update(new)
-                self.stand_ins.append((held, new))
+        parameters, buffers = self.module._parameters, self.module._buffers
+        for held, content in self.containers:
+            if held is parameters or held is buffers:
+                content = {n: None if t is None else fakes[id(t)] for n, t in content.items()}
+                held.update(content)
+            self.expected.append((held, content))
 
     def is_untouched(self) -> bool:
         """Does the module still hold exactly what it was given?"""
-        replaced = [id(held) for held, _ in self.stand_ins]
-        self.touched = not (
-            _is_same(self.module.__dict__, self.attributes)
-            and all(_is_same(*pair) for pair in self.stand_ins)
-            and all(_is_kept(*pair) for pair in self.containers if id(pair[0]) not in replaced)
-        )
-        return not self.touched
+        if not _is_same(self.module.__dict__, self.attributes):
+            return False
+        for container, content in self.expected:
+            if (container or content) and not _is_kept(container, content):
+                return False
+        self.touched = False
+        return True
 
     def restore(self) -> None:
         if self.touched:
@@ -237,11 +239,7 @@ def _copied(value: Any) -> Any:
 
 def _is_same(held: dict[str, Any], before: dict[str, Any]) -> bool:
     """The same objects under the same names, in the same order."""
-    return (
-        len(held) == len(before)
-        and all(map(is_, held.values(), before.values()))
-        and all(map(is_, held, before))
-    )
+    return all(map(is_, held.values(), before.values())) and list(held) == list(before)
 
 
 def _is_kept(container: Any, content: Any) -> bool:

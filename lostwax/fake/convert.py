@@ -31,6 +31,30 @@ class FakeTensorConverter:
         self._fakes: dict[int, tuple[weakref.ref[torch.Tensor], FakeTensor]] = {}
         self._storages: dict[int, tuple[StorageWeakRef, weakref.ref[FakeStorage]]] = {}
         self._sweep_at = 256
+        self._kept: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
+        self._kept_storages: dict[int, FakeStorage] = {}
+
+    def keep(self, mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
+        """The fake of a tensor, with its own sizes. The tensor is kept alive until `forget`: that
+        is cheaper than to watch for its end."""
+        known = self._kept.get(id(tensor))
+        if known is not None:
+            return known[1]
+        if tensor.__class__ not in _PLAIN:
+            return self.from_real_tensor(mode, tensor, static_shapes=True)
+        check_supported(tensor)
+        t = _typed(tensor, tuple(tensor.shape), tensor.stride())
+        real = tensor.untyped_storage()
+        storage = self._kept_storages.get(real._cdata)
+        if storage is None:
+            storage = self._kept_storages[real._cdata] = FakeStorage(t, real.nbytes())
+        fake = self._make(mode, tensor, t, storage)
+        self._kept[id(tensor)] = (tensor, fake)
+        return fake
+
+    def forget(self) -> None:
+        """Let go of the tensors that were kept; their fakes are not found any more."""
+        self._kept, self._kept_storages = {}, {}
 
     def from_real_tensor(
         self,
@@ -45,6 +69,9 @@ class FakeTensorConverter:
         """The fake of this tensor; converted on first sight."""
         if isinstance(tensor, FakeTensor):
             return tensor if tensor.fake_mode is mode else self._of_fake(mode, tensor, sizes)
+        kept = self._kept.get(id(tensor)) if sizes is None else None
+        if kept is not None:
+            return kept[1]
         known = self._fakes.get(id(tensor)) if sizes is None else None
         if known is not None and known[0]() is tensor:
             return known[1]
@@ -53,7 +80,7 @@ class FakeTensorConverter:
             return self._of_wrapper(mode, tensor)
         env = None if static_shapes else mode.shape_env
         t = _type_of(tensor, env, sizes, source)
-        fake = self._make(mode, tensor, t)
+        fake = self._make(mode, tensor, t, self._storage(tensor, t))
         if memoize:
             self._remember(tensor, fake)
         return fake
@@ -62,8 +89,10 @@ class FakeTensorConverter:
         key, fakes = id(tensor), self._fakes
         fakes[key] = (weakref.ref(tensor, lambda _: fakes.pop(key, None)), fake)
 
-    def _make(self, mode: FakeTensorMode, tensor: torch.Tensor, t: TensorType) -> FakeTensor:
-        fake = new_fake(mode, t, self._storage(tensor, t), tensor.requires_grad)
+    def _make(
+        self, mode: FakeTensorMode, tensor: torch.Tensor, t: TensorType, storage: FakeStorage
+    ) -> FakeTensor:
+        fake = new_fake(mode, t, storage, tensor.requires_grad)
         leaf = tensor.is_leaf
         if not leaf:
             with torch.enable_grad():
@@ -80,6 +109,9 @@ class FakeTensorConverter:
         else:
             with torch._C._DisableTorchDispatch():
                 real = tensor.untyped_storage()
+        kept = self._kept_storages.get(real._cdata)
+        if kept is not None:
+            return kept
         known = self._storages.get(real._cdata)
         if known is not None and not known[0].expired():
             storage = known[1]()

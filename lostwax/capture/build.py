@@ -135,17 +135,24 @@ class Builder:
 
     def _step(self, step: Step) -> None:
         self._current = step
-        grad, result = step.grad, step.result
-        args = tuple([self._operand(a, grad) if a.__class__ in _BUILT else a for a in step.args])
+        grad, result, nodes = step.grad, step.result, self._nodes
+        args = []
+        for a in step.args:  # `_operand`, with what is most common inlined
+            if a.__class__ is Value:
+                made = a.step
+                node = nodes.get(a) if made is None or made.grad or not grad else None
+                args.append(self._operand(a, grad) if node is None else node)
+            else:
+                args.append(self._operand(a, grad) if a.__class__ in _BUILT else a)
         kwargs = step.kwargs
         if kwargs:
             kwargs = {k: self._operand(v, grad) for k, v in kwargs.items()}
-        if isinstance(result, Value):
+        if result.__class__ is Value:
             val: Any = self._fake(result)
-            self._nodes[result] = self._call(step.target, args, kwargs, step, val)
+            nodes[result] = self._call(step.target, tuple(args), kwargs, step, val)
         else:
             val = self._fakes(result)
-            self._made[step] = self._call(step.target, args, kwargs, step, val)
+            self._made[step] = self._call(step.target, tuple(args), kwargs, step, val)
 
     def _call(
         self,
@@ -158,16 +165,10 @@ class Builder:
         step = step or self._current
         meta = {"val": val}
         if step is not None:
-            place = step.place
-            meta = {
-                "val": val,
-                "stack_trace": place.stack_trace(),
-                "nn_module_stack": place.module_stack(),
-                "source_fn_stack": place.source(target),
-            }
+            step.place.describe(target, meta)
         else:
             meta |= {"stack_trace": self._asked, "nn_module_stack": {}, "source_fn_stack": []}
-        name = self._name(_base_name(target))
+        name = self._name(_BASE_NAMES.get(id(target)) or _base_name(target))
         return self._insert("call_function", name, target, args, kwargs, meta)
 
     def _insert(

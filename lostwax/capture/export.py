@@ -6,7 +6,6 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.capture import control
+from lostwax.capture import collector, control
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.demands import demands, range_constraints
@@ -94,7 +93,7 @@ def export_call(
     preserved: Sequence[str] = (),
 ) -> ExportedProgram:
     """The same of a call that was looked at: `spec` says what varies in it."""
-    with _without_collector():
+    with collector.paused():
         try:
             return _Capture(mod, args, kwargs, spec, keep, preserved, tracked=False).run()
         except RuntimeError as error:
@@ -385,19 +384,6 @@ def _attributes(state: State) -> dict[int, str]:
             if isinstance(value, torch.Tensor):
                 found.setdefault(id(value), f"{path}.{name}" if path else name)
     return found
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """The cyclic collector would walk all of torch's objects several times during a capture, to
-    find nothing: what is made here is kept."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 @contextmanager

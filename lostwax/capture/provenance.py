@@ -11,7 +11,7 @@ import linecache
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
@@ -78,20 +78,38 @@ class Place:
         self.entered = entered
         self.frames = frames
 
-    def stack_trace(self) -> str:
-        own = _frames_text(self.frames)
-        return own if self.entered is None else self.entered.stack_trace() + own
+    def describe(self, target: Any, meta: dict[str, Any]) -> None:
+        """Put what is known of a step that calls `target` into a node's meta."""
+        entered, frames = self.entered, self.frames
+        if entered is None:
+            meta["stack_trace"], meta["nn_module_stack"] = _frames_text(frames), {}
+        else:
+            above = entered.stack_trace() if entered.text is None else entered.text
+            meta["stack_trace"] = above + _frames_text(frames) if frames else above
+            stack = entered.stack
+            meta["nn_module_stack"] = entered.module_stack() if stack is None else stack
+        meta["source_fn_stack"] = [self._source(target)]
 
-    def module_stack(self) -> dict[str, tuple[str, str]]:
-        return {} if self.entered is None else self.entered.module_stack()
-
-    def source(self, target: Any) -> list[tuple[str, Any]]:
-        """`source_fn_stack`: the module class of torch.nn that made this call, else the "
-        "operator."""
+    def _source(self, target: Any) -> tuple[str, Any]:
+        """The module class of torch.nn that made this call, else the operator."""
         entered = self.entered
-        if entered is not None and type(entered.module).__module__.startswith("torch.nn."):
-            return [(entered.path, type(entered.module))]
-        return [(getattr(target, "__name__", str(target)), target)]
+        if entered is not None:
+            cls: Any = entered.module.__class__
+            if _is_of_torch(cls):
+                return (entered.path, cls)
+        found = _SOURCES.get(id(target))
+        if found is None:
+            name = getattr(target, "__name__", str(target))
+            found = _SOURCES[id(target)] = (name, target)
+        return found
+
+
+@cache
+def _is_of_torch(cls: type) -> bool:
+    return cls.__module__.startswith("torch.nn.")
+
+
+_SOURCES: dict[int, tuple[str, Any]] = {}  # by identity of the target, kept alive
 
 
 class CallWatcher(Protocol):

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 from lostwax.capture import control, functionalize
-from lostwax.capture.functionalize import Tracked, View, track, track_view
+from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.numbers import Origin, sources
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.steps import Region, Step, Value
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback
-from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
 from lostwax.fake.write import (
@@ -38,6 +37,7 @@ from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import Expr, ShapeEnv
 
+_AS_STRIDED, _DETACH = aten.as_strided.default, aten.detach.default
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
@@ -258,6 +258,18 @@ class Tracer(FakeTensorMode):
 # ----------------------------------------------------------------------------------------- handlers
 
 
+def _typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The most common operator: it has a rule, and its result is new."""
+    out = functional(tracer, record, args, kwargs)
+    step = tracer.step(record.overload, args, kwargs)
+    if out.__class__ is not FakeTensor:
+        return tracer.results(step, out)
+    t = out.fake_type
+    value = step.result = Value(step, None, t, out)
+    out.tracked = Tracked(value, Root(value, t), t)
+    return out
+
+
 def _functional(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if (
         record.rule is None
@@ -278,9 +290,9 @@ def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     base = tracer.adopt(args[0])
     func = record.overload
     out = tracer.computed(func, args, kwargs)
-    if func is aten.as_strided.default:
+    if func is _AS_STRIDED:
         return _strided(tracer, base, out)
-    if func is aten.detach.default and _is_gradless(base.tracked.value):
+    if func is _DETACH and _is_gradless(base.tracked.value):
         out.tracked = base.tracked
         return out
     step = tracer.step(func, args, kwargs)
@@ -372,10 +384,35 @@ def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
     return results[0] if own == 1 else tuple(results[:own])
 
 
+def _inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The most common write: `x.relu_()`."""
+    target = tracer.adopt(args[0])
+    assert record.twin is not None
+    new = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
+    check_fits(target.fake_type, new.fake_type)
+    tracer.write(target, new)
+    return target
+
+
+def _is_plain_write(record: Operator) -> bool:
+    """Does it write to its first argument, nothing else, and return it?"""
+    return (
+        record.kind == "inplace"
+        and record.twin is not None
+        and not record.changes_metadata
+        and record.mutates == record.argument_names[:1]
+        and [r.argument for r in record.results] == list(record.mutates)
+        and not record.results[0].is_list
+        and record.overload not in (aten.copy_.default, aten.detach_.default)
+    )
+
+
 def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments for the functional twin: also those that only the writing form may
     leave out (`bernoulli_()`)."""
-    lent = _lent_defaults(record.overload)
+    lent = _LENT.get(id(record))
+    if lent is None:
+        lent = _LENT[id(record)] = _lent_defaults(record.overload)
     if not lent:
         return kwargs
     missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
@@ -384,7 +421,10 @@ def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[
     return {**kwargs, **missing}
 
 
-@cache
+# By identity: torch hashes its overloads in Python; records live for ever.
+_LENT: dict[int, tuple[tuple[int, str, Any], ...]] = {}
+
+
 def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
     """Position, name and value of the defaults that the functional twin does not have."""
     twin = operator(func).twin
@@ -559,12 +599,15 @@ def _plan(func: OpOverload) -> tuple[Handler, Operator]:
     if fallback.is_composite(func) and not fallback.user_kernel(func):
         return _composite, record
     if record.kind in ("inplace", "out", "mixed"):
-        return _write, record
+        return (_inplace if _is_plain_write(record) else _write), record
     if func is aten.detach.default:
         return _detach, record
     if record.kind == "view":
         return _view, record
-    return (_data_dependent if record.data_dependent else _functional), record
+    if record.data_dependent:
+        return _data_dependent, record
+    is_typed = FakeTensorMode.plan(func)[0] is functional
+    return (_typed if is_typed else _functional), record
 
 
 def _flat(values: Any) -> list[Any]:

@@ -49,9 +49,14 @@ def composite(*overloads: OpOverload) -> Callable[[Composite], Composite]:
     return register
 
 
-def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A call of an operator of the table."""
-    return COMPOSITES[record.overload](mode, *args, **kwargs)
+def strategy(func: OpOverload) -> Callable[..., Any]:
+    """How a mode evaluates calls of an operator of the table."""
+    function = COMPOSITES[func]
+
+    def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+        return function(mode, *args, **kwargs)
+
+    return evaluate
 
 
 # ---------------------------------------------------------------------------------- views or copies

@@ -175,10 +175,16 @@ class FakeTensorMode(TorchDispatchMode):
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """What this call returns, as fakes: the whole of fake execution, for dispatchers and
         tracers alike."""
+        plan = _PLANS.get(id(func)) or self.plan(func)
+        return plan[0](self, plan[1], args, kwargs)
+
+    @staticmethod
+    def plan(func: OpOverload) -> tuple[Strategy, Operator]:
+        """How calls of this overload are evaluated, and what is known of it."""
         plan = _PLANS.get(id(func))
         if plan is None:
             plan = _PLANS[id(func)] = _plan(func)
-        return plan[0](self, plan[1], args, kwargs)
+        return plan
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -284,7 +290,8 @@ class FakeTensorMode(TorchDispatchMode):
         )
 
 
-def _functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A result with memory of its own, by the operator's rule."""
     types, named = mode.types(args, kwargs)
     constant = mode._saw_constant
     out = record.rule(*types, **named)  # type: ignore[misc]
@@ -350,7 +357,7 @@ def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
     if special is not None:
         return special, record
     if func in composite.COMPOSITES:
-        return composite.evaluate, record
+        return composite.strategy(func), record
     if func in UNDECLARED_VIEWS:
         return _view, record
     if record.kind in ("inplace", "out", "mixed"):
@@ -359,7 +366,7 @@ def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
         return fallback.evaluate, record
     if record.data_dependent:
         return data.evaluate, record
-    return (_view if record.kind == "view" else _functional), record
+    return (_view if record.kind == "view" else functional), record
 
 
 def detect_fake_mode(*trees: Any) -> FakeTensorMode | None:

@@ -20,6 +20,7 @@ from torch.fx.immutable_collections import immutable_list
 
 from lostwax.capture.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.capture.steps import Region, Step, Value, values_of
+from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
 from lostwax.sym import BoolExpr, Expr, Guard
@@ -106,6 +107,22 @@ class Builder:
         text = f"{guard.predicate} is required at {where}"
         self._call(_aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
+
+    def layout_assertion(self, value: Value, offset: bool, text: str) -> None:
+        """An input must lie in memory as the example's did."""
+        assert value.type is not None
+        placeholder, t = self._plain(value), value.type
+        asked: list[tuple[Any, tuple[Any, ...], Any]] = [
+            (_aten.sym_stride.int, (placeholder, d), stride)
+            for d, (size, stride) in enumerate(zip(t.size, t.stride, strict=True))
+            if size != 1
+        ]
+        if offset:
+            asked.append((_aten.sym_storage_offset.default, (placeholder,), t.offset))
+        for target, args, wanted in asked:
+            given = self._call(target, args, {}, None, wrap(wanted))
+            holds = self._call(operator.eq, (given, self._numbers.node(wanted)), {}, None, True)
+            self._call(_aten._assert_scalar.default, (holds, text), {}, None)
 
     def output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""

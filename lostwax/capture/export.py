@@ -209,6 +209,7 @@ class _Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
         values = [value for _, value in mutations] + results
+        self._layout_assertions(builder, values)
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         found = demands(self.env, self.tracer.origins, unnamed)
         if found.violations and self.symbols:
@@ -244,6 +245,28 @@ class _Capture:
         values = self.symbols.values if self.symbols else ()
         flat = [s for v in values for s in (v if isinstance(v, tuple) else (v,))]
         return [s for s in flat if isinstance(s, Expr)]
+
+    def _layout_assertions(self, builder: Builder, outputs: list[Any]) -> None:
+        """Where the program holds for the example's strides alone, it asks for them."""
+        names = {
+            self.initial[id(fake)]: name
+            for fake, name in zip(self.user_inputs, self.names, strict=True)
+            if isinstance(fake, FakeTensor)
+        }
+        steps = self.tracer.region.steps
+        for value, note in self.tracer.reliance.inputs(names, steps, outputs).items():
+            assert value.type is not None
+            name, t = names[value], value.type
+            offset = note.offset and note.value is value
+            place = f" and storage offset {t.offset}" if offset else ""
+            copy = "clone()" if offset else "contiguous()"
+            fix = f"pass {name}.{copy}, or " if t.is_contiguous else ""
+            text = (
+                f"the input {name} must have strides {tuple(t.stride)}{place}, as at capture: the "
+                f"program relies on them\n  because of {note.what} at {note.where}\n"
+                f"  fix: {fix}capture it again with such an input"
+            )
+            builder.layout_assertion(value, offset, text)
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):

@@ -20,6 +20,7 @@ from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.numbers import Origin, sources
 from lostwax.capture.provenance import Provenance
+from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Region, Step, Value
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback
@@ -67,6 +68,7 @@ class Tracer(FakeTensorMode):
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
+        self.reliance = Reliance()
         self._recording = True
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
@@ -200,6 +202,16 @@ class Tracer(FakeTensorMode):
             return type(out)([self._output(step, o, i) for i, o in enumerate(out)])
         return out
 
+    def layout_asked(self, fake: FakeTensor, what: str) -> None:
+        if self._recording and fake.tracked is not None:
+            self.reliance.note(fake.tracked.root, what)
+
+    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+        if self._recording and source.tracked is not None and out.tracked is not None:
+            roots = (source.tracked.root, out.tracked.root)
+            name = f"a write to the result of {what}"
+            self.reliance.note(roots[0], name, roots[1], len(self.region.steps))
+
     # ------------------------------------------------------------------------ views and writes
 
     def again(self, base: Value, view: View) -> Value:
@@ -327,6 +339,7 @@ def _is_gradless(value: Value) -> bool:
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = functionalize.strided_base(given.tracked)
+    tracer.reliance.note(base.root, "as_strided")
     arguments = functionalize.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)
     track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
@@ -490,6 +503,18 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
 
 
+def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The layout of the argument decides whether its result shares memory with it. If it does, the
+    program takes a view, and fails where it cannot."""
+    taken_apart = _parts if record.overload in composite.COMPOSITES else _composite
+    out = taken_apart(tracer, record, args, kwargs)
+    source = tracer.adopt(args[0])
+    if isinstance(out, FakeTensor) and out.fake_storage is not source.fake_storage:
+        name = record.overload._schema.name.removeprefix("aten::")
+        tracer.layout_decided(source, out, f"{name}()")
+    return out
+
+
 def _kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
     with tracer.silent():
@@ -559,13 +584,18 @@ def _without_mkldnn() -> Iterator[None]:
         torch._C._set_mkldnn_enabled(before)
 
 
-_TAKING_APART = (_composite, _parts, _portable)
+_TAKING_APART = (_composite, _parts, _portable, _view_or_copy)
 # C++ would choose a device's own kernel for them; torch's decomposition in Python need not.
 _PORTABLE = frozenset(
     getattr(packet, overload)
     for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
     for overload in ("input", "data")
 )
+_LAYOUT_DECIDES = frozenset(
+    (
+        aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
+    )
+)  # fmt: skip
 _UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
 """They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
 identity: torch hashes its overloads in Python."""
@@ -592,6 +622,8 @@ def _plan(func: OpOverload) -> tuple[Handler, Operator]:
     record = operator(func)
     if func in data.SPECIAL:
         return _special, record
+    if func in _LAYOUT_DECIDES:
+        return _view_or_copy, record
     if func in composite.COMPOSITES:
         return _parts, record
     if func in _PORTABLE:

@@ -420,8 +420,7 @@ def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[S
         x = mode.adopt(self)
         out = mode.call(aten.mean.dim, x, [-1, -2], True)
         if x.fake_type.is_channels_last:  # as eager: the layout of the input, kept for sizes of 1
-            n, c = x.fake_type.size[0], x.fake_type.size[1]
-            out = mode.call(aten.as_strided_.default, out, [n, c, 1, 1], [c, 1, c, c])
+            out = mode.call(aten.clone.default, out, memory_format=torch.channels_last)
         return out
     return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
 

@@ -281,6 +281,12 @@ class FakeTensorMode(TorchDispatchMode):
             return [self.wrap(o) for o in out]
         return wrap(out) if cls is Expr or cls is BoolExpr else out
 
+    def layout_asked(self, fake: FakeTensor, what: str) -> None:
+        """Python asks for strides: a tracer takes note."""
+
+    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+        """By its strides, `out` shares memory with `source`, or does not: a tracer takes note."""
+
     def _refuse_mixed(self, value: Any) -> None:
         raise MixedModeError(
             f"{value!r} belongs to another FakeTensorMode than the one evaluating this operator.\n"

@@ -113,6 +113,23 @@ class FakeTensor(torch.Tensor):
         index = self.fake_type.device.index
         return -1 if index is None else index
 
+    def stride(self, *args: Any, **kwargs: Any) -> Any:
+        self.fake_mode.layout_asked(self, "stride()")
+        return super().stride(*args, **kwargs)
+
+    def storage_offset(self) -> Any:
+        self.fake_mode.layout_asked(self, "storage_offset()")
+        return super().storage_offset()
+
+    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
+        self.fake_mode.layout_asked(self, "is_contiguous()")
+        return super().is_contiguous(*args, **kwargs)
+
+    def contiguous(self, *args: Any, **kwargs: Any) -> Any:
+        out: Any = super().contiguous(*args, **kwargs)
+        self.fake_mode.layout_decided(self, out, "contiguous()")
+        return out
+
     def known_constant(self) -> torch.Tensor | None:
         """The real value, if this is a tiny constant that nobody has written to."""
         if self.constant is not None and self.constant_version == self.fake_storage.version:
@@ -156,7 +173,10 @@ class FakeTensor(torch.Tensor):
         args = tuple(concrete_device(a) for a in args)
         if "device" in kwargs:
             kwargs["device"] = concrete_device(kwargs["device"])
-        return super().to(*args, **kwargs)
+        out: Any = super().to(*args, **kwargs)
+        if "memory_format" in kwargs:
+            self.fake_mode.layout_decided(self, out, "to(memory_format=...)")
+        return out  # type: ignore[no-any-return]
 
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
         index = (

@@ -16,6 +16,7 @@ from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
+from lostwax.errors import InputValueError
 from lostwax.ir.calling import Convention
 from lostwax.ir.effects import viewed
 from lostwax.ir.in_place import written_in_place
@@ -227,7 +228,27 @@ class _Running:
         """On inputs that were checked."""
         if self.overlap is not None:
             self.overlap(inputs)
-        return self.rebuild(self.graph_module.forward(*self.fetch(module), *inputs))
+        try:
+            results = self.graph_module.forward(*self.fetch(module), *inputs)
+        except RuntimeError as error:
+            self.explain_layout(inputs, error)
+            raise
+        return self.rebuild(results)
+
+    def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
+        """A view of an input may be one of the example's strides alone."""
+        if "view size is not compatible" not in str(error):
+            return
+        captured = zip(inputs, _captured(self.program), self.convention.leaves, strict=True)
+        for given, example, leaf in captured:
+            if isinstance(given, torch.Tensor) and given.stride() != example.stride():
+                fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
+                raise InputValueError(
+                    f"{leaf.path} has strides {given.stride()}, but the program was captured with "
+                    f"{tuple(example.stride())}, and takes a view that these do not allow\n"
+                    f"  fix: {fix}capture it again with such an input",
+                    leaf.path,
+                ) from error
 
     def converted(
         self,

@@ -1,0 +1,127 @@
+"""On the layout of which inputs a program relies.
+
+Operators give the same values whatever the strides of their arguments. But a program captured from
+`x.as_strided(...)`, from Python that asks for strides, or from a write to `x.contiguous()` holds
+for inputs with the example's strides only. Here such places are noted; at the end they tell which
+inputs must be checked when the program runs. Must not build nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.capture.functionalize import Root
+from lostwax.capture.steps import Step, Value
+from lostwax.location import Location, user_location
+from lostwax.ops.registry import aten, operator
+
+
+class Note(NamedTuple):
+    """Something was decided by the layout of a tensor."""
+
+    root: Root
+    value: Value
+    what: str
+    where: Location
+    other: Root | None = None
+    """Decided was whether this one shares memory with `root`: it matters if a write shows it."""
+    at: int = 0
+    """After so many steps."""
+
+    @property
+    def offset(self) -> bool:
+        """Does its place in the storage matter, too?"""
+        return self.what in ("as_strided", "storage_offset()")
+
+    def matters(self, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
+        if self.other is None or self.root.version:
+            return True
+        if not self.other.version:
+            return False
+        read = [outputs, *([s.args, *s.kwargs.values()] for s in steps[self.at :])]
+        return bool(self.root.kind) or any(self._shows(v) for v in _values(read))
+
+    def _shows(self, value: Value) -> bool:
+        """Is it the noted tensor, or a view of it?"""
+        while value is not self.value:
+            step = value.step
+            if step is None or not isinstance(step.target, OpOverload):
+                return False
+            if operator(step.target).kind != "view" or not isinstance(step.args[0], Value):
+                return False
+            value = step.args[0]
+        return True
+
+
+class Reliance:
+    """The notes of one capture."""
+
+    def __init__(self) -> None:
+        self.notes: list[Note] = []
+
+    def note(self, root: Root, what: str, other: Root | None = None, at: int = 0) -> None:
+        self.notes.append(Note(root, root.value, what, user_location(), other, at))
+
+    def inputs(
+        self, inputs: Collection[Value], steps: Sequence[Step], outputs: Sequence[Any]
+    ) -> dict[Value, Note]:
+        """Those of the inputs whose layout matters, each with the first place that says so."""
+        found: dict[Value, Note] = {}
+        for note in self.notes:
+            if note.matters(steps, outputs):
+                for value in _laid_out_by(note.value):
+                    if value in inputs:
+                        found.setdefault(value, note)
+        return found
+
+
+def _laid_out_by(value: Value) -> Iterator[Value]:
+    """The inputs of the program that a value's strides may follow."""
+    seen: set[Value] = set()
+    left = [value]
+    while left:
+        each = left.pop()
+        if each in seen:
+            continue
+        seen.add(each)
+        step = each.step
+        if step is None:
+            yield each
+        elif not _has_own_layout(step.target, step.kwargs):
+            first = step.target in _FIRST_ALONE
+            left.extend(_values(step.args[:1] if first else [step.args, *step.kwargs.values()]))
+
+
+def _values(tree: Any) -> Iterator[Value]:
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for each in tree:
+            yield from _values(each)
+
+
+def _has_own_layout(target: Any, kwargs: dict[str, Any]) -> bool:
+    if target in (aten.clone.default, aten._to_copy.default):
+        return kwargs.get("memory_format", torch.preserve_format) is not torch.preserve_format
+    return target in _OWN_LAYOUT
+
+
+_OWN_LAYOUT = frozenset(
+    (
+        aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default,
+        aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
+        aten.new_empty.default, aten.cat.default, aten.stack.default, aten.embedding.default,
+    )
+)  # fmt: skip
+"""Results are row-major whatever the layout of the arguments."""
+_FIRST_ALONE = frozenset(
+    (
+        aten.as_strided_scatter.default, aten.slice_scatter.default, aten.select_scatter.default,
+        aten.diagonal_scatter.default, aten.index_put.default,
+    )
+)  # fmt: skip
+"""The result is laid out as the first argument."""

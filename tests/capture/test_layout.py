@@ -1,0 +1,104 @@
+"""Inputs with other strides than the example's: the program is right, or says what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lostwax.capture import export
+from lostwax.errors import InputValueError
+
+ROWS = torch.randn(3, 4)
+COLUMNS = torch.randn(4, 3).t()
+INSIDE = torch.randn(9, 4)[4:7]
+
+ANY_LAYOUT: dict[str, Callable[[Tensor], Any]] = {
+    "elementwise": lambda x: (x * 2).sum(0),
+    "contiguous": lambda x: x.contiguous() + 1,
+    "a product": lambda x: (x @ x.t()).as_strided((2, 2), (3, 1)),
+    "a write": lambda x: x.add_(1).t(),
+    "a write to a copy that nobody misses": lambda x: (x * 2)[:, 1:].reshape(-1).add_(1),
+    "a write to a copy": lambda x: x.clone()[1:].add_(1),
+}
+
+
+@pytest.mark.parametrize("name", ANY_LAYOUT)
+@pytest.mark.parametrize("example", [ROWS, COLUMNS], ids=["rows", "columns"])
+def test_right_for_every_layout(name: str, example: Tensor) -> None:
+    function = ANY_LAYOUT[name]
+    module = export(function, (deepcopy(example),)).module()
+    for given in (ROWS, COLUMNS, INSIDE):
+        ours, eager = deepcopy(given), deepcopy(given)
+        torch.testing.assert_close(module(ours), function(eager))
+        torch.testing.assert_close(ours, eager)
+
+
+def _branch(x: Tensor) -> Tensor:
+    return x * 2 if x.is_contiguous() else x * 3
+
+
+ONE_LAYOUT: dict[str, Callable[[Tensor], Any]] = {
+    "as_strided": lambda x: (x + 1).as_strided((2, 2), (4, 1)),
+    "stride()": lambda x: x * x.stride(0),
+    "is_contiguous()": _branch,
+    "a write to the result of contiguous()": lambda x: x.contiguous().add_(1),
+}
+
+
+@pytest.mark.parametrize("name", ONE_LAYOUT)
+@pytest.mark.parametrize("example", [ROWS, COLUMNS], ids=["rows", "columns"])
+def test_the_layout_that_counts_is_asked_for(name: str, example: Tensor) -> None:
+    function = ONE_LAYOUT[name]
+    program = export(function, (deepcopy(example),))
+    program.validate()
+    module = program.module()
+    torch.testing.assert_close(module(deepcopy(example)), function(deepcopy(example)))
+    other = COLUMNS if example is ROWS else ROWS
+    with pytest.raises(RuntimeError, match=r"input x must have strides \(.*as at capture") as error:
+        module(deepcopy(other))
+    message = str(error.value)
+    assert f"because of {name} at test_layout.py" in message
+    assert ("pass x.contiguous()" in message) == (example is ROWS)
+
+
+def _seen_by_both(x: Tensor) -> Any:
+    y = x * 2
+    return y.flatten().add_(1), y.t()
+
+
+WRITTEN: dict[str, Callable[[Tensor], Any]] = {
+    "reshape()": lambda x: x.reshape(-1).add_(1),
+    "flatten()": _seen_by_both,
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_views_or_copies_that_are_written_to(name: str) -> None:
+    function = WRITTEN[name]
+    with pytest.raises(InputValueError, match="takes a view that these do not allow"):
+        export(function, (deepcopy(ROWS),)).module()(deepcopy(COLUMNS))
+    copied = export(function, (deepcopy(COLUMNS),)).module()
+    with pytest.raises(
+        RuntimeError, match=r"must have strides[\s\S]*a write to the result of"
+    ) as e:
+        copied(deepcopy(ROWS))
+    assert name in str(e.value)
+
+
+def test_the_place_in_memory_counts_for_as_strided() -> None:
+    module = export(lambda x: x.as_strided((2, 2), (4, 1)), (ROWS,)).module()
+    torch.testing.assert_close(module(ROWS), ROWS[:2, :2])
+    with pytest.raises(RuntimeError, match=r"and storage offset 0[\s\S]*pass x.clone\(\)"):
+        module(INSIDE)
+
+
+def test_a_view_that_other_strides_do_not_allow() -> None:
+    module = export(lambda x: x.reshape(-1) * 2, (ROWS,)).module()
+    torch.testing.assert_close(module(INSIDE), INSIDE.reshape(-1) * 2)
+    with pytest.raises(InputValueError, match=r"x has strides \(1, 3\).*captured with \(4, 1\)"):
+        module(COLUMNS)

@@ -96,10 +96,10 @@ def default_decomposition(op: OpOverload) -> Decomposition | None:
 
 
 def _default(op: OpOverload) -> Decomposition | None:
-    if not isinstance(op, OpOverload) or is_core(op) or str(op) in WHOLE:
+    if not isinstance(op, OpOverload) or is_core(op):
         return None
     ours = operator(op).decomposition
-    if ours is not None:
+    if ours is not None or str(op) in WHOLE:
         return ours
     if op in composite.COMPOSITES or (fallback.is_composite(op) and not fallback.user_kernel(op)):
         return Composite(op)

@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from torch.fx import Node
 
 from lostwax.errors import DecompositionError
-from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.core_aten import default_decomposition
@@ -120,11 +120,11 @@ class Expansions:
             if guards:
                 raise CannotExpand(f"it holds only where {guards[0].cond}")
             return found
-        except DecompositionError:
-            raise
         except Exception as error:
             if decomposition is default_decomposition(target):
                 return None  # it stays whole: right, if not core
+            if isinstance(error, DecompositionError):
+                raise
             raise DecompositionError(
                 f"the decomposition of {target} failed: {error}\n  at {source_text(node)}\n"
                 f"  instead: keep the operator whole, table.keep(torch.ops.{target})",
@@ -184,7 +184,8 @@ class Expansions:
 
 def _makes_new(target: Any, decomposition: Decomposition) -> bool:
     """Does this operator return memory of its own?"""
-    return operator(target).kind == "functional" and not isinstance(decomposition, Composite)
+    is_functional = operator(target).kind == "functional" and target not in UNDECLARED_VIEWS
+    return is_functional and not isinstance(decomposition, Composite)
 
 
 def _used(node: Node) -> Any:

@@ -116,6 +116,7 @@ class Recorder(FakeTensorMode):
 
     def __init__(self, table: Mapping[OpOverload, Decomposition], env: ShapeEnv) -> None:
         super().__init__(allow_non_fake_inputs=True, shape_env=env)
+        self.shape_env: ShapeEnv = env
         self.table = table
         self.calls: list[Call] = []
         self._recording = True
@@ -205,10 +206,11 @@ class Recorder(FakeTensorMode):
         return self._functional(record, args, kwargs)
 
     def _functional(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-        if record.data_dependent:
-            raise CannotExpand(f"the size of what {record.overload} returns depends on data")
+        symbols = len(self.shape_env.symbols) if record.data_dependent else 0
         with self.silent():
             out = super().evaluate(record.overload, args, kwargs)
+        if record.data_dependent and len(self.shape_env.symbols) != symbols:
+            raise CannotExpand(f"the size of what {record.overload} returns depends on data")
         call = self._call(record.overload, args, kwargs)
         call.result = self._output(call, out, None)
         return out

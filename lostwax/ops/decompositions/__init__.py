@@ -1,9 +1,10 @@
 """How operators are computed by others, one family a file: what leads to core ATen.
 
 A decomposition is a function of tensors that calls ATen operators. It gives what the operator
-gives: size, dtype, and the same numbers as far as rounding allows.
+gives: size, dtype, and the same numbers as far as rounding allows. It may ask a size no question
+that costs a guard; a case it does not cover raises NotImplementedError, and the operator stays.
 """
 
-from lostwax.ops.decompositions import views
+from lostwax.ops.decompositions import factory, indexing, matmul, pointwise, reduce, resample, views
 
-assert views
+__all__ = ["factory", "indexing", "matmul", "pointwise", "reduce", "resample", "views"]

@@ -1,9 +1,11 @@
-"""Views by `permute`, `view` and the like."""
+"""Views and rearrangements by `permute`, `view`, `select`, `split_with_sizes`, `cat`, `index`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lostwax.ops.registry import aten, decomposition
@@ -23,6 +25,126 @@ def transpose(self: Tensor, dim0: int, dim1: int) -> Any:
     return aten.permute.default(self, order)
 
 
-@decomposition(aten._unsafe_view.default)
-def unsafe_view(self: Tensor, size: Any) -> Any:
+@decomposition(aten._unsafe_view.default, aten._reshape_alias.default)
+def unsafe_view(self: Tensor, size: Sequence[int], stride: Any = None) -> Any:
     return aten.view.default(self, size)
+
+
+@decomposition(aten.split.Tensor, aten.unsafe_split.Tensor)
+def split(self: Tensor, split_size: int, dim: int = 0) -> Any:
+    size = self.shape[dim]
+    if split_size.__class__ is not int or size.__class__ is not int:
+        raise NotImplementedError("how many pieces there are depends on a size")
+    if split_size == 0:
+        return aten.split_with_sizes.default(self, [0], dim)
+    pieces = [split_size] * (size // split_size)
+    if size % split_size or not pieces:
+        pieces.append(size % split_size)
+    return aten.split_with_sizes.default(self, pieces, dim)
+
+
+@decomposition(aten.unsafe_split_with_sizes.default)
+def unsafe_split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
+    return aten.split_with_sizes.default(self, split_sizes, dim)
+
+
+@decomposition(aten.unbind.int)
+def unbind(self: Tensor, dim: int = 0) -> Any:
+    count = self.shape[dim]
+    if count.__class__ is not int:
+        raise NotImplementedError("how many tensors there are depends on a size")
+    return [aten.select.int(self, dim, i) for i in range(count)]
+
+
+@decomposition(aten.squeeze.default)
+def squeeze(self: Tensor) -> Any:
+    ones = [d for d, size in enumerate(self.shape) if size.__class__ is int and size == 1]
+    return aten.squeeze.dims(self, ones)
+
+
+@decomposition(aten.stack.default)
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
+    at = dim % (tensors[0].dim() + 1)
+    return aten.cat.default([aten.unsqueeze.default(x, at) for x in tensors], at)
+
+
+@decomposition(aten.roll.default)
+def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    if not dims:
+        flat = aten.view.default(aten.clone.default(self, memory_format=_ROWS), [-1])
+        return aten.view.default(_rolled(flat, shifts[0], 0), self.shape)
+    out = self
+    for shift, dim in zip(shifts, dims, strict=True):
+        out = _rolled(out, shift, dim)
+    return aten.clone.default(self) if out is self else out
+
+
+_ROWS = torch.contiguous_format
+
+
+def _rolled(x: Tensor, shift: int, dim: int) -> Any:
+    """The end of a dimension, then its beginning."""
+    if x.dim() == 0:
+        return x
+    size = x.shape[dim]
+    if size.__class__ is int and size == 0:
+        return x
+    start = (size - shift) % size if _plain(size, shift) else -(shift % size)
+    if start.__class__ is int and start == 0:
+        return x
+    end = aten.slice.Tensor(x, dim, start, _END)
+    return aten.cat.default([end, aten.slice.Tensor(x, dim, 0, start)], dim)
+
+
+_END = 2**63 - 1
+
+
+def _plain(*numbers: Any) -> bool:
+    return all(n.__class__ is int for n in numbers)
+
+
+@decomposition(aten.pixel_shuffle.default)
+def pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
+    r, lead, (c, h, w) = upscale_factor, list(self.shape[:-3]), self.shape[-3:]
+    n = len(lead)
+    x = aten.view.default(_rows(self), [*lead, c // (r * r), r, r, h, w])
+    x = aten.permute.default(x, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
+    return aten.view.default(_rows(x), [*lead, c // (r * r), h * r, w * r])
+
+
+@decomposition(aten.pixel_unshuffle.default)
+def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
+    r, lead, (c, h, w) = downscale_factor, list(self.shape[:-3]), self.shape[-3:]
+    n = len(lead)
+    x = aten.view.default(_rows(self), [*lead, c, h // r, r, w // r, r])
+    x = aten.permute.default(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3])
+    return aten.view.default(_rows(x), [*lead, c * r * r, h // r, w // r])
+
+
+@decomposition(aten.channel_shuffle.default)
+def channel_shuffle(self: Tensor, groups: int) -> Any:
+    n, c, *rest = self.shape
+    x = aten.view.default(_rows(self), [n, groups, c // groups, *rest])
+    x = aten.permute.default(x, [0, 2, 1, *range(3, 3 + len(rest))])
+    return aten.view.default(_rows(x), self.shape)
+
+
+def _rows(x: Tensor) -> Any:
+    """Row-major in memory, so that it can be viewed with other sizes."""
+    return aten.clone.default(x, memory_format=_ROWS)
+
+
+@decomposition(aten.diagonal_scatter.default)
+def diagonal_scatter(
+    self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Any:
+    n = self.dim()
+    first, second = dim1 % n, dim2 % n
+    order = [first, second, *(d for d in range(n) if d not in (first, second))]
+    count = src.shape[-1]
+    steps = aten.arange.start_step(0, count, 1, dtype=torch.int64, device=self.device)
+    rows = aten.add.Scalar(steps, -offset) if offset < 0 else steps
+    columns = aten.add.Scalar(steps, offset) if offset > 0 else steps
+    turned = aten.permute.default(src, [n - 2, *range(n - 2)])
+    out = aten.index_put.default(aten.permute.default(self, order), [rows, columns], turned)
+    return aten.permute.default(out, sorted(range(n), key=order.__getitem__))

@@ -1,0 +1,43 @@
+"""Computing half-precision numbers in float32, as eager's kernels do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lostwax.ops.registry import aten
+
+_WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
+
+
+def cast(x: Tensor, dtype: torch.dtype) -> Any:
+    return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
+
+
+def wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The decomposition in float32 if its first tensor is of half precision; the result is rounded
+    once, at the end."""
+
+    @wraps(function)
+    def computed(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        wider = _WIDER.get(self.dtype)
+        if wider is None:
+            return function(self, *args, **kwargs)
+        rest = [cast(a, wider) if _is_low(a) else a for a in args]
+        return cast(function(cast(self, wider), *rest, **kwargs), self.dtype)
+
+    return computed
+
+
+def _is_low(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _WIDER
+
+
+def as_float(x: Tensor) -> Any:
+    """Integers as the floats that eager computes them in."""
+    is_whole = not x.dtype.is_floating_point and not x.dtype.is_complex
+    return cast(x, torch.get_default_dtype()) if is_whole else x

@@ -1,0 +1,153 @@
+"""Sums, norms and extremes over dimensions. Half precision is computed in float32."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lostwax.ops.decompositions.pointwise import scalar_like
+from lostwax.ops.decompositions.precision import as_float, cast, wide
+from lostwax.ops.registry import aten, decomposition
+
+
+@decomposition(aten.sum.default)
+def total(self: Tensor, *, dtype: Any = None) -> Any:
+    return aten.sum.dim_IntList(self, [], False, **({} if dtype is None else {"dtype": dtype}))
+
+
+@decomposition(aten.max.default)
+def largest(self: Tensor) -> Any:
+    return aten.amax.default(self, [])
+
+
+@decomposition(aten.min.default)
+def smallest(self: Tensor) -> Any:
+    return aten.amin.default(self, [])
+
+
+@decomposition(aten.aminmax.default)
+def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
+    dims = [] if dim is None else [dim]
+    if self.dim() == 0:
+        dims = []
+    return aten.amin.default(self, dims, keepdim), aten.amax.default(self, dims, keepdim)
+
+
+def _truth(x: Tensor) -> Any:
+    return x if x.dtype is torch.bool else aten.ne.Scalar(x, 0)
+
+
+def _as_answer(out: Tensor, x: Tensor) -> Any:
+    """Of bytes, `all` and `any` make bytes."""
+    return cast(out, torch.uint8) if x.dtype is torch.uint8 else out
+
+
+@decomposition(aten.all.default)
+def every(self: Tensor) -> Any:
+    some_not = aten.any.default(aten.logical_not.default(_truth(self)))
+    return _as_answer(aten.logical_not.default(some_not), self)
+
+
+@decomposition(aten.all.dim)
+def every_along(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    some_not = aten.any.dim(aten.logical_not.default(_truth(self)), dim, keepdim)
+    return _as_answer(aten.logical_not.default(some_not), self)
+
+
+@decomposition(aten.all.dims)
+def every_of(self: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
+    some_not = aten.any.dims(aten.logical_not.default(_truth(self)), dim, keepdim)
+    return _as_answer(aten.logical_not.default(some_not), self)
+
+
+@decomposition(aten._is_all_true.default)
+def is_all_true(self: Tensor) -> Any:
+    return every(self)
+
+
+@decomposition(aten._is_any_true.default)
+def is_any_true(self: Tensor) -> Any:
+    return aten.any.default(self)
+
+
+@decomposition(aten.std.correction)
+@wide
+def std(self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
+    return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
+
+
+@decomposition(aten.var_mean.correction)
+def var_mean(
+    self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    mean = aten.mean.dim(self, [] if dim is None else dim, keepdim)
+    return aten.var.correction(self, dim, correction=correction, keepdim=keepdim), mean
+
+
+@decomposition(aten.std_mean.correction)
+def std_mean(
+    self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Any:
+    mean = aten.mean.dim(self, [] if dim is None else dim, keepdim)
+    return std(self, dim, correction=correction, keepdim=keepdim), mean
+
+
+@decomposition(aten.logsumexp.default)
+def logsumexp(self: Tensor, dim: Any, keepdim: bool = False) -> Any:
+    """Relative to the largest, so that no exponential overflows; infinities are left out of it."""
+    if self.dtype.is_complex or any(s.__class__ is int and s == 0 for s in self.shape):
+        raise NotImplementedError("there is no largest")
+    return _logsumexp(as_float(self), [dim] if isinstance(dim, int) else dim, keepdim)
+
+
+@wide
+def _logsumexp(x: Tensor, dims: Any, keepdim: bool) -> Any:
+    top = aten.amax.default(x, dims, True)
+    is_far = aten.eq.Scalar(aten.abs.default(top), math.inf)
+    top = aten.where.self(is_far, scalar_like(0.0, top), top)
+    powers = aten.exp.default(aten.sub.Tensor(x, top))
+    out = aten.log.default(aten.sum.dim_IntList(powers, dims, keepdim))
+    return aten.add.Tensor(out, top if keepdim else _without(top, dims))
+
+
+def _without(x: Tensor, dims: Any) -> Any:
+    everywhere = list(range(x.dim()))
+    return aten.squeeze.dims(x, list(dims) or everywhere) if x.dim() else x
+
+
+@decomposition(aten.linalg_vector_norm.default)
+def vector_norm(
+    self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Any:
+    if self.dtype.is_complex or (dtype is not None and dtype.is_complex):
+        raise NotImplementedError("complex numbers have few core operators")
+    x = self if dtype is None else cast(self, dtype)
+    return _norm(x, float(ord), [] if dim is None else dim, keepdim)
+
+
+@wide
+def _norm(x: Tensor, order: float, dims: Any, keepdim: bool) -> Any:
+    if order == 0.0:
+        return aten.sum.dim_IntList(cast(aten.ne.Scalar(x, 0), x.dtype), dims, keepdim)
+    if order == 2.0:
+        return aten.sqrt.default(aten.sum.dim_IntList(aten.mul.Tensor(x, x), dims, keepdim))
+    size = aten.abs.default(x)
+    if math.isinf(order):
+        extreme = aten.amax.default if order > 0 else aten.amin.default
+        return extreme(size, dims, keepdim)
+    if order == 1.0:
+        return aten.sum.dim_IntList(size, dims, keepdim)
+    powers = aten.sum.dim_IntList(aten.pow.Tensor_Scalar(size, order), dims, keepdim)
+    return aten.pow.Tensor_Scalar(powers, 1 / order)
+
+
+@decomposition(aten._safe_softmax.default)
+def safe_softmax(self: Tensor, dim: int, dtype: Any = None) -> Any:
+    """Where nothing is seen, 0 instead of 0 / 0."""
+    x = self if dtype is None else cast(self, dtype)
+    seen = aten.any.dim(aten.ne.Scalar(self, -math.inf), dim, True)
+    out = aten._softmax.default(x, dim, False)
+    return aten.where.self(seen, out, scalar_like(0.0, out))

@@ -1,0 +1,90 @@
+"""Pooling and interpolation by the forms that are core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lostwax.ops.registry import aten, decomposition
+
+
+@decomposition(aten.upsample_nearest2d.default)
+def upsample_nearest2d(
+    self: Tensor, output_size: Any, scales_h: float | None = None, scales_w: float | None = None
+) -> Any:
+    size, factors = _by_size_or_factor(self, output_size, scales_h, scales_w)
+    return aten.upsample_nearest2d.vec(self, size, factors)
+
+
+@decomposition(aten.upsample_bilinear2d.default)
+def upsample_bilinear2d(
+    self: Tensor,
+    output_size: Any,
+    align_corners: bool,
+    scales_h: float | None = None,
+    scales_w: float | None = None,
+) -> Any:
+    size, factors = _by_size_or_factor(self, output_size, scales_h, scales_w)
+    return aten.upsample_bilinear2d.vec(self, size, align_corners, factors)
+
+
+def _by_size_or_factor(x: Tensor, size: Any, down: Any, across: Any) -> tuple[Any, Any]:
+    """The core forms take either the new size or the factors, and compute the other."""
+    if down is None and across is None:
+        return size, None
+    numbers = (*size, *x.shape[-2:], down, across)
+    if any(n.__class__ not in (int, float) for n in numbers):
+        raise NotImplementedError("a factor that is not known")
+    found = [int(n * f) for n, f in zip(x.shape[-2:], (down, across), strict=True)]
+    if found != list(size):
+        raise NotImplementedError("a size that the factors do not give")
+    return None, [down, across]
+
+
+# ------------------------------------------------------------------------------------------ pooling
+
+
+@decomposition(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+def adaptive_max_pool(self: Tensor, output_size: Any) -> Any:
+    """Each result is the largest of a window; windows are of different sizes, so the shorter ones
+    are filled up with their last element."""
+    n = len(output_size)
+    sizes = self.shape[-n:]
+    if any(s.__class__ is not int or s == 0 for s in (*sizes, *output_size)):
+        raise NotImplementedError("windows of unknown sizes")
+    lead = self.dim() - n
+    windows = [_windows(s, o, self.device) for s, o in zip(sizes, output_size, strict=True)]
+    x, places = self, None
+    for d, (size, window) in enumerate(zip(sizes, windows, strict=True)):
+        x = aten.index.Tensor(x, [None] * (lead + 2 * d) + [window])
+        shape = [1] * (2 * n)
+        shape[2 * d : 2 * d + 2] = window.shape
+        here = aten.view.default(window, shape)
+        places = here if places is None else aten.add.Tensor(aten.mul.Scalar(places, size), here)
+    order = [*range(0, 2 * n, 2), *range(1, 2 * n, 2)]
+    x = _windowed(x, lead, order, output_size)
+    values, chosen = aten.max.dim(x, -1)
+    flat = aten.expand.default(_windowed(places, 0, order, output_size), x.shape)
+    picked = aten.gather.default(flat, -1, aten.unsqueeze.default(chosen, -1))
+    return values, aten.squeeze.dim(picked, -1)
+
+
+def _windows(size: int, count: int, device: Any) -> Any:
+    """For each result the places in its window, [count, longest]."""
+    longest = max(-(-(i + 1) * size // count) - i * size // count for i in range(count))
+    results = aten.arange.start_step(0, count, 1, dtype=torch.int64, device=device)
+    first = aten.div.Scalar_mode(aten.mul.Scalar(results, size), count, rounding_mode="floor")
+    after = aten.add.Scalar(aten.mul.Scalar(results, size), size + count - 1)
+    last = aten.sub.Scalar(aten.div.Scalar_mode(after, count, rounding_mode="floor"), 1)
+    steps = aten.arange.start_step(0, longest, 1, dtype=torch.int64, device=device)
+    places = aten.add.Tensor(aten.unsqueeze.default(first, 1), steps)
+    return aten.minimum.default(places, aten.unsqueeze.default(last, 1))
+
+
+def _windowed(x: Any, lead: int, order: Any, output_size: Any) -> Any:
+    """Sizes in turn, [.., out, window, out, window], to [.., out, out, window · window]."""
+    turned = aten.permute.default(x, [*range(lead), *(lead + d for d in order)])
+    rows = aten.clone.default(turned, memory_format=torch.contiguous_format)
+    return aten.view.default(rows, [*x.shape[:lead], *output_size, -1])

@@ -253,10 +253,10 @@ def linear(mode: FakeTensorMode, input: Any, weight: Any, bias: Any = None) -> A
     t = x.fake_type
     if t.ndim == 2 and bias is not None:
         return mode.call(aten.addmm.default, bias, x, mode.call(aten.t.default, weight))
-    if t.ndim == 3 and bias is not None and t.is_contiguous:
-        rows = mode.call(aten.view.default, x, [t.size[0] * t.size[1], t.size[2]])
+    if t.ndim >= 3 and bias is not None and t.is_contiguous:
+        rows = mode.call(aten.view.default, x, [product(t.size[:-1]), t.size[-1]])
         out = mode.call(aten.addmm.default, bias, rows, mode.call(aten.t.default, weight))
-        return mode.call(aten.view.default, out, [*t.size[:2], out.fake_type.size[1]])
+        return mode.call(aten.view.default, out, [*t.size[:-1], out.fake_type.size[1]])
     out = mode.call(aten.matmul.default, x, mode.call(aten.t.default, weight))
     return out if bias is None else mode.call(aten.add.Tensor, out, bias)
 

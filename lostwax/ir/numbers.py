@@ -1,168 +1,261 @@
-"""The nodes of a graph that compute symbolic numbers: found, or made, in canonical form and shared.
+"""Nodes for symbolic numbers: sizes, conditions and floats that the program must compute.
 
-A graph that grows in order tells `Numbers` of each node; asked for an expression, it gives a node
-that computes it from the sizes and numbers seen so far. Must not ask questions that cost guards.
+Nothing symbolic is recorded while capturing; when an operator takes an expression, the nodes that
+compute it from sizes and items are made here, in canonical form, each once. Must not insert nodes
+itself: the builder does.
 """
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import torch
-from torch.fx import Node
+from torch import fx
 
-from lostwax.errors import LostwaxError
-from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor
-from lostwax.sym import Atom, BoolExpr, Expr, Symbol
-from lostwax.sym.real import Real
+from lostwax.capture.steps import Value
+from lostwax.errors import CaptureError
+from lostwax.fake.symnode import wrap
+from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum, negate
+from lostwax.sym.real import MATH, Definition, Real, current_real, definition
 
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
-_ARITHMETIC = {
-    "div": operator.floordiv,
-    "mod": operator.mod,
-    "max": torch.sym_max,
-    "min": torch.sym_min,
+_ATOMS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
+    "div": (operator.floordiv, operator.floordiv),
+    "mod": (operator.mod, operator.mod),
+    "max": (torch.sym_max, maximum),
+    "min": (torch.sym_min, minimum),
 }
 _COMPARISONS = {"ge": operator.ge, "eq": operator.eq, "ne": operator.ne}
-_ON_FLOATS: dict[str, Callable[..., Any]] = {
+_REALS: dict[str, Callable[..., Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
     "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
     "**": operator.pow,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
     "neg": operator.neg,
+    "abs": operator.abs,
     "max": torch.sym_max,
     "min": torch.sym_min,
-    "sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
+    "round": round,
+    **{name: getattr(torch, f"_sym_{name}") for name in MATH},
 }
-Make = Callable[[Any, tuple[Any, ...]], Node]
 
 
-class NotComputable(LostwaxError):
-    """No node of the graph tells this number."""
+def simplified(value: Any) -> Any:
+    """A number under all that the trace has learned."""
+    if isinstance(value, Expr):
+        return current(value)
+    return current_real(value) if isinstance(value, Real) else value
+
+
+_TRUTHS = ("<", "<=", ">", ">=", "==", "is_integer")
+
+
+class Origin(NamedTuple):
+    """Where the program finds a symbol's value: what stands there is `scale * symbol + offset`."""
+
+    value: Value
+    dim: int | None
+    """A size of this tensor; None: its only element, or the input that is a number."""
+    scale: int = 1
+    offset: int = 0
+
+
+Origins = Mapping[Any, Origin]
+"""Of symbols, and of floats that nothing is computed from."""
+
+
+def sources(value: Any) -> Iterator[Any]:
+    """The symbols and floats that a number is computed from in the end."""
+    if isinstance(value, Real):
+        if value.op == "symbol":
+            yield value
+            return
+        for part in value.args:
+            yield from sources(part)
+    elif isinstance(value, (Expr, BoolExpr)):
+        for symbol in sorted(value.symbols(), key=lambda s: s.id):
+            made_of = definition(symbol)
+            if made_of is None:
+                yield symbol
+            else:
+                for part in made_of.args:
+                    yield from sources(part)
+
+
+def _comparison(b: BoolExpr) -> tuple[Definition, bool] | None:
+    """The comparison of floats that a condition is, and whether it is that or its opposite."""
+    terms = b.poly.terms if not b.args and b.kind in ("eq", "ne") else {}
+    monomials = [m for m in terms if m]
+    if len(monomials) != 1 or len(monomials[0]) != 1 or not isinstance(monomials[0][0], Symbol):
+        return None
+    what = definition(monomials[0][0])
+    if what is None or what.op not in _TRUTHS:
+        return None
+    factor, constant = terms[monomials[0]], terms.get((), 0)
+    if constant == 0:
+        return what, b.kind == "ne"
+    return (what, b.kind == "eq") if factor == -constant else None
 
 
 class Numbers:
-    """The symbolic numbers of one graph. `make(target, args)` appends a call to it."""
+    """The nodes of one graph that compute numbers.
 
-    def __init__(self, make: Make) -> None:
-        self._make = make
-        self._nodes: dict[Any, Node] = {}
-        self._sizes: dict[Symbol, tuple[Node, int, Expr]] = {}
+    `call` inserts a call; `read` inserts the node that reads a size or an item.
+    """
 
-    def note(self, node: Node, value: Any) -> None:
-        """The graph has this node, and its value is this."""
-        if isinstance(value, FakeTensor):
-            t = value.fake_type
-            if t.is_symbolic:
-                for d, size in enumerate(t.size):
-                    if isinstance(size, Expr):
-                        self._note_size(node, d, size)
-        elif isinstance(value, _SYMBOLIC):
-            self._nodes.setdefault(unwrap(value), node)
-
-    def _note_size(self, node: Node, d: int, size: Expr) -> None:
-        symbols = size.symbols()
-        if len(symbols) != 1:
-            return
-        (symbol,) = symbols
-        before = self._sizes.get(symbol)
-        if before is None or (size is symbol.expr and before[2] is not size):
-            self._sizes[symbol] = (node, d, size)
+    def __init__(
+        self,
+        call: Callable[[Any, tuple[Any, ...]], fx.Node],
+        read: Callable[[Origin], Any],
+        origins: Origins,
+    ) -> None:
+        self._call = call
+        self._read = read
+        self._origins = origins
+        self._made: dict[Any, Any] = {}
 
     def node(self, value: Any) -> Any:
-        """The node that computes a symbolic number; a plain one is itself."""
+        """The node that computes a symbolic number; a plain one is itself.
+
+        Taken literally: what guards made of the symbols since is not used here, or an assertion
+        would assert what follows from itself. `simplified` is for operands.
+        """
         if not isinstance(value, (Expr, BoolExpr, Real)):
             return value
-        found = self._nodes.get(value)
+        found = self._made.get(value)
         if found is None:
-            found = self._nodes[value] = self._computed(value)
-            if isinstance(found, Node):
-                found.meta["val"] = wrap(value)
+            found = self._made[value] = self._compute(value)
         return found
 
-    def _computed(self, value: Any) -> Any:
+    def _compute(self, value: Any) -> Any:
         if isinstance(value, Expr):
             return self._sum(value)
-        if isinstance(value, BoolExpr):
-            return self._condition(value)
-        return self._real(value)
+        return self._condition(value) if isinstance(value, BoolExpr) else self._real(value)
+
+    def _apply(self, target: Any, operands: tuple[Any, ...], value: Any) -> fx.Node:
+        """The call of a target that computes `value`."""
+        node = self._call(target, operands)
+        node.meta["val"] = wrap(value)
+        return node
 
     def _sum(self, e: Expr) -> Any:
+        """The terms one after the other, the constant last."""
         total: Any = None
-        for monomial, coefficient in e.terms.items():
-            term: Any = None
-            for atom in monomial:
-                factor = self._atom(atom)
-                term = factor if term is None else self._call(operator.mul, term, factor)
-            if term is None:
-                term = coefficient
-            elif coefficient != 1:
-                term = self._call(operator.mul, term, coefficient)
-            total = term if total is None else self._call(operator.add, total, term)
+        so_far: dict[tuple[Atom, ...], int] = {}
+        for monomial, coefficient in sorted(e.terms.items(), key=lambda term: not term[0]):
+            so_far[monomial] = coefficient
+            term = self._product(e.env, monomial, coefficient)
+            if total is None:
+                total = term
+            else:
+                total = self._apply(operator.add, (total, term), e.env.make(dict(so_far)))
         return total
 
-    def _condition(self, b: BoolExpr) -> Any:
-        if not b.args:
-            return self._call(_COMPARISONS[b.kind], self.node(b.poly), 0)
-        target = operator.and_ if b.kind == "and" else operator.or_
-        node = self.node(b.args[0])
-        for other in b.args[1:]:
-            node = self._call(target, node, self.node(other))
-        return node
+    def _product(self, env: Any, monomial: tuple[Atom, ...], coefficient: int) -> Any:
+        if not monomial:
+            return coefficient
+        node = self._atom(monomial[0])
+        for n, atom in enumerate(monomial[1:], 2):
+            value = env.make({monomial[:n]: 1})
+            node = self._apply(operator.mul, (node, self._atom(atom)), value)
+        if coefficient == 1:
+            return node
+        return self._apply(operator.mul, (node, coefficient), env.make({monomial: coefficient}))
 
-    def _real(self, r: Real) -> Any:
-        if r.op == "ratio":
-            return self._call(operator.truediv, self.node(r.above), self.node(r.below))
-        target = _ON_FLOATS.get(r.op)
-        if target is None:
-            raise NotComputable(f"`{r}` cannot be computed by nodes")
-        return self._call(target, *[self.node(a) for a in r.args])
+    def _condition(self, b: BoolExpr) -> Any:
+        compared = _comparison(b)
+        if compared is not None:
+            what, is_so = compared
+            node = self._defined(what, b if is_so else negate(b))
+            return node if is_so else self._apply(torch.sym_not, (node,), b)
+        if b.args:
+            target = operator.and_ if b.kind == "and" else operator.or_
+            node, so_far = self.node(b.args[0]), b.args[0]
+            for other in b.args[1:]:
+                so_far = target(so_far, other)
+                node = self._apply(target, (node, self.node(other)), so_far)
+            return node
+        constant = b.poly.terms.get((), 0)
+        left = {m: c for m, c in b.poly.terms.items() if m}
+        compare: Any = _COMPARISONS[b.kind]
+        if all(c < 0 for c in left.values()):  # 5 - s >= 0 reads s <= 5
+            left, constant = {m: -c for m, c in left.items()}, -constant
+            compare = operator.le if b.kind == "ge" else compare
+        return self._apply(compare, (self.node(b.env.make(left)), -constant), b)
 
     def _atom(self, atom: Atom) -> Any:
-        found = self._nodes.get(atom.expr)
-        if found is not None:
-            return found
-        if isinstance(atom, Symbol):
-            node = self._symbol(atom)
-        else:
-            target = _ARITHMETIC[atom.kind]
-            operands = [self.node(a) for a in atom.args]
-            node = operands[0]
-            for other in operands[1:]:
-                node = self._call(target, node, other)
-        node.meta["val"] = wrap(atom.expr)
-        self._nodes[atom.expr] = node
+        found = self._made.get(atom.expr)
+        if found is None:
+            found = self._symbol(atom) if isinstance(atom, Symbol) else self._composite(atom)
+            self._made[atom.expr] = found
+        return found
+
+    def _composite(self, atom: Atom) -> Any:
+        target, compute = _ATOMS[atom.kind]
+        node, so_far = self.node(atom.args[0]), atom.args[0]
+        for i, other in enumerate(atom.args[1:], 2):
+            so_far = atom.expr if i == len(atom.args) else compute(so_far, other)
+            node = self._apply(target, (node, self.node(other)), so_far)
         return node
 
-    def _symbol(self, symbol: Symbol) -> Node:
-        origin = self._sizes.get(symbol)
-        if origin is None:
-            raise NotComputable(f"nothing before this node gives the number {symbol.name}")
-        tensor, d, size = origin
-        node = self._nodes.get(size)
-        if node is None:
-            node = self._make(torch.ops.aten.sym_size.int, (tensor, d))
-            node.meta["val"] = wrap(size)
-            self._nodes[size] = node
-        return node if size is symbol.expr else self._solved(symbol, size, node)
+    def _symbol(self, symbol: Symbol) -> Any:
+        origin = self._origins.get(symbol)
+        if origin is not None:
+            return self._solved(symbol.expr, origin)
+        made_of = definition(symbol)
+        if made_of is None:
+            raise CaptureError(
+                f"the program needs the number {symbol.name}, and nothing in it gives its value"
+                + (f".\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else "")
+            )
+        return self._defined(made_of, symbol.expr)
 
-    def _solved(self, symbol: Symbol, size: Expr, node: Node) -> Node:
-        """The symbol from a size that is a multiple of it, and a constant more."""
-        factor, constant = size.terms.get((symbol,), 0), size.terms.get((), 0)
-        if not factor or len(size.terms) != 1 + (constant != 0):
-            raise NotComputable(f"{symbol.name} cannot be computed from a size {size}")
-        if constant:
-            node = self._call(operator.sub, node, constant)
-        return node if factor == 1 else self._call(operator.floordiv, node, factor)
+    def _defined(self, what: Definition, value: Any) -> fx.Node:
+        """An integer, or a truth, that floats define."""
+        operands = tuple(self.node(a) for a in what.args)
+        if what.op != "is_integer":
+            return self._apply(_REALS[what.op], operands, value)
+        whole = self._apply(operator.floordiv, (*operands, 1.0), what.args[0] // 1.0)
+        return self._apply(operator.eq, (whole, *operands), value)
 
-    def _call(self, target: Any, *args: Any) -> Any:
-        if not any(isinstance(a, Node) for a in args):
-            return target(*args)
-        node = self._make(target, args)
-        values = [a.meta["val"] if isinstance(a, Node) else a for a in args]
-        node.meta["val"] = target(*values)
-        return node
+    def _solved(self, e: Expr, origin: Origin) -> Any:
+        """A symbol from the number that stands at its origin."""
+        node = self._read(origin)
+        stands: Any = e * origin.scale + origin.offset
+        node.meta["val"] = wrap(stands)
+        if origin.offset:
+            stands = e * origin.scale
+            node = self._apply(operator.sub, (node, origin.offset), stands)
+        return (
+            node if origin.scale == 1 else self._apply(operator.floordiv, (node, origin.scale), e)
+        )
+
+    def _real(self, r: Real) -> Any:
+        if r.op == "symbol":
+            origin = self._origins.get(r)
+            if origin is None:
+                raise CaptureError(f"the program needs the number {r}, and nothing in it gives it")
+            node = self._read(origin)
+            node.meta["val"] = wrap(r)
+            return node
+        if r.op == "round" and len(r.args) == 2:  # Python takes an int here
+            return self._apply(round, (self.node(r.args[0]), int(r.args[1])), r)
+        if not r.is_ratio:
+            return self._apply(_REALS[r.op], tuple(self.node(a) for a in r.args), r)
+        above = self.node(r.above)
+        if r.below == 1:
+            return self._apply(torch.sym_float, (above,), r)
+        return self._apply(operator.truediv, (above, self.node(r.below)), r)

@@ -18,11 +18,11 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
-from lostwax.capture.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.capture.steps import Region, Step, Value, values_of
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
+from lostwax.ir.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
 

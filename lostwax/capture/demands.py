@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from lostwax.capture.numbers import Origins, sources
 from lostwax.errors import CaptureError
+from lostwax.ir.numbers import Origins, sources
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation
 from lostwax.sym.real import definition

@@ -24,7 +24,6 @@ from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.functionalize import Root, check_layout
 from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
-from lostwax.capture.numbers import Origin
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Slot, State, check_alike
@@ -35,6 +34,7 @@ from lostwax.capture.violations import report
 from lostwax.errors import NotYetError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.numbers import Origin
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.signature import (
     ArgumentSpec,

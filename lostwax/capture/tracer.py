@@ -18,7 +18,6 @@ from torch._ops import HigherOrderOperator, OpOverload
 from lostwax.capture import control, functionalize
 from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
-from lostwax.capture.numbers import Origin, sources
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Region, Step, Value
@@ -34,6 +33,7 @@ from lostwax.fake.write import (
     mark_written,
     written_arguments,
 )
+from lostwax.ir.numbers import Origin, sources
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import Expr, ShapeEnv

@@ -16,11 +16,8 @@ from torch._ops import OpOverload, OpOverloadPacket
 
 from lostwax.fake import composite, fallback
 from lostwax.ir.recorder import Composite, Decomposition
-from lostwax.ops import decompositions as own
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import operator
-
-assert own  # importing the families fills the registry
 
 
 class DecompositionTable(MutableMapping[OpOverload, Decomposition]):

@@ -67,17 +67,22 @@ def _key(node: Node) -> Hashable | None:
     if isinstance(target, HigherOrderOperator):
         return None
     try:
-        key = (id(target), _frozen(node.args), _frozen(node.kwargs))
+        key = call_key(target, node.args, node.kwargs)
         hash(key)
     except TypeError:
         return None
     return key
 
 
+def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
+    """Equal for calls of one function with the same arguments."""
+    return (id(target), _frozen(args), _frozen(kwargs) if kwargs else ())
+
+
 def _frozen(value: Any) -> Hashable:
     """An argument as a key. `1`, `1.0` and `True` are equal in Python, but not to an operator; and
     neither are 0.0 and -0.0."""
-    if isinstance(value, Node):
+    if value.__class__ is Node:
         return value
     if isinstance(value, (tuple, list)):
         return tuple([_frozen(v) for v in value])

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
@@ -22,13 +21,14 @@ from torch.fx.node import map_arg
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.core_aten import DecompositionTable
+from lostwax.ir.cse import call_key
+from lostwax.ir.effects import has_effect, shown
 from lostwax.ir.expansion import Expansion, Expansions
 from lostwax.ir.graph_rules import attribute
-from lostwax.ir.numbers import Numbers
+from lostwax.ir.numbers import SeenNumbers
 from lostwax.ir.recorder import Decomposition, Value
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.writer import GraphWriter, base_name
-from lostwax.ops import registry
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.real import Real
 
@@ -111,11 +111,11 @@ class _Rewriter:
         self.names: dict[str, str] = {}
         self._new: dict[Node, Any] = {}
         """For each old node the new one, or the list of those that stand for its outputs."""
-        self._numbers = Numbers(self._number)
+        self._numbers = SeenNumbers(self._number)
         self._equal: dict[Any, Node] = {}
         """Calls by target and arguments: what an expansion computes again is there already."""
         self._made: list[Node] = []
-        self._shown = _shown(module.graph)
+        self._shown = shown(module.graph)
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
@@ -134,13 +134,19 @@ class _Rewriter:
     # ------------------------------------------------------------------------------ untouched nodes
 
     def _copied(self, node: Node) -> Node:
-        new = self._new
-        args: Any = map_arg(node.args, new.__getitem__)
-        kwargs: Any = map_arg(node.kwargs, new.__getitem__) if node.kwargs else {}
+        return self._copy(node, *self._mapped(node))
+
+    def _mapped(self, node: Node) -> tuple[Any, Any]:
+        """The arguments of a node, in the new graph."""
+        new = self._new.__getitem__
+        return map_arg(node.args, new), map_arg(node.kwargs, new) if node.kwargs else {}
+
+    def _copy(self, node: Node, args: Any, kwargs: Any) -> Node:
         copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
-        copy.meta = node.meta.copy()
-        copy.type = node.type
-        new[node] = copy
+        copy.meta.update(node.meta)  # in place: setting an attribute of a node costs as much as it
+        if node.type is not None:
+            copy.type = node.type
+        self._new[node] = copy
         self._numbers.note(copy, node.meta.get("val"))
         return copy
 
@@ -162,9 +168,20 @@ class _Rewriter:
             if expansion is not None:
                 self._expanded(node, expansion)
                 return
-        copy = self._copied(node)
-        if not has_effect(target):
-            self._equal.setdefault(call_key(target, copy.args, copy.kwargs), copy)
+        self._kept(node)
+
+    def _kept(self, node: Node) -> None:
+        """A call that stays, unless the same was computed before."""
+        args, kwargs = self._mapped(node)
+        if has_effect(node.target) or isinstance(node.target, HigherOrderOperator):
+            self._copy(node, args, kwargs)
+            return
+        key = call_key(node.target, args, kwargs)
+        found = self._equal.get(key)
+        if found is None or node in self._shown:
+            self._equal[key] = self._copy(node, args, kwargs)
+        else:
+            self._replaced(node, found)
 
     def _replaced(self, node: Node, new: Any) -> None:
         self._new[node] = new
@@ -212,7 +229,7 @@ class _Rewriter:
         node = self.writer.append(
             "call_function", self.writer.name(base_name(target)), target, args, kwargs
         )
-        node.meta = self._meta.copy()
+        node.meta.update(self._meta)
         self._made.append(node)
         if key is not None:
             self._equal.setdefault(key, node)
@@ -265,51 +282,3 @@ def _collect(values: Sequence[Any], found: list[Node]) -> None:
                 found.append(value)
         elif isinstance(value, (list, tuple)):
             _collect(value, found)
-
-
-def _shown(graph: Graph) -> set[Node]:
-    """The nodes whose memory the caller gets to see: the results, and what those are views of."""
-    found: set[Node] = set()
-    left = list(next(iter(reversed(graph.nodes))).all_input_nodes)
-    while left:
-        node = left.pop()
-        if node in found:
-            continue
-        found.add(node)
-        is_view = node.target is operator.getitem or (
-            isinstance(node.target, OpOverload) and registry.operator(node.target).kind == "view"
-        )
-        if is_view and isinstance(node.args[0], Node):
-            left.append(node.args[0])
-    return found
-
-
-def call_key(target: Any, args: Any, kwargs: Mapping[str, Any]) -> Any:
-    """Equal for calls that compute the same."""
-    named = tuple((k, _frozen(kwargs[k])) for k in sorted(kwargs)) if kwargs else ()
-    return (id(target), *[_frozen(a) for a in args], named)
-
-
-def _frozen(value: Any) -> Any:
-    cls = value.__class__
-    if cls is Node or cls is int or value is None:
-        return value
-    if isinstance(value, (list, tuple)):
-        return tuple([_frozen(v) for v in value])
-    return (cls, repr(value))  # 1, 1.0 and True are equal to Python, and 0.0 and -0.0
-
-
-def has_effect(target: Any) -> bool:
-    """Does a call do more than compute? Drawing random numbers moves the generator."""
-    found = _EFFECTS.get(id(target))
-    if found is None:
-        effect = not isinstance(target, OpOverload) and target is not operator.getitem
-        if isinstance(target, OpOverload):
-            effect = torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
-        elif getattr(target, "__module__", "") in ("_operator", "torch", "math"):
-            effect = False
-        found = _EFFECTS[id(target)] = (target, effect)
-    return found[1]
-
-
-_EFFECTS: dict[int, tuple[Any, bool]] = {}  # by identity: torch hashes its overloads in Python

@@ -2,7 +2,7 @@
 
 Nothing symbolic is recorded while capturing; when an operator takes an expression, the nodes that
 compute it from sizes and items are made here, in canonical form, each once. Must not insert nodes
-itself: the builder does.
+itself: who writes the graph does.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
-from lostwax.capture.steps import Value
 from lostwax.errors import CaptureError
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum, negate
 from lostwax.sym.real import MATH, Definition, Real, current_real, definition
 
@@ -66,7 +66,8 @@ _TRUTHS = ("<", "<=", ">", ">=", "==", "is_integer")
 class Origin(NamedTuple):
     """Where the program finds a symbol's value: what stands there is `scale * symbol + offset`."""
 
-    value: Value
+    value: Any
+    """A tensor or a number, in the words of who writes the graph."""
     dim: int | None
     """A size of this tensor; None: its only element, or the input that is a number."""
     scale: int = 1
@@ -259,3 +260,38 @@ class Numbers:
         if r.below == 1:
             return self._apply(torch.sym_float, (above,), r)
         return self._apply(operator.truediv, (above, self.node(r.below)), r)
+
+
+class SeenNumbers(Numbers):
+    """The numbers of a graph that is written in order, node by node: what the nodes so far give is
+    used, not computed again."""
+
+    def __init__(self, call: Callable[[Any, tuple[Any, ...]], fx.Node]) -> None:
+        self._sizes: dict[Any, Origin] = {}
+        super().__init__(call, self._read_size, self._sizes)
+
+    def note(self, node: fx.Node, value: Any) -> None:
+        """The graph has this node now, and this is its value."""
+        if isinstance(value, FakeTensor):
+            if value.fake_type.is_symbolic:
+                for d, size in enumerate(value.fake_type.size):
+                    if isinstance(size, Expr):
+                        self._note_size(node, d, size)
+        elif isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+            number = unwrap(value)
+            if isinstance(number, (Expr, BoolExpr, Real)):
+                self._made.setdefault(number, node)
+
+    def _note_size(self, node: fx.Node, d: int, size: Expr) -> None:
+        symbols = size.symbols()
+        if len(symbols) != 1:
+            return
+        (symbol,) = symbols
+        scale, offset = size.terms.get((symbol,), 0), size.terms.get((), 0)
+        before = self._sizes.get(symbol)
+        is_better = before is None or (before.scale, before.offset) != (1, 0) == (scale, offset)
+        if scale and len(size.terms) == 1 + (offset != 0) and is_better:
+            self._sizes[symbol] = Origin(node, d, scale, offset)
+
+    def _read_size(self, origin: Origin) -> fx.Node:
+        return self._call(torch.ops.aten.sym_size.int, (origin.value, origin.dim))

@@ -3,6 +3,7 @@
 from lostwax.ops import activations as activations
 from lostwax.ops import attention as attention
 from lostwax.ops import conv as conv
+from lostwax.ops import decompositions as decompositions
 from lostwax.ops import factory as factory
 from lostwax.ops import fft as fft
 from lostwax.ops import indexing as indexing

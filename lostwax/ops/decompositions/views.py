@@ -83,20 +83,13 @@ _ROWS = torch.contiguous_format
 
 
 def _rolled(x: Tensor, shift: int, dim: int) -> Any:
-    """The end of a dimension, then its beginning."""
-    if x.dim() == 0:
+    """The elements in the order that counts from `-shift`, round the end."""
+    size = x.shape[dim] if x.dim() else 1
+    if _plain(size, shift) and (size == 0 or shift % size == 0):
         return x
-    size = x.shape[dim]
-    if size.__class__ is int and size == 0:
-        return x
-    start = (size - shift) % size if _plain(size, shift) else -(shift % size)
-    if start.__class__ is int and start == 0:
-        return x
-    end = aten.slice.Tensor(x, dim, start, _END)
-    return aten.cat.default([end, aten.slice.Tensor(x, dim, 0, start)], dim)
-
-
-_END = 2**63 - 1
+    start = -shift % size if _plain(size, shift) else size - shift
+    places = aten.arange.start_step(start, start + size, 1, device=x.device)
+    return aten.index_select.default(x, dim, aten.remainder.Scalar(places, size))
 
 
 def _plain(*numbers: Any) -> bool:

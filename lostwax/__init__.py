@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lostwax import errors
+    from lostwax import errors, passes
     from lostwax.capture.adaptive import capture
     from lostwax.capture.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.dims import Dim, dims, mark_dynamic
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         register_dataclass,
     )
     from lostwax.ir.core_aten import default_decompositions
+    from lostwax.passes import Pipeline, move_to_device_pass
     from lostwax.pt2 import load, save
     from lostwax.sym import ShapeEnv
 
@@ -63,6 +64,7 @@ __all__ = [
     "ModuleCallSignature",
     "OutputKind",
     "OutputSpec",
+    "Pipeline",
     "ShapeEnv",
     "ShapesCollection",
     "SymBoolArgument",
@@ -79,6 +81,8 @@ __all__ = [
     "export",
     "load",
     "mark_dynamic",
+    "move_to_device_pass",
+    "passes",
     "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
     "save",
@@ -110,6 +114,8 @@ _HOME = {
     "TokenArgument": "lostwax.ir",
     "register_dataclass": "lostwax.ir",
     "default_decompositions": "lostwax.ir.core_aten",
+    "Pipeline": "lostwax.passes",
+    "move_to_device_pass": "lostwax.passes",
     "export": "lostwax.capture",
     "AdditionalInputs": "lostwax.capture.collect",
     "ShapesCollection": "lostwax.capture.collect",
@@ -123,7 +129,7 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("capture", "errors"):  # `lostwax.capture` is a folder that can be called
+    if name in ("capture", "errors", "passes"):  # `lostwax.capture` is a folder that can be called
         return import_module(f"lostwax.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")

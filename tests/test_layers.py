@@ -29,6 +29,7 @@ LAYERS = [
     ["capture"],
     ["dialects"],
     ["pt2", "pte", "interop"],
+    ["passes"],  # a face: the names of what is in ir
     ["cli"],
     ["__init__", "__main__"],
 ]

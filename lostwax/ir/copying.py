@@ -57,6 +57,7 @@ def insert(
     takes most of its time.)"""
     node = fx.Node(graph, name, op, target, args, kwargs)
     graph._graph_namespace.associate_name_with_obj(name, node)
+    graph._graph_namespace._used_names.add(name)
     graph._insert(node)
     graph._find_nodes_lookup_table.insert(node)
     graph._len += 1

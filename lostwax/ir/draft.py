@@ -17,7 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.ir.copying import copied_module
+from lostwax.ir.copying import copied_module, insert
 from lostwax.ir.graph_rules import attribute
 from lostwax.ir.overlap import storage_key
 from lostwax.ir.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
@@ -225,8 +225,9 @@ class Draft:
             if spec.kind is not InputKind.USER_INPUT:
                 continue
             if id(spec) not in present:
+                name = _free(spec.arg.name, {n.name for n in self.graph.nodes})
                 with self.graph.inserting_before(later):
-                    node = self.graph.placeholder(spec.arg.name)
+                    node = insert(self.graph, "placeholder", name, name, (), {})
                 node.meta = dict(lost.meta)
                 self.inputs[node] = spec
                 present[id(spec)] = node

@@ -21,17 +21,16 @@ from lostwax.ops.registry import operator
 def has_effect(target: Any) -> bool:
     """Drawing random numbers moves the generator, and a call without a result is there for what it
     does: such a call stays, read or not."""
+    if not isinstance(target, OpOverload):
+        return False
     found = _EFFECTS.get(id(target))
     if found is None:
-        found = _EFFECTS[id(target)] = isinstance(target, OpOverload) and (
-            torch.Tag.nondeterministic_seeded in target.tags
-            or not target._schema.returns
-            or bool(operator(target).mutates)
-        )
-    return found
+        acts = torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+        found = _EFFECTS[id(target)] = (target, acts or bool(operator(target).mutates))
+    return found[1]
 
 
-_EFFECTS: dict[int, bool] = {}  # by identity: torch hashes its overloads in Python
+_EFFECTS: dict[int, tuple[OpOverload, bool]] = {}  # by identity: torch hashes overloads in Python
 
 
 def must_stay(node: Node) -> bool:
@@ -71,15 +70,16 @@ def viewed(node: Node) -> Node | None:
 
 
 def _is_view(target: Any) -> bool:
+    if not isinstance(target, OpOverload):
+        return False
     found = _VIEWS.get(id(target))
     if found is None:
-        found = _VIEWS[id(target)] = isinstance(target, OpOverload) and (
-            operator(target).kind == "view" or target in UNDECLARED_VIEWS
-        )
-    return found
+        is_view = operator(target).kind == "view" or target in UNDECLARED_VIEWS
+        found = _VIEWS[id(target)] = (target, is_view)
+    return found[1]
 
 
-_VIEWS: dict[int, bool] = {}
+_VIEWS: dict[int, tuple[OpOverload, bool]] = {}
 
 
 def owner(node: Node) -> Node:

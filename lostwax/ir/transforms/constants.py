@@ -30,12 +30,14 @@ class ConstantFolding(Pass):
     """Computes what depends on parameters, buffers and constants alone, none of them written by the
     program, and keeps the results as constants.
 
-    `limit` is the largest result, in bytes, that is kept; None is no limit. Without `parameters`,
+    `limit` is the largest result, in bytes, that is kept; None is no limit. `growth` is how many
+    bytes a result may have more than the state that it is computed from. Without `parameters`,
     parameters are not taken as constants: what is folded cannot be trained. Views of state are left
     as they are, since computing them costs nothing.
     """
 
-    limit: int | None = 2**26
+    limit: int | None = None
+    growth: int = 2**20
     parameters: bool = True
 
     requires = ("functional",)
@@ -55,7 +57,9 @@ class _Folder:
     def __init__(self, draft: Draft, options: ConstantFolding) -> None:
         self.draft, self.options = draft, options
         self.values: dict[Node, Any] = {}
-        self.computed: set[Node] = set()
+        self.bytes: dict[Node, int] = {}
+        """Of the state that a value is computed from."""
+        self.computed: dict[Node, None] = {}
         """Constant nodes behind which there is some work, not only a view of state."""
         self.seen = shown(draft.graph)
 
@@ -80,27 +84,31 @@ class _Folder:
                 continue
             if not tensor.is_meta and not isinstance(tensor, FakeTensor):
                 self.values[node] = tensor.detach()
+                self.bytes[node] = tensor.numel() * tensor.itemsize
 
     def _is_constant(self, node: Node) -> bool:
         target: Any = node.target
-        if has_effect(target) or node in self.seen or not self._is_small(node):
+        if has_effect(target) or node in self.seen:
             return False
         if isinstance(target, OpOverload) and (
             operator(target).data_dependent or target in SPECIAL or target in _UNKNOWN
         ):
             return False
-        return all(n in self.values for n in node.all_input_nodes)
+        return all(n in self.values for n in node.all_input_nodes) and self._is_small(node)
 
     def _is_small(self, node: Node) -> bool:
-        """Known sizes, and not more bytes than the limit."""
-        value, limit = node.meta.get("val"), self.options.limit
-        for part in value if isinstance(value, (tuple, list)) else (value,):
-            if not isinstance(part, FakeTensor) or part.fake_type.is_symbolic:
-                return False
-            is_view = viewed(node) is not None
-            if limit is not None and not is_view and part.fake_type.nbytes() > limit:
-                return False
-        return True
+        """Known sizes, and not more bytes than allowed."""
+        value, options = node.meta.get("val"), self.options
+        parts = value if isinstance(value, (tuple, list)) else (value,)
+        if not all(isinstance(p, FakeTensor) and not p.fake_type.is_symbolic for p in parts):
+            return False
+        self.bytes[node] = sum(self.bytes[n] for n in node.all_input_nodes)
+        if viewed(node) is not None:
+            return True
+        size = sum(p.fake_type.nbytes() for p in parts)
+        if options.limit is not None and size > options.limit:
+            return False
+        return bool(size <= self.bytes[node] + options.growth)
 
     def _compute(self, node: Node) -> None:
         args, kwargs = map_arg((node.args, node.kwargs), lambda n: self.values[n])
@@ -113,7 +121,7 @@ class _Folder:
             return
         self.values[node] = value
         if viewed(node) is None or any(n in self.computed for n in node.all_input_nodes):
-            self.computed.add(node)
+            self.computed[node] = None
 
 
 def _is_as_recorded(value: Any, recorded: Any) -> bool:

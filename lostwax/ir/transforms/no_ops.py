@@ -138,7 +138,10 @@ def _by(position: int, neutral: float) -> Callable[[Node], Node | None]:
     def rule(node: Node) -> Node | None:
         other: Any = node.args[position] if len(node.args) > position else None
         is_neutral = other.__class__ in (int, float) and other == neutral
-        return _first(node) if is_neutral and not node.kwargs else None
+        t = _type(node)
+        if not is_neutral or node.kwargs or t is None or t.dtype.is_complex:
+            return None  # of complex numbers, infinity times 1 is not infinity
+        return _first(node)
 
     return rule
 

@@ -24,7 +24,7 @@ from lostwax.ir.retype import PROVENANCE, evaluated
 from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.ir.text import source_text
 from lostwax.ir.transforms.state import converted
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, operator
 
 Policy = Literal["keep", "convert"]
 
@@ -113,7 +113,7 @@ class _Conversion:
                 f"node {node.name!r} is a call of {node.target}; conversion does not reach into "
                 f"sub-graphs\n    at {source_text(node)}"
             )
-        if node.target is aten.view.dtype and self.of in (*node.args, self.types[node]):
+        if node.target is aten.view.dtype and self.of in (self.types[node], self._read(node)):
             raise PassError(
                 f"node {node.name!r} reads the bits of {self.of}, which {self.to} has not\n"
                 f"    at {source_text(node)}"
@@ -125,9 +125,16 @@ class _Conversion:
         else:
             node.args = map_aggregate(node.args, self._argument)
             node.kwargs = map_aggregate(node.kwargs, self._argument)
+            if self.types[node] is self.of and _makes_default_type(node):
+                node.kwargs = {**node.kwargs, "dtype": self.to}
         node.meta["val"] = self._evaluated(node)
         if _dtype(node) is self.of:  # a quotient of integers, or a kept operator
             self._cast(node, self.to, all_users=True)
+
+    def _read(self, node: Node) -> torch.dtype | None:
+        """The type, before, of what a call reads first."""
+        source = node.all_input_nodes[0]
+        return self.of if source in self.casts.values() else self.types.get(source)
 
     def _evaluated(self, node: Node) -> Any:
         with torch.no_grad(), self.draft.mode.silent():
@@ -198,6 +205,13 @@ class _Conversion:
         if self.options.outputs == "convert":
             return self.to if value.op != "placeholder" else None
         return self.types.get(value, self.of)
+
+
+def _makes_default_type(node: Node) -> bool:
+    """Is it a factory that could be told a type, and was not?"""
+    if node.all_input_nodes or not isinstance(node.target, OpOverload):
+        return False
+    return "dtype" in operator(node.target).argument_names and "dtype" not in node.kwargs
 
 
 def _path(node: Node) -> str:

@@ -8,6 +8,7 @@ from lostwax.ir.draft import Draft
 from lostwax.ir.journal import Entry, Journal
 from lostwax.ir.passes import FxPass, Pass, Pipeline
 from lostwax.ir.properties import PROPERTIES, Property
+from lostwax.ir.transforms.assertions import RuntimeAssertions
 from lostwax.ir.transforms.batch_norm import FoldBatchNorm
 from lostwax.ir.transforms.constants import ConstantFolding
 from lostwax.ir.transforms.device import MoveToDevice, move_to_device_pass
@@ -34,6 +35,7 @@ __all__ = [
     "Pipeline",
     "Property",
     "ReplacePattern",
+    "RuntimeAssertions",
     "UnusedState",
     "move_to_device_pass",
     "share",

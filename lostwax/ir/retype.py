@@ -89,6 +89,8 @@ def evaluated(node: Node, mode: FakeTensorMode) -> Any:
     target: Any = node.target
     if isinstance(target, HigherOrderOperator):
         return _of_higher_order(node)
+    if isinstance(target, OpOverload) and not operator(target).results:
+        return None  # it checks something; to evaluate it would be to learn that it holds
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
     try:
         if not isinstance(target, OpOverload):

@@ -21,6 +21,7 @@ from lostwax.passes import (
     NoOps,
     Pipeline,
     ReplacePattern,
+    RuntimeAssertions,
     UnusedState,
 )
 from tests.ir.build import Builder
@@ -539,6 +540,55 @@ def test_a_replacement_of_another_type_retypes_what_follows():
     after = ReplacePattern(lambda x: aten.relu.default(x), lambda x: aten.gt.Scalar(x, 0))(program)
     types = {n.name: n.meta["val"].dtype for n in after.graph.nodes if n.op == "call_function"}
     assert list(types.values()) == [torch.bool, torch.int64, torch.int64]
+
+
+# ----------------------------------------------------------------------------------- assertions
+
+
+def test_what_is_demanded_of_sizes_is_asserted_by_the_graph():
+    def f(x, y):
+        return x.view(-1, 3) + 1 if x.shape[0] > 3 else x, y
+
+    shapes = {"x": {0: lostwax.Dim.AUTO}, "y": {0: lostwax.Dim("n", min=2, max=8)}}
+    program = lostwax.export(f, (torch.ones(6), torch.ones(2)), dynamic_shapes=shapes)
+    after = Pipeline((RuntimeAssertions(), CommonSubexpressions(), DeadCode()))(program)
+    unchecked = after.module(check_guards=False)
+    for n, m in ((6, 2), (9, 8)):
+        torch.testing.assert_close(
+            unchecked(torch.ones(n), torch.ones(m)), f(torch.ones(n), torch.ones(m))
+        )
+    for n, m, text in (
+        (3, 2, r"x.shape\[0\] >= "),
+        (7, 2, r"x.shape\[0\] % 3 == 0 is required: the program checks it"),
+        (6, 1, r"y.shape\[0\] >= 2 is required: the program holds for such sizes only"),
+        (6, 9, r"y.shape\[0\] <= 8 is required"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            unchecked(torch.ones(n), torch.ones(m))
+    with pytest.raises(lostwax.errors.InputValueError):
+        after.module()(torch.ones(7), torch.ones(2))
+    assert len(after.guards) == len(program.guards)
+
+
+def test_sizes_that_must_be_equal_are_asserted():
+    n = lostwax.Dim("n", max=10)
+    args = (torch.ones(3), torch.ones(3), torch.ones(4))
+    program = lostwax.export(
+        lambda x, y, z: x.sum() + y.sum() + z.sum(),
+        args,
+        dynamic_shapes=({0: n}, {0: n}, {0: n + 1}),
+    )
+    unchecked = RuntimeAssertions()(program).module(check_guards=False)
+    assert unchecked(torch.ones(5), torch.ones(5), torch.ones(6)) == 16
+    with pytest.raises(RuntimeError, match=r"\[0\] must be \w+.shape\[0\]"):
+        unchecked(torch.ones(5), torch.ones(4), torch.ones(6))
+    with pytest.raises(RuntimeError, match=r"\[0\] must be \w+.shape\[0\] \+ 1"):
+        unchecked(torch.ones(5), torch.ones(5), torch.ones(5))
+
+
+def test_a_program_of_fixed_sizes_has_nothing_to_assert():
+    program = lostwax.export(lambda x: x + 1, (torch.ones(3),))
+    assert calls(RuntimeAssertions()(program)) == calls(program)
 
 
 # ------------------------------------------------------------------------------------ edge cases

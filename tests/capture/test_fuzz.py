@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +23,11 @@ from torch import Tensor, nn
 
 from lostwax.capture import export
 from lostwax.errors import LostwaxError, VerificationError
+from lostwax.ir import ExportedProgram
 from tests.capture.compare import aliasing, differences, run
 from tests.capture.programs import Program, generate
 
+Transform = Callable[[ExportedProgram], ExportedProgram]
 CHUNKS, SIZE = 25, 100
 """2,500 programs in CI, in pieces that a run in parallel can share out."""
 
@@ -39,8 +42,8 @@ class Outcome:
     refused: str = ""
 
 
-def check(program: Program) -> Outcome:
-    """Export a program and compare it with eager."""
+def check(program: Program, transform: Transform | None = None) -> Outcome:
+    """Export a program, transform it, and compare it with eager."""
     outcome = Outcome(program)
     eager, eager_args = program.fresh()
     try:
@@ -53,6 +56,8 @@ def check(program: Program) -> Outcome:
     try:
         exported = export(module, args)
         exported.validate()
+        if transform is not None:
+            exported = transform(exported)
     except VerificationError as error:
         outcome.wrong.append(str(error))
         return outcome

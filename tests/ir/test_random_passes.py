@@ -1,0 +1,87 @@
+"""Random programs through all passes: they still do what eager does, and share the same memory.
+
+python -m tests.ir.test_random_passes [count [first seed]]
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+
+from lostwax.errors import PassError
+from lostwax.ir import ExportedProgram
+from lostwax.passes import (
+    CommonSubexpressions,
+    ConstantFolding,
+    DeadCode,
+    FoldBatchNorm,
+    FxPass,
+    MoveToDevice,
+    NoOps,
+    Pipeline,
+    RuntimeAssertions,
+    UnusedState,
+)
+from tests.capture.programs import generate
+from tests.capture.test_fuzz import Outcome, check
+
+CHUNKS, SIZE = 5, 40
+ALL = Pipeline(
+    (
+        NoOps(),
+        RuntimeAssertions(),
+        CommonSubexpressions(),
+        FxPass(lambda module: None, name="nothing"),
+        ConstantFolding(),
+        FoldBatchNorm(),
+        DeadCode(),
+        NoOps(),
+        CommonSubexpressions(),
+        MoveToDevice("cpu"),
+    )
+)
+
+
+def transformed(program: ExportedProgram) -> ExportedProgram:
+    """Through all passes that keep the state; the others must accept it, too."""
+    text = str(program)
+    after = ALL(program)
+    UnusedState()(after)
+    MoveToDevice("meta")(after)
+    assert str(program) == text, "a pass changed the program that it was given"
+    return after
+
+
+def checked(seed: int) -> Outcome:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return check(generate(seed), transformed)
+        except (PassError, AssertionError) as error:
+            return Outcome(generate(seed), [repr(error)])
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_random_programs(chunk: int) -> None:
+    for seed in range(chunk * SIZE, (chunk + 1) * SIZE):
+        outcome = checked(seed)
+        wrong = [*outcome.wrong, *outcome.aliases]
+        assert not wrong, "\n".join([f"seed {seed}", outcome.program.source, *wrong])
+
+
+def main(count: int = 1000, first: int = 0) -> int:
+    bad = 0
+    for seed in range(first, first + count):
+        outcome = checked(seed)
+        wrong = [*outcome.wrong, *outcome.aliases]
+        bad += bool(wrong)
+        if wrong:
+            print(f"seed {seed}", outcome.program.source, *wrong, sep="\n")
+    print(f"{count} programs, {bad} wrong")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*map(int, sys.argv[1:])))

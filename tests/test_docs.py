@@ -36,7 +36,7 @@ def blocks(text: str) -> list[Block]:
 
 def run(block: Block, page: Path, names: dict[str, Any]) -> str:
     """What the block prints. Compiled at its own line of the page, so that errors point there."""
-    code = compile("\n" * block.line + block.code, str(page), "exec")
+    code = compile("\n" * block.line + block.code, str(page), "exec", dont_inherit=True)
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(code, names)

@@ -31,7 +31,7 @@ from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH
 from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, SCHEMA_MAJOR
 from lostwax.pt2.signature import read_call_graph, read_signature
 from lostwax.pt2.symbols import SymbolReader, hints_of
-from lostwax.pt2.targets import target_named
+from lostwax.pt2.targets import target_named, unspeakable
 from lostwax.pt2.weights import read_device
 from lostwax.sym import ShapeEnv
 from lostwax.types import TensorType
@@ -321,6 +321,9 @@ class _GraphReader:
                 raise LoadError(f"{given['target']} has no argument {name!r}, or has it twice")
             else:
                 kwargs[name] = value
+        unnamed = unspeakable(target) if names is not None else None
+        if unnamed is not None and len(args) == unnamed[0] + 1 and args[-1] == unnamed[1]:
+            args.pop()  # written out for torch's reader
         outputs = given["outputs"]
         several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
         if isinstance(target, HigherOrderOperator):

@@ -46,7 +46,7 @@ from lostwax.pt2.schema import (
     SCHEMA_MINOR,
 )
 from lostwax.pt2.symbols import SymbolWriter
-from lostwax.pt2.targets import argument_names, name_of
+from lostwax.pt2.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.weights import device_json
 
@@ -240,9 +240,13 @@ class _GraphWriter:
         if len(node.args) > len(names):
             raise SaveError(f"{name} takes {len(names)} arguments, {len(node.args)} are given")
         empty = form.empty if form is not None else {}
+        args = list(node.args)
+        unnamed = unspeakable(node.target) if isinstance(node.target, OpOverload) else None
+        if unnamed is not None and unnamed[0] == len(args):
+            args.append(unnamed[1])
         given = [
             {"name": n, "arg": self.argument(a, empty.get(n)), "kind": POSITIONAL}
-            for n, a in zip(names, node.args, strict=False)
+            for n, a in zip(names, args, strict=False)
         ]
         given += [
             {"name": n, "arg": self.argument(a, empty.get(n)), "kind": KEYWORD}

@@ -6,6 +6,7 @@ Nothing is imported, and no attribute of anything else is read.
 
 from __future__ import annotations
 
+import keyword
 import math
 import operator
 from collections.abc import Callable
@@ -90,6 +91,16 @@ def name_of(target: Any) -> str:
     if name is None:
         raise SaveError(f"the function {target!r} has no name in .pt2 files")
     return name
+
+
+@cache
+def unspeakable(overload: OpOverload) -> tuple[int, Any] | None:
+    """The argument that Python cannot give by name, since it is called `from`: its position and
+    default. torch's reader wants it written out."""
+    for i, argument in enumerate(overload._schema.arguments):
+        if keyword.iskeyword(argument.name) and argument.has_default_value():
+            return i, argument.default_value
+    return None
 
 
 @cache

@@ -38,7 +38,7 @@ class Record(NamedTuple):
 class Archive:
     """An open archive: `records` by name, without the folder they lie in."""
 
-    def __init__(self, source: str | os.PathLike[str] | IO[bytes] | bytes) -> None:
+    def __init__(self, source: str | os.PathLike[str] | IO[bytes] | bytes | memoryview) -> None:
         self.name, self.buffer = _opened(source)
         self.view = memoryview(self.buffer)
         self.size = len(self.view)
@@ -111,7 +111,9 @@ class Archive:
 
 def _opened(source: Any) -> tuple[str, Any]:
     """A name for messages, and the bytes: mapped if it is a file on disk."""
-    if isinstance(source, (bytes, bytearray, memoryview)):
+    if isinstance(source, memoryview):
+        return "the buffer", source
+    if isinstance(source, (bytes, bytearray)):
         return "the buffer", bytearray(source)
     if hasattr(source, "read"):
         return str(getattr(source, "name", "the buffer")), bytearray(source.read())

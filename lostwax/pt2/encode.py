@@ -20,7 +20,7 @@ from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.ir.graph_rules import attribute
 from lostwax.ir.program import ExportedProgram, ModuleCallEntry
-from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.ranges import RangeConstraints, limits_by_name
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -65,6 +65,9 @@ def encode(program: ExportedProgram) -> Json:
         if s.kind is InputKind.USER_INPUT and isinstance(s.arg, ConstantArgument)
     }
     graph = _GraphWriter(program.graph_module, symbols).graph(constants)
+    if isinstance(program.range_constraints, RangeConstraints):
+        for limited in program.range_constraints.limits:  # also of what no node has any more
+            symbols.text(limited)
     trees = [
         tree
         for entry in program.module_call_graph

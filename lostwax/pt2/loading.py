@@ -14,9 +14,11 @@ from typing import IO, Any
 from lostwax.errors import LoadError
 from lostwax.fake import FakeTensorMode
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.pytree import flatten_call
 from lostwax.pt2.archive import Archive
 from lostwax.pt2.decode import decode
 from lostwax.pt2.limits import MAX_JSON
+from lostwax.pt2.samples import read_samples
 from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
@@ -24,6 +26,7 @@ from lostwax.pt2.schema import (
     CONSTANTS_CONFIG,
     EXTRA,
     MODEL,
+    SAMPLE_INPUTS,
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
@@ -79,7 +82,20 @@ def _check_container(archive: Archive) -> None:
 def _model(archive: Archive, name: str, reader: WeightReader) -> ExportedProgram:
     state = reader.tensors(WEIGHTS, _json(archive, WEIGHTS_CONFIG.format(name)))
     constants = reader.tensors(CONSTANTS, _json(archive, CONSTANTS_CONFIG.format(name)))
-    return decode(_json(archive, MODEL.format(name)), state, constants, f"the model {name!r}")
+    program = decode(_json(archive, MODEL.format(name)), state, constants, f"the model {name!r}")
+    program.example_inputs = _samples(archive, SAMPLE_INPUTS.format(name), program)
+    return program
+
+
+def _samples(archive: Archive, name: str, program: ExportedProgram) -> Any:
+    """The example call, if it is plain data and a call of this program."""
+    if name not in archive or not archive.record(name).size:
+        return None
+    buffer, offset, size = archive.window(name)
+    found = read_samples(memoryview(buffer)[offset : offset + size])
+    if found is None or flatten_call(*found)[1] != program.call_spec.in_spec:
+        return None
+    return found
 
 
 def _json(archive: Archive, name: str) -> Mapping[str, Any]:

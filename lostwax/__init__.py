@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         register_dataclass,
     )
     from lostwax.ir.core_aten import default_decompositions
+    from lostwax.ir.interpreter import InterpreterModule
+    from lostwax.ir.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
     from lostwax.pt2 import load, save
     from lostwax.sym import ShapeEnv
@@ -58,8 +60,10 @@ __all__ = [
     "FakeTensor",
     "FakeTensorMode",
     "FakeTensorProp",
+    "FlatArgsAdapter",
     "InputKind",
     "InputSpec",
+    "InterpreterModule",
     "ModuleCallEntry",
     "ModuleCallSignature",
     "OutputKind",
@@ -72,6 +76,7 @@ __all__ = [
     "SymIntArgument",
     "TensorArgument",
     "TokenArgument",
+    "UnflattenedModule",
     "__version__",
     "capture",
     "default_decompositions",
@@ -86,6 +91,7 @@ __all__ = [
     "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
     "save",
+    "unflatten",
     "unset_fake_temporarily",
 ]
 
@@ -116,6 +122,10 @@ _HOME = {
     "default_decompositions": "lostwax.ir.core_aten",
     "Pipeline": "lostwax.passes",
     "move_to_device_pass": "lostwax.passes",
+    "InterpreterModule": "lostwax.ir.interpreter",
+    "FlatArgsAdapter": "lostwax.ir.unflatten",
+    "UnflattenedModule": "lostwax.ir.unflatten",
+    "unflatten": "lostwax.ir.unflatten",
     "export": "lostwax.capture",
     "AdditionalInputs": "lostwax.capture.collect",
     "ShapesCollection": "lostwax.capture.collect",

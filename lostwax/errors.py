@@ -235,6 +235,15 @@ class DecompositionError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class SwapError(LostwaxError, RuntimeError):
+    """A module of an unflattened program cannot run here: alone, or in another module's place.
+
+    Modules hand each other values that are no arguments: a tensor that one wrote to, a weight of
+    another. The message names the value. What to do: run the whole unflattened module; or exchange
+    a larger module, inside which such values stay.
+    """
+
+
 class NotYetError(LostwaxError, NotImplementedError):
     """A part of the interface that is planned and not built yet. The message says what to do until
     then."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -40,7 +40,7 @@ _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 def program_module(program: ExportedProgram, check_guards: bool = True) -> ProgramModule:
     """A module that runs the program; its `forward` shows the arguments of the original."""
-    convention = _convention(program, check_guards, {})
+    convention = call_convention(program, check_guards, {})
 
     def forward(self: ProgramModule, *args: Any, **kwargs: Any) -> Any:
         return self._running(self, args, kwargs)
@@ -66,22 +66,22 @@ class ProgramModule(nn.Module):
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
         """`.to()` and its like: inputs are expected in the new dtype, and the devices that the
         graph names are replaced."""
-        before = [(t.dtype, t.device) for t in _state(self)]
+        before = [(t.dtype, t.device) for t in state_of(self)]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        after = [(t.dtype, t.device) for t in _state(self)]
-        casts = _changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
-        moves = _changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        after = [(t.dtype, t.device) for t in state_of(self)]
+        casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
         if casts or moves:
             self._running = self._running.converted(casts, moves)
             self._constants = {k: _moved(v, moves) for k, v in self._constants.items()}
         return self
 
 
-def _state(module: nn.Module) -> list[torch.Tensor]:
+def state_of(module: nn.Module) -> list[torch.Tensor]:
     return [*module.parameters(), *module.buffers()]
 
 
-def _changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+def changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """What has become of what, where that was the same for all."""
     found: dict[Any, set[Any]] = {}
     for before, after in pairs:
@@ -102,7 +102,7 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     """Give the module the program's state, as deep as names go."""
     specs = program.graph_signature.input_specs
     passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
-    state = _own(program)
+    state = own_state(program)
     for name in program.state_dict:
         _register(module, name, state[name], persistent=True)
     # A buffer may go by other names, too: those are no inputs of their own.
@@ -115,7 +115,7 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
             module._constants[name] = state[name]
 
 
-def _own(program: ExportedProgram) -> dict[str, Any]:
+def own_state(program: ExportedProgram) -> dict[str, Any]:
     """The state for one module: copied where the program writes, with all that shares its memory;
     tied tensors stay tied."""
     given: dict[str, Any] = {**program.constants, **program.state_dict}
@@ -219,7 +219,7 @@ class _Running:
         self.graph_module = _graph_to_run(program, self.moves)
         self.bind, self.rebuild = convention.bind, convention.rebuild
         self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
-        self.overlap = _overlap_check(program, convention)
+        self.overlap = input_overlap(program, convention)
 
     def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.run(module, self.bind(args, kwargs))
@@ -255,8 +255,8 @@ class _Running:
         casts: Mapping[torch.dtype, torch.dtype],
         moves: Mapping[torch.device, torch.device],
     ) -> _Running:
-        casts, moves = _composed(self.casts, casts), _composed(self.moves, moves)
-        convention = _convention(self.program, self.check_guards, casts)
+        casts, moves = composed(self.casts, casts), composed(self.moves, moves)
+        convention = call_convention(self.program, self.check_guards, casts)
         return _Running(self.program, self.check_guards, convention, casts, moves)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
@@ -268,7 +268,7 @@ class LiveProgram:
     writes there."""
 
     def __init__(self, program: ExportedProgram, root: nn.Module) -> None:
-        self._running = _Running(program, True, _convention(program, True, {}))
+        self._running = _Running(program, True, call_convention(program, True, {}))
         self._root: Any = _LiveState(root, program.constants)
         self.bind = self._running.bind
         specs = [s for s in program.graph_signature.input_specs if s.target is not None]
@@ -302,7 +302,7 @@ class _LiveState:
         return getattr(self._module, name)
 
 
-def _composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+def composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
     """One replacement after another: what was `a` at capture is today ..."""
     return {**then, **{a: then.get(b, b) for a, b in first.items()}}
 
@@ -319,7 +319,7 @@ def _captured(program: ExportedProgram) -> list[Any]:
     return found
 
 
-def _convention(
+def call_convention(
     program: ExportedProgram, check_guards: bool, casts: Mapping[torch.dtype, torch.dtype]
 ) -> Convention:
     root = program.root_signature
@@ -337,7 +337,7 @@ def _convention(
     )
 
 
-def _overlap_check(program: ExportedProgram, convention: Convention) -> Check | None:
+def input_overlap(program: ExportedProgram, convention: Convention) -> Check | None:
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     targets = set(signature.user_inputs_to_mutate.values())
@@ -395,10 +395,26 @@ def _graph_to_run(
     output: Any = graph.graph_copy(program.graph, copies)
     if moves:
         for node in graph.nodes:
-            node.args = _with_devices(node.args, moves)
-            node.kwargs = _with_devices(node.kwargs, moves)
+            node.args = with_devices(node.args, moves)
+            node.kwargs = with_devices(node.kwargs, moves)
     _Writer(graph, _written_to(program, copies)).finish(list(output), specs)
     return GraphModule(program.graph_module, graph)
+
+
+def graph_with_writes(
+    program: ExportedProgram, left_out: Container[int]
+) -> tuple[Graph, dict[Node, Node]]:
+    """A copy of the graph that writes and returns the results, but for the outputs left out; and
+    the copies of its nodes."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    output: Any = graph.graph_copy(program.graph, copies)
+    targets = _written_to(program, copies)
+    specs = program.graph_signature.output_specs
+    kept = [i for i in range(len(specs)) if i not in left_out]
+    writer = _Writer(graph, {k: targets[i] for k, i in enumerate(kept) if i in targets})
+    writer.finish([output[i] for i in kept], [specs[i] for i in kept])
+    return graph, copies
 
 
 def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[int, Node]:
@@ -416,7 +432,7 @@ def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[i
     }
 
 
-def _with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+def with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
     return map_aggregate(args, lambda a: moves.get(a, a) if isinstance(a, torch.device) else a)
 
 
@@ -461,7 +477,7 @@ class _Writer:
 
     def saved(self, value: Any, old: set[Node]) -> Any:
         """A copy of what is about to be overwritten, if the value is that or a view of it."""
-        if not isinstance(value, Node) or old.isdisjoint(_view_chain(value)):
+        if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
             return value
         if value not in self.copies:
             base = viewed(value)
@@ -486,7 +502,7 @@ class _Writer:
         return self.made[value]
 
 
-def _view_chain(node: Node) -> list[Node]:
+def view_chain(node: Node) -> list[Node]:
     """The node, what it is a view of, what that is a view of, ..."""
     chain = [node]
     while (base := viewed(chain[-1])) is not None:

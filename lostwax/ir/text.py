@@ -117,7 +117,13 @@ def call_text(node: Node) -> str:
     if node.target in _INFIX and len(args) == 2 and not node.kwargs:
         return f"{args[0]} {_INFIX[node.target]} {args[1]}"
     args += [f"{name}={argument_text(a)}" for name, a in node.kwargs.items()]
-    return f"{target_text(node.target)}({', '.join(args)})"
+    called = path_text(str(node.target)) if node.op == "call_module" else target_text(node.target)
+    return f"{called}({', '.join(args)})"
+
+
+def path_text(path: str) -> str:
+    """A part of the module as Python: `self.layers[0].weight`."""
+    return "self" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split("."))
 
 
 def source_text(node: Node) -> str:
@@ -162,14 +168,14 @@ def _body(graph: Graph) -> Iterator[str]:
             yield f"return {argument_text(node.args[0])}"
             continue
         here = source_text(node)
-        if here != source and node.op != "get_attr":
+        if here != source and node.op == "call_function":
             if first:
                 yield ""
             yield f"# File: {here}" if here else "# (no source line)"
             source = here
         first = node.name
         if node.op == "get_attr":
-            yield f"{node.name} = self.{node.target}"
+            yield f"{_typed(node)} = {path_text(str(node.target))}"
         else:
             yield f"{_typed(node)} = {call_text(node)}"
 

@@ -1,0 +1,233 @@
+"""The modules of a program back: a hierarchy of modules with the original's names, each with the
+part of the graph that was recorded while it was called.
+
+Graphs are cut along the tree of calls (`call_tree.py`); what a part reads from outside becomes its
+input, what others read of it its result. Must not compute anything anew: the same operators run in
+the same order.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph
+from torch.utils import _pytree as pytree
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import InputStructureError
+from lostwax.ir.bodies import Bodies
+from lostwax.ir.interpreter import Body, Container, InterpreterModule, readable, rooted, run
+from lostwax.ir.module import (
+    call_convention,
+    changes,
+    composed,
+    input_overlap,
+    own_state,
+    state_of,
+    with_devices,
+)
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.pytree import sketch_spec
+from lostwax.ir.signature import InputKind
+
+
+class FlatArgsAdapter(ABC):
+    """Lets an unflattened module be called with another structure of arguments than the program
+    was captured with."""
+
+    @abstractmethod
+    def adapt(
+        self,
+        target_spec: TreeSpec,
+        input_spec: TreeSpec,
+        input_args: list[Any],
+        metadata: dict[str, Any] | None = None,
+        obj: Any | None = None,
+    ) -> list[Any]:
+        """The leaves for `target_spec`, from those that were given in the structure `input_spec`.
+
+        Both specs describe `(args, kwargs)`. `obj` is the module that is called.
+        """
+
+
+def unflatten(
+    program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+) -> UnflattenedModule:
+    """The program as a hierarchy of modules with the original's names.
+
+    It computes what the program does. A submodule that was captured with
+    `preserve_module_call_signature` takes and returns what the original does, so that another
+    module can be put in its place. `flat_args_adapter` is asked when the arguments of a call have
+    another structure than at capture.
+    """
+    return UnflattenedModule(program, flat_args_adapter)
+
+
+class UnflattenedModule(Container):
+    """What `unflatten` gives: `state_dict`, names and submodules as the original's."""
+
+    def __init__(
+        self, program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+    ) -> None:
+        super().__init__()
+        self.flat_args_adapter = flat_args_adapter
+        self.graph_signature = program.graph_signature
+        self.module_call_graph = program.module_call_graph
+        self.range_constraints = program.range_constraints
+        self._program = program
+        self._casts: dict[torch.dtype, torch.dtype] = {}
+        self._convention = call_convention(program, True, {})
+        self._overlap = input_overlap(program, self._convention)
+        bodies = Bodies(program)
+        self.bodies: dict[str, Body] = {"": bodies.root}
+        _build(self, program, bodies)
+
+    @property
+    def graph(self) -> Graph:
+        return self.bodies[""].graph
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self.flat_args_adapter is not None:
+            args, kwargs = self._adapted(self.flat_args_adapter, args, kwargs)
+        inputs = self._convention.bind(args, kwargs)
+        if self._overlap is not None:
+            self._overlap(inputs)
+        with rooted(self):
+            results = run(self, self.bodies[""], inputs)
+        return self._convention.rebuild(results)
+
+    def _adapted(
+        self, adapter: FlatArgsAdapter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        target = self._convention.in_spec
+        leaves, given = pytree.tree_flatten((args, kwargs))
+        if given == target:
+            return args, kwargs
+        found = adapter.adapt(target_spec=target, input_spec=given, input_args=leaves, obj=self)
+        if len(found) != target.num_leaves:
+            expected = sketch_spec(target, iter(["*"] * target.num_leaves))
+            raise InputStructureError(
+                f"{type(adapter).__name__}.adapt returned {len(found)} values, the program takes "
+                f"{target.num_leaves}: {expected}"
+            )
+        return pytree.tree_unflatten(found, target)
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> UnflattenedModule:
+        """`.to()` and its like, as for `program.module()`."""
+        before = [(t.dtype, t.device) for t in state_of(self)]
+        super()._apply(fn, recurse)
+        after = [(t.dtype, t.device) for t in state_of(self)]
+        casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        if casts:
+            self._casts = composed(self._casts, casts)
+            self._convention = call_convention(self._program, True, self._casts)
+        if moves:
+            _move(self, moves)
+        return self
+
+    def print_readable(self, print_output: bool = True) -> str:
+        """The graphs as Python, those of the submodules nested; printed and returned."""
+        text = readable(self, "UnflattenedModule")
+        if print_output:
+            sys.stdout.write(text + "\n")
+        return text
+
+
+def _move(root: nn.Module, moves: Mapping[torch.device, torch.device]) -> None:
+    """Graphs name devices: each module gets graphs of its own that name the new ones."""
+    moved: dict[int, Body] = {}
+    for module in root.modules():
+        bodies: dict[str, Body] = getattr(module, "bodies", {})
+        for name, body in bodies.items():
+            if id(body) not in moved:
+                graph = Graph()
+                graph.output(graph.graph_copy(body.graph, {}))
+                for node in graph.nodes:
+                    node.args = with_devices(node.args, moves)
+                    node.kwargs = with_devices(node.kwargs, moves)
+                moved[id(body)] = body.with_graph(graph)
+            bodies[name] = moved[id(body)]
+
+
+# -------------------------------------------------------------------------------------- the modules
+
+
+def _build(root: UnflattenedModule, program: ExportedProgram, bodies: Bodies) -> None:
+    """Submodules for every name, then their state."""
+    aliases = _aliases(program, bodies)
+    made: dict[str, nn.Module] = {"": root}
+    for path in _paths(program, bodies):
+        above, _, name = path.rpartition(".")
+        held = made[above]._modules
+        if name not in held:
+            known = made.get(aliases.get(path, path))
+            held[name] = _module(path, bodies) if known is None else known
+        made[path] = made[above].get_submodule(name)
+    _fill(made, program)
+    for path, name, graph in bodies.subgraphs:
+        made[path].register_module(name, graph)
+
+
+def _module(path: str, bodies: Bodies) -> Container:
+    if path not in bodies.of:
+        return Container()
+    module = InterpreterModule()
+    module.bodies = bodies.of[path]
+    return module
+
+
+def _paths(program: ExportedProgram, bodies: Bodies) -> list[str]:
+    """All names of modules, each after the one that it lies in."""
+    named = [e.fqn for e in program.module_call_graph if "@" not in e.fqn]
+    state = [name.rpartition(".")[0] for name in (*program.state_dict, *program.constants)]
+    found: dict[str, None] = {}
+    for path in (*named, *bodies.of, *state):
+        parts = path.split(".")
+        for i in range(len(parts) if path else 0):
+            found[".".join(parts[: i + 1])] = None
+    return list(found)
+
+
+def _aliases(program: ExportedProgram, bodies: Bodies) -> dict[str, str]:
+    """Modules that are one by several names, as far as their state shows it: the later name by the
+    first."""
+    held: dict[str, dict[str, int]] = {}
+    for name, value in (*program.state_dict.items(), *program.constants.items()):
+        parts = name.split(".")
+        for i in range(1, len(parts)):
+            inner = held.setdefault(".".join(parts[:i]), {})
+            inner[".".join(parts[i:])] = id(value)
+    first: dict[Any, str] = {}
+    found: dict[str, str] = {}
+    for path, inner in held.items():
+        known = first.setdefault(frozenset(inner.items()), path)
+        nested = path.startswith(f"{known}.") or known.startswith(f"{path}.")
+        if known != path and not nested and path not in bodies.of:
+            found[path] = known
+    return {a: b for a, b in found.items() if a.rpartition(".")[0] not in found}
+
+
+def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
+    """The state, under each of its names."""
+    specs = program.graph_signature.input_specs
+    passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
+    buffers = {id(program.constants[name]) for name in passing if name in program.constants}
+    state = own_state(program)
+    for name, value in state.items():
+        path, _, leaf = name.rpartition(".")
+        module = made[path]
+        if isinstance(value, nn.Parameter):
+            module.register_parameter(leaf, value)
+        elif name in program.state_dict:
+            module.register_buffer(leaf, value)
+        elif id(program.constants[name]) in buffers:
+            module.register_buffer(leaf, value, persistent=False)
+        else:
+            object.__setattr__(module, leaf, value)
+            module._constants.append(leaf)  # type: ignore[operator, union-attr]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lostwax import errors, passes
     from lostwax.capture.adaptive import capture
+    from lostwax.capture.check import CheckResult, check
     from lostwax.capture.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.dims import Dim, dims, mark_dynamic
     from lostwax.capture.export import export
@@ -51,6 +52,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AdditionalInputs",
+    "CheckResult",
     "ConstantArgument",
     "CustomObjArgument",
     "Dim",
@@ -79,6 +81,7 @@ __all__ = [
     "UnflattenedModule",
     "__version__",
     "capture",
+    "check",
     "default_decompositions",
     "detect_fake_mode",
     "dims",
@@ -129,6 +132,8 @@ _HOME = {
     "export": "lostwax.capture",
     "AdditionalInputs": "lostwax.capture.collect",
     "ShapesCollection": "lostwax.capture.collect",
+    "CheckResult": "lostwax.capture.check",
+    "check": "lostwax.capture.check",
     "Dim": "lostwax.capture.dims",
     "dims": "lostwax.capture.dims",
     "mark_dynamic": "lostwax.capture.dims",

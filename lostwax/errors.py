@@ -235,6 +235,17 @@ class DecompositionError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class CheckError(LostwaxError, AssertionError):
+    """A program does not do what its module does, or there is nothing to compare them with. The
+    message is the report of `lostwax.check`: the case, the first node that differs, and code that
+    shows it.
+
+    What to do: run the code. If the module's own Python changes with the size (`if x.shape[0] >
+    3`), capture each branch for itself; if it draws random numbers of its own, pass them in;
+    otherwise it is a fault of lostwax: please report it with the code.
+    """
+
+
 class SwapError(LostwaxError, RuntimeError):
     """A module of an unflattened program cannot run here: alone, or in another module's place.
 

@@ -139,11 +139,13 @@ class Provenance:
         """The place of the operator being called now."""
         if self._whole is not None:
             return self._whole
-        entered = self._entered
         # Frames nearer than that are the tracer's own, whatever way led here.
-        return Place(
-            entered, _walk(sys._getframe(4), self._bottom if entered is None else entered.frame)
-        )
+        return self.at(sys._getframe(4))
+
+    def at(self, frame: FrameType) -> Place:
+        """The place of a call that is made in this frame."""
+        entered = self._entered
+        return Place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
 
     def as_one(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call something that runs none of the user's code: all its operators are in one place."""

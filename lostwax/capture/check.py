@@ -1,0 +1,364 @@
+"""`check`: does a program do what its module does? At the example, and at sizes that the program
+says it holds for.
+
+Where it does not, the run is repeated node by node beside the module's own operators, to name the
+first that differs. Must not change the module or the program.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+from torch._ops import OpOverload
+from torch.fx import Interpreter, Node
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lostwax.capture.drawing import Drawn, drawn, example
+from lostwax.capture.provenance import Provenance
+from lostwax.errors import CheckError, InputStructureError, InputValueError
+from lostwax.ir.module import call_convention
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.pytree import leaf_paths, sketch
+from lostwax.ir.signature import InputKind
+from lostwax.ir.text import source_text, target_text, type_text
+
+_ASSERTIONS = (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg)
+Inputs = tuple[tuple[Any, ...], dict[str, Any]]
+Close = Callable[[Any, Any], str]
+"""What is wrong with a value, against what it should be; "" if nothing is."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One case in which the program does not do what the module does."""
+
+    case: str
+    what: str
+    node: str
+    """The first node that differs, with its source line; "" if none was found."""
+    counterexample: str
+    """Python code that shows it; `program` and `module` are the two."""
+
+    def __str__(self) -> str:
+        lines = ["the program differs from the module", f"  case: {self.case}", f"  {self.what}"]
+        if self.node:
+            lines.append(f"  the first node that differs: {self.node}")
+        lines.append("  counterexample:")
+        return "\n".join([*lines, *(f"    {line}" for line in self.counterexample.split("\n"))])
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What `check` found. It is true if all is well."""
+
+    agreed: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+    """Cases that the program itself refused, by name and reason: it does not hold for them."""
+    differences: tuple[Difference, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        return not self.differences
+
+    @property
+    def report(self) -> str:
+        lines = [str(d) for d in self.differences]
+        lines += [f"the program agrees with the module: {case}" for case in self.agreed]
+        return "\n".join([*lines, *(f"the program refuses: {case}" for case in self.refused)])
+
+    def raise_on_difference(self) -> None:
+        """Raise a `CheckError` with the report, unless all is well."""
+        if not self.ok:
+            raise CheckError(self.report)
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        return self.report
+
+
+def check(
+    program: ExportedProgram,
+    module: nn.Module | Callable[..., Any],
+    inputs: Sequence[Any] | None = None,
+    *,
+    draws: int = 8,
+    rtol: float | None = None,
+    atol: float | None = None,
+    seed: int = 0,
+) -> CheckResult:
+    """Compare a program with the module that it was captured from.
+
+    Without `inputs`: at the example, and at up to `draws` other sizes from the program's ranges,
+    small and odd ones first. With `inputs`, a list of argument tuples or of pairs `(args, kwargs)`:
+    at those. Compared are results, and what is written to inputs and buffers; tolerances are those
+    of `torch.testing.assert_close`. Both run on copies. The first case that differs ends the check.
+    """
+    agreed: list[str] = []
+    refused: list[str] = []
+    for case in _cases(program, inputs, draws, seed):
+        run = _Case(program, module, case, seed, _closeness(rtol, atol))
+        try:
+            what = run.compared()
+        except _RefusalError as refusal:
+            refused.append(f"{case.title}: {refusal}")
+            continue
+        if what:
+            found = Difference(case.title, what, run.first_node(), _code(case, seed))
+            return CheckResult(tuple(agreed), tuple(refused), (found,))
+        agreed.append(case.title)
+    return CheckResult(tuple(agreed), tuple(refused))
+
+
+def _cases(
+    program: ExportedProgram, inputs: Sequence[Any] | None, draws: int, seed: int
+) -> Iterable[Drawn]:
+    if inputs is not None:
+        for i, given in enumerate(inputs):
+            args, kwargs = given if _is_pair(given) else (tuple(given), {})
+            yield Drawn(f"inputs[{i}]", args, kwargs, f"args, kwargs = {_pair_text(given, i)}")
+        return
+    if program.example_inputs is None:
+        raise CheckError(
+            "the program has no example inputs, it was loaded without them\n"
+            "  instead: check(program, module, inputs=[(x, y)])"
+        )
+    yield example(program.example_inputs)
+    convention = call_convention(program, True, {})
+    yield from drawn(convention, program.example_inputs, draws, seed)
+
+
+def _is_pair(given: Any) -> bool:
+    return len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict)
+
+
+def _pair_text(given: Any, index: int) -> str:
+    return f"inputs[{index}]" if _is_pair(given) else f"tuple(inputs[{index}]), {{}}"
+
+
+def _code(case: Drawn, seed: int) -> str:
+    return "\n".join(
+        [
+            "import copy, torch",
+            "from torch.utils._pytree import tree_flatten, tree_unflatten",
+            case.code,
+            "again = copy.deepcopy((module, args, kwargs))",
+            f"torch.manual_seed({seed})",
+            "expected = again[0](*again[1], **again[2])",
+            f"torch.manual_seed({seed})",
+            "torch.testing.assert_close(program.module()(*args, **kwargs), expected)",
+        ]
+    )
+
+
+# ----------------------------------------------------------------------------------------- one case
+
+
+class _RefusalError(Exception):
+    """The program does not hold for these arguments, and says so."""
+
+
+class _Case:
+    """One call of both."""
+
+    def __init__(
+        self, program: ExportedProgram, module: Any, case: Drawn, seed: int, close: Close
+    ) -> None:
+        self.program, self.module, self.case = program, module, case
+        self.seed, self.close = seed, close
+
+    def compared(self) -> str:
+        """What differs, in words; "" if nothing does."""
+        ours, theirs = self.program.module(), _copy(self.module)
+        got_in, want_in = self._inputs(), self._inputs()
+        got, want = self._outcome(ours, got_in), self._outcome(theirs, want_in)
+        if isinstance(got, Exception):
+            self._check_refusal(got)
+        if isinstance(got, Exception) or isinstance(want, Exception):
+            both = isinstance(got, Exception) and isinstance(want, Exception)
+            return "" if both else _raised(got, want)
+        return (
+            self._trees("the result", got, want)
+            or self._trees("the arguments afterwards, (args, kwargs)", got_in, want_in)
+            or self._buffers(ours, theirs)
+        )
+
+    def _check_refusal(self, error: Exception) -> None:
+        """Does the program say itself that it does not hold here? By an error of its call, or by an
+        assertion about data in the graph."""
+        asserted = [
+            str(n.args[1])
+            for n in self.program.graph.nodes
+            if n.target in _ASSERTIONS and n.args[1:]
+        ]
+        text = str(error)
+        if isinstance(error, (InputValueError, InputStructureError)) or any(
+            a and a in text for a in asserted
+        ):
+            raise _RefusalError(text.splitlines()[0])
+
+    def _inputs(self) -> Inputs:
+        return copy.deepcopy((self.case.args, self.case.kwargs))
+
+    def _outcome(self, function: Callable[..., Any], inputs: Inputs) -> Any:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            try:
+                return function(*inputs[0], **inputs[1])
+            except Exception as error:
+                return error
+
+    def _trees(self, name: str, got: Any, want: Any) -> str:
+        ours, spec = pytree.tree_flatten(got)
+        theirs, expected = pytree.tree_flatten(want)
+        if spec != expected:
+            return f"{name} is {sketch(got)} instead of {sketch(want)}"
+        for path, a, b in zip(leaf_paths(spec, name), ours, theirs, strict=True):
+            if wrong := self.close(a, b):
+                return f"{path}: {wrong}"
+        return ""
+
+    def _buffers(self, ours: nn.Module, theirs: Any) -> str:
+        root = theirs if isinstance(theirs, nn.Module) else getattr(theirs, "__self__", None)
+        known = dict(ours.named_buffers())
+        for name, want in root.named_buffers() if isinstance(root, nn.Module) else ():
+            if name in known and (wrong := self.close(known[name], want)):
+                return f"the buffer {name} afterwards: {wrong}"
+        return ""
+
+    # ---- where it begins
+
+    def first_node(self) -> str:
+        """The first node whose value is not what the module computes there."""
+        recorder = _Recorder(_paths(module := _copy(self.module)))
+        with recorder.provenance.watching(), recorder:
+            self._outcome(module, self._inputs())
+        beside = _Beside(self.program, recorder.values, self.close)
+        args, kwargs = self._inputs()
+        inputs = call_convention(self.program, True, {}).bind(args, kwargs)
+        self._outcome(beside.run, ((*_state(self.program), *inputs), {}))
+        return beside.found
+
+
+def _copy(module: Any) -> Any:
+    return copy.deepcopy(module)
+
+
+def _raised(got: Any, want: Any) -> str:
+    sides = (("the program", got), ("the module", want))
+    return "; ".join(
+        f"{name} raises {type(x).__name__}: {str(x).splitlines()[0] if str(x) else ''}"
+        if isinstance(x, Exception)
+        else f"{name} does not"
+        for name, x in sides
+    )
+
+
+def _state(program: ExportedProgram) -> list[Any]:
+    held = {**program.constants, **program.state_dict}
+    specs = program.graph_signature.input_specs
+    return [held.get(s.target or "") for s in specs if s.kind is not InputKind.USER_INPUT]
+
+
+def _paths(module: Any) -> Mapping[int, str]:
+    root = module if isinstance(module, nn.Module) else getattr(module, "__self__", None)
+    return {id(m): p for p, m in root.named_modules()} if isinstance(root, nn.Module) else {}
+
+
+def _closeness(rtol: float | None, atol: float | None) -> Close:
+    def close(got: Any, want: Any) -> str:
+        if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
+            same = got is want or (type(got) is type(want) and bool(got == want))
+            return "" if same else f"it is {_short(got)} instead of {_short(want)}"
+        if got.shape != want.shape or got.dtype != want.dtype:
+            return f"it is {type_text(got)} instead of {type_text(want)}"
+        try:
+            torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True)
+        except AssertionError as error:
+            return _numbers(str(error))
+        return ""
+
+    return close
+
+
+def _short(value: Any) -> str:
+    return type_text(value) or repr(value)
+
+
+def _numbers(text: str) -> str:
+    """The lines of `assert_close` that have the numbers, as one."""
+    lines = [line.strip() for line in text.split("\n")]
+    return "; ".join([line for line in lines if line][:3])
+
+
+# -------------------------------------------------------------------------------- node by node
+
+
+Key = tuple[str, str, str, int]
+"""The call of a module, the user's lines, the operator, and which of several alike."""
+
+
+class _Recorder(TorchDispatchMode):
+    """Keeps what the operators of the module return, by where they are called."""
+
+    def __init__(self, paths: Mapping[int, str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.provenance = Provenance(paths)
+        self.values: dict[Key, Any] = {}
+        self._count: Counter[tuple[str, str, str]] = Counter()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        place = self.provenance.at(sys._getframe(1))
+        call = next(reversed(place.module_stack()), "")
+        key = (call, place.stack_trace(), _base(func))
+        kept = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), out)
+        self.values[*key, self._count[key]] = kept
+        self._count[key] += 1
+        return out
+
+
+class _Beside(Interpreter):
+    """Runs the program's graph and compares each node with what the module computed there."""
+
+    def __init__(self, program: ExportedProgram, values: Mapping[Key, Any], close: Close) -> None:
+        super().__init__(program.graph_module)
+        self.values, self.close = values, close
+        self.found = ""
+        self._count: Counter[tuple[str, str, str]] = Counter()
+
+    def run_node(self, n: Node) -> Any:
+        value = super().run_node(n)
+        if n.op == "call_function" and not self.found and isinstance(n.target, OpOverload):
+            call = next(reversed(n.meta.get("nn_module_stack") or {}), "")
+            key = (str(call), str(n.meta.get("stack_trace") or ""), _base(n.target))
+            want = self.values.get((*key, self._count[key]))
+            self._count[key] += 1
+            if want is not None and "empty" not in key[2]:
+                self._compare(n, value, want)
+        return value
+
+    def _compare(self, node: Node, value: Any, want: Any) -> None:
+        ours, theirs = pytree.tree_leaves(value), pytree.tree_leaves(want)
+        for a, b in zip(ours, theirs, strict=False):
+            if wrong := self.close(a, b):
+                where = f"\n    at {source_text(node)}" if source_text(node) else ""
+                self.found = f"{node.name} = {target_text(node.target)}{where}\n    {wrong}"
+                return
+
+
+def _base(func: Any) -> str:
+    """The operator's name without what tells an in-place form from a functional one."""
+    name = str(func._schema.name).rpartition("::")[2] if isinstance(func, OpOverload) else str(func)
+    return name.removesuffix("_").removesuffix("_functional")

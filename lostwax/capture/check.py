@@ -239,8 +239,9 @@ class _Case:
 
     def first_node(self) -> str:
         """The first node whose value is not what the module computes there."""
-        recorder = _Recorder(_paths(module := _copy(self.module)))
-        with recorder.provenance.watching(), recorder:
+        modules = _modules(module := _copy(self.module))
+        recorder = _Recorder({id(m): path for path, m in modules.items()})
+        with recorder.provenance.watching(list(modules.values())), recorder:
             self._outcome(module, self._inputs())
         beside = _Beside(self.program, recorder.values, self.close)
         args, kwargs = self._inputs()
@@ -269,9 +270,10 @@ def _state(program: ExportedProgram) -> list[Any]:
     return [held.get(s.target or "") for s in specs if s.kind is not InputKind.USER_INPUT]
 
 
-def _paths(module: Any) -> Mapping[int, str]:
+def _modules(module: Any) -> dict[str, nn.Module]:
+    """The modules by path; none for a function."""
     root = module if isinstance(module, nn.Module) else getattr(module, "__self__", None)
-    return {id(m): p for p, m in root.named_modules()} if isinstance(root, nn.Module) else {}
+    return dict(root.named_modules()) if isinstance(root, nn.Module) else {}
 
 
 def _closeness(rtol: float | None, atol: float | None) -> Close:
@@ -320,9 +322,10 @@ class _Recorder(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        place = self.provenance.at(sys._getframe(1))
-        call = next(reversed(place.module_stack()), "")
-        key = (call, place.stack_trace(), _base(func))
+        meta: dict[str, Any] = {}
+        self.provenance.at(sys._getframe(1)).describe(func, meta)
+        call = next(reversed(meta["nn_module_stack"]), "")
+        key = (call, meta["stack_trace"], _base(func))
         kept = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), out)
         self.values[*key, self._count[key]] = kept
         self._count[key] += 1

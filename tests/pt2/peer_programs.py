@@ -119,12 +119,12 @@ def _scan(m, x, y):
 
 
 class Trees(nn.Module):
-    def forward(self, d, l, *, kw, opt=None):
+    def forward(self, d, more, *, kw, opt=None):
         p = d["p"]
         return {
-            "o": OrderedDict([("z", p.a + 1), ("y", l[0])]),
+            "o": OrderedDict([("z", p.a + 1), ("y", more[0])]),
             "n": None,
-            "t": (p.b * kw, [l[1][0]]),
+            "t": (p.b * kw, [more[1][0]]),
             "c": 3,
             "f": 2.5,
             "parts": Parts(p.a, kw),

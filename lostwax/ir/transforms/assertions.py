@@ -17,7 +17,7 @@ from torch.fx import Node
 from lostwax.fake import FakeTensor
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.ir.draft import Draft
-from lostwax.ir.numbers import Numbers
+from lostwax.ir.numbers import SeenNumbers
 from lostwax.ir.passes import Pass
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.retype import PROVENANCE
@@ -40,7 +40,7 @@ class RuntimeAssertions(Pass):
 class _Assertions:
     def __init__(self, draft: Draft) -> None:
         self.draft = draft
-        self.numbers = Numbers(self._call)
+        self.numbers = SeenNumbers(self._call)
         self.inputs = [n for n, s in draft.inputs.items() if s.kind is InputKind.USER_INPUT]
         self.sources: dict[Symbol, str] = {}
         """Each symbol that the inputs give, and the place that it is read from."""

@@ -18,7 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 
-from lostwax.capture.steps import Region, Step, Value, values_of
+from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
@@ -30,7 +30,7 @@ _aten = torch.ops.aten
 # Names that Python or FX's generated code uses for something else.
 _FX_WORDS = ("inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
 _TAKEN = frozenset((*keyword.kwlist, *dir(builtins), *_FX_WORDS))
-_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real))
+_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
 """What is something else in a node than in a step."""
 
 
@@ -43,6 +43,8 @@ class Builder:
         self.grad = grad
         """Whether gradients flow through the program at all."""
         self.graph = fx.Graph()
+        self.modules: dict[str, fx.GraphModule] = {}
+        """The sub-graphs, by the name that the graph has for them."""
         self._append = self.graph._root._prepend
         self._alike: dict[int, dict[fx.Node, None]] = {}
         """The calls of each target (by identity), for the graph's own table."""
@@ -236,7 +238,20 @@ class Builder:
             )
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
+        if cls is Body:
+            return self._subgraph(value)
         return value
+
+    def _subgraph(self, body: Body) -> fx.Node:
+        """The node that reads a graph of its own."""
+        inner = Builder(self.mode, self.origins, grad=False)
+        for i, value in enumerate(body.inputs):
+            inner.placeholder(f"arg_{i}", value, value.fake)
+        inner.body(body.region, body.outputs, ())
+        inner.output(body.outputs)
+        name = self._name(body.name)
+        self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
+        return self._insert("get_attr", name, name, (), {}, {})
 
     def _plain(self, value: Value) -> fx.Node:
         node = self._nodes.get(value)

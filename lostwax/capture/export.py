@@ -6,7 +6,6 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,7 +16,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.capture import collector, control
+from lostwax.capture import collector, control, functions
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.demands import demands, range_constraints
@@ -49,7 +48,6 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
-from lostwax.location import user_location
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.real import Real
 
@@ -148,13 +146,17 @@ class _Capture:
             self._user_value(leaf, name, value)
             for leaf, name, value in zip(self.leaves, self.names, values, strict=True)
         ]
+        tracer.differentiable = self.grad and any(
+            isinstance(t, torch.Tensor) and t.requires_grad
+            for t in [*self.leaves, *(slot.tensor for slot in self.state.slots)]
+        )
         self._find_symbols()
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with (
             self.state.replaced(self.fakes),
             tracer,
             _announced(),
-            _functions_open(tracer),
+            functions.recorded(tracer),
             _without_fast_paths(),
             control.uncompiled(),
         ):
@@ -226,7 +228,7 @@ class _Capture:
         for value, arg in zip(results, names[len(mutations) :], strict=True):
             specs.append(OutputSpec(OutputKind.USER_OUTPUT, _argument(value, arg), None))
         signature = ExportGraphSignature(inputs, specs)
-        module = _LazyGraphModule({}, builder.graph)
+        module = _LazyGraphModule(builder.modules, builder.graph)
         state_dict, constants = self._tensors()
         return ExportedProgram(
             graph_module=module,
@@ -419,34 +421,6 @@ def _without_fast_paths() -> Iterator[None]:
         yield
     finally:
         attention.set_fastpath_enabled(before)
-
-
-@contextmanager
-def _functions_open(tracer: Tracer) -> Iterator[None]:
-    """Inside, what the forward of an `autograd.Function` computes counts as computed where it is
-    called: else its results would seem to come from a `no_grad` region."""
-    original: Any = torch.autograd.Function.__dict__["apply"]
-
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        before, tracer.grad = tracer.grad, torch.is_grad_enabled()
-        if tracer.grad:
-            warnings.warn(
-                f"{cls.__name__}.backward is not part of the exported program, which "
-                "differentiates what its forward computes; gradients differ where the two do.\n"
-                f"  at {user_location()}\n"
-                "  instead: make it a torch.library.custom_op with register_autograd",
-                stacklevel=2,
-            )
-        try:
-            return original.__get__(None, cls)(*args, **kwargs)
-        finally:
-            tracer.grad = before
-
-    torch.autograd.Function.apply = classmethod(apply)  # type: ignore[assignment, method-assign]
-    try:
-        yield
-    finally:
-        torch.autograd.Function.apply = original  # type: ignore[method-assign]
 
 
 @contextmanager

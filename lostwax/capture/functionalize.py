@@ -144,6 +144,14 @@ def is_scattered(tracked: Tracked) -> bool:
     return any(each.view is not None and each.view.func in _PARTS for each in tracked.way())
 
 
+def is_detached(tracked: Tracked) -> bool:
+    """Is it a view that gradients do not flow through?"""
+    return any(
+        each.view is not None and (not each.view.grad or each.view.func is aten.detach.default)
+        for each in tracked.way()
+    )
+
+
 def check_writable(root: Root) -> None:
     if root.others:
         raise CaptureError(

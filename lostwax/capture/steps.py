@@ -68,3 +68,17 @@ class Region:
     def __init__(self) -> None:
         self.inputs: list[Value] = []
         self.steps: list[Step] = []
+
+
+class Body:
+    """A graph of its own that a step takes as an argument."""
+
+    __slots__ = ("inputs", "name", "outputs", "region")
+
+    def __init__(
+        self, name: str, region: Region, inputs: list[Value], outputs: list[Value]
+    ) -> None:
+        self.name = name
+        self.region = region
+        self.inputs = inputs
+        self.outputs = outputs

@@ -8,7 +8,7 @@ of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,7 +20,7 @@ from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import Region, Step, Value
+from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback
 from lostwax.fake.mode import FakeTensorMode, functional
@@ -33,10 +33,12 @@ from lostwax.fake.write import (
     mark_written,
     written_arguments,
 )
+from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin, sources
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import Expr, ShapeEnv
+from lostwax.types import TensorType
 
 _AS_STRIDED, _DETACH = aten.as_strided.default, aten.detach.default
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
@@ -69,10 +71,14 @@ class Tracer(FakeTensorMode):
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.reliance = Reliance()
+        self.differentiable = False
+        """Whether anything that the program is given needs a gradient."""
+        self.inner: Region | None = None
+        """The graph of its own that is being recorded: what was made outside is only read."""
         self._recording = True
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
-        around it, since the program differentiates through what the forward computes."""
+        around it, where the program differentiates through what the forward computes."""
 
     # --------------------------------------------------------------------------------- inputs
 
@@ -249,6 +255,8 @@ class Tracer(FakeTensorMode):
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
         """`target` takes the value of `new`."""
+        if self.inner is not None:
+            self._check_own(target)
         value = self.value_of(new)
         if new.fake_type.dtype is not target.fake_type.dtype:
             value = self.value_of(
@@ -256,8 +264,43 @@ class Tracer(FakeTensorMode):
             )
         if target.tracked.base is None:
             value = self.laid_out(self.value_of(target), value)
+        root = target.tracked.root
+        before = root.value
         functionalize.written(target.tracked, value, self.again, self._scattered)
+        if self.differentiable and self._is_unseen(target) and has_gradient(before):
+            root.value = self._with_gradient_of(before, root.value)
         mark_written([target])
+
+    def _is_unseen(self, target: FakeTensor) -> bool:
+        """Does autograd not see a write to this tensor?"""
+        seen = torch.is_grad_enabled() if self.grad is None else self.grad
+        return not seen or functionalize.is_detached(target.tracked)
+
+    def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
+        """Record `with_gradient`; its results are of these types."""
+        step = self.step(with_gradient, operands, {})
+        step.grad = True
+        return list(self.results(step, tuple([new_fake(self, t) for t in types])))
+
+    def _with_gradient_of(self, old: Value, new: Value) -> Value:
+        """A value in the place of another to which autograd did not see the write."""
+        assert old.type is not None
+        region = Region()
+        grad = Value(None, None, old.type, new_fake(self, old.type))
+        body = Body("unchanged_gradient", region, [grad], [grad])
+        (out,) = self.attached((body, [new], [old], []), [old.type])
+        return self.value_of(out)
+
+    def _check_own(self, target: FakeTensor) -> None:
+        """A graph of its own writes only to what it has made, or was given for itself."""
+        value, region = target.tracked.root.value, self.inner
+        assert region is not None
+        if value.step not in region.steps and value not in region.inputs:
+            raise CaptureError(
+                f"a backward writes to {target!r}, which it has not made.\n  at {user_location()}\n"
+                "  why: the write would have to show in the program around it\n"
+                "  instead: write to a copy (x.clone())"
+            )
 
     def become(self, target: FakeTensor, new: FakeTensor) -> None:
         """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
@@ -268,6 +311,23 @@ class Tracer(FakeTensorMode):
 
 
 # ----------------------------------------------------------------------------------------- handlers
+
+
+def has_gradient(value: Value) -> bool:
+    """Does a gradient of this value reach something that the program is given?"""
+    left, seen = [value], set()
+    while left:
+        each = left.pop()
+        if each in seen or each.type is None or not each.type.dtype.is_floating_point:
+            continue
+        seen.add(each)
+        step = each.step
+        if step is None:
+            if each.fake.requires_grad:
+                return True
+        elif step.grad and step.target is not aten.detach.default:
+            left.extend(values_of([step.args, *step.kwargs.values()]))
+    return False
 
 
 def _typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

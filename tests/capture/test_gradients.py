@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from lostwax.capture import export
+from lostwax.errors import CaptureError
+from lostwax.ir.gradient import without_gradients
 from lostwax.ir.program import ExportedProgram
 
 
@@ -136,3 +139,246 @@ def test_random_numbers_stop_gradients() -> None:
         return y + x, z + x, v
 
     same(forward, 3, 4)
+
+
+# ----------------------------------------------------------- writes that autograd is not to see
+
+
+def _clipped(w: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        w.clamp_(-0.1, 0.1)
+    return w * w * x
+
+
+def _overwritten(w: Tensor, x: Tensor) -> Tensor:
+    y = w * x
+    y.detach()[1] = 7.0
+    with torch.no_grad():
+        y[0].fill_(3.0)
+    return y * 2
+
+
+def _counted(w: Tensor, x: Tensor) -> Tensor:
+    count = torch.zeros(4)
+    with torch.no_grad():
+        count += x[0]
+    return w * x * count
+
+
+UNSEEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
+    "a parameter": (_clipped, 1),
+    "a part": (_overwritten, 2),
+    "what has no gradient": (_counted, 0),
+}
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+def test_unseen_writes(name: str) -> None:
+    forward, count = UNSEEN[name]
+    assert targets(same(forward, 3, 4)).count("with_gradient") == count
+
+
+def test_embeddings_of_bounded_norm() -> None:
+    table = nn.Embedding(5, 3, max_norm=0.5)
+    x = torch.tensor([1, 3, 1])
+    ours = export(table, (x,)).module()
+    for module in (ours, table):
+        module(x).pow(2).sum().backward()
+    torch.testing.assert_close(ours.weight, table.weight)
+    torch.testing.assert_close(ours.weight.grad, table.weight.grad)
+
+
+# ------------------------------------------------------------------------ functions with a backward
+
+
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, by: float) -> Tensor:
+        ctx.by = by
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return -ctx.by * grad, None
+
+
+class Rounded(torch.autograd.Function):
+    """Straight through."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad.contiguous().view(-1).view(grad.shape)
+
+
+class Clamped(torch.autograd.Function):
+    """Saves a mask and writes in its backward."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, low: float, high: float) -> Tensor:
+        ctx.save_for_backward((x < low) | (x > high))
+        return x.clamp(low, high)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (mask,) = ctx.saved_tensors
+        grad = grad.clone()
+        grad[mask] = 0.5
+        return grad, None, None
+
+
+class Product(torch.autograd.Function):
+    """Two arguments, the new form of the context, an output that is saved."""
+
+    @staticmethod
+    def forward(a: Tensor, b: Tensor, scale: float = 2.0) -> Tensor:
+        return (a * b).exp() * scale
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        a, b, ctx.scale = inputs
+        ctx.save_for_backward(a, b, output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        a, b, out = ctx.saved_tensors
+        return grad * b * out, grad * a * out * 3 if ctx.needs_input_grad[1] else None, None
+
+
+class Sorted(torch.autograd.Function):
+    """Several outputs, one without a gradient, one that is no tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Any:
+        values, places = x.sort(-1)
+        ctx.mark_non_differentiable(places)
+        ctx.places, ctx.size = places, x.shape
+        return values, places, values.sum() * 2, 7
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: Tensor, total: Tensor, __: None) -> Tensor:
+        return grad.new_zeros(ctx.size).scatter(-1, ctx.places, grad + total)
+
+
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 10
+
+
+def _in_place(w: Tensor, x: Tensor) -> Any:
+    y = x * w
+    z = InPlace.apply(y)
+    return y + 1, z * 2
+
+
+def _without_gradients(w: Tensor, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = Rounded.apply(x * w)
+    return y * x
+
+
+FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "reversal": lambda w, x: Reversed.apply(w * x, 0.3) * x,
+    "straight through": lambda w, x: Rounded.apply(w * x).sum(0) * 2,
+    "a mask": lambda w, x: Clamped.apply(w * x, -0.5, 0.5) * 2,
+    "the new form": lambda w, x: Product.apply(w, x) + Product.apply(x, x, 3.0),
+    "several outputs": lambda w, x: (lambda v, i, t, n: (v * t * n, i * x))(*Sorted.apply(w * x)),
+    "in place": _in_place,
+    "no_grad": _without_gradients,
+    "one in another": lambda w, x: Rounded.apply(Reversed.apply(Rounded.apply(w) * x, 2.0)),
+    "a closure": lambda w, x: Scaled.of(w)(x),
+}
+
+
+class Scaled:
+    """A function made in the program, whose backward reads a tensor it was not given."""
+
+    @staticmethod
+    def of(w: Tensor) -> Any:
+        class Times(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Tensor) -> Tensor:
+                return x * w
+
+            @staticmethod
+            def backward(ctx: Any, grad: Tensor) -> Tensor:
+                return grad * w.abs()
+
+        return Times.apply
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name: str) -> None:
+    program = same(FUNCTIONS[name], 3, 4)
+    assert ("with_gradient" in targets(program)) == (name != "no_grad")
+    text = str(program)
+    assert ("torch.ops.higher_order.with_gradient(" in text) == (name != "no_grad")
+    x = torch.randn(3, 4)
+    state = [*program.state_dict.values(), *program.constants.values()]
+    results = torch.fx.Interpreter(program.graph_module).run(*state, x)
+    torch.testing.assert_close(results[0], pytree.tree_leaves(program.module()(x))[0])
+
+
+def test_a_function_is_differentiated_twice() -> None:
+    def gradient(module: nn.Module) -> Tensor:
+        x = torch.full((3, 4), 0.3, requires_grad=True)
+        (g,) = torch.autograd.grad(module(x).sum(), x, create_graph=True)
+        (again,) = torch.autograd.grad((g**2).sum(), x)
+        return again
+
+    module = With(lambda w, x: Product.apply(x, w), 3, 4)
+    ours = export(module, (torch.zeros(3, 4),)).module()
+    torch.testing.assert_close(gradient(ours), gradient(module))
+
+
+def test_a_function_without_need_of_gradients_is_a_part_of_the_graph() -> None:
+    for grad in (True, False):
+        module = With(lambda w, x: Rounded.apply(w * x), 3, 4).requires_grad_(not grad)
+        with torch.set_grad_enabled(grad):
+            program = export(module, (torch.ones(3, 4),))
+        assert targets(program) == ["aten.mul.Tensor", "aten.round"]
+
+
+def test_a_function_exports_again() -> None:
+    module = With(lambda w, x: Clamped.apply(w * x, -0.5, 0.5), 3, 4)
+    x = torch.randn(3, 4)
+    program = export(export(module, (x,)).module(), (x,))
+    torch.testing.assert_close(seen(program.module(), x), seen(module, x))
+
+
+def test_gradients_can_be_dropped() -> None:
+    program = export(With(FUNCTIONS["several outputs"], 3, 4), (torch.randn(3, 4),))
+    assert without_gradients(program.graph)
+    program.graph_module.recompile()
+    program.validate()
+    assert "with_gradient" not in targets(program)
+    assert not without_gradients(program.graph)
+
+
+class Curious(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad if grad.sum().item() > 0 else -grad
+
+
+def test_a_backward_that_cannot_be_captured_is_refused() -> None:
+    module, x = With(lambda w, x: Curious.apply(w * x), 3, 4), torch.ones(3, 4)
+    with pytest.raises(CaptureError, match=r"Curious.backward cannot be captured") as error:
+        export(module, (x,))
+    assert "at test_gradients.py" in str(error.value)
+    assert "instead: if no gradients are needed, export under torch.no_grad()" in str(error.value)
+    with torch.no_grad():
+        export(module, (x,))

@@ -1,0 +1,259 @@
+"""`torch.autograd.Function` in a capture: what its forward computes is recorded as any other step,
+and its backward as a graph of its own, which the program's gradient goes through.
+
+The backward is run once, on gradients that are inputs of that graph. Must not build nodes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch.autograd.function import FunctionCtx
+
+from lostwax.capture.functionalize import track
+from lostwax.capture.steps import Body, Region, Value
+from lostwax.capture.tracer import Tracer
+from lostwax.errors import CaptureError, LostwaxError
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.numbers import sources
+from lostwax.location import user_location
+from lostwax.sym import BoolExpr, Expr
+from lostwax.sym.real import Real
+
+_Function: Any = torch.autograd.Function
+
+
+@contextmanager
+def recorded(tracer: Tracer) -> Iterator[None]:
+    """Inside, functions with a backward of their own are recorded with it."""
+    original: Any = _Function.__dict__["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = original.__get__(None, cls)
+        if cls.__module__ == "torch.utils.checkpoint":  # its backward is that of what it calls
+            return args[0](*args[2:], **kwargs)
+        if not torch.is_grad_enabled():
+            return plain(*args, **kwargs)
+        if cls.setup_context is not _Function.setup_context:
+            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+            bound.apply_defaults()
+            args, kwargs = bound.args, bound.kwargs
+        if _can_attach(tracer, cls, args):
+            return _attached(tracer, cls, args, kwargs)
+        return _seen_through(tracer, cls, plain, args, kwargs)
+
+    _Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        _Function.apply = original
+
+
+def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:
+    return (
+        tracer.differentiable
+        and not tracer.tracked
+        and not torch._C._are_functorch_transforms_active()
+        and _backward_of(cls) is not None
+        and any(map(_has_gradient, args))
+    )
+
+
+def _backward_of(cls: Any) -> Callable[..., Any] | None:
+    """The user's backward, by either of its names; None if there is none."""
+    if cls.vjp is not _Function.vjp:
+        return cls.vjp  # type: ignore[no-any-return]
+    return None if cls.backward is _Function.backward else cls.backward
+
+
+def _has_gradient(value: Any) -> bool:
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and (value.is_floating_point() or value.is_complex())
+
+
+def _seen_through(
+    tracer: Tracer, cls: Any, plain: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """What the forward computes counts as computed where it is called: else its results would seem
+    to come from a `no_grad` region."""
+    if tracer.differentiable and any(map(_has_gradient, args)):
+        why = "in a program that differentiates inside" if tracer.tracked else "here"
+        warnings.warn(
+            f"{cls.__name__}.backward is not part of the exported program {why}, which "
+            "differentiates what its forward computes; gradients differ where the two do.\n"
+            f"  at {user_location()}\n"
+            "  instead: make it a torch.library.custom_op with register_autograd",
+            stacklevel=3,
+        )
+    before, tracer.grad = tracer.grad, True
+    try:
+        return plain(*args, **kwargs)
+    finally:
+        tracer.grad = before
+
+
+# ------------------------------------------------------------------------------------- the forward
+
+
+class _Context(FunctionCtx):
+    """What `forward` and `backward` know of each other."""
+
+    to_save: tuple[Any, ...] = ()
+    saved_tensors: tuple[Any, ...] = ()
+    dirty_tensors: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+
+    def __init__(self, args: tuple[Any, ...]) -> None:
+        self.needs_input_grad = tuple(map(_has_gradient, args))
+
+
+def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> Any:
+    with torch.no_grad():
+        if cls.setup_context is _Function.setup_context:
+            return cls.forward(context, *args, **kwargs)
+        out = cls.forward(*args, **kwargs)
+        cls.setup_context(context, args, out)
+        return out
+
+
+def _attached(tracer: Tracer, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    context = _Context(args)
+    # The forward may write to them (`mark_dirty`).
+    before = [tracer.value_of(tracer.adopt(a)) if _has_gradient(a) else None for a in args]
+    out = _forward(cls, context, args, kwargs)
+    outputs = list(out) if isinstance(out, (tuple, list)) else [out]
+    stopped = {id(t) for t in context.non_differentiable}
+    followed = [i for i, o in enumerate(outputs) if _has_gradient(o) and id(o) not in stopped]
+    if followed:
+        attached = _Backward(tracer, cls, context, before).attach(outputs, followed)
+        dirty = {id(t) for t in context.dirty_tensors}
+        for i, new in zip(followed, attached, strict=True):
+            if id(outputs[i]) in dirty:
+                tracer.write(outputs[i], new)
+            else:
+                outputs[i] = new
+    return tuple(outputs) if isinstance(out, (tuple, list)) else outputs[0]
+
+
+# ------------------------------------------------------------------------------------- the backward
+
+
+class _Backward:
+    """One run of a backward into a graph of its own."""
+
+    def __init__(
+        self, tracer: Tracer, cls: Any, context: _Context, args: list[Value | None]
+    ) -> None:
+        self.tracer = tracer
+        self.cls = cls
+        self.context = context
+        self.args = args
+        """The values of the arguments that may have a gradient."""
+        self.where = user_location()
+        self.inside: dict[int, FakeTensor] = {}
+        self.saved: list[Value] = []
+        """What the backward keeps of the forward, and what that is inside."""
+        self.inputs: list[Value] = []
+
+    def attach(self, outputs: list[Any], followed: list[int]) -> list[FakeTensor]:
+        """The outputs, with this backward as their gradient."""
+        tracer = self.tracer
+        self._keep()
+        region, outer = Region(), tracer.region
+        tracer.region = tracer.inner = region
+        try:
+            grads, given = self._gradients(outputs, followed)
+            pairs = self._run(grads)
+            results = [tracer.value_of(tracer.adopt(g)) for _, g in pairs]
+        finally:
+            tracer.region, tracer.inner = outer, None
+        free = _free(region, results, {*given, *self.inputs}, tracer)
+        body = Body(self.cls.__name__ + "_backward", region, [*given, *self.inputs, *free], results)
+        values = [outputs[i] for i in followed]
+        operands = (body, values, [a for a, _ in pairs], [*self.saved, *free])
+        return tracer.attached(operands, [tracer.adopt(v).fake_type for v in values])
+
+    def _keep(self) -> None:
+        """Let the context hold tensors of the inner graph."""
+        context = self.context
+        context.saved_tensors = tuple(map(self._inner, context.to_save))
+        for name, held in list(context.__dict__.items()):
+            if name not in ("to_save", "saved_tensors", "dirty_tensors", "non_differentiable"):
+                setattr(context, name, pytree.tree_map(self._inner, held))
+
+    def _inner(self, held: Any) -> Any:
+        if not isinstance(held, torch.Tensor):
+            return held
+        fake = self.tracer.adopt(held)
+        if id(fake) not in self.inside:
+            self.saved.append(self.tracer.value_of(fake))
+            inner = self.inside[id(fake)] = new_fake(self.tracer, fake.fake_type)
+            self.inputs.append(track(inner, Value(None, None, fake.fake_type, inner)).value)
+            self.inside[id(inner)] = inner
+        return self.inside[id(fake)]
+
+    def _gradients(self, outputs: list[Any], followed: list[int]) -> tuple[list[Any], list[Value]]:
+        """A gradient for each output, and those that the graph is given."""
+        grads: list[Any] = []
+        given: list[Value] = []
+        for i, output in enumerate(outputs):
+            if i in followed:
+                grads.append(new_fake(self.tracer, self.tracer.adopt(output).fake_type))
+                given.append(self.tracer.input(grads[-1]))
+            elif isinstance(output, torch.Tensor):
+                grads.append(torch.zeros_like(output))
+            else:
+                grads.append(None)
+        return grads, given
+
+    def _run(self, grads: list[Any]) -> list[tuple[Value, Any]]:
+        """The arguments that have a gradient, and it."""
+        backward = _backward_of(self.cls)
+        assert backward is not None
+        try:
+            with torch.no_grad():
+                found = backward(self.context, *grads)
+        except (LostwaxError, RuntimeError, TypeError, NotImplementedError) as error:
+            raise self._refused(str(error)) from error
+        found = list(found) if isinstance(found, (tuple, list)) else [found]
+        if len(found) < len(self.args) or any(g is not None for g in found[len(self.args) :]):
+            count = f"{len(found)} gradients for {len(self.args)} arguments"
+            raise self._refused(f"it returns {count}")
+        pairs = zip(self.args, found, strict=False)
+        return [(a, g) for a, g in pairs if g is not None and a is not None]
+
+    def _refused(self, why: str) -> CaptureError:
+        return CaptureError(
+            f"{self.cls.__name__}.backward cannot be captured.\n  at {self.where}\n  why: {why}\n"
+            "  instead: if no gradients are needed, export under torch.no_grad(); else make it a "
+            "torch.library.custom_op with register_autograd"
+        )
+
+
+def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer) -> list[Value]:
+    """The values of the program outside that a graph reads."""
+    made = set(region.steps)
+    found: dict[Value, None] = {}
+
+    def look(value: Any) -> None:
+        if isinstance(value, Value):
+            if value not in own and (value.step is None or value.step not in made):
+                found[value] = None
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                look(each)
+        elif isinstance(value, (Expr, BoolExpr, Real)):
+            for source in sources(value):
+                if source in tracer.origins:
+                    look(tracer.origins[source].value)
+
+    for step in region.steps:
+        look([step.args, *step.kwargs.values()])
+    look(results)
+    return list(found)

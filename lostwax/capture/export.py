@@ -23,6 +23,7 @@ from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.functionalize import Root, check_layout
 from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
+from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Slot, State, check_alike
@@ -157,7 +158,7 @@ class _Capture:
             tracer,
             _announced(),
             functions.recorded(tracer),
-            _without_fast_paths(),
+            portable_modules(),
             control.uncompiled(),
         ):
             with tracer.provenance.watching(self.state.modules):
@@ -409,18 +410,6 @@ def _attributes(state: State) -> dict[int, str]:
             if isinstance(value, torch.Tensor):
                 found.setdefault(id(value), f"{path}.{name}" if path else name)
     return found
-
-
-@contextmanager
-def _without_fast_paths() -> Iterator[None]:
-    """Modules of torch.nn that have kernels of their own for some devices go the common way."""
-    attention = torch.backends.mha
-    before = attention.get_fastpath_enabled()
-    attention.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        attention.set_fastpath_enabled(before)
 
 
 @contextmanager

@@ -19,7 +19,12 @@ from torch._library.custom_ops import OPDEFS as custom_operators
 from torch._library.simple_registry import singleton as custom_registry
 from torch._ops import OpOverload
 
-from lostwax.errors import DataDependentError, LostwaxError, MissingFakeRuleError
+from lostwax.errors import (
+    DataDependentError,
+    LostwaxError,
+    MissingFakeRuleError,
+    UnsupportedFakeError,
+)
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
 from lostwax.location import user_location
@@ -47,6 +52,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
         return with_numbers_if_need_be(mode, composite, args, kwargs)
     if func._schema.name in custom_operators:
         raise _missing(func)
+    _refuse_layouts(func)
     decompose = torch_decompositions().get(func)
     if decompose is not None:
         return mode.reentered(decompose, args, kwargs)
@@ -227,6 +233,23 @@ def _results(
     if isinstance(out, tuple):
         return tuple(convert(v, i) for i, v in enumerate(out))
     return convert(out, 0)
+
+
+def _refuse_layouts(func: OpOverload) -> None:
+    """Nested and sparse tensors have no sizes and strides that a type could hold."""
+    namespace, _, name = func._schema.name.partition("::")
+    for kind, instead in _LAYOUTS.items():
+        if namespace == "aten" and kind in name:
+            raise UnsupportedFakeError(
+                f"{name} deals with {kind} tensors, which cannot be fake, and programs cannot have."
+                f"\n  at {user_location()}\n  instead: {instead}"
+            )
+
+
+_LAYOUTS = {
+    "nested": "a padded tensor with a mask of what is padding",
+    "sparse": "a dense tensor, or indices and values as two tensors",
+}
 
 
 def _missing(func: OpOverload) -> MissingFakeRuleError:

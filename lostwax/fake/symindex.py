@@ -1,4 +1,5 @@
-"""Indexing with a symbolic integer: `x[n]` becomes `x.select(0, n)`.
+"""Indexing with a symbolic integer: `x[n]` becomes `x.select(0, n)`; and with a single truth, a
+boolean tensor without dimensions, which C++ would have to know: it becomes a mask of one row.
 
 C++ reads an integer index through `__index__`, which would fix `n` to the example's value, and
 swallows our error if that is impossible. Slices with symbolic bounds are torch's own business and
@@ -19,6 +20,8 @@ _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 
 def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
+    if _is_truth(index):
+        return _getitem(x.unsqueeze(0), index.unsqueeze(0))
     if not has_symint(index):
         return _getitem(x, index)
     selected, rest = _select(x, index)
@@ -27,10 +30,16 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
 
 def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, for a class's `__setitem__`."""
-    if has_symint(index):
+    if _is_truth(index):
+        x, index = x.unsqueeze(0), index.unsqueeze(0)
+    elif has_symint(index):
         x, index = _select(x, index)
         index = index or ...
     _setitem(x, index, value)
+
+
+def _is_truth(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 0
 
 
 def has_symint(index: Any) -> bool:

@@ -677,3 +677,15 @@ def test_checks_on_floats_are_asserted_at_run_time() -> None:
 def test_a_float_that_python_needs_is_refused_with_the_line() -> None:
     with pytest.raises(DataDependentError, match=r"asked at test_export.py:\d+ in <lambda>"):
         export(lambda x, y: x * math.sqrt(y.item()), (X, torch.tensor(2.5)))
+
+
+def test_a_single_truth_is_a_mask() -> None:
+    def both(x: torch.Tensor, keep: torch.Tensor) -> Any:
+        y = x.clone()
+        y[keep] = 7.0
+        return x[keep], y
+
+    module = export(both, (X, torch.tensor(True))).module()
+    for truth in (True, False):
+        keep = torch.tensor(truth)
+        torch.testing.assert_close(module(X, keep), both(X, keep))

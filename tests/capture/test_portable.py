@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lostwax.capture import export
+from lostwax.errors import CaptureError, UnsupportedFakeError
 from tests.capture.compare import exported
 
 PICKED = (
@@ -119,3 +120,27 @@ def test_attention_refuses_what_eager_refuses() -> None:
     q = rows(2, 4, 5, 8)
     with pytest.raises(RuntimeError, match="attn_mask should not be set when is_causal=True"):
         export(Attention(is_causal=True), (q, q, q, torch.ones(5, 5, dtype=torch.bool)))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_an_encoder_that_would_nest_is_refused(nested: bool) -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested).eval()
+    x, padding = torch.randn(2, 5, 8), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    with torch.no_grad():
+        if nested:
+            with pytest.raises(CaptureError, match=r"instead: .*enable_nested_tensor=False"):
+                export(encoder, (x,), {"src_key_padding_mask": padding})
+            assert nn.TransformerEncoder.forward.__module__.startswith("torch.nn")
+        else:
+            module = export(encoder, (x,), {"src_key_padding_mask": padding}).module()
+            want = encoder(x, src_key_padding_mask=padding)
+            torch.testing.assert_close(module(x, src_key_padding_mask=padding), want)
+
+
+@pytest.mark.parametrize("kind", ["nested", "sparse"])
+def test_tensors_of_other_layouts_are_refused(kind: str) -> None:
+    function = torch.nested.as_nested_tensor if kind == "nested" else torch.Tensor.to_sparse
+    with pytest.raises(UnsupportedFakeError, match=rf"{kind} tensors[\s\S]*test_portable.py") as e:
+        export(lambda x: function([x] if kind == "nested" else x), (torch.ones(3),))
+    assert "instead: a " in str(e.value)

@@ -23,6 +23,18 @@ Frames = tuple[Any, ...]
 """The user's frames, innermost first: code, offset of the instruction, code, offset, ..."""
 
 
+def operator_in_progress() -> str:
+    """The operator that the user's code has called and that is being evaluated; "" if none is.
+    Asked only when there is something to tell: an operator does not note that it runs."""
+    found = ""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_code(frame.f_code):
+        if frame.f_code.co_name == "__torch_dispatch__":
+            found = str(frame.f_locals.get("func", ""))
+        frame = frame.f_back
+    return found
+
+
 class Entered:
     """A module that is being called: its path, and the user's frames between the call of the
     module around it and this one."""

@@ -18,7 +18,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from lostwax.capture import control, functionalize
 from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
-from lostwax.capture.provenance import Provenance
+from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.errors import CaptureError
@@ -62,7 +62,9 @@ class Tracer(FakeTensorMode):
         keep: frozenset[OpOverload] = frozenset(),
         tracked: bool = False,
     ) -> None:
-        super().__init__(allow_non_fake_inputs=True, shape_env=ShapeEnv())
+        env = ShapeEnv()
+        env.asking = operator_in_progress
+        super().__init__(allow_non_fake_inputs=True, shape_env=env)
         self.provenance = provenance
         self.keep = keep
         self.tracked = tracked

@@ -66,7 +66,8 @@ def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationEr
     """One error for all of them: by dimension, each with its guards and one fix."""
     by_dim: dict[str, list[Violation]] = {}
     for violation in violations:
-        by_dim.setdefault(violation.dim, []).append(violation)
+        for dim in dict.fromkeys([violation.dim, *_constants(violation)]):
+            by_dim.setdefault(dim, []).append(violation)
     fixes = _fixes(violations)
     head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
     head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
@@ -76,21 +77,23 @@ def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationEr
     return ConstraintViolationError(message, tuple(fixes), _refined(spec, fixes))
 
 
+def _constants(violation: Violation) -> list[str]:
+    """The dimensions that cannot vary at all for it."""
+    fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
+    return [fix.dim for fix in fixes if fix.kind == "constant"]
+
+
 def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
     lines = [f"  {_declared(dim, spec)}"]
     for violation in violations:
         guard = violation.guard
         wrong = ""
-        if violation.counterexample is not None:
+        if violation.dim == dim and violation.counterexample is not None:
             wrong = f", which is not so at {dim} = {violation.counterexample}"
         lines.append(f"    the program is right only where {guard.predicate}{wrong}")
-        lines.append(f"      because {guard.reason}{_asked(guard.asked_by)}")
+        lines.append(f"      because {guard.reason}")
         lines.append(f"      at {guard.where}")
     return "\n".join(lines)
-
-
-def _asked(operator: str) -> str:
-    return f" (asked by {operator})" if operator else ""
 
 
 def _declared(dim: str, spec: Spec) -> str:

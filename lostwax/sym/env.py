@@ -37,6 +37,7 @@ class ShapeEnv(Learner):
         self.symbols: list[Symbol] = []
         self.guards: list[Guard] = []
         self.where: Callable[[], Location] = user_location
+        self.asking: Callable[[], str] = str  # which operator is being evaluated; "" if none
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
 
@@ -102,17 +103,19 @@ class ShapeEnv(Learner):
         """Record a guard, and learn it. What is recorded may say more than b, never less."""
         b = self._strengthened(self._shortened(b))
         if isinstance(b, BoolExpr):
-            guard = Guard(b, kind, self.where(), asked_by, self._reason(b, kind))
+            operator = "" if asked_by else self.asking()
+            reason = self._reason(b, kind, operator)
+            guard = Guard(b, kind, self.where(), asked_by or operator, reason)
             self.guards.append(guard)
             logs.dynamic.info("guard %s", guard)
         self.absorb(b)
 
-    def _reason(self, b: BoolExpr, kind: str) -> str:
+    def _reason(self, b: BoolExpr, kind: str, operator: str) -> str:
         backed = sorted((s for s in b.symbols() if s.hint is not None), key=lambda s: s.id)
         example = ", ".join(f"{s.source} = {s.hint}" for s in backed)
         if kind in ("branch", "specialize") and example:
             return f"{_REASONS[kind]} ({example})"
-        return _REASONS[kind]
+        return f"{operator} requires it" if operator and kind == "check" else _REASONS[kind]
 
     def _shortened(self, b: Condition) -> Condition:
         """Equivalent under the present facts, without the parts that are certain."""

@@ -40,7 +40,7 @@ class Guard:
         return show(self.cond, {s: s.source for s in self.cond.symbols()})
 
     def __str__(self) -> str:
-        asked = f" [{self.asked_by}]" if self.asked_by else ""
+        asked = f" [{self.asked_by}]" if self.asked_by not in self.reason else ""
         return f"{self.predicate}  # {self.kind}: {self.reason}; {self.where}{asked}"
 
 
@@ -145,6 +145,11 @@ def violation(env: Learner, born: Facts, guard: Guard) -> Violation | None:
         statements, code = _restriction(env, symbol, form)
         if code and (gives_way or _settled(env, born, guard, statements)):
             return Violation(_name(symbol), guard, wrong[symbol], code)
+    forms = [(s, env.normal_form(s.expr)) for s in dims]
+    all_of_them = [_restriction(env, s, form) for s, form in forms if _is_affine(form)]
+    if _settled(env, born, guard, [x for statements, _ in all_of_them for x in statements]):
+        lines = [line for _, code in all_of_them for line in code.splitlines()]
+        return Violation(_name(dims[0]), guard, wrong[dims[0]], "\n".join(dict.fromkeys(lines)))
     names = {s: _name(s) for s in guard.cond.symbols()}
     code = f'constraints=["{show(guard.cond, names)}"]'
     return Violation(_name(dims[0]), guard, wrong[dims[0]], code)

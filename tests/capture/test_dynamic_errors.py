@@ -75,6 +75,10 @@ def not_seven(x):
     return x + 1 if x.shape[0] != 7 else x - 1
 
 
+def fixed_together(x, y):
+    return x + y + ones(8)
+
+
 def several(x, y):
     y = x.reshape(-1, 8, 2).sum(1) + y.reshape(-1, 1) if x.shape[0] >= 16 else y
     return y + 1 if y.shape[0] < 100 else y
@@ -195,6 +199,13 @@ CASES = {
         works=((ones(6, 2),), (ones(8, 2),)),
         fails=(ones(7, 2),),
     ),
+    "two constants": Case(
+        fixed_together,
+        (ones(8), ones(8)),
+        {"x": {0: B}, "y": {0: S}},
+        ["batch = 8  # always", "seq = 8  # always"],
+        fails=(ones(9), ones(9)),
+    ),
     "several at once": Case(
         several,
         (ones(24, 2), ones(3)),
@@ -266,6 +277,7 @@ def test_the_whole_story():
     assert lines[0] == "a declared dimension cannot vary as declared"
     assert lines[1] == "  batch, declared Dim('batch'): x.shape[0] is batch (16 in the example)"
     assert "right only where x.shape[0] % 8 == 0, which is not so at batch = 17" in lines[2]
+    assert lines[3].strip() == "because aten.reshape.default requires it"
     assert "test_dynamic_errors.py" in lines[4]
     assert lines[4].endswith("in blocks: return x.reshape(-1, 8, x.shape[1])")
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from lostwax import logs
-from lostwax.capture.call import Call
+from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call, module_of
 from lostwax.capture.spec import Leaf, Spec

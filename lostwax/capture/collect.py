@@ -5,16 +5,19 @@ Both give what a user could have written by hand; spec.py reads it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 
-from lostwax.capture.call import Call
+from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Dim, Dynamic
 from lostwax.errors import DynamicShapesError
+from lostwax.ir.module import check_call
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_text, sketch_call
 
 
@@ -138,20 +141,30 @@ class AdditionalInputs:
             "  instead: calls that differ in sizes and numbers only"
         )
 
-    def verify(self, program: Any) -> None:
+    def check(self, program: ExportedProgram) -> None:
+        """That the program takes every added call, without running it; `export` does this."""
+        for i, (args, kwargs) in enumerate(self._examples):
+            with self._telling(i):
+                check_call(program, args, kwargs)
+
+    def verify(self, program: ExportedProgram) -> None:
         """Run the program on every added call; an error names the first that it refuses."""
         module = program.module()
-        for i, (args, kwargs) in enumerate(self._examples):
-            leaves, tree = pytree.tree_flatten((args, kwargs))
-            copied, named = pytree.tree_unflatten([_copy(leaf) for leaf in leaves], tree)
-            try:
-                with torch.no_grad():
-                    module(*copied, **named)
-            except Exception as error:
-                raise DynamicShapesError(
-                    f"AdditionalInputs: the program does not take call {i}, "
-                    f"{sketch_call(args, kwargs)}\n  {type(error).__name__}: {error}"
-                ) from error
+        for i, call in enumerate(self._examples):
+            leaves, tree = pytree.tree_flatten(call)
+            args, kwargs = pytree.tree_unflatten([_copy(leaf) for leaf in leaves], tree)
+            with self._telling(i), torch.no_grad():
+                module(*args, **kwargs)
+
+    @contextmanager
+    def _telling(self, i: int) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise DynamicShapesError(
+                f"AdditionalInputs: the program does not take call {i}, "
+                f"{sketch_call(*self._examples[i])}\n  {type(error).__name__}: {error}"
+            ) from error
 
 
 def _copy(leaf: Any) -> Any:

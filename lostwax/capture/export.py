@@ -19,6 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from lostwax.capture import collector, control, functions
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
+from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.functionalize import Root, check_layout
@@ -80,7 +81,10 @@ def export(
     if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
         spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     preserved = preserve_module_call_signature
-    return export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
+    program = export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
+    if isinstance(dynamic_shapes, AdditionalInputs):
+        dynamic_shapes.check(program)
+    return program
 
 
 def export_call(

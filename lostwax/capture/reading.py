@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec
 
-from lostwax.capture.call import Argument, Call, Label, labels
+from lostwax.capture.arguments import Argument, Call, Label, labels
 from lostwax.capture.dims import (
     Auto,
     DerivedDim,

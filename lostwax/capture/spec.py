@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.call import Call
+from lostwax.capture.arguments import Call
 from lostwax.capture.collect import AdditionalInputs, ShapesCollection
 from lostwax.capture.dims import DerivedDim, Dim, Static
 from lostwax.capture.reading import Entry, Leaf, read, shown, wrong

@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch.utils import _pytree
 
-from lostwax import AdditionalInputs, Dim, ShapesCollection, dims, mark_dynamic, register_dataclass
+from lostwax import (
+    AdditionalInputs,
+    Dim,
+    ShapesCollection,
+    dims,
+    export,
+    mark_dynamic,
+    register_dataclass,
+)
 from lostwax.capture.collect import IntWrapper
 from lostwax.capture.spec import resolve
 from lostwax.errors import DynamicShapesError
@@ -279,6 +287,19 @@ def test_calls_are_verified_by_running_them():
     inputs.add((torch.zeros(6),))
     with pytest.raises(DynamicShapesError, match=r"call 1, \(f32\[6\]\)\n  ValueError: x.shape"):
         inputs.verify(Program())
+
+
+def test_export_checks_that_the_program_takes_the_added_calls():
+    def branch(x):
+        return x + 1 if x.shape[0] > 3 else x - 1
+
+    inputs = AdditionalInputs()
+    inputs.add((torch.zeros(9),))
+    program = export(branch, (torch.zeros(4),), dynamic_shapes=inputs)
+    inputs.verify(program)
+    inputs.add((torch.zeros(2),))
+    with pytest.raises(DynamicShapesError, match=r"call 1, \(f32\[2\]\)\n[\s\S]*x.shape\[0\] >= 4"):
+        export(branch, (torch.zeros(4),), dynamic_shapes=inputs)
 
 
 # --------------------------------------------------------------------------------- constraints

@@ -10,14 +10,14 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch.utils._pytree as pytree
 
 from lostwax.capture.collect import AdditionalInputs, ShapesCollection
 from lostwax.capture.dims import DerivedDim, Dim, adopted
 from lostwax.capture.reading import WILDCARD
-from lostwax.capture.spec import Entry, Spec
+from lostwax.capture.spec import Spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError
 from lostwax.sym import Violation
 
@@ -29,8 +29,8 @@ class Fix:
     """A change to the declarations. `dim` is the name of a Dim, or the place of a size without one
     (`x.shape[0]`); empty for a constraint.
 
-    `kind` and `value`: "constant", an int; "range", the Dim; "derived", the other Dim's name, the
-    factor and the offset; "constraint", the text.
+    `kind` and `value`: "constant", an int; "range", the Dim or hint; "derived", the other Dim's
+    name, the factor and the offset; "constraint", the text.
     """
 
     dim: str
@@ -39,23 +39,27 @@ class Fix:
 
     @property
     def code(self) -> str:
-        """To paste after the declarations."""
+        """To paste: after the declarations; into the spec if the size has no name."""
         if self.kind == "constraint":
             return f"constraints=[{_quoted(self.value)}]"
-        if self.kind == "constant":
-            place = _PLACE.fullmatch(self.dim)
-            if place:
-                return f"{place[1]}: {{{place[2]}: None}}  # {self.value}"
-            return f"{self.dim} = {self.value}  # always"
-        if self.kind == "range":
-            dim = self.value
-            limits = [f"min={dim.min}"] if dim.min else []
-            limits += [] if dim.max is None else [f"max={dim.max}"]
-            return f"{self.dim} = Dim({', '.join([_quoted(self.dim), *limits])})"
+        place = _PLACE.fullmatch(self.dim)
+        if place:
+            entry = "None" if self.kind == "constant" else self._entry
+            return f"{place[1]}: {{{place[2]}: {entry}}}{self._comment}"
+        return f"{self.dim} = {self._entry}{self._comment}"
+
+    @property
+    def _entry(self) -> str:
+        if self.kind != "derived":
+            return repr(self.value).replace("'", '"')
         root, scale, offset = self.value
-        if (scale, offset) == (1, 0):
-            return f"{self.dim} = {root}  # one Dim for both"
-        return f"{self.dim} = {DerivedDim(Dim(root), scale, offset)}"
+        return str(scale * Dim(root) + offset)
+
+    @property
+    def _comment(self) -> str:
+        if self.kind == "constant":
+            return f"  # {self.value}" if _PLACE.fullmatch(self.dim) else "  # always"
+        return "  # one Dim for both" if self.kind == "derived" and self.value[1:] == (1, 0) else ""
 
 
 _PLACE = re.compile(r"(.+)\.shape\[(\d+)\]")
@@ -130,11 +134,12 @@ def _told_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
 
 _LINE = re.compile(
     r"(?P<dim>[\w.\[\]'\"]+) = (?:"
-    r"Dim\(['\"](?P<name>[^'\"]+)['\"](?:, min=(?P<min>\d+))?(?:, max=(?P<max>\d+))?\)"
+    r"Dim(?:\.DYNAMIC)?\((?P<range>['\"].+['\"])?(?:(?:, )?min=(?P<min>\d+))?"
+    r"(?:(?:, )?max=(?P<max>\d+))?\)"
     r"|(?P<constant>-?\d+)"
     r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_][\w.\[\]'\"]*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
 )
-_FIXED = re.compile(r"(?P<path>.+): \{(?P<dim>\d+): None\}")
+_IN_PLACE = re.compile(r"(?P<path>.+): \{(?P<dim>\d+): (?P<entry>.+)\}")
 
 
 def _read_line(line: str) -> Iterator[Fix]:
@@ -143,8 +148,9 @@ def _read_line(line: str) -> Iterator[Fix]:
     if code.startswith("constraints="):
         texts = ast.literal_eval(code.removeprefix("constraints="))
         yield from (Fix("", "constraint", text) for text in texts)
-    elif fixed := _FIXED.fullmatch(code):
-        yield Fix(f"{fixed['path']}.shape[{fixed['dim']}]", "constant", int(comment))
+    elif placed := _IN_PLACE.fullmatch(code):
+        entry = comment.strip() if placed["entry"] == "None" else placed["entry"]
+        yield from _read_line(f"{placed['path']}.shape[{placed['dim']}] = {entry}")
     elif match := _LINE.fullmatch(code):
         yield _read_match(match)
     elif code:
@@ -155,10 +161,11 @@ def _read_match(match: re.Match[str]) -> Fix:
     dim = match["dim"]
     if match["constant"]:
         return Fix(dim, "constant", int(match["constant"]))
-    if match["name"]:
-        limits = (None if match[word] is None else int(match[word]) for word in ("min", "max"))
-        low, high = limits
-        return Fix(dim, "range", Dim(match["name"], min=low, max=high))
+    if match["root"] is None:
+        low, high = (None if match[word] is None else int(match[word]) for word in ("min", "max"))
+        named = dim.isidentifier()
+        value = Dim(dim, min=low, max=high) if named else Dim.DYNAMIC(min=low or None, max=high)
+        return Fix(dim, "range", value)
     offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
     return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset))
 
@@ -221,19 +228,16 @@ def _as_dim(entry: Any) -> Any:
     return Dim(entry) if isinstance(entry, str) else adopted(entry)
 
 
-_Fixed: TypeAlias = Entry | int
-
-
-def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim]) -> Any:
-    """An entry of a spec, with its fix if there is one for its Dim."""
+def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim], place: str = "") -> Any:
+    """An entry of a spec, with its fix if there is one for its Dim or its place."""
     dim = _as_dim(entry)
     if isinstance(dim, DerivedDim) and dim.root.__name__ in fixes:
         return dim.scale * _fixed(dim.root, fixes, known) + dim.offset
-    fix = fixes.get(dim.__name__) if isinstance(dim, Dim) else None
+    fix = fixes.get(dim.__name__) if isinstance(dim, Dim) else fixes.get(place)
     if fix is None:
         return entry
     if fix.kind != "derived":
-        return fix.value
+        return None if fix.kind == "constant" and not isinstance(dim, Dim) else fix.value
     name, scale, offset = fix.value
     root = fixes[name].value if name in fixes else known.get(name)
     if not isinstance(root, Dim):
@@ -252,11 +256,10 @@ def _refined(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
     leaves = []
     for path, entries in zip(spec.paths, spec.leaves, strict=True):
         if not isinstance(entries, tuple):
-            leaves.append(None if path in by_dim else _fixed(entries, by_dim, known))
+            leaves.append(_fixed(entries, by_dim, known, path))
             continue
-        sizes = [
-            None if f"{path}.shape[{i}]" in by_dim else _fixed(entry, by_dim, known)
-            for i, entry in enumerate(entries)
-        ]
+        sizes = (
+            _fixed(entry, by_dim, known, f"{path}.shape[{i}]") for i, entry in enumerate(entries)
+        )
         leaves.append(tuple(sizes))
     return spec.call.mirrored(leaves)

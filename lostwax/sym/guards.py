@@ -146,7 +146,9 @@ def violation(env: Learner, born: Facts, guard: Guard) -> Violation | None:
         if code and (gives_way or _settled(env, born, guard, statements)):
             return Violation(_name(symbol), guard, wrong[symbol], code)
     forms = [(s, env.normal_form(s.expr)) for s in dims]
-    all_of_them = [_restriction(env, s, form) for s, form in forms if _is_affine(form)]
+    all_of_them = [
+        _restriction(env, s, form) for s, form in forms if form is s.expr or _is_affine(form)
+    ]
     if _settled(env, born, guard, [x for statements, _ in all_of_them for x in statements]):
         lines = [line for _, code in all_of_them for line in code.splitlines()]
         return Violation(_name(dims[0]), guard, wrong[dims[0]], "\n".join(dict.fromkeys(lines)))
@@ -160,7 +162,7 @@ def _forms(env: Learner, cond: BoolExpr, dims: list[Symbol]) -> Iterator[tuple[S
     makes of it once `max` and `min` are taken as in the example."""
     for symbol in dims:
         form = env.normal_form(symbol.expr)
-        if _is_affine(form):
+        if form is symbol.expr or _is_affine(form):
             yield symbol, form
     poly = _without_extrema(cond.poly)
     if cond.kind != "eq" or poly.composite or poly is cond.poly:
@@ -174,13 +176,15 @@ def _forms(env: Learner, cond: BoolExpr, dims: list[Symbol]) -> Iterator[tuple[S
 
 
 def _is_affine(form: Expr) -> bool:
-    """A constant, or `n*dim + k`: what a Dim can be declared as."""
+    """A constant, or `n*dim + k` of a dim with a name: what a Dim can be declared as."""
     monomials = [m for m in form.terms if m]
     if not monomials:
         return True
     (head, *others) = monomials
-    alone = not others and len(head) == 1 and head[0].kind == "symbol"
-    return alone and form.terms[head] > 0
+    if others or len(head) != 1 or form.terms[head] < 0:
+        return False
+    (symbol,) = head
+    return isinstance(symbol, Symbol) and _name(symbol).isidentifier()
 
 
 def _without_extrema(e: Expr) -> Expr:

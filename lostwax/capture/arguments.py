@@ -16,6 +16,7 @@ from torch import nn
 from torch.utils._pytree import TreeSpec
 
 from lostwax.capture.inputs import argument_names
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import MAPPINGS, is_namedtuple, leaf_paths, mapping_keys, steps
 
 Label: TypeAlias = Any  # what a spec in dict form calls a child: a key, a field's name, an index
@@ -111,7 +112,7 @@ class Call:
 
 def _forward(function: Any) -> Callable[..., Any]:
     """What is called: a module's forward; for a program that of its module."""
-    if not callable(function) and hasattr(function, "module"):
+    if isinstance(function, ExportedProgram):
         function = function.module()
     found: Callable[..., Any] = function.forward if isinstance(function, nn.Module) else function
     return found

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
+import torch.utils._pytree as pytree
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec
 
 from lostwax.capture.arguments import Argument, Call, Label, labels
@@ -37,12 +38,20 @@ WILDCARD = "*"
 def read(dynamic_shapes: Any, call: Call) -> list[Leaf]:
     """What was written, for each leaf of the call."""
     given = _Reader(call).read(dynamic_shapes)
+    named = _named(dynamic_shapes)
     return [
-        _Leaf(leaf, path, trail).entries(one)
+        _Leaf(leaf, path, trail, named).entries(one)
         for leaf, path, trail, one in zip(
             call.leaves, call.paths(), call.trails(), given, strict=True
         )
     ]
+
+
+def _named(dynamic_shapes: Any) -> dict[str, Dim]:
+    """The Dims in a spec, which may also be referred to by name alone."""
+    entries = map(adopted, pytree.tree_leaves(dynamic_shapes))
+    roots = (e.root if isinstance(e, DerivedDim) else e for e in entries)
+    return {root.__name__: root for root in roots if isinstance(root, Dim)}
 
 
 def wrong(path: str, sentence: str, instead: str) -> DynamicShapesError:
@@ -306,6 +315,7 @@ class _Leaf:
     value: Any
     path: str
     trail: tuple[Label, ...]
+    named: Mapping[str, Dim]
 
     def entries(self, given: Any) -> Leaf:
         if isinstance(self.value, torch.Tensor):
@@ -407,7 +417,7 @@ class _Leaf:
                 raise self._at(dim, f"is a float; {given} is a name for integers", "Dim.DYNAMIC")
             return given
         if isinstance(given, str):
-            return Dim(given)
+            return self.named.get(given) or Dim(given)
         if isinstance(given, int | float) and not isinstance(given, bool):
             if given != value:
                 raise self._at(dim, f"is {value} in the example, but {given} was written", "None")

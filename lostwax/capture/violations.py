@@ -26,8 +26,8 @@ HEADING = "Suggested fixes:"
 
 @dataclass(frozen=True)
 class Fix:
-    """A change to the declarations. `dim` is the name of a Dim, or the place of a size without one
-    (`x.shape[0]`); empty for a constraint.
+    """A change to the declarations. `dim` is the name of a Dim; if not `named`, the place of a size
+    or number (`x.shape[0]`, `n`); empty for a constraint.
 
     `kind` and `value`: "constant", an int; "range", the Dim or hint; "derived", the other Dim's
     name, the factor and the offset; "constraint", the text.
@@ -36,17 +36,19 @@ class Fix:
     dim: str
     kind: str
     value: Any
+    named: bool = True
 
     @property
     def code(self) -> str:
-        """To paste: after the declarations; into the spec if the size has no name."""
+        """To paste: after the declarations; into the spec if there is no name."""
         if self.kind == "constraint":
             return f"constraints=[{_quoted(self.value)}]"
-        place = _PLACE.fullmatch(self.dim)
-        if place:
-            entry = "None" if self.kind == "constant" else self._entry
-            return f"{place[1]}: {{{place[2]}: {entry}}}{self._comment}"
-        return f"{self.dim} = {self._entry}{self._comment}"
+        if self.named:
+            return f"{self.dim} = {self._entry}{self._comment}"
+        entry = "None" if self.kind == "constant" else self._entry
+        size = _SIZE.fullmatch(self.dim)
+        placed = f"{size[1]}: {{{size[2]}: {entry}}}" if size else f"{self.dim}: {entry}"
+        return placed + self._comment
 
     @property
     def _entry(self) -> str:
@@ -58,11 +60,11 @@ class Fix:
     @property
     def _comment(self) -> str:
         if self.kind == "constant":
-            return f"  # {self.value}" if _PLACE.fullmatch(self.dim) else "  # always"
+            return "  # always" if self.named else f"  # {self.value}"
         return "  # one Dim for both" if self.kind == "derived" and self.value[1:] == (1, 0) else ""
 
 
-_PLACE = re.compile(r"(.+)\.shape\[(\d+)\]")
+_SIZE = re.compile(r"(.+)\.shape\[(\d+)\]")
 _ORDER = ("range", "constant", "derived", "constraint")  # as code, each rests on those before
 
 
@@ -72,7 +74,7 @@ def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationEr
     for violation in violations:
         for dim in dict.fromkeys([violation.dim, *_constants(violation)]):
             by_dim.setdefault(dim, []).append(violation)
-    fixes = _fixes(violations)
+    fixes = _fixes(violations, spec)
     head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
     head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
     told = "\n".join(_told(dim, found, spec) for dim, found in by_dim.items())
@@ -97,6 +99,11 @@ def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
         lines.append(f"    the program is right only where {guard.predicate}{wrong}")
         lines.append(f"      because {guard.reason}")
         lines.append(f"      at {guard.where}")
+        if guard.kind == "specialize" and "range(" in guard.where.text:
+            lines.append(
+                "      a loop over a size is unrolled, one turn each; compute on the whole tensor "
+                "instead, and the size may vary"
+            )
     return "\n".join(lines)
 
 
@@ -114,15 +121,24 @@ def _declared(dim: str, spec: Spec) -> str:
 # ------------------------------------------------------------------------------------------ fixes
 
 
-def _fixes(violations: Sequence[Violation]) -> list[Fix]:
+def _fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
+    numbers = set(spec.paths) - spec.roots.keys()
     found: dict[Fix, Violation] = {}
     for violation in violations:
         for line in violation.fix.splitlines():
             for fix in _read_line(line):
-                found.setdefault(fix, violation)
+                found.setdefault(_of_number(fix) if fix.dim in numbers else fix, violation)
     redeclared = {fix.dim for fix in found if fix.kind in ("constant", "derived")}
     told = [_told_by_path(fix, v, redeclared) for fix, v in found.items()]
     return sorted(told, key=lambda fix: _ORDER.index(fix.kind))
+
+
+def _of_number(fix: Fix) -> Fix:
+    """The same of an int input without a Dim, whose place reads like a name."""
+    value = fix.value
+    if fix.kind == "range":
+        value = Dim.DYNAMIC(min=value.min, max=value.max)
+    return Fix(fix.dim, fix.kind, value, named=False)
 
 
 def _told_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
@@ -133,13 +149,13 @@ def _told_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
 
 
 _LINE = re.compile(
-    r"(?P<dim>[\w.\[\]'\"]+) = (?:"
+    r"(?P<dim>.+?) = (?:"
     r"Dim(?:\.DYNAMIC)?\((?P<range>['\"].+['\"])?(?:(?:, )?min=(?P<min>\d+))?"
     r"(?:(?:, )?max=(?P<max>\d+))?\)"
     r"|(?P<constant>-?\d+)"
-    r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_][\w.\[\]'\"]*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
+    r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
 )
-_IN_PLACE = re.compile(r"(?P<path>.+): \{(?P<dim>\d+): (?P<entry>.+)\}")
+_IN_SPEC = re.compile(r"(?P<path>.+): (?:\{(?P<dim>\d+): )?(?P<entry>[^{}]+)\}?")
 
 
 def _read_line(line: str) -> Iterator[Fix]:
@@ -148,9 +164,11 @@ def _read_line(line: str) -> Iterator[Fix]:
     if code.startswith("constraints="):
         texts = ast.literal_eval(code.removeprefix("constraints="))
         yield from (Fix("", "constraint", text) for text in texts)
-    elif placed := _IN_PLACE.fullmatch(code):
+    elif placed := _IN_SPEC.fullmatch(code):
+        place = placed["path"] + (f".shape[{placed['dim']}]" if placed["dim"] else "")
         entry = comment.strip() if placed["entry"] == "None" else placed["entry"]
-        yield from _read_line(f"{placed['path']}.shape[{placed['dim']}] = {entry}")
+        for fix in _read_line(f"{place} = {entry}"):
+            yield _of_number(fix) if fix.named else fix
     elif match := _LINE.fullmatch(code):
         yield _read_match(match)
     elif code:
@@ -159,15 +177,15 @@ def _read_line(line: str) -> Iterator[Fix]:
 
 def _read_match(match: re.Match[str]) -> Fix:
     dim = match["dim"]
+    named = dim.isidentifier()
     if match["constant"]:
-        return Fix(dim, "constant", int(match["constant"]))
+        return Fix(dim, "constant", int(match["constant"]), named)
     if match["root"] is None:
         low, high = (None if match[word] is None else int(match[word]) for word in ("min", "max"))
-        named = dim.isidentifier()
         value = Dim(dim, min=low, max=high) if named else Dim.DYNAMIC(min=low or None, max=high)
-        return Fix(dim, "range", value)
+        return Fix(dim, "range", value, named)
     offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
-    return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset))
+    return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset), named)
 
 
 def _quoted(text: str) -> str:
@@ -188,8 +206,8 @@ def refine_dynamic_shapes_from_suggested_fixes(
     fixes = _fixes_of(error)
     if isinstance(dynamic_shapes, str):
         dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
-    unnamed = any(not fix.dim.isidentifier() for fix in fixes if fix.kind != "constraint")
-    if unnamed or isinstance(dynamic_shapes, AdditionalInputs | ShapesCollection):
+    by_place = any(not fix.named for fix in fixes)
+    if by_place or isinstance(dynamic_shapes, AdditionalInputs | ShapesCollection):
         if isinstance(error, str):
             raise DynamicShapesError(
                 "these fixes are about sizes by their place in the call, which a text does not "

@@ -35,6 +35,12 @@ def loop(x):
     return x
 
 
+def turns(x, n):
+    for i in range(n):
+        x = x + i
+    return x
+
+
 def blocks(x):
     return x.reshape(-1, 8, x.shape[1])
 
@@ -110,6 +116,14 @@ CASES = {
         ["x: {0: None}  # 3"],
         works=((ones(3, 5),),),
         fails=(ones(4, 2),),
+    ),
+    "constant number": Case(
+        turns,
+        (ones(3), 2),
+        {"x": {0: B}, "n": Dim.DYNAMIC},
+        ["n: None  # 2"],
+        works=((ones(5), 2),),
+        fails=(ones(3), 3),
     ),
     "equality": Case(
         add,
@@ -247,14 +261,14 @@ def test_the_fix_works(name, errors):
     for args in (case.args, *case.works):
         torch.testing.assert_close(program(*args), case.program(*args))
     if case.fails:
-        with pytest.raises(ValueError, match=r"shape|size"):
+        with pytest.raises(ValueError, match=r"shape|size|n is the int 3"):
             program(*case.fails)
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_text_of_the_error_is_enough_where_dims_have_names(name, errors):
     case, error = CASES[name], errors[name]
-    if name == "constant without a name":
+    if name in ("constant without a name", "constant number"):
         with pytest.raises(DynamicShapesError, match="pass the error itself"):
             refine_dynamic_shapes_from_suggested_fixes(str(error), case.shapes)
         return
@@ -280,6 +294,11 @@ def test_the_whole_story():
     assert lines[3].strip() == "because aten.reshape.default requires it"
     assert "test_dynamic_errors.py" in lines[4]
     assert lines[4].endswith("in blocks: return x.reshape(-1, 8, x.shape[1])")
+
+
+def test_a_loop_over_a_size_is_explained(errors):
+    assert "at test_dynamic_errors.py" in str(errors["constant"])
+    assert "a loop over a size is unrolled, one turn each" in str(errors["constant"])
 
 
 def test_all_dims_are_told_at_once(errors):

@@ -80,6 +80,12 @@ def test_many_ways_to_say_the_same(given):
     assert leaves(given, two, (X,), {"y": Y}) == [ROW, ROW]
 
 
+def test_a_name_alone_means_the_dim_of_that_name():
+    bounded = Dim("batch", min=2)
+    given = {"x": {0: "batch"}, "y": {0: bounded}}
+    assert leaves(given, two, (X, Y)) == [(bounded, STATIC), (bounded, STATIC)]
+
+
 @pytest.mark.parametrize("given", [None, {}, (), [], (None, None), {"x": None}, {"y": (4, 8)}])
 def test_nothing_varies(given):
     spec = resolve(given, two, (X, Y))

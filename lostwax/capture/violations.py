@@ -22,6 +22,7 @@ from lostwax.errors import ConstraintViolationError, DynamicShapesError
 from lostwax.sym import Violation
 
 HEADING = "Suggested fixes:"
+_PLACES = 3  # of a Dim that are told
 
 
 @dataclass(frozen=True)
@@ -108,14 +109,17 @@ def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
 
 
 def _declared(dim: str, spec: Spec) -> str:
-    """From the name to the inputs: `batch = x.shape[0] = y.shape[0], 4 in the example`."""
+    """From the name to the inputs: `batch, declared Dim(...): x.shape[0] is batch, ...`."""
     root = spec.roots.get(dim)
     if root is None:
         return f"{dim}, declared Dim.DYNAMIC"
-    places = ", ".join(
-        f"{place.path} is {entry} ({place.value} in the example)" for place, entry in root.places
-    )
-    return f"{dim}, declared {root.dim!r}: {places}"
+    places = [
+        f"{place.path} is {entry} ({place.value} in the example)"
+        for place, entry in root.places[:_PLACES]
+    ]
+    if len(root.places) > _PLACES:
+        places.append(f"and {len(root.places) - _PLACES} more")
+    return f"{dim}, declared {root.dim!r}: {', '.join(places)}"
 
 
 # ------------------------------------------------------------------------------------------ fixes

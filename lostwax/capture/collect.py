@@ -16,7 +16,7 @@ import torch.utils._pytree as pytree
 from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Dim, Dynamic
 from lostwax.errors import DynamicShapesError
-from lostwax.ir.module import check_call
+from lostwax.ir.module import call_convention
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_text, sketch_call
 
@@ -143,9 +143,10 @@ class AdditionalInputs:
 
     def check(self, program: ExportedProgram) -> None:
         """That the program takes every added call, without running it; `export` does this."""
+        convention = call_convention(program, True, {})
         for i, (args, kwargs) in enumerate(self._examples):
             with self._telling(i):
-                check_call(program, args, kwargs)
+                convention.bind(args, kwargs)
 
     def verify(self, program: ExportedProgram) -> None:
         """Run the program on every added call; an error names the first that it refuses."""

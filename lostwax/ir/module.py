@@ -56,11 +56,6 @@ def program_module(program: ExportedProgram, check_guards: bool = True) -> Progr
     return module
 
 
-def check_call(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise what the program would say if it were called so; nothing is run."""
-    _convention(program, True, {}).bind(args, kwargs)
-
-
 class ProgramModule(nn.Module):
     """What `program.module()` gives: parameters and buffers by the original's names, `forward` with
     the original's arguments."""

@@ -63,9 +63,9 @@ def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] 
     """Does it take from a declared dimension what the user counts on?
 
     A branch by the example does. What the program demands anyway (eager would raise too) does only
-    if it fixes a dimension or ties it to another, or goes against a limit that was stated; other
-    limits narrow the range silently. A size without a Dim (`Dim.AUTO`, `Dim.DYNAMIC`) gives way
-    first, unless a dimension is fixed or tied to another all the same.
+    if it fixes a dimension, ties it to another or leaves gaps in its range, or goes against a limit
+    that was stated; other limits narrow the range silently. A size without a Dim (`Dim.AUTO`,
+    `Dim.DYNAMIC`) gives way first, unless a dimension is fixed or tied to another all the same.
     """
     cond = guard.cond
     symbols = cond.symbols()
@@ -78,13 +78,21 @@ def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] 
         return True
     if cond.kind == "eq":
         return True
-    return len(symbols) == 1 and _against_limit(cond, next(iter(symbols)))
+    if len(symbols) != 1:
+        return False
+    return _makes_gaps(cond) or _against_limit(cond, next(iter(symbols)))
 
 
 def _is_tied(env: ShapeEnv, symbol: Symbol, unnamed: Collection[Symbol]) -> bool:
     """Has it become a matter of another Dim?"""
     others = env.normal_form(symbol.expr).symbols() - {symbol}
     return any(s.declared and s not in unnamed for s in others)
+
+
+def _makes_gaps(cond: BoolExpr) -> bool:
+    """Sizes in between are lost (`n % 4 <= 1`), not an end of the range."""
+    parts = cond.args or (cond,)
+    return any(part.poly.composite for part in parts)
 
 
 def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:

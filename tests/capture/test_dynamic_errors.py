@@ -85,6 +85,12 @@ def fixed_together(x, y):
     return x + y + ones(8)
 
 
+def halved_twice(x):
+    half = x[: x.shape[0] // 2]
+    quarter = half[: half.shape[0] // 2]
+    return torch.cat([torch.cat([quarter, quarter]) + half] * 2) + x
+
+
 def several(x, y):
     y = x.reshape(-1, 8, 2).sum(1) + y.reshape(-1, 1) if x.shape[0] >= 16 else y
     return y + 1 if y.shape[0] < 100 else y
@@ -219,6 +225,14 @@ CASES = {
         {"x": {0: B}, "y": {0: S}},
         ["batch = 8  # always", "seq = 8  # always"],
         fails=(ones(9), ones(9)),
+    ),
+    "gaps in the range": Case(
+        halved_twice,
+        (ones(8),),
+        {"x": {0: B}},
+        ['_batch = Dim("_batch")', "batch = 4*_batch"],
+        works=((ones(4),), (ones(0),)),
+        fails=(ones(6),),
     ),
     "several at once": Case(
         several,

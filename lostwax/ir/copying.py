@@ -44,8 +44,9 @@ def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
             _mapped(node.args, nodes),
             {k: _mapped(v, nodes) for k, v in node.kwargs.items()} if node.kwargs else {},
         )
-        new.meta = dict(node.meta)
-        new.type = node.type
+        new.meta.update(node.meta)
+        if node.type is not None:
+            new.type = node.type
         nodes[node] = new
     return copy, nodes
 

@@ -44,6 +44,8 @@ ON_NUMBERS: frozenset[Any] = frozenset(
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _VALUES = (FakeTensor, *_SYMBOLIC, int, float, bool, str, type(None))
+_PLAIN = frozenset((Node, int, float, bool, str, type(None), torch.dtype, torch.device))
+"""What is a leaf and legal as an argument, for sure: what most arguments are."""
 _CONSTANTS = (*LEAVES, slice, range, type(...), OpOverload, HigherOrderOperator)
 
 
@@ -225,6 +227,8 @@ def _form(overload: OpOverload) -> _Form:
 def _arguments(module: GraphModule) -> Found:
     for node in module.graph.nodes:
         for value in _flat((node.args, node.kwargs)):
+            if value.__class__ in _PLAIN:
+                continue
             if isinstance(value, torch.Tensor):
                 yield node, f"a tensor {type_text(value)} is baked in; tensors are inputs"
             elif isinstance(value, _SYMBOLIC):
@@ -233,15 +237,24 @@ def _arguments(module: GraphModule) -> Found:
                 yield node, f"its argument {value!r} is neither a node nor a constant"
 
 
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
+def _flat(value: Any) -> list[Any]:
+    """The leaves of an argument or a value."""
+    found: list[Any] = []
+    _gather(value, found)
+    return found
+
+
+def _gather(value: Any, found: list[Any]) -> None:
+    if value.__class__ in _PLAIN:
+        found.append(value)
+    elif isinstance(value, (tuple, list)) and not isinstance(value, torch.Size):
         for item in value:
-            yield from _flat(item)
+            _gather(item, found)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from _flat(item)
+            _gather(item, found)
     else:
-        yield value
+        found.append(value)
 
 
 _METADATA: dict[str, type | tuple[type, ...]] = {

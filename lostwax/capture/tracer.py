@@ -560,9 +560,20 @@ def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
 
 def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by torch's Python, which chooses no operator that one device has."""
+    if _is_endless(tracer, record, args):
+        return _functional(tracer, record, args, kwargs)
     with _without_mkldnn():
         function = record.overload.decompose
         return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
+
+
+def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
+    """A recurrent layer over a length that varies: step by step it would hold for the example's
+    length alone, so it stays one operator, which every device has."""
+    if record.rule is None:  # packed sequences: their steps are data
+        return False
+    size, batch_first = tracer.adopt(args[0]).fake_type.size, args[-1]
+    return isinstance(size[1 if batch_first else 0], Expr)
 
 
 def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import fail, met, shown
+from lostwax.ops.shapes import fail, met, require, shown
 from lostwax.sym import eq
 from lostwax.types import TensorType
 
@@ -106,6 +106,7 @@ def _sequence(
     if len(input.size) != 3:
         fail(f"input must have 3 dimensions, got {len(input.size)}")
     time, batch = (input.size[1], input.size[0]) if batch_first else input.size[:2]
+    require(time >= 1, "Expected sequence length to be larger than 0 in RNN")
     directions = 2 if both else 1
     if not met(eq(hx.size[0], layers * directions) & eq(hx.size[1], batch)):
         fail(

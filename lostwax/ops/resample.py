@@ -15,7 +15,8 @@ from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule, rules
 from lostwax.ops.shapes import fail, met, require, shown
 from lostwax.ops.spelling import not_implemented, require_same_dtype
-from lostwax.sym import Size, eq, specialize
+from lostwax.sym import Size, eq
+from lostwax.sym.real import real
 from lostwax.types import Sizes, TensorType
 
 Ints = Sequence[int]
@@ -72,13 +73,7 @@ def _scaled_rule(kernel: str, n: int, aligned: bool) -> Any:
     def upsample(
         input: TensorType, output_size: Sequence[Size] | None, scale_factors: Sequence[float] | None
     ) -> TensorType:
-        if output_size is None and scale_factors is not None:
-            output_size = [
-                _scaled(s, f) for s, f in zip(input.size[2:], scale_factors, strict=True)
-            ]
-        elif output_size is None or scale_factors is not None:
-            fail("Must specify exactly one of output_size and scale_factors")
-        return _upsampled(input, output_size, kernel, n)
+        return _upsampled(input, output_sizes(input.size, output_size, scale_factors), kernel, n)
 
     def aligned_upsample(
         input: TensorType,
@@ -91,9 +86,20 @@ def _scaled_rule(kernel: str, n: int, aligned: bool) -> Any:
     return aligned_upsample if aligned else upsample
 
 
+def output_sizes(
+    size: Sizes, output_size: Sequence[Size] | None, scale_factors: Sequence[float] | None
+) -> Sequence[Size]:
+    """The spatial sizes of the result: given, or those of the input scaled."""
+    if output_size is None and scale_factors is not None:
+        return [_scaled(s, f) for s, f in zip(size[2:], scale_factors, strict=True)]
+    if output_size is None or scale_factors is not None:
+        fail("Must specify exactly one of output_size and scale_factors")
+    return output_size
+
+
 _EXACT = 1 << 20
 """A product with a factor of at most this denominator is not rounded in double precision: 1.5, but
-not 1.7, whose products with a symbolic size have no closed form."""
+not 1.7: products with a symbolic size are then computed in floats."""
 
 
 def _scaled(size: Size, factor: float) -> Size:
@@ -101,11 +107,12 @@ def _scaled(size: Size, factor: float) -> Size:
         return int(size * factor)
     up, down = float(factor).as_integer_ratio()
     if down > _EXACT:
-        return int(specialize(size) * factor)
+        product = real(size) * float(factor)
+        return int(product) if isinstance(product, float) else product.trunc()
     return size * up // down
 
 
-_RESAMPLERS = {
+RESAMPLERS = {
     # name: (spatial dimensions, takes align_corners)
     "upsample_nearest1d": (1, False),
     "upsample_nearest2d": (2, False),
@@ -170,7 +177,7 @@ def _require_gradient(grad: TensorType, size: Sizes, n: int) -> None:
 
 
 def _register_resamplers() -> None:
-    for name, (n, aligned) in _RESAMPLERS.items():
+    for name, (n, aligned) in RESAMPLERS.items():
         packet = getattr(aten, name, None)  # `_upsample_lanczos2d_aa` is younger than torch 2.11
         if packet is None:
             continue

@@ -127,6 +127,10 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
     if same(x, y):
         return x if x.__class__ is int or y.__class__ is not int else y
     if x.__class__ is not int or y.__class__ is not int:
+        if becomes(x, y):
+            return y
+        if becomes(y, x):
+            return x
         # The example broadcasts a 1: only sound when that size is always 1.
         if hint(x) == 1 != hint(y) and decide(eq(x, 1)):
             return y
@@ -138,6 +142,12 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             f"at non-singleton dimension {dim}"
         )
     return y if y.__class__ is int else x
+
+
+def becomes(have: Size, want: Size) -> bool:
+    """Does a dimension of size `have` broadcast to `want` in any case? `x[:1]` does to `x`, be it
+    empty. Never a guard."""
+    return known(eq(have, 1) | eq(have, want)) is True
 
 
 def hint(a: Size) -> int | None:

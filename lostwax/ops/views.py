@@ -17,6 +17,7 @@ import torch
 
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import (
+    becomes,
     fail,
     hint,
     is_one,
@@ -111,17 +112,16 @@ def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
 def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | None:
     """Strides that show `x` in this size without a copy; None if there are none.
 
-    Proof is tried first, then the example, where a size is not taken for a 1 just because the
-    example's is. Only a view that `must` be (`reshape` may copy instead) asks the layout's
-    questions as real branches.
+    Proof is tried first. Only a view that `must` be (`reshape` may copy instead) goes by the
+    example, where a size is not taken for a 1 just because the example's is; then as real branches.
     """
     numel = x.numel()
     if not x.size or is_zero_int(numel):
         return x.stride if size == x.size else contiguous_strides(size)
     found = _strides_by(lambda c: known(c) is True, x, size)
-    if found is None and (x.is_symbolic or any(s.__class__ is not int for s in size)):
+    if found is None and must and (x.is_symbolic or any(s.__class__ is not int for s in size)):
         found = _strides_by(lambda c: decide_or(c, False), x, size)
-        if found is None and must:
+        if found is None:
             if hint(numel) == 0 and decide(eq(numel, 0)):
                 return contiguous_strides(size)
             found = _strides_by(decide, x, size)
@@ -245,7 +245,9 @@ def _expand_dim(
     ):
         return have, step
     # The example broadcasts a 1: only sound when that size is always 1.
-    if is_one(have) or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
+    always = is_one(have) or (known(have <= 1) is True and becomes(have, want))
+    # Where that size is 0 there are no elements: strides address nothing.
+    if always or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
         step, fits = 0, met(want >= 0)
     else:
         fits = met(eq(have, want))

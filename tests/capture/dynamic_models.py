@@ -74,7 +74,7 @@ class Mamba(nn.Module):
         return self.out(y * F.silu(gate))
 
 
-# ---------------------------------------------------------------------------------- window attention
+# --------------------------------------------------------------------------------- window attention
 
 
 def to_windows(x: Tensor, window: int) -> Tensor:
@@ -300,7 +300,7 @@ class Buckets(nn.Module):
         return (scores.softmax(-1) @ x[:, None]).mean(1)
 
 
-# --------------------------------------------------------------------------------------------- cases
+# -------------------------------------------------------------------------------------------- cases
 
 
 def grid(**sizes: tuple[int, ...]) -> tuple[Sizes, ...]:

@@ -14,12 +14,11 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
-from examples.models import MODELS
 from lostwax import Dim, export
 from lostwax.fake import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from tests.capture.compare import differences, run
-from tests.capture.dynamic_models import CASES, Case, grid
+from tests.capture.dynamic_models import CASES, Case
 
 
 def declared(dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -45,9 +44,7 @@ def exports(case: Case) -> ExportedProgram:
     model = case.model().eval()
     programs = []
     for sizes in case.examples:
-        programs.append(
-            export(model, case.inputs(**sizes), dynamic_shapes=declared(case.dynamic))
-        )
+        programs.append(export(model, case.inputs(**sizes), dynamic_shapes=declared(case.dynamic)))
         programs[-1].validate()
     texts = {str(program): sizes for program, sizes in zip(programs, case.examples, strict=True)}
     assert len(texts) == 1, "\n".join(f"{sizes}:\n{text}" for text, sizes in texts.items())

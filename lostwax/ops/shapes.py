@@ -372,12 +372,10 @@ def compare_strides(x: Size, y: Size) -> int:
         return (x > y) - (x < y)
     if same(x, y):
         return 0
-    q = quotient(x, y)
-    if q is not None and q.__class__ is not int:
-        return 1
-    q = quotient(y, x)
-    if q is not None and q.__class__ is not int:
-        return -1
+    for a, b, sign in ((x, y, 1), (y, x, -1)):
+        q = quotient(a, b)
+        if q is not None and (q.__class__ is not int or q > 1):
+            return sign
     return -1 if decide(x < y) else 1
 
 

@@ -39,6 +39,8 @@ from lostwax.sym import (
     eq,
     expect,
     known,
+    learn,
+    matches,
     maximum,
     minimum,
     ne,
@@ -103,6 +105,7 @@ def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
         )
     exact = None if invalid else quotient(numel, rest)
     if exact is not None:
+        learn(exact >= 0)  # a size, whatever it looks like
         return exact
     if invalid or not met(eq(numel % rest, 0)):
         fail(f"shape '{shown(size)}' is invalid for input of size {numel}")
@@ -120,7 +123,7 @@ def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | No
         return x.stride if size == x.size else contiguous_strides(size)
     found = _strides_by(lambda c: known(c) is True, x, size)
     if found is None and must and (x.is_symbolic or any(s.__class__ is not int for s in size)):
-        found = _strides_by(lambda c: decide_or(c, False), x, size)
+        found = _strides_by(matches, x, size)
         if found is None:
             if hint(numel) == 0 and decide(eq(numel, 0)):
                 return contiguous_strides(size)

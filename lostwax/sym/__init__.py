@@ -7,6 +7,8 @@ from lostwax.sym.env import (
     decide_or,
     expect,
     known,
+    learn,
+    matches,
     specialize,
 )
 from lostwax.sym.expr import (
@@ -50,6 +52,8 @@ __all__ = [
     "evaluate",
     "expect",
     "known",
+    "learn",
+    "matches",
     "maximum",
     "minimum",
     "ne",

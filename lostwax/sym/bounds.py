@@ -54,6 +54,9 @@ class Bounds(Algebra):
                 if "div" in kinds:
                     result = intersection(result, self._range_without_floors(e))
                 e.bounds = result
+            if e.product is not None:
+                factors = multiplied(*map(self.range_of, e.product))
+                e.bounds = intersection(e.bounds, factors)  # type: ignore[arg-type]
         return e.bounds  # type: ignore[return-value]
 
     def _range_without_floors(self, e: Expr) -> Range:

@@ -58,6 +58,8 @@ class Conditions(Rules):
         return found
 
     def _make_nonnegative(self, p: Expr) -> Condition:
+        if p.product is not None and self.is_nonnegative(p):
+            return True  # with the terms divided or joined nobody would see it
         p = self._reduced(self.without_quotients(self._reduced(p)))
         if p.const is not None:
             return p.const >= 0
@@ -119,6 +121,8 @@ class Conditions(Rules):
     def _make_zero(self, p: Expr) -> Condition:
         if p.const is not None:
             return p.const == 0
+        if p.product is not None:
+            return self.any_of(map(self.is_zero, p.product))
         factor = factor_of(p.terms)
         if p.terms.get((), 0) % factor:
             return False

@@ -175,16 +175,30 @@ class ShapeEnv(Learner):
     def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:
         """`default` is acceptable to the caller whatever the truth is, so it needs no guard. The
         other answer does, and is given only where the example says so of a plain relation: two
-        sizes that match.
+        sizes that match, which nobody has declared.
         """
         answer = self.known(b)
         if answer is not None:
             return answer
         assert isinstance(b, BoolExpr)
-        if b.hint is None or b.hint is default or b.args or _asks_for_0_or_1(b):
+        if b.hint is None or b.hint is default or _is_compound(b) or _asks_for_0_or_1(b):
+            return default
+        if any(s.declared for s in b.symbols()):
             return default
         self.assume(b if b.hint else self.negate(b), "branch", asked_by)
         return b.hint
+
+    def matches(self, b: Condition, asked_by: str = "") -> bool:
+        """Certain, or so in the example, with a guard: for what is wanted to be true. A size is not
+        taken for 0 or 1 because the example's is.
+        """
+        answer = self.known(b)
+        if answer is None:
+            assert isinstance(b, BoolExpr)
+            answer = bool(b.hint) and not b.args and not _asks_for_0_or_1(b)
+            if answer:
+                self.assume(b, "branch", asked_by)
+        return answer
 
     def expect(self, b: Condition, asked_by: str = "") -> bool:
         answer = self.known(b)
@@ -269,6 +283,14 @@ def _asks_for_0_or_1(b: BoolExpr) -> bool:
     return b.kind != "ge" and len(b.poly.terms) == 1 + (constant != 0) and constant in (0, -1)
 
 
+def _is_compound(b: BoolExpr) -> bool:
+    """Anything but a size against another, or against a number."""
+    if b.args:
+        return True
+    monomials = [m for m in b.poly.terms if m]
+    return len(monomials) > 2 or any(len(m) > 1 or m[0].kind != "symbol" for m in monomials)
+
+
 # --------------------------------------------------------------------------- for ints and bools too
 
 
@@ -289,6 +311,11 @@ def decide_or(b: Condition, default: bool, asked_by: str = "") -> bool:
     return b.env.decide_or(b, default, asked_by)
 
 
+def matches(b: Condition, asked_by: str = "") -> bool:
+    """Certain, or so in the example, with a guard; see `ShapeEnv.matches`."""
+    return b if b is True or b is False else b.env.matches(b, asked_by)
+
+
 def expect(b: Condition, asked_by: str = "") -> bool:
     """A requirement: a guard, or a run-time assertion if data decides. False if the example
     violates it.
@@ -299,6 +326,12 @@ def expect(b: Condition, asked_by: str = "") -> bool:
 def specialize(e: Size, asked_by: str = "") -> int:
     """A concrete integer, at the price of a guard that it is the example's."""
     return e.env.specialize(e, asked_by) if isinstance(e, Expr) else e
+
+
+def learn(b: Condition) -> None:
+    """A fact that holds by nature; no guard. What is certain already costs nothing."""
+    if not isinstance(b, bool) and b.env.known(b) is None:
+        b.env.learn(b)
 
 
 def current(e: Size) -> Size:

@@ -105,7 +105,8 @@ class Expr:
 
     __slots__ = (
         "_atoms", "_symbols", "bounds", "bounds_at", "composite", "const", "current", "current_at",
-        "depth", "env", "face", "hidden", "hint", "id", "normal", "normal_at", "terms", "unbacked",
+        "depth", "env", "face", "hidden", "hint", "id", "normal", "normal_at", "product", "terms",
+        "unbacked",
     )  # fmt: skip
 
     def __init__(self, env: ShapeEnv, terms: Terms):
@@ -130,6 +131,8 @@ class Expr:
         self.depth: int = depth
         self.hint = _value(terms)
         self.face: Any = None  # what a layer above shows for this expression
+        # two factors, where they were multiplied out: signs and ranges are hard to see afterwards
+        self.product: tuple[Expr, Expr] | None = None
         self._atoms: frozenset[Atom] | None = None
         self._symbols: frozenset[Symbol] | None = None
         self.normal_at = self.current_at = self.bounds_at = -1
@@ -441,7 +444,12 @@ class Algebra(ABC):
         if n == 1:
             return a
         terms = {m: c * n for m, c in a.terms.items()} if n else {}
-        return self.settle(terms) if a.composite and n != -1 else self.make(terms)
+        if not a.composite or n == -1:
+            return self.make(terms)
+        result = self.settle(terms)
+        if len(terms) > 1 and result.product is None:
+            result.product = self.const(n), a
+        return result
 
     def mul(self, a: Expr, b: Expr) -> Expr:
         if a.const is not None:
@@ -452,7 +460,10 @@ class Algebra(ABC):
             a, b = sorted((a, b), key=lambda e: (len(e.terms), e.id))
             return self.mul(self.fold(a) if len(a.terms) > MAX_PRODUCT else a, self.fold(b))
         terms = multiplied(a.terms, b.terms)
-        return self.settle(terms) if a.composite or b.composite else self.make(terms)
+        result = self.settle(terms) if a.composite or b.composite else self.make(terms)
+        if len(terms) > 1 and result.product is None:
+            result.product = a, b
+        return result
 
     def fold(self, a: Expr) -> Expr:
         """`a` as one atom, so that products of long sums do not grow without bound: `a // 1`."""
@@ -495,22 +506,27 @@ class Algebra(ABC):
 
     def exact_quotient(self, a: Expr, b: Expr) -> Expr | None:
         """The polynomial q with `a == b*q`, if there is one that is found in a few steps."""
-        if b.const == 0:
-            return None
-        head = leading(b.terms)
-        quotient: Terms = {}
-        rest = a.terms
-        for _ in range(16):
-            if not rest:
-                return self.make(quotient)
-            first = leading(rest)
-            monomial = without(first, head)
-            if monomial is None or rest[first] % b.terms[head]:
-                return None
-            term = {monomial: rest[first] // b.terms[head]}
-            quotient = merged(quotient, 1, term, 1)
-            rest = merged(rest, 1, multiplied(term, b.terms), -1)
+        found = exact_terms(a.terms, b.terms)
+        return None if found is None else self.make(found)
+
+
+def exact_terms(a: Terms, b: Terms) -> Terms | None:
+    """The terms of q with `a == b*q`."""
+    if not b:
         return None
+    head = leading(b)
+    quotient: Terms = {}
+    for _ in range(16):
+        if not a:
+            return quotient
+        first = leading(a)
+        monomial = without(first, head)
+        if monomial is None or a[first] % b[head]:
+            return None
+        term = {monomial: a[first] // b[head]}
+        quotient = merged(quotient, 1, term, 1)
+        a = merged(a, 1, multiplied(term, b), -1)
+    return None
 
 
 _SIZES = (int, Expr)

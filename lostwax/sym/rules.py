@@ -12,7 +12,7 @@ from functools import reduce
 from math import gcd
 
 from lostwax.sym.bounds import Bounds
-from lostwax.sym.expr import Atom, Expr, Size, plain
+from lostwax.sym.expr import Atom, Expr, Size, exact_terms, plain
 from lostwax.sym.terms import Monomial, Terms, leading, merged, replaced, without
 
 MAX_ARGUMENTS = 16  # of a max or min whose arguments are compared with each other
@@ -128,8 +128,18 @@ class Rules(Bounds):
         self._unfolded[a] = terms
         return terms
 
+    def exact_quotient(self, a: Expr, b: Expr) -> Expr | None:
+        """Also where only the unfolded forms show it: the settled ones of x and of 8*x differ in
+        more than the factor.
+        """
+        found = super().exact_quotient(a, b)
+        if found is None and (a.composite or b.composite) and (_has_mod(a) or _has_mod(b)):
+            terms = exact_terms(self.unfolded(a), self.unfolded(b))
+            found = None if terms is None else self.settle(terms)
+        return found
+
     def _exact_by_unfolding(self, a: Expr, c: int) -> Expr | None:
-        if all(b.kind != "mod" for m in a.terms for b in m):
+        if not _has_mod(a):
             return None
         terms = self.unfolded(a)
         if any(k % c for k in terms.values()):
@@ -291,6 +301,10 @@ def _prefers_mirror(coefficient: int, constant: int, c: int) -> bool:
     coefficient is canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one.
     """
     return (2 * coefficient, 2 * constant) > (c, c - 1)
+
+
+def _has_mod(a: Expr) -> bool:
+    return any(b.kind == "mod" for m in a.terms for b in m)
 
 
 def _atom(monomial: Monomial, kind: str) -> Atom | None:

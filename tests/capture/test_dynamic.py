@@ -14,11 +14,16 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
+from examples.models import MODELS
 from lostwax import Dim, export
 from lostwax.fake import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from tests.capture.compare import differences, run
-from tests.capture.dynamic_models import CASES, Case
+from tests.capture.dynamic_models import CASES, Case, grid
+
+SIZES = (0, 1, 2, 13)
+LARGE = 97
+EXAMPLES = (1, 2, 7, 10)
 
 
 def declared(dynamic: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -54,7 +59,6 @@ def exports(case: Case) -> ExportedProgram:
 
 def generalises(case: Case) -> None:
     program = exports(case)
-    module, model = program.module(), None
     compared = 0
     for sizes in case.sizes:
         torch.manual_seed(0)
@@ -72,6 +76,55 @@ def generalises(case: Case) -> None:
         assert not (wrong := differences(got, want)), f"{sizes}: " + "\n".join(wrong)
         compared += 1
     assert compared > len(case.sizes) / 2
+
+
+def of_example(name: str, more: bool) -> Case:
+    """An example model as a case, at the sizes of its tiny form but for the dimensions that vary;
+    those that `more` adds are too small at first, then two primes."""
+    example = MODELS[name]
+    dynamic = list(example.dynamic)
+    if more:
+        dynamic[0] = {**dynamic[0], **example.more}
+    names = {d for dims in dynamic for d in dims.values()}
+    sides = {d.rpartition("*")[2] for d in names} - {"batch"}
+
+    def inputs(**sizes: int) -> tuple[Tensor, ...]:
+        return tuple(
+            resized(tensor, {d: size_of(n, sizes) for d, n in dims.items()})
+            for tensor, dims in zip(example.tiny_inputs(), dynamic, strict=True)
+        )
+
+    if not sides:
+        varied = tuple({"batch": n} for n in (*SIZES, LARGE))
+        return Case(example.tiny, inputs, tuple(dynamic), grid(batch=EXAMPLES), varied, 10_000)
+    batches: tuple[int, ...] = (0, 1, 3)
+    rest: Any = dict.fromkeys(sorted(sides), (9, 20)) if more else dict.fromkeys(sides, SIZES)
+    shown: Any = dict.fromkeys(sorted(sides), (8, 17)) if more else dict.fromkeys(sides, EXAMPLES)
+    varied = (*grid(batch=batches, **rest), {"batch": 2, **dict.fromkeys(sides, 61)})
+    return Case(example.tiny, inputs, tuple(dynamic), grid(batch=(1, 7), **shown), varied, 10_000)
+
+
+def size_of(name: str, sizes: dict[str, int]) -> int:
+    factor, _, root = name.rpartition("*")
+    return int(factor or 1) * sizes[root]
+
+
+def resized(tensor: Tensor, sizes: dict[int, int]) -> Tensor:
+    """Random data of the tensor's kind in another size."""
+    shape = [sizes.get(d, s) for d, s in enumerate(tensor.shape)]
+    if tensor.dtype.is_floating_point:
+        return torch.randn(shape)
+    return torch.randint(0, int(tensor.max()) + 1, shape).to(tensor.dtype)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_examples(name: str) -> None:
+    generalises(of_example(name, more=False))
+
+
+@pytest.mark.parametrize("name", [n for n, example in MODELS.items() if example.more])
+def test_examples_in_other_sides(name: str) -> None:
+    generalises(of_example(name, more=True))
 
 
 @pytest.mark.parametrize("name", CASES)

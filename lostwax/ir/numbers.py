@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -19,6 +20,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum, negate
+from lostwax.sym.expr import rank_of
 from lostwax.sym.real import MATH, Definition, Real, current_real, definition
 
 _ATOMS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
@@ -153,11 +155,11 @@ class Numbers:
         return node
 
     def _sum(self, e: Expr) -> Any:
-        """The terms one after the other, the constant last."""
+        """The terms one after the other, the constant last; in the same order for every example."""
         total: Any = None
         so_far: dict[tuple[Atom, ...], int] = {}
-        for monomial, coefficient in sorted(e.terms.items(), key=lambda term: not term[0]):
-            so_far[monomial] = coefficient
+        for monomial in sorted(e.terms, key=lambda m: (not m, rank_of(m))):
+            coefficient = so_far[monomial] = e.terms[monomial]
             term = self._product(e.env, monomial, coefficient)
             if total is None:
                 total = term
@@ -168,9 +170,11 @@ class Numbers:
     def _product(self, env: Any, monomial: tuple[Atom, ...], coefficient: int) -> Any:
         if not monomial:
             return coefficient
-        node = self._atom(monomial[0])
-        for n, atom in enumerate(monomial[1:], 2):
-            value = env.make({monomial[:n]: 1})
+        first, *others = sorted(monomial, key=Atom.rank)
+        node, so_far = self._atom(first), [first]
+        for atom in others:
+            so_far.append(atom)
+            value = env.make({tuple(sorted(so_far, key=attrgetter("id"))): 1})
             node = self._apply(operator.mul, (node, self._atom(atom)), value)
         if coefficient == 1:
             return node

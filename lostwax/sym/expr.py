@@ -13,7 +13,7 @@ Must not know what is true of a symbol: facts are the business of the layers abo
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from math import gcd
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -43,8 +43,8 @@ class Atom:
     """
 
     __slots__ = (
-        "args", "atoms", "bounds", "bounds_at", "depth", "expr", "hidden", "hint", "id", "kind",
-        "normal", "normal_at", "operands", "unbacked",
+        "_rank", "args", "atoms", "bounds", "bounds_at", "depth", "expr", "hidden", "hint", "id",
+        "kind", "normal", "normal_at", "operands", "unbacked",
     )  # fmt: skip
 
     def __init__(self, env: ShapeEnv, kind: str, operands: tuple[Expr, ...], hint: int | None):
@@ -61,10 +61,20 @@ class Atom:
         self.normal_at = self.bounds_at = -1
         self.normal: Expr
         self.bounds: tuple[int | None, int | None]
+        self._rank: tuple[Any, ...] | None = None
         self.expr = env.make({(self,): 1})
 
     def __repr__(self) -> str:
         return str(self.expr)
+
+    def rank(self) -> tuple[Any, ...]:
+        """An order that depends on what an atom is, not on when it was made: the work that
+        questions cost, and with it the ids, differ from example to example.
+        """
+        if self._rank is None:
+            parts = (x.rank() for x in self.operands)
+            self._rank = (0, self.id) if self.kind == "symbol" else (1, self.kind, *parts)
+        return self._rank
 
 
 class Symbol(Atom):
@@ -139,6 +149,9 @@ class Expr:
         self.normal: Expr
         self.current: Expr
         self.bounds: tuple[int | None, int | None]
+
+    def rank(self) -> tuple[Any, ...]:
+        return tuple(sorted((rank_of(m), k) for m, k in self.terms.items()))
 
     def atoms(self) -> frozenset[Atom]:
         """All atoms, also those within others."""
@@ -473,21 +486,15 @@ class Algebra(ABC):
         """The expression of `terms` with `q*(r//q)` written as `r - r % q`: one of the two forms
         must win.
         """
-        for monomial, coefficient in terms.items():
-            for atom in monomial:
-                if atom.kind != "div" or len(atom.operands[1].terms) != 1 or atom.args[1] == 1:
-                    continue
-                ((factor, unit),) = atom.operands[1].terms.items()
-                times = abs(coefficient) // abs(unit)
-                rest = without(monomial, (atom, *factor))
-                if times == 0 or rest is None:
-                    continue
-                if (coefficient > 0) != (unit > 0):
-                    times = -times
-                left = merged(terms, 1, {monomial: times * unit}, -1)
-                exact = self.sub(atom.operands[0], self.mod(*atom.operands))
-                return self.add(self.settle(left), self.mul(self.make({rest: times}), exact))
-        return self.make(terms)
+        found = list(_whole_quotients(terms))
+        if not found:
+            return self.make(terms)
+        if len(found) > 1:
+            found.sort(key=lambda f: (rank_of(f[0]), f[1].rank()))
+        monomial, atom, unit, times, rest = found[0]
+        left = merged(terms, 1, {monomial: times * unit}, -1)
+        exact = self.sub(atom.operands[0], self.mod(*atom.operands))
+        return self.add(self.settle(left), self.mul(self.make({rest: times}), exact))
 
     # ---- structure
 
@@ -508,6 +515,24 @@ class Algebra(ABC):
         """The polynomial q with `a == b*q`, if there is one that is found in a few steps."""
         found = exact_terms(a.terms, b.terms)
         return None if found is None else self.make(found)
+
+
+def _whole_quotients(terms: Terms) -> Iterator[tuple[Monomial, Atom, int, int, Monomial]]:
+    """Where `q*(r//q)` stands: (monomial, r//q, q's coefficient, how often, what is left)."""
+    for monomial, coefficient in terms.items():
+        for atom in monomial:
+            if atom.kind != "div" or len(atom.operands[1].terms) != 1 or atom.args[1] == 1:
+                continue
+            ((factor, unit),) = atom.operands[1].terms.items()
+            times = abs(coefficient) // abs(unit)
+            rest = without(monomial, (atom, *factor))
+            if times == 0 or rest is None:
+                continue
+            yield monomial, atom, unit, times if (coefficient > 0) == (unit > 0) else -times, rest
+
+
+def rank_of(monomial: Monomial) -> tuple[Any, ...]:
+    return tuple(sorted(atom.rank() for atom in monomial))
 
 
 def exact_terms(a: Terms, b: Terms) -> Terms | None:

@@ -274,7 +274,7 @@ class Rules(Bounds):
         kept = self._undominated(kind, list(dict.fromkeys(flat)))
         if len(kept) == 1:
             return kept[0]
-        kept.sort(key=lambda e: e.id)
+        kept.sort(key=Expr.rank)
         # max(a, b) + k: the first argument that is not constant has no constant part
         offset = next(x.terms.get((), 0) for x in kept if x.const is None)
         atom = self.atom(kind, tuple(self.shift(x, -offset) for x in kept))

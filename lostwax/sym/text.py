@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 if TYPE_CHECKING:
     from lostwax.sym.expr import Atom, BoolExpr, Size, Symbol
@@ -73,7 +73,7 @@ class _Python:
         return text, _SUM if ordered else rank
 
     def term(self, monomial: tuple[Atom, ...], coefficient: int) -> tuple[str, int]:
-        factors = [self.power(atom, n) for atom, n in Counter(monomial).items()]
+        factors = [self.power(atom, n) for atom, n in Counter(_in_order(monomial)).items()]
         if coefficient != 1 or not factors:
             factors.insert(0, (str(coefficient), _ATOM))
         if len(factors) == 1:
@@ -148,7 +148,7 @@ class _Srepr:
 
     def factors(self, monomial: tuple[Atom, ...], coefficient: int) -> list[str]:
         out = [f"Integer({coefficient})"] if coefficient != 1 or not monomial else []
-        for atom, n in Counter(monomial).items():
+        for atom, n in Counter(_in_order(monomial)).items():
             text = self.atom(atom)
             out.append(text if n == 1 else f"Pow({text}, Integer({n}))")
         return out
@@ -176,11 +176,17 @@ class _Srepr:
         return f"{relation}({self.any(b.poly)}, Integer(0))"
 
 
-def _reading_order(item: tuple[tuple[Atom, ...], int]) -> tuple[int, tuple[int, ...]]:
-    """High degrees first, then the older atoms; the constant comes last."""
+def _in_order(monomial: tuple[Atom, ...]) -> list[Atom]:
+    return sorted(monomial, key=lambda atom: atom.rank())
+
+
+def _reading_order(item: tuple[tuple[Atom, ...], int]) -> tuple[int, list[Any]]:
+    """High degrees first, then the older symbols, then what is made of them; the constant comes
+    last.
+    """
     monomial = item[0]
-    return -len(monomial), tuple(atom.id for atom in monomial)
+    return -len(monomial), [atom.rank() for atom in _in_order(monomial)]
 
 
-def _first(terms: Terms) -> tuple[int, tuple[int, ...]]:
+def _first(terms: Terms) -> tuple[int, list[Any]]:
     return min(_reading_order(item) for item in terms.items())

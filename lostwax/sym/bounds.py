@@ -56,7 +56,7 @@ class Bounds(Algebra):
                 e.bounds = result
             if e.product is not None:
                 factors = multiplied(*map(self.range_of, e.product))
-                e.bounds = intersection(e.bounds, factors)  # type: ignore[arg-type]
+                e.bounds = intersection(e.bounds, factors)
         return e.bounds  # type: ignore[return-value]
 
     def _range_without_floors(self, e: Expr) -> Range:

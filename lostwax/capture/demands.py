@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from lostwax.errors import CaptureError
 from lostwax.ir.numbers import Origins, sources
 from lostwax.ir.ranges import RangeConstraints
-from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation
+from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
 from lostwax.sym.real import definition
+
+_FIRST_SIZES = 256
 
 
 @dataclass
@@ -80,7 +83,8 @@ def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] 
         return True
     if len(symbols) != 1:
         return False
-    return _makes_gaps(cond) or _against_limit(cond, next(iter(symbols)))
+    (symbol,) = symbols
+    return _makes_gaps(cond, symbol) or _against_limit(cond, symbol)
 
 
 def _is_tied(env: ShapeEnv, symbol: Symbol, unnamed: Collection[Symbol]) -> bool:
@@ -89,10 +93,21 @@ def _is_tied(env: ShapeEnv, symbol: Symbol, unnamed: Collection[Symbol]) -> bool
     return any(s.declared and s not in unnamed for s in others)
 
 
-def _makes_gaps(cond: BoolExpr) -> bool:
-    """Sizes in between are lost (`n % 4 <= 1`), not an end of the range."""
-    parts = cond.args or (cond,)
-    return any(part.poly.composite for part in parts)
+def _makes_gaps(cond: BoolExpr, symbol: Symbol) -> bool:
+    """Sizes in between are lost (`n % 4 <= 1`), not an end of the range. Judged by the first sizes:
+    whatever the answer, each call is checked."""
+    if not any(part.poly.composite for part in cond.args or (cond,)):
+        return False
+    least = symbol.lo or 0
+    holds = [_holds(cond, symbol, n) for n in range(least, least + _FIRST_SIZES)]
+    return sum(a is not b for a, b in pairwise(holds)) > 1
+
+
+def _holds(cond: BoolExpr, symbol: Symbol, size: int) -> bool:
+    try:
+        return bool(evaluate(cond, {symbol: size}))
+    except ZeroDivisionError:
+        return False
 
 
 def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:

@@ -57,7 +57,9 @@ def channels_last_strides(size: Sequence[Size]) -> Sizes:
 class TensorType:
     """Size, stride, offset, dtype, device and layout of one tensor value."""
 
-    __slots__ = ("_contiguous", "_dense", "device", "dtype", "layout", "offset", "size", "stride")
+    __slots__ = (
+        "_contiguous", "_dense", "device", "dtype", "layout", "offset", "size", "stride", "token",
+    )  # fmt: skip
 
     size: Sizes
     stride: Sizes
@@ -67,6 +69,8 @@ class TensorType:
     layout: torch.layout
     _contiguous: bool | None
     _dense: bool | None
+    token: object | None
+    """Of a type that `unique` gave: what stands for it in a key, at no cost."""
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class TensorType:
         self.dtype = dtype
         self.device = device
         self.layout = layout
+        self.token = None
 
     @property
     def ndim(self) -> int:
@@ -175,6 +180,24 @@ class TensorType:
         if self.offset.__class__ is not int or self.offset != 0:
             text += f" offset {self.offset}"
         return text if self.device.type == "cpu" else f"{text} {self.device}"
+
+
+def unique(t: TensorType) -> TensorType:
+    """The one object for all types equal to a concrete one; a symbolic type is itself."""
+    if t.token is not None or t.is_symbolic:
+        return t
+    key = t._key()
+    found = _UNIQUE.get(key)
+    if found is None:
+        if len(_UNIQUE) >= _MOST:
+            _UNIQUE.clear()  # those in use keep their tokens
+        found = _UNIQUE[key] = t
+        t.token = object()
+    return found
+
+
+_UNIQUE: dict[tuple[object, ...], TensorType] = {}
+_MOST = 50_000
 
 
 def _same(a: Size, b: Size) -> bool:

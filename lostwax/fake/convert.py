@@ -18,7 +18,7 @@ from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.sym import ShapeEnv, Size
-from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
+from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides, unique
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -43,7 +43,7 @@ class FakeTensorConverter:
         if tensor.__class__ not in _PLAIN:
             return self.from_real_tensor(mode, tensor, static_shapes=True)
         check_supported(tensor)
-        t = _typed(tensor, tuple(tensor.shape), tensor.stride())
+        t = unique(_typed(tensor, tuple(tensor.shape), tensor.stride()))
         real = tensor.untyped_storage()
         storage = self._kept_storages.get(real._cdata)
         if storage is None:
@@ -181,7 +181,7 @@ def _type_of(
 ) -> TensorType:
     real = tuple(tensor.shape)
     if sizes is None and env is None:
-        return _typed(tensor, real, tensor.stride())
+        return unique(_typed(tensor, real, tensor.stride()))
     size: Sizes = real
     if sizes is not None:
         size = _given(sizes, real)

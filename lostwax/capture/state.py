@@ -6,6 +6,7 @@ Also when the capture fails. Must not copy a weight.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class State:
             return {}
         found = self.reassigned(fakes)
         self.check_apart(fakes)
-        self.check_attributes({id(s.module): s.attributes for s in self._saved}, fake)
+        self.check_attributes(fakes, fake)
         return found
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -123,18 +124,42 @@ class State:
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
 
-    def check_attributes(self, before: dict[int, dict[str, Any]], fake: type) -> None:
-        """A tensor kept in a plain attribute would be lost between two runs of the program."""
-        for path, module in self.root.named_modules():
-            for name, value in module.__dict__.items():
-                if isinstance(value, fake) and name not in before.get(id(module), ()):
-                    where = f"{path}.{name}" if path else name
-                    raise CaptureError(
-                        f"the module keeps a tensor in the attribute {where}.\n"
-                        "  why: the program has no such state, the next run would not find it\n"
-                        f'  instead: register a buffer, self.register_buffer("{name}", ...), '
-                        "before exporting and write to it"
-                    )
+    def check_attributes(self, fakes: Mapping[int, Any], fake: type) -> None:
+        """What is kept in a plain attribute would be lost between two runs of the program: a tensor
+        is refused, of a number is told."""
+        own = set(map(id, fakes.values()))
+        for each in self._saved:
+            path = self.paths[id(each.module)]
+            for name, value in each.module.__dict__.items():
+                if name in _REGISTRIES:
+                    continue
+                where, before = f"{path}.{name}" if path else name, each.attributes.get(name)
+                for found in each.added(name, value):
+                    if isinstance(found, fake) and id(found) not in own:
+                        raise _kept_tensor(where, name, found)
+                if isinstance(value, (int, float, str)) and value != before:
+                    warnings.warn(_KEPT_VALUE.format(where, before, value), stacklevel=2)
+
+
+_KEPT_VALUE = (
+    "the module sets its attribute {0}, which was {1!r}, to {2!r}; the program keeps no such "
+    "state: every run of it begins with what it was at capture. A buffer would be kept."
+)
+
+
+def _kept_tensor(where: str, name: str, value: Any) -> CaptureError:
+    step = value.tracked.value.step if value.tracked is not None else None
+    meta: dict[str, Any] = {"stack_trace": ""}
+    if step is not None:
+        step.place.describe(step.target, meta)
+    frames = meta["stack_trace"].rstrip().splitlines()[-2:]
+    at = "".join(f"\n  {'at ' if i == 0 else '  '}{f.strip()}" for i, f in enumerate(frames))
+    return CaptureError(
+        f"the module keeps a tensor in the attribute {where}.{at}\n"
+        "  why: the program has no such state, the next run would not find it\n"
+        f'  instead: register a buffer, self.register_buffer("{name}", ...), '
+        "before exporting and write to it"
+    )
 
 
 def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:
@@ -216,6 +241,16 @@ class _Saved:
         self.touched = False
         return True
 
+    def added(self, name: str, value: Any) -> list[Any]:
+        """What an attribute holds now and did not before: itself, or what is in a container."""
+        if not isinstance(value, _CONTAINERS):
+            return [] if value is self.attributes.get(name) else [value]
+        before = next((content for held, content in self.expected if held is value), None)
+        if before is None:
+            return []
+        old, new = (list(c.values()) if isinstance(c, dict) else list(c) for c in (before, value))
+        return [each for each in new if not any(each is o for o in old)]
+
     def restore(self) -> None:
         if self.touched:
             self.module.__dict__.clear()
@@ -230,6 +265,7 @@ class _Saved:
 
 # What every module has and running one does not change: not worth a copy.
 _UNTOUCHED = frozenset(nn.Module().__dict__) - {"_parameters", "_buffers", "_modules"}
+_REGISTRIES = frozenset(nn.Module().__dict__)
 _CONTAINERS = (list, dict, set)
 
 

@@ -343,14 +343,54 @@ def test_the_module_is_untouched(fails: bool) -> None:
     assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
 
 
-def test_a_tensor_kept_in_a_plain_attribute_is_refused() -> None:
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
-        self.cache = x * 2
-        return x
+def _new_attribute(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.cache = x * 2
+    return x
 
-    with pytest.raises(CaptureError, match="keeps a tensor in the attribute cache") as error:
-        export(Of(forward), (X,))
-    assert 'self.register_buffer("cache", ...)' in str(error.value)
+
+def _known_attribute(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.none is None:
+        self.none = x * 2
+    return x
+
+
+def _in_a_list(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.seen.append(x.sum())
+    return x
+
+
+def _in_a_dict(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.caches["k"] = x + 1
+    return x
+
+
+@pytest.mark.parametrize(
+    ("forward", "name"),
+    [
+        (_new_attribute, "cache"),
+        (_known_attribute, "none"),
+        (_in_a_list, "seen"),
+        (_in_a_dict, "caches"),
+    ],
+)
+def test_a_tensor_kept_in_a_plain_attribute_is_refused(forward: Any, name: str) -> None:
+    module = Of(forward, none=None, seen=[], caches={})
+    with pytest.raises(CaptureError, match=f"keeps a tensor in the attribute {name}") as error:
+        export(module, (X,))
+    assert f'self.register_buffer("{name}", ...)' in str(error.value)
+    assert re.search(r'at File ".*test_export.py", line \d+, in _', str(error.value))
+    assert (module.none, module.seen, module.caches) == (None, [], {})
+
+
+def test_a_number_that_the_module_counts_is_told_of() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return x * self.calls
+
+    module = Of(forward, calls=1)
+    with pytest.warns(UserWarning, match="sets its attribute calls, which was 1, to 2"):
+        export(module, (X,))
+    assert module.calls == 1
 
 
 # ---------------------------------------------------------------------------------------- gradients

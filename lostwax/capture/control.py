@@ -1,4 +1,5 @@
 """Control-flow operators of the user (`torch.cond`, `while_loop`, `map`, `scan`): refused for now.
+Assertions on data are left to the running program.
 
 torch's own wrappers would compile themselves before they call the operator; while a capture runs
 they call it at once, and the tracer meets it. Must not import what compiles.
@@ -63,7 +64,18 @@ def _as_it_is(model: Any = None, **options: Any) -> Any:
     return model if model is not None else _as_it_is
 
 
+def _asserted(condition: Any, message: str) -> None:
+    """`torch._assert`: of data it is a step of the program."""
+    if isinstance(condition, torch.Tensor):
+        torch.ops.aten._assert_async.msg(condition, message)
+    elif isinstance(condition, torch.SymBool):
+        torch._check(condition, lambda: message)
+    else:
+        assert condition, message
+
+
 _REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (torch, "compile", _as_it_is),
+    (torch, "_assert", _asserted),
     (torch_wrappers, "_hop_compile_and_call", _called),
 )

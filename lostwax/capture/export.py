@@ -155,6 +155,7 @@ class _Capture:
             isinstance(t, torch.Tensor) and t.requires_grad
             for t in [*self.leaves, *(slot.tensor for slot in self.state.slots)]
         )
+        functions.check_hooks(tracer, self.state.modules)
         self._find_symbols()
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with (

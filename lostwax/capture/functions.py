@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+from torch import nn
 from torch.autograd.function import FunctionCtx
+from torch.utils.hooks import RemovableHandle
 
 from lostwax.capture.functionalize import track
-from lostwax.capture.steps import Body, Region, Value
+from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -49,10 +52,12 @@ def recorded(tracer: Tracer) -> Iterator[None]:
         return _seen_through(tracer, cls, plain, args, kwargs)
 
     _Function.apply = classmethod(apply)
+    tracer.hooked = lambda fake, hook: _hooked(tracer, fake, hook)
     try:
         yield
     finally:
         _Function.apply = original
+        tracer.hooked = None
 
 
 def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:
@@ -96,6 +101,39 @@ def _seen_through(
         return plain(*args, **kwargs)
     finally:
         tracer.grad = before
+
+
+def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+    """`x.register_hook(hook)`: from here on `x` is the result of a function that does nothing, and
+    has the hook as its backward."""
+
+    class Hook(_Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x.view_as(x)
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> Any:
+            changed = hook(grad)
+            return grad if changed is None else changed
+
+    if tracer.differentiable and torch.is_grad_enabled():
+        value = tracer.value_of(fake)
+        if fake.tracked.base is not None or fake.tracked.root.kind or _is_read(tracer, value):
+            raise CaptureError(
+                "a hook is registered on a tensor that is an input, a view, or was used before.\n"
+                f"  at {user_location()}\n"
+                "  why: the gradients of those uses would not pass through the hook\n"
+                "  instead: call x.register_hook(...) where x is computed, before it is used"
+            )
+        new = Hook.apply(fake)
+        fake.tracked.root.value = tracer.value_of(new)
+        fake.tracked.root.version += 1
+    return RemovableHandle(OrderedDict())
+
+
+def _is_read(tracer: Tracer, value: Value) -> bool:
+    return any(value in values_of([s.args, *s.kwargs.values()]) for s in tracer.region.steps)
 
 
 # ------------------------------------------------------------------------------------- the forward
@@ -257,3 +295,17 @@ def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer)
         look([step.args, *step.kwargs.values()])
     look(results)
     return list(found)
+
+
+def check_hooks(tracer: Tracer, modules: list[nn.Module]) -> None:
+    """Hooks on the gradients of modules would be lost."""
+    if not tracer.differentiable:
+        return
+    for module in modules:
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise CaptureError(
+                f"the {type(module).__name__} has backward hooks, which cannot be captured.\n"
+                "  why: a program has no modules whose gradients they could see or change\n"
+                "  instead: remove them, or, if no gradients are needed, export under "
+                "torch.no_grad()"
+            )

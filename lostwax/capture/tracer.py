@@ -77,6 +77,8 @@ class Tracer(FakeTensorMode):
         """Whether anything that the program is given needs a gradient."""
         self.inner: Region | None = None
         """The graph of its own that is being recorded: what was made outside is only read."""
+        self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
+        """What records a hook on a tensor's gradient."""
         self._recording = True
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
@@ -209,6 +211,11 @@ class Tracer(FakeTensorMode):
         if isinstance(out, (list, tuple)):
             return type(out)([self._output(step, o, i) for i, o in enumerate(out)])
         return out
+
+    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+        if self.hooked is None or self.tracked:
+            return super().hook_gradient(fake, hook)
+        return self.hooked(fake, hook)
 
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         if self._recording and fake.tracked is not None:

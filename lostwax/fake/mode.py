@@ -286,6 +286,10 @@ class FakeTensorMode(TorchDispatchMode):
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         """Python asks for strides: a tracer takes note."""
 
+    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+        """`x.register_hook(hook)`."""
+        return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
+
     def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         """By its strides, `out` shares memory with `source`, or does not: a tracer takes note."""
 

@@ -1,9 +1,10 @@
-"""Indexing with a symbolic integer: `x[n]` becomes `x.select(0, n)`; and with a single truth, a
-boolean tensor without dimensions, which C++ would have to know: it becomes a mask of one row.
+"""Indexing with what only the data know: a symbolic integer (`x[n]` becomes `x.select(0, n)`), a
+tensor that is a single integer (the same, of its item), and a single truth, a boolean tensor
+without dimensions, which becomes a mask of one row.
 
 C++ reads an integer index through `__index__`, which would fix `n` to the example's value, and
 swallows our error if that is impossible. Slices with symbolic bounds are torch's own business and
-pass. Indices without a symbolic integer are not touched.
+pass. Other indices are not touched.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 
 def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
-    if _is_truth(index):
-        return _getitem(x.unsqueeze(0), index.unsqueeze(0))
+    if index.__class__ is not int:
+        if _is_truth(index):
+            return _getitem(x.unsqueeze(0), index.unsqueeze(0))
+        index = _with_numbers(index)
     if not has_symint(index):
         return _getitem(x, index)
     selected, rest = _select(x, index)
@@ -30,6 +33,7 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
 
 def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, for a class's `__setitem__`."""
+    index = _with_numbers(index)
     if _is_truth(index):
         x, index = x.unsqueeze(0), index.unsqueeze(0)
     elif has_symint(index):
@@ -40,6 +44,23 @@ def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
 
 def _is_truth(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 0
+
+
+def _with_numbers(index: Any) -> Any:
+    """The index with the items of tensors that are single integers."""
+    if index.__class__ is tuple:
+        return tuple([_with_numbers(part) for part in index])
+    if index.__class__ is slice:
+        bounds = (index.start, index.stop, index.step)
+        if any(isinstance(b, torch.Tensor) for b in bounds):
+            return slice(*map(_with_numbers, bounds))
+        return index
+    if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _INTEGERS:
+        return index.item()
+    return index
+
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8)
 
 
 def has_symint(index: Any) -> bool:

@@ -130,6 +130,9 @@ class FakeTensor(torch.Tensor):
         self.fake_mode.layout_decided(self, out, "contiguous()")
         return out
 
+    def register_hook(self, hook: Any) -> Any:
+        return self.fake_mode.hook_gradient(self, hook)
+
     def known_constant(self) -> torch.Tensor | None:
         """The real value, if this is a tiny constant that nobody has written to."""
         if self.constant is not None and self.constant_version == self.fake_storage.version:

@@ -729,3 +729,24 @@ def test_a_single_truth_is_a_mask() -> None:
     for truth in (True, False):
         keep = torch.tensor(truth)
         torch.testing.assert_close(module(X, keep), both(X, keep))
+
+
+def test_a_single_integer_is_an_index() -> None:
+    def at(x: torch.Tensor, i: torch.Tensor) -> Any:
+        torch._assert((i < 2**40).all(), "too far")
+        y = x.clone()
+        y[i] = 0
+        return x[i], x[:, i], x[i, torch.tensor([0, 1])], y
+
+    module = export(at, (X, torch.tensor(1))).module()
+    for number in (0, 2, -1):
+        i = torch.tensor(number)
+        torch.testing.assert_close(module(X, i), at(X, i))
+    with pytest.raises(RuntimeError, match="required at test_export.py"):
+        module(X, torch.tensor(-9))
+
+
+def test_slices_to_a_place_that_data_know() -> None:
+    module = export(lambda x, i: (x[:i], x[i:]), (X, torch.tensor(1))).module()
+    for number in (0, 2, 3):
+        torch.testing.assert_close(module(X, torch.tensor(number)), (X[:number], X[number:]))

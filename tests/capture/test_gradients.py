@@ -316,6 +316,36 @@ class Scaled:
         return Times.apply
 
 
+def _hooked(w: Tensor, x: Tensor) -> Any:
+    y = w * x
+    y.register_hook(lambda grad: grad * 0.1)
+    z = y * 2
+    z.register_hook(lambda grad: None)
+    return y[0] + z, y
+
+
+FUNCTIONS["hooks"] = _hooked
+
+
+def test_hooks_that_cannot_be_captured_are_refused() -> None:
+    def late(w: Tensor, x: Tensor) -> Tensor:
+        y = w * x
+        z = y + 1
+        y.register_hook(lambda grad: grad * 2)
+        return y * z
+
+    x = torch.ones(3, 4)
+    with pytest.raises(CaptureError, match=r"or was used before[\s\S]*test_gradients.py"):
+        export(With(late, 3, 4), (x,))
+    layer = nn.Linear(4, 4)
+    layer.register_full_backward_hook(lambda module, inner, outer: None)
+    with pytest.raises(CaptureError, match="the Linear has backward hooks"):
+        export(nn.Sequential(layer), (x,))
+    with torch.no_grad():
+        export(With(late, 3, 4), (x,))
+        export(nn.Sequential(layer), (x,))
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(name: str) -> None:
     program = same(FUNCTIONS[name], 3, 4)

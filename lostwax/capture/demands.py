@@ -121,8 +121,16 @@ def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:
 def range_constraints(env: ShapeEnv, sizes: list[Expr]) -> RangeConstraints:
     """The ranges of all symbols, and of the inputs' sizes that are computed of them."""
     computed = dict.fromkeys(e for e in sizes if e.terms.keys() != {_only(e)})
-    free = [s.expr for s in env.symbols if env.current_form(s.expr) is s.expr]
+    free = [s.expr for s in env.symbols if _is_free(env, s)]
     return RangeConstraints((e, env.bounds(e)) for e in [*free, *computed])
+
+
+def _is_free(env: ShapeEnv, symbol: Symbol) -> bool:
+    """Has it values of its own? So has one that its declared range leaves a single value: no guard
+    says so, and calls are to be checked for it."""
+    form = env.current_form(symbol.expr)
+    limited = bool(symbol.lo) or symbol.hi is not None
+    return form is symbol.expr or (form.const is not None and limited)
 
 
 def _only(e: Expr) -> tuple[Symbol, ...]:

@@ -17,7 +17,7 @@ from lostwax import (
     export,
     refine_dynamic_shapes_from_suggested_fixes,
 )
-from lostwax.errors import ConstraintViolationError, DynamicShapesError
+from lostwax.errors import ConstraintViolationError, DynamicShapesError, InputValueError
 
 B, S = dims("batch seq")
 
@@ -353,6 +353,28 @@ def test_a_size_that_gives_way_does_not_hide_that_a_dim_is_lost():
     with pytest.raises(ConstraintViolationError) as error:
         export(chained, (ones(3), ones(3), ones(3)), dynamic_shapes=shapes)
     assert suggested(error.value) == ["seq = batch  # one Dim for both"]
+
+
+@pytest.mark.parametrize(
+    ("dim", "constraints"),
+    [
+        (Dim("a", min=4, max=4), []),
+        (Dim("a", max=4), ["a >= 4"]),
+        (Dim.AUTO(min=4, max=4), []),
+        (Dim.AUTO(max=4), ["x.shape[0] >= 4"]),
+    ],
+)
+def test_a_range_of_one_size_is_that_size(dim, constraints):
+    program = export(
+        lambda x: x + torch.zeros(x.shape[0], 1),
+        (ones(4, 1),),
+        dynamic_shapes={"x": {0: dim}},
+        constraints=constraints,
+    )
+    assert program.module()(ones(4, 1)).shape == (4, 1)
+    for size in (3, 5):
+        with pytest.raises(InputValueError, match=rf"x.shape\[0\].* {size}"):
+            program.module()(ones(size, 1))
 
 
 def test_refining_what_was_not_written_by_hand():

@@ -175,10 +175,10 @@ class Expansions:
 
     def _result(self, wanted: TensorType, out: FakeTensor, fresh: bool) -> Value:
         recorder = self.recorder
-        laid = _laid_out(out, wanted)
+        laid = _laid_out(recorder, out, wanted)
         value = recorder.value_of(laid)
         if fresh and laid is out and (value.memory or value).call is None:
-            value = recorder.value_of(aten.clone.default(out))
+            value = recorder.value_of(recorder.plain(aten.clone.default, (out,), {}))
         return value
 
 
@@ -231,7 +231,7 @@ def _refuse(node: Node, what: str) -> None:
     )
 
 
-def _laid_out(out: FakeTensor, wanted: TensorType) -> FakeTensor:
+def _laid_out(recorder: Recorder, out: FakeTensor, wanted: TensorType) -> FakeTensor:
     """The result with the strides of the operator's: nodes after it may count on them."""
     t = out.fake_type
     if t.stride == wanted.stride or t.is_symbolic or wanted.is_symbolic or 0 in t.size:
@@ -241,9 +241,10 @@ def _laid_out(out: FakeTensor, wanted: TensorType) -> FakeTensor:
         return out
     order = sorted(range(t.ndim), key=lambda d: (-wanted.stride[d], d))
     back = sorted(range(t.ndim), key=order.__getitem__)
-    turned = aten.permute.default(out, order)
-    turned = aten.clone.default(turned, memory_format=torch.contiguous_format)
-    return aten.permute.default(turned, back)  # type: ignore[no-any-return]
+    turned = recorder.plain(aten.permute.default, (out, order), {})
+    rows = {"memory_format": torch.contiguous_format}
+    turned = recorder.plain(aten.clone.default, (turned,), rows)
+    return recorder.plain(aten.permute.default, (turned, back), {})  # type: ignore[no-any-return]
 
 
 # ----------------------------------------------------------------------------------- distinct calls

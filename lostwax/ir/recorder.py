@@ -25,6 +25,12 @@ from lostwax.sym import ShapeEnv
 from lostwax.types import TensorType
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+_SIZES = (
+    aten.sym_size.int,
+    aten.sym_stride.int,
+    aten.sym_numel.default,
+    aten.sym_storage_offset.default,
+)
 Decomposition = Callable[..., Any]
 
 
@@ -161,7 +167,7 @@ class Recorder(FakeTensorMode):
         decomposition = self.table.get(func)
         if decomposition is not None:
             return self._expanded(func, decomposition, args, kwargs)
-        return self._plain(func, args, kwargs)
+        return self.plain(func, args, kwargs)
 
     def _expanded(
         self, func: OpOverload, decomposition: Decomposition, args: Any, kwargs: dict[str, Any]
@@ -171,7 +177,7 @@ class Recorder(FakeTensorMode):
             return self.expand(func, decomposition, args, kwargs)
         except (CannotExpand, NotImplementedError):
             del self.calls[before:]
-            return self._plain(func, args, kwargs)
+            return self.plain(func, args, kwargs)
 
     def expand(
         self, func: OpOverload, decomposition: Decomposition, args: Any, kwargs: dict[str, Any]
@@ -192,7 +198,8 @@ class Recorder(FakeTensorMode):
         finally:
             self._open.pop()
 
-    def _plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    def plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Record the call as it is, whatever the table says."""
         record = operator(func)
         as_aten = getattr(func, "impl_aten", None) if func.namespace == "prims" else None
         if as_aten is not None:
@@ -211,6 +218,10 @@ class Recorder(FakeTensorMode):
             out = super().evaluate(record.overload, args, kwargs)
         if record.data_dependent and len(self.shape_env.symbols) != symbols:
             raise CannotExpand(f"the size of what {record.overload} returns depends on data")
+        if isinstance(out, _SYMBOLIC):
+            if record.overload not in _SIZES:
+                raise CannotExpand(f"{record.overload} asks for data")
+            return out
         call = self._call(record.overload, args, kwargs)
         call.result = self._output(call, out, None)
         return out

@@ -5,6 +5,11 @@ gives: size, dtype, and the same numbers as far as rounding allows. It may ask a
 that costs a guard; a case it does not cover raises NotImplementedError, and the operator stays.
 """
 
-from lostwax.ops.decompositions import factory, indexing, matmul, pointwise, reduce, resample, views
-
-__all__ = ["factory", "indexing", "matmul", "pointwise", "reduce", "resample", "views"]
+from lostwax.ops.decompositions import factory as factory
+from lostwax.ops.decompositions import indexing as indexing
+from lostwax.ops.decompositions import matmul as matmul
+from lostwax.ops.decompositions import norm as norm
+from lostwax.ops.decompositions import pointwise as pointwise
+from lostwax.ops.decompositions import reduce as reduce
+from lostwax.ops.decompositions import resample as resample
+from lostwax.ops.decompositions import views as views

@@ -1,0 +1,58 @@
+"""Batch normalisation by the forms that are core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from lostwax.ops.decompositions.precision import cast
+from lostwax.ops.registry import aten, decomposition
+
+
+@decomposition(aten.native_batch_norm.default)
+def batch_norm(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    if not training:
+        op = aten._native_batch_norm_legit_no_training.default
+        return op(input, weight, bias, running_mean, running_var, momentum, eps)
+    if running_mean is not None or running_var is not None:
+        raise NotImplementedError("it writes to its statistics")
+    return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
+
+
+@decomposition(aten._native_batch_norm_legit_functional.default)
+def batch_norm_updating(
+    input: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """The statistics are those of the batch, and the running ones move towards them."""
+    if not training:
+        op = aten._native_batch_norm_legit_no_training.default
+        out = op(input, weight, bias, running_mean, running_var, momentum, eps)
+        return (*out, aten.clone.default(running_mean), aten.clone.default(running_var))
+    out = aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
+    rest = [0, *range(2, input.dim())]
+    # From the input once more: the inverse that is returned has lost digits to `eps`.
+    var = aten.var.correction(cast(input, running_var.dtype), rest, correction=1)
+    mean = cast(out[1], running_mean.dtype)
+    return (*out, _moved(running_mean, mean, momentum), _moved(running_var, var, momentum))
+
+
+def _moved(running: Tensor, now: Tensor, momentum: float) -> Any:
+    kept = aten.mul.Tensor(running, 1 - momentum)
+    return aten.add.Tensor(kept, aten.mul.Tensor(now, momentum))

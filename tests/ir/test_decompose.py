@@ -1,0 +1,421 @@
+"""Programs taken to core ATen and to other operator sets; eager execution judges them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+from torch.export import Dim
+
+from examples.models import MODELS
+from lostwax import default_decompositions, detect_fake_mode, export
+from lostwax.errors import DecompositionError
+from lostwax.ir import ExportedProgram
+from lostwax.ir.core_aten import is_core
+from lostwax.ops.decompositions.whole import WHOLE
+from tests.ir.build import Builder
+
+aten = torch.ops.aten
+
+
+def targets(program: ExportedProgram) -> list[Any]:
+    return [n.target for n in program.graph.nodes if n.op == "call_function"]
+
+
+def names(program: ExportedProgram) -> list[str]:
+    return [n.name for n in program.graph.nodes]
+
+
+def left(program: ExportedProgram) -> set[str]:
+    """The operators that are not core."""
+    return {str(t) for t in targets(program) if isinstance(t, OpOverload) and not is_core(t)}
+
+
+def outputs(program: ExportedProgram, *inputs: Tensor) -> Any:
+    return program.module()(*[x.clone() for x in inputs])
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(4, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.silu(self.norm(self.up(x)))
+
+
+@pytest.fixture(scope="module")
+def block() -> tuple[nn.Module, ExportedProgram]:
+    torch.manual_seed(0)
+    model = Block().eval()
+    return model, export(model, (torch.randn(3, 4),))
+
+
+# ----------------------------------------------------------------------------------- the result
+
+
+def test_a_program_in_core_aten(block: Any) -> None:
+    model, program = block
+    before = str(program)
+    core = program.run_decompositions()
+    core.validate()
+    assert left(core) == set()
+    assert [n for n in names(core) if n in names(program)] == [
+        *("p_up_weight", "p_up_bias", "p_norm_weight", "p_norm_bias", "x"),
+        *("addmm", "native_layer_norm", "getitem", "output"),
+    ]
+    assert str(program) == before
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(outputs(core, x), model(x))
+
+
+def test_the_signature_speaks_of_the_new_nodes(block: Any) -> None:
+    _, program = block
+    core = program.run_decompositions()
+    assert program.graph_signature.user_outputs == ("silu",)
+    assert core.graph_signature.user_outputs == ("mul",)
+    assert core.graph_signature.input_specs == program.graph_signature.input_specs
+    (root,) = (e.signature for e in core.module_call_graph if e.fqn == "")
+    assert root is not None
+    assert [a.name for a in root.outputs] == ["mul"]
+
+
+def test_new_nodes_say_where_they_come_from(block: Any) -> None:
+    _, program = block
+    core = program.run_decompositions()
+    silu = next(n for n in program.graph.nodes if n.name == "silu")
+    made = [n for n in core.graph.nodes if n.name in ("sigmoid", "mul")]
+    assert len(made) == 2
+    for node in made:
+        assert node.meta["from_node"] == (("silu", aten.silu.default),)
+        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
+            assert node.meta[key] == silu.meta[key]
+        assert "F.silu(self.norm(self.up(x)))" in node.meta["stack_trace"]
+
+
+def test_a_second_time_adds_to_where_they_come_from() -> None:
+    program = export(lambda x: torch.hypot(x, x), (torch.ones(2),))
+    first = program.run_decompositions({aten.hypot.default: lambda a, b: F.mish(a + b)})
+    core = first.run_decompositions()
+    tanh = next(n for n in core.graph.nodes if n.target is aten.tanh.default)
+    assert tanh.meta["from_node"] == (("hypot", aten.hypot.default), ("mish", aten.mish.default))
+
+
+COMPOSITES: dict[str, tuple[OpOverload, Callable[..., Any], tuple[Tensor, ...]]] = {
+    "linear": (aten.linear.default, F.linear, (torch.ones(2, 3), torch.ones(5, 3), torch.ones(5))),
+    "conv2d": (
+        aten.conv2d.default,
+        lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1),
+        (torch.ones(1, 3, 6, 6), torch.ones(4, 3, 3, 3), torch.ones(4)),
+    ),
+    "layer_norm": (
+        aten.layer_norm.default,
+        lambda x, w: F.layer_norm(x, (4,), w),
+        (torch.arange(8.0).view(2, 4), torch.full((4,), 2.0)),
+    ),
+    "batch_norm": (
+        aten.batch_norm.default,
+        F.batch_norm,
+        (torch.arange(12.0).view(2, 3, 2), torch.ones(3), torch.full((3,), 2.0)),
+    ),
+    "attention": (
+        aten.scaled_dot_product_attention.default,
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+        tuple(torch.linspace(-1, 1, 48).view(1, 2, 3, 8) * s for s in (1, 2, 3)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_kept_composites_are_taken_apart(name: str) -> None:
+    overload, function, inputs = COMPOSITES[name]
+    program = export(function, inputs, keep=[overload])
+    assert overload in targets(program)
+    core = program.run_decompositions()
+    core.validate()
+    assert left(core) == set()
+    torch.testing.assert_close(outputs(core, *inputs), function(*inputs))
+
+
+def test_statistics_of_a_batch_norm_in_training() -> None:
+    torch.manual_seed(0)
+    model = nn.BatchNorm2d(3, momentum=0.3)
+    x = 5 + 3 * torch.randn(4, 3, 5, 5)
+    core = export(model, (x,)).run_decompositions()
+    assert left(core) == set()
+    module = core.module()
+    torch.testing.assert_close(module(x), model(x))
+    torch.testing.assert_close(dict(module.named_buffers()), dict(model.named_buffers()))
+
+
+def test_gradients_are_as_before(block: Any) -> None:
+    model, program = block
+    module = program.run_decompositions().module()
+    x = torch.randn(3, 4)
+    model(x).sum().backward()
+    module(x).sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(dict(module.named_parameters())[name].grad, parameter.grad)
+    model.zero_grad()
+
+
+def test_random_numbers_are_those_of_eager() -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.SiLU()).train()
+    x = torch.randn(3, 4)
+    core = export(model, (x,)).run_decompositions()
+    assert left(core) <= {"aten.bernoulli.p", "aten.detach.default"}
+    torch.manual_seed(1)
+    wanted = model(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(core.module()(x), wanted)
+
+
+def test_strides_of_results_stay() -> None:
+    x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
+
+    def forward(x: Tensor) -> Any:
+        return F.hardswish(x), torch.masked_fill(x, x > 0, 1.0), F.pixel_shuffle(x, 2)
+
+    core = export(forward, (x,)).run_decompositions()
+    for out, wanted in zip(outputs(core, x), forward(x), strict=True):
+        assert out.stride() == wanted.stride()
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", ["llama", "swin", "lstm", "efficientnet"])
+def test_models(name: str, dynamic: bool) -> None:
+    example = MODELS[name]
+    torch.manual_seed(0)
+    model, inputs = example.tiny().eval(), example.tiny_inputs()
+    sizes = tuple({d: Dim(n, min=1, max=64) for d, n in dims.items()} for dims in example.dynamic)
+    program = export(model, inputs, dynamic_shapes=sizes if dynamic else None)
+    core = program.run_decompositions()
+    core.validate()
+    assert left(core) == set()
+    assert core.range_constraints == program.range_constraints
+    assert core.guards == program.guards
+    module = core.module()
+    if dynamic:
+        for d in example.dynamic[0]:
+            inputs = tuple(torch.cat([x] * 2, d).narrow(d, 0, 3) for x in inputs)
+    with torch.no_grad():
+        torch.testing.assert_close(module(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
+
+
+def test_sizes_are_computed_by_nodes_that_are_there() -> None:
+    """`x.roll` needs the size; the program has it already."""
+    program = export(
+        lambda x: (x.new_zeros(x.shape[0] * 2), x.roll(1, 0)),
+        (torch.arange(5.0),),
+        dynamic_shapes=({0: Dim("n", min=1)},),
+    )
+    core = program.run_decompositions()
+    core.validate()
+    assert targets(core).count(aten.sym_size.int) == 1
+    for n in (1, 2, 7):
+        x = torch.arange(float(n))
+        zeros, rolled = outputs(core, x)
+        assert zeros.shape == (2 * n,)
+        assert rolled.tolist() == x.roll(1, 0).tolist()
+
+
+def test_sub_graphs_are_taken_apart() -> None:
+    b = Builder()
+    x = b.input("x", torch.ones(2, 3))
+    program = b.program([b.call(aten.neg.default, x)])
+    inner = fx.Graph()
+    a = inner.placeholder("a")
+    a.meta["val"] = x.meta["val"]
+    silu = inner.call_function(aten.silu.default, (a,))
+    silu.meta.update(program.graph.output_node().args[0][0].meta)
+    inner.output((silu,))
+    program.graph_module.true_graph = fx.GraphModule(nn.Module(), inner)
+    with program.graph.inserting_after(x):
+        program.graph.get_attr("true_graph")
+    child = program.run_decompositions().graph_module.true_graph
+    assert [n.target for n in child.graph.nodes if n.op == "call_function"] == [
+        aten.sigmoid.default,
+        aten.mul.Tensor,
+    ]
+    assert silu in inner.nodes
+
+
+# ---------------------------------------------------------------------------- as little as possible
+
+
+def test_an_expansion_is_recorded_once_for_each_distinct_call() -> None:
+    seen: list[Any] = []
+
+    def silu(x: Tensor) -> Any:
+        seen.append(tuple(x.shape))
+        return x * torch.sigmoid(x)
+
+    def forward(x: Tensor, y: Tensor) -> Any:
+        for _ in range(10):
+            x, y = F.silu(x), F.silu(y)
+        return x, y
+
+    table = default_decompositions()
+    table[aten.silu.default] = silu
+    inputs = (torch.randn(2, 3), torch.randn(4))
+    core = export(forward, inputs).run_decompositions(table)
+    # The last of each is a result: it may not share memory with what it is made of.
+    assert sorted(set(seen)) == [(2, 3), (4,)]
+    assert len(seen) == 4
+    assert targets(core).count(aten.sigmoid.default) == 20
+    torch.testing.assert_close(outputs(core, *inputs), forward(*inputs))
+
+
+def test_what_expansions_compute_twice_is_shared() -> None:
+    core = export(lambda x: F.silu(x) + F.silu(x).exp() + x.sigmoid(), (torch.ones(2),))
+    assert targets(core.run_decompositions()).count(aten.sigmoid.default) == 1
+
+
+def test_results_of_their_own_memory_stay_apart() -> None:
+    program = export(lambda x: (F.silu(x), F.silu(x).view(2, 1)), (torch.ones(2),))
+    a, b = outputs(program.run_decompositions(), torch.ones(2))
+    a.zero_()
+    assert b.min() > 0
+
+
+def test_a_result_is_no_view_of_an_input_unless_it_was() -> None:
+    table = {aten.clone.default: lambda x, **options: x}
+    x = torch.ones(3)
+    (out,) = export(lambda x: (x.clone(),), (x,)).run_decompositions(table).module()(x)
+    out.zero_()
+    assert x.sum() == 3
+
+
+def test_outputs_that_nobody_reads_are_not_computed() -> None:
+    core = export(lambda x: torch.var_mean(x, 0)[1], (torch.ones(2, 3),)).run_decompositions()
+    assert targets(core) == [aten.mean.dim]
+
+
+def test_several_outputs_of_one_operator_keep_their_nodes() -> None:
+    program = export(lambda x: x.split(2), (torch.ones(5),))
+    core = program.run_decompositions()
+    assert targets(core)[0] is aten.split_with_sizes.default
+    assert names(core)[2:] == names(program)[2:] == ["getitem", "getitem_1", "getitem_2", "output"]
+    assert targets(core).count(operator.getitem) == 3
+
+
+# ---------------------------------------------------------------------------------------- the table
+
+
+def test_operators_are_kept(block: Any) -> None:
+    _, program = block
+    for table in (default_decompositions(), default_decompositions().keep(aten.silu)):
+        if aten.silu.default in table:
+            del table[aten.silu.default]
+        core = program.run_decompositions(table)
+        assert left(core) == {"aten.silu.default"}
+    assert "silu" in names(core)
+    with pytest.raises(KeyError):
+        del table[aten.silu.default]
+
+
+def test_an_empty_table_changes_nothing(block: Any) -> None:
+    _, program = block
+    same = program.run_decompositions({})
+    assert same.graph is not program.graph
+    assert str(same.graph) == str(program.graph)
+
+
+def test_a_table_of_torch(block: Any) -> None:
+    model, program = block
+    table = torch._decomp.get_decompositions([aten.native_layer_norm, aten.addmm, aten.silu])
+    other = program.run_decompositions(table)
+    other.validate()
+    assert aten.native_layer_norm.default not in targets(other)
+    assert aten.addmm.default not in targets(other)
+    x = torch.randn(3, 4)
+    torch.testing.assert_close(outputs(other, x), model(x))
+
+
+def test_the_default_table_is_a_mapping() -> None:
+    table = default_decompositions()
+    assert aten.silu.default in table
+    assert aten.linear.default in table
+    assert aten.add.Tensor not in table
+    assert aten.detach.default not in table
+    assert len(table) > 500
+    assert all(not is_core(op) for op in table)
+    table[aten.add.Tensor] = lambda a, b, alpha=1: a - -b * alpha
+    assert aten.add.Tensor in set(table)
+    with pytest.raises(TypeError, match=r"keyed by overloads.*torch.ops.aten.silu.default"):
+        table[aten.silu] = lambda x: x
+
+
+def test_what_stays_whole_has_a_reason() -> None:
+    for name, reason in WHOLE.items():
+        packet, overload = name.removeprefix("aten.").split(".")
+        assert not is_core(getattr(getattr(aten, packet), overload))
+        assert reason
+
+
+# --------------------------------------------------------------------------------------- bad tables
+
+
+WRONG: dict[str, tuple[Callable[..., Any], str]] = {
+    "size": (lambda x: x.sum(0), "gives f32[4], the operator f32[3, 4]"),
+    "dtype": (lambda x: x.double(), "gives f64[3, 4], the operator f32[3, 4]"),
+    "outputs": (lambda x: (x, x), "gives 2 outputs, the operator 1"),
+    "nothing": (lambda x: None, "gives a NoneType, the operator f32[3, 4]"),
+    "raises": (lambda x: x.no_such_thing(), "failed: "),
+    "data": (lambda x: x * x.sum().item(), "failed: "),
+    "writes": (lambda x: x.mul_(2), "failed: it writes to its argument"),
+    "endless": (lambda x: F.silu(x), "failed: "),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_entry_is_refused_by_name(name: str) -> None:
+    function, text = WRONG[name]
+    program = export(lambda x: F.silu(x), (torch.ones(3, 4),))
+    table = default_decompositions()
+    table[aten.silu.default] = function
+    if name == "endless":
+        core = program.run_decompositions(table)  # it stands for itself
+        assert left(core) == {"aten.silu.default"}
+        return
+    with pytest.raises(DecompositionError) as error:
+        program.run_decompositions(table)
+    message = str(error.value)
+    assert message.startswith(f"the decomposition of aten.silu.default {text}")
+    assert "F.silu(x)" in message
+    assert "instead: " in message
+    assert error.value.operator is aten.silu.default
+    core = program.run_decompositions(table.keep(aten.silu.default))  # what the message says
+    assert left(core) == {"aten.silu.default"}
+
+
+def test_too_few_outputs_are_refused() -> None:
+    program = export(lambda x: torch.aminmax(x, dim=0), (torch.ones(3, 4),))
+    with pytest.raises(DecompositionError, match="gives 1 outputs, the operator 2"):
+        program.run_decompositions({aten.aminmax.default: lambda x, dim: x.amax(dim)})
+
+
+def test_an_entry_that_holds_for_some_sizes_only_is_refused() -> None:
+    program = export(
+        lambda x: F.silu(x), (torch.ones(3, 4),), dynamic_shapes=({0: Dim("n", min=1, max=9)},)
+    )
+    table = default_decompositions()
+    table[aten.silu.default] = lambda x: x * x.sigmoid() if x.shape[0] == 3 else x
+    with pytest.raises(DecompositionError, match="it holds only where"):
+        program.run_decompositions(table)
+    assert left(program.run_decompositions()) == set()  # nothing was learned from it
+    assert str(program.run_decompositions().module()(torch.zeros(5, 4)).shape[0]) == "5"
+
+
+def test_new_values_are_fakes_of_the_program(block: Any) -> None:
+    _, program = block
+    core = program.run_decompositions()
+    values = [n.meta["val"] for n in core.graph.nodes if n.op in ("placeholder", "call_function")]
+    assert detect_fake_mode(values) is detect_fake_mode(program.graph.output_node().meta["val"])

@@ -1,0 +1,119 @@
+"""Every operator of torch's `op_db` lands in core ATen, or in the list of those that stay whole,
+and computes what eager computes. Here its first sample; `python -m tests.ops.decomposing` runs all.
+
+What is delicate is computed with no more error than by torch's own decompositions, against the same
+in float64.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lostwax import export
+from lostwax.ops.registry import decompositions
+from tests.ops.conformance import operators
+from tests.ops.decomposing import Verdict, judged, samples
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", operators())
+def test_an_operator_in_core_aten(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for call in samples([name], 1):
+            outcome = judged(call)
+            assert outcome.verdict in (Verdict.EQUAL, Verdict.SKIPPED), f"{call}: {outcome.detail}"
+
+
+def spread(*size: int) -> Tensor:
+    """Numbers of many magnitudes."""
+    torch.manual_seed(0)
+    return torch.randn(size) * torch.logspace(-3, 1.7, size[-1])
+
+
+Case = tuple[Callable[..., Any], tuple[Tensor, ...]]
+DELICATE: dict[str, Case] = {
+    "softmax": (lambda x: F.softmax(x, -1), (spread(8, 64),)),
+    "log_softmax": (lambda x: F.log_softmax(x, -1), (spread(8, 64),)),
+    "logsumexp": (lambda x: x.logsumexp(-1), (spread(8, 64) * 20,)),
+    "logsigmoid": (F.logsigmoid, (spread(8, 64),)),
+    "softplus": (F.softplus, (spread(8, 64),)),
+    "mish": (F.mish, (spread(8, 64),)),
+    "silu": (F.silu, (spread(8, 64),)),
+    "gelu": (F.gelu, (spread(8, 64),)),
+    "gelu tanh": (lambda x: F.gelu(x, approximate="tanh"), (spread(8, 64),)),
+    "norm 2": (lambda x: torch.linalg.vector_norm(x, dim=-1), (spread(8, 64),)),
+    "norm 3": (lambda x: torch.linalg.vector_norm(x, 3, dim=-1), (spread(8, 64),)),
+    "normalize": (lambda x: F.normalize(x, dim=-1), (spread(8, 64),)),
+    "layer_norm": (lambda x: F.layer_norm(x, (64,)), (spread(8, 64) + 100,)),
+    "group_norm": (lambda x: F.group_norm(x, 4), (spread(2, 8, 64) + 100,)),
+    "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), (spread(8, 64) + 100,)),
+    "var": (lambda x: x.var(-1), (spread(8, 64) + 1000,)),
+    "std": (lambda x: x.std(-1), (spread(8, 64) + 1000,)),
+    "var_mean": (lambda x: torch.var_mean(x, -1), (spread(8, 64) + 1000,)),
+    "attention": (F.scaled_dot_product_attention, tuple(spread(1, 2, 16, 32) for _ in range(3))),
+    "cross_entropy": (F.cross_entropy, (spread(8, 64), torch.arange(8))),
+}
+
+
+class All(torch.nn.Module):
+    """All cases in one program: exporting is what takes time."""
+
+    def forward(self, *inputs: Tensor) -> Any:
+        left, results = list(inputs), {}
+        for name, (function, given) in DELICATE.items():
+            results[name] = function(*left[: len(given)])
+            del left[: len(given)]
+        return results
+
+
+@pytest.fixture(scope="module")
+def results() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """What ours computes, what torch's, and both in float64."""
+    inputs = tuple(x for _, given in DELICATE.values() for x in given)
+    exact = [x.double() if x.is_floating_point() else x for x in inputs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = export(All(), inputs).run_decompositions().module()
+        theirs = torch.export.export(All(), inputs).run_decompositions().module()
+    return ours(*inputs), theirs(*inputs), All()(*exact)
+
+
+def error(computed: Any, exact: Any) -> float:
+    """The largest relative error."""
+    leaves = (torch.utils._pytree.tree_leaves(x) for x in (computed, exact))
+    return max(
+        float(((a - b).abs() / (b.abs() + 1e-6)).max()) for a, b in zip(*leaves, strict=True)
+    )
+
+
+@pytest.mark.parametrize("name", DELICATE)
+def test_no_less_accurate_than_torch(name: str, results: Any) -> None:
+    ours, theirs, exact = (r[name] for r in results)
+    rounding = 2 * torch.finfo(torch.float32).eps
+    assert error(ours, exact) <= max(1.05 * error(theirs, exact), rounding)
+
+
+@pytest.mark.parametrize("function", [F.silu, F.mish, F.softplus, F.hardswish, torch.std])
+def test_half_precision_is_rounded_once(function: Callable[[Tensor], Tensor]) -> None:
+    x = spread(4, 64).bfloat16()
+    core = export(function, (x,)).run_decompositions()
+    torch.testing.assert_close(core.module()(x), function(x), rtol=0.008, atol=0)
+
+
+def test_decompositions_of_our_own_are_of_operators_that_are_not_core() -> None:
+    assert all(torch.Tag.core not in op.tags for op in decompositions())

@@ -11,6 +11,7 @@ from lostwax.ir.properties import PROPERTIES, Property
 from lostwax.ir.transforms.assertions import RuntimeAssertions
 from lostwax.ir.transforms.batch_norm import FoldBatchNorm
 from lostwax.ir.transforms.constants import ConstantFolding
+from lostwax.ir.transforms.decomposition import Decompose
 from lostwax.ir.transforms.device import MoveToDevice, move_to_device_pass
 from lostwax.ir.transforms.dtype import ConvertDtype
 from lostwax.ir.transforms.duplicates import CommonSubexpressions
@@ -24,6 +25,7 @@ __all__ = [
     "ConstantFolding",
     "ConvertDtype",
     "DeadCode",
+    "Decompose",
     "Draft",
     "Entry",
     "FoldBatchNorm",

@@ -48,6 +48,8 @@ class Builder:
         self.state: dict[str, torch.Tensor] = {}
         self.constants: dict[str, Any] = {}
         self.stack = STACK
+        self.root = torch.nn.Module()
+        """Holds sub-graphs: what `get_attr` nodes read."""
 
     # ---- inputs
 
@@ -137,7 +139,7 @@ class Builder:
         self.graph.output((*self.written, *leaves))
         root = ModuleCallSignature([], [], in_spec, out_spec, names)
         return ExportedProgram(
-            fx.GraphModule(torch.nn.Module(), self.graph),
+            fx.GraphModule(self.root, self.graph),
             ExportGraphSignature(self.inputs, [*self.writes, *outputs]),
             self.state,
             self.constants,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import operator
 
 import pytest
 import torch
@@ -10,13 +12,17 @@ import torch.nn.functional as F
 from torch import nn
 
 import lostwax
+from examples.models import MODELS
 from lostwax.errors import PassError
+from lostwax.fake.tensor import new_fake
 from lostwax.passes import (
     CommonSubexpressions,
     ConstantFolding,
     ConvertDtype,
     DeadCode,
+    Decompose,
     FoldBatchNorm,
+    FxPass,
     MoveToDevice,
     NoOps,
     Pipeline,
@@ -650,3 +656,100 @@ def shares(results, given, module, state):
         for i, a in enumerate(leaves)
         for b in leaves[:i]
     ]
+
+
+def test_gradients_are_the_same():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    x = torch.randn(5, 3)
+    program = lostwax.export(lambda x: model(x.clone()) + model(x).detach(), (x,))
+    after = Pipeline((NoOps(), CommonSubexpressions(), DeadCode(), Decompose()))(program)
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    for p, given in zip((program, after), inputs, strict=True):
+        p.module()(given).pow(2).sum().backward()
+    torch.testing.assert_close(inputs[1].grad, inputs[0].grad)
+
+
+def test_decomposition_is_a_pass():
+    model = nn.Sequential(nn.Linear(3, 4), nn.SiLU(), nn.LayerNorm(4))
+    program = lostwax.export(model, (torch.randn(2, 3),))
+    wants_core = FxPass(lambda module: None, name="wants_core", requires=("core-aten",))
+    after = Pipeline((Decompose(), wants_core))(program)
+    same(after, model, (torch.randn(2, 3),))
+    with pytest.raises(PassError, match=r"'wants_core' requires 'core-aten' .*'t': aten.t.default"):
+        wants_core(program)
+
+
+@pytest.mark.parametrize("name", ["resnet50", "llama"])
+def test_models_with_dynamic_sizes(name):
+    example = MODELS[name]
+    model, inputs = example.tiny().eval(), example.tiny_inputs()
+    dims = {n: lostwax.Dim(n, max=16) for d in example.dynamic for n in d.values()}
+    shapes = tuple({i: dims[n] for i, n in d.items()} for d in example.dynamic)
+    program = lostwax.export(model, inputs, dynamic_shapes=shapes)
+    after = Pipeline((all_passes(), RuntimeAssertions(), Decompose()))(program)
+    assert len(after.graph.nodes) < len(program.graph.nodes)
+    for size in (1, 5):
+        given = [torch.cat([x] * size) for x in inputs]
+        torch.testing.assert_close(after.module()(*given), model(*given), rtol=1e-4, atol=1e-4)
+
+
+def test_modules_are_still_there():
+    """Calls of preserved modules follow what passes do to the nodes they speak of."""
+
+    class Inner(nn.Module):
+        def forward(self, x, y):
+            return x[:] + y, (x * 1).view(x.shape)
+
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.linear = Inner(), nn.Linear(3, 3)
+
+        def forward(self, x):
+            y, z = self.inner(self.linear(x), x.clone())
+            return y * z
+
+    model, x = Outer(), torch.randn(2, 3)
+    program = lostwax.export(model, (x,), preserve_module_call_signature=("inner",))
+    after = all_passes()(program)
+    assert len(calls(after)) < len(calls(program))
+    after.validate()
+    assert [e.fqn for e in after.module_call_graph if e.signature] == ["", "inner"]
+    torch.testing.assert_close(lostwax.unflatten(after)(x), model(x))
+
+
+def test_sub_graphs_are_copied_and_cleaned():
+    whole = Builder()
+
+    def branch(double):
+        b = Builder()
+        b.mode = whole.mode
+        x = b.input("x", torch.ones(3))
+        value = b.call(aten.mul.Tensor, x, 2) if double else b.call(aten.clone.default, x)
+        b.call(aten.sin.default, x)
+        twice = b.call(
+            aten.add.Tensor, b.call(aten.cos.default, value), b.call(aten.cos.default, value)
+        )
+        return b.program((twice,)).graph_module, twice.meta["val"].fake_type
+
+    (yes, t), (no, _) = branch(True), branch(False)
+    b = whole
+    flag, x = b.input("flag", torch.tensor(True)), b.input("x", torch.ones(3))
+    b.root.yes, b.root.no = yes, no
+    b.graph.owning_module = b.root
+    graphs = [b.graph.get_attr("yes"), b.graph.get_attr("no")]
+    node = b.graph.call_function(torch.ops.higher_order.cond, (flag, *graphs, (x,)))
+    where = {"stack_trace": "", "nn_module_stack": {}, "source_fn_stack": []}
+    node.meta.update(val=(new_fake(b.mode, t),), **where)
+    first = b.graph.call_function(operator.getitem, (node, 0))
+    first.meta.update(val=new_fake(b.mode, t), **where)
+    program = b.program((first,))
+    program.validate()
+    before = str(program)
+    after = Pipeline((NoOps(), CommonSubexpressions(), DeadCode(), MoveToDevice("cpu")))(program)
+    assert str(program) == before
+    names = [n.name for n in after.graph_module.no.graph.nodes]
+    assert names == ["x", "cos_default", "add_tensor", "output"]
+    for truth, value in ((True, 2.0), (False, 1.0)):
+        (result,) = after.module()(torch.tensor(truth), torch.ones(3))
+        torch.testing.assert_close(result, torch.full((3,), 2 * math.cos(value)))

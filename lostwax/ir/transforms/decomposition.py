@@ -1,0 +1,29 @@
+"""Decomposition as a pass; the work is done in `decompose.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch._ops import OpOverload
+
+from lostwax.ir.passes import Pass
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.recorder import Decomposition
+
+
+@dataclass(frozen=True)
+class Decompose(Pass):
+    """Takes operators apart, as `program.run_decompositions(table)` does: without a table, down to
+    core ATen."""
+
+    table: Mapping[OpOverload, Decomposition] | None = None
+
+    requires = ("functional",)
+
+    @property
+    def ensures(self) -> tuple[str, ...]:
+        return ("core-aten",) if self.table is None else ()
+
+    def run(self, program: ExportedProgram) -> ExportedProgram:
+        return program.run_decompositions(self.table)

@@ -9,6 +9,7 @@ draft of, and must not verify: `passes.py` does.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -150,18 +151,25 @@ class Draft:
     def retype(self) -> set[Node]:
         """Bring the recorded types up to date now; the nodes whose type became another. (It is done
         when the draft is finished, too.)"""
-        env = self.mode.shape_env
-        known = 0 if env is None else len(env.guards)
         changed: set[Node] = set()
-        for module in reversed(list(self.graph_modules())):
-            changed |= retype(module.graph, self.mode, self._forms)
-        if env is not None:
-            self._demand(env, known)
+        with self.typing():
+            for module in reversed(list(self.graph_modules())):
+                changed |= retype(module.graph, self.mode, self._forms)
         return changed
 
-    def _demand(self, env: ShapeEnv, known: int) -> None:
-        """Conditions on sizes that changed nodes need are conditions of the program."""
-        new = env.guards[known:]
+    @contextmanager
+    def typing(self) -> Iterator[None]:
+        """Inside, operators may be evaluated on fakes: under the conditions of this program alone.
+        Conditions on sizes that come up become conditions of the program."""
+        env = self.mode.shape_env
+        with torch.no_grad(), self.mode.silent():
+            if env is None:
+                yield
+                return
+            with env.trial() as new:
+                for guard in self.guards:
+                    env.absorb(guard.cond)
+                yield
         for guard in new:
             if any(s.unbacked for s in guard.cond.symbols()):
                 raise PassError(

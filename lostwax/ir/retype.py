@@ -48,18 +48,19 @@ def forms(graphs: Iterable[Graph]) -> dict[Node, Form]:
 
 
 def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, Form]) -> set[Node]:
-    """Bring `meta["val"]` up to date; the nodes whose type is another than before."""
+    """Bring `meta["val"]` up to date; the nodes whose type is another than before.
+
+    Evaluates operators: to be called where that leaves no trace (`Draft.typing`)."""
     changed: set[Node] = set()
-    with torch.no_grad(), mode.silent():
-        for node in graph.nodes:
-            was = before.get(node)
-            if node.op == "placeholder":
-                if was is not None and was.val is not node.meta.get("val"):
-                    changed.add(node)
-            elif node.op == "call_function" and _is_stale(node, was, changed):
-                _retype(node, mode, was, changed)
-            elif node.op == "output" and "val" in node.meta:
-                node.meta["val"] = tuple(map(_recorded, node.args[0]))
+    for node in graph.nodes:
+        was = before.get(node)
+        if node.op == "placeholder":
+            if was is not None and was.val is not node.meta.get("val"):
+                changed.add(node)
+        elif node.op == "call_function" and _is_stale(node, was, changed):
+            _retype(node, mode, was, changed)
+        elif node.op == "output" and "val" in node.meta:
+            node.meta["val"] = tuple(map(_recorded, node.args[0]))
     return changed
 
 

@@ -397,7 +397,28 @@ def test_a_condition_on_sizes_that_a_pass_needs_is_one_of_the_program():
         x, y = (n for n in module.graph.nodes if n.op == "placeholder")
         next(iter(x.users)).args = (x, y)
 
-    after = Pipeline((joins,))(program)
-    assert after.module()(torch.ones(5), torch.ones(5))[0].sum() == 10
-    with pytest.raises(lostwax.errors.InputValueError, match="captured under the condition"):
-        after.module()(torch.ones(5), torch.ones(6))
+    for _ in range(2):  # what was learned of the one is not known of the other
+        after = Pipeline((joins, DeadCode()))(program)
+        assert after.module()(torch.ones(5), torch.ones(5))[0].sum() == 10
+        with pytest.raises(lostwax.errors.InputValueError, match="captured under the condition"):
+            after.module()(torch.ones(5), torch.ones(6))
+    program.module()(torch.ones(5), torch.ones(6))
+    assert len(after.guards) == 1
+
+
+def test_a_divisibility_that_a_pass_needs():
+    program = lostwax.export(
+        lambda x: x.view(-1, 1) + 1, (torch.ones(6),), dynamic_shapes=({0: lostwax.Dim("n")},)
+    )
+
+    def thirds(module):
+        for node in module.graph.nodes:
+            if node.target is aten.view.default:
+                node.args = (node.args[0], [-1, 3])
+
+    after = Pipeline((thirds, DeadCode(), CommonSubexpressions(), NoOps()))(program)
+    assert after.module()(torch.ones(9)).shape == (3, 3)
+    with pytest.raises(lostwax.errors.InputValueError, match="% 3 == 0"):
+        after.module()(torch.ones(8))
+    assert after.run_decompositions().module()(torch.ones(3)).shape == (1, 3)
+    assert Pipeline((thirds,))(program).guards[0].predicate == "x.shape[0] % 3 == 0"

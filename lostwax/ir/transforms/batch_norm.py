@@ -169,7 +169,7 @@ class _Fold:
         new = (parts * scale.reshape(shape)).reshape(weight.shape).to(weight.dtype)
         if new.stride() == weight.stride():
             return new
-        return torch.empty_strided(weight.shape, weight.stride(), dtype=new.dtype).copy_(new)
+        return torch.empty_like(weight).copy_(new)
 
     def _replace(self, node: Node, new: torch.Tensor, old: torch.Tensor) -> Node:
         """`new` in the place of a placeholder's tensor: under its name, if nobody else reads it."""

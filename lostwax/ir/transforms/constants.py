@@ -90,9 +90,7 @@ class _Folder:
         target: Any = node.target
         if has_effect(target) or node in self.seen:
             return False
-        if isinstance(target, OpOverload) and (
-            operator(target).data_dependent or target in SPECIAL or target in _UNKNOWN
-        ):
+        if isinstance(target, OpOverload) and not _is_known(target):
             return False
         return all(n in self.values for n in node.all_input_nodes) and self._is_small(node)
 
@@ -130,6 +128,14 @@ def _is_as_recorded(value: Any, recorded: Any) -> bool:
     t = recorded.fake_type
     real = (tuple(value.shape), value.stride(), value.dtype, value.device)
     return real == (t.size, t.stride, t.dtype, t.device)
+
+
+def _is_known(target: OpOverload) -> bool:
+    """Does it give the same result each time, of a size that is known before? Of a user's own
+    operator nobody has said so."""
+    if target.namespace not in ("aten", "prims") or target in _UNKNOWN:
+        return False
+    return not operator(target).data_dependent and target not in SPECIAL
 
 
 # Memory that nobody has written to: to keep what happens to be in it would be wrong.

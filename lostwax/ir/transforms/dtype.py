@@ -51,7 +51,8 @@ class ConvertDtype(Pass):
         for dtype in (self.to, self.of):
             if not dtype.is_floating_point:
                 raise PassError(f"{dtype} is not a floating-point type")
-        _Conversion(draft, self).run()
+        with draft.typing():
+            _Conversion(draft, self).run()
 
 
 class _Conversion:
@@ -137,13 +138,12 @@ class _Conversion:
         return self.of if source in self.casts.values() else self.types.get(source)
 
     def _evaluated(self, node: Node) -> Any:
-        with torch.no_grad(), self.draft.mode.silent():
-            try:
-                return evaluated(node, self.draft.mode)
-            except PassError as error:
-                raise PassError(
-                    f"{error}\n  instead: compute it in {self.of}, keep=({_path(node)},)"
-                ) from error
+        try:
+            return evaluated(node, self.draft.mode)
+        except PassError as error:
+            raise PassError(
+                f"{error}\n  instead: compute it in {self.of}, keep=({_path(node)},)"
+            ) from error
 
     def _argument(self, value: Any) -> Any:
         if value is self.of:

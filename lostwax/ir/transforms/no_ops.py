@@ -120,6 +120,10 @@ def _first(node: Node) -> Node | None:
     return source if isinstance(source, Node) else None
 
 
+def _converted(node: Node) -> Node | None:
+    return None if node.kwargs.get("pin_memory") else _first(node)
+
+
 def _written_over(node: Node) -> Node | None:
     """`copy(self, src)` is `src`, in the layout of `self`."""
     source = node.args[1] if len(node.args) > 1 else None
@@ -164,7 +168,7 @@ def _alone(node: Node) -> Node | None:
 # Calls that make a new tensor with the elements of an argument, if types agree as well.
 _COPIES: dict[Any, Callable[[Node], Node | None]] = {
     aten.clone.default: _first,
-    aten._to_copy.default: _first,
+    aten._to_copy.default: _converted,
     aten.copy.default: _written_over,
     aten.slice_scatter.default: _sliced_over,
     aten.mul.Tensor: _by(1, 1),

@@ -32,7 +32,7 @@ def converted(values: Mapping[str, Any], convert: Conversion) -> dict[str, Any]:
 def _together(tensors: list[torch.Tensor], convert: Conversion) -> dict[int, torch.Tensor]:
     first = tensors[0]
     if len(tensors) == 1 or len({t.dtype for t in tensors}) > 1 or isinstance(first, FakeTensor):
-        return {id(t): _typed(convert(t.detach()), t) for t in tensors}
+        return {id(t): _alone(t, convert) for t in tensors}
     # All of the memory that they share, converted once; then each a view of that.
     count = first.untyped_storage().nbytes() // first.itemsize
     whole = convert(torch.as_strided(first.detach(), (count,), (1,), 0))
@@ -41,8 +41,14 @@ def _together(tensors: list[torch.Tensor], convert: Conversion) -> dict[int, tor
     }
 
 
+def _alone(tensor: torch.Tensor, convert: Conversion) -> torch.Tensor:
+    given = tensor.detach()
+    new = convert(given)
+    return tensor if new is given else _typed(new, tensor)
+
+
 def _typed(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """With the class of the old one: a parameter, or a plain tensor."""
     if isinstance(old, nn.Parameter):
-        return old if new is old else nn.Parameter(new, old.requires_grad)
+        return nn.Parameter(new, old.requires_grad)
     return new.requires_grad_(old.requires_grad) if old.requires_grad else new

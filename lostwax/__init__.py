@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from lostwax.capture.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.dims import Dim, dims, mark_dynamic
     from lostwax.capture.export import export
+    from lostwax.capture.joint import export_joint
     from lostwax.capture.violations import refine_dynamic_shapes_from_suggested_fixes
     from lostwax.fake import (
         FakeTensor,
@@ -87,6 +88,7 @@ __all__ = [
     "dims",
     "errors",
     "export",
+    "export_joint",
     "load",
     "mark_dynamic",
     "move_to_device_pass",
@@ -130,6 +132,7 @@ _HOME = {
     "UnflattenedModule": "lostwax.ir.unflatten",
     "unflatten": "lostwax.ir.unflatten",
     "export": "lostwax.capture",
+    "export_joint": "lostwax.capture.joint",
     "AdditionalInputs": "lostwax.capture.collect",
     "ShapesCollection": "lostwax.capture.collect",
     "CheckResult": "lostwax.capture.check",

@@ -235,6 +235,15 @@ class DecompositionError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class JointError(LostwaxError, ValueError):
+    """A module cannot be captured together with its backward: it is not said what is to be
+    differentiated, or nothing of it has a gradient.
+
+    What to do: name the loss, `loss_index=0` or `loss=lambda result: ...`; or ask for the gradients
+    of all results against incoming ones, `tangents=True`.
+    """
+
+
 class CheckError(LostwaxError, AssertionError):
     """A program does not do what its module does, or there is nothing to compare them with. The
     message is the report of `lostwax.check`: the case, the first node that differs, and code that

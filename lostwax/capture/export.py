@@ -98,15 +98,15 @@ def export_call(
     """The same of a call that was looked at: `spec` says what varies in it."""
     with collector.paused():
         try:
-            return _Capture(mod, args, kwargs, spec, keep, preserved, tracked=False).run()
+            return Capture(mod, args, kwargs, spec, keep, preserved, tracked=False).run()
         except RuntimeError as error:
             if "does not require grad" not in str(error):
                 raise
             # The program differentiates inside: autograd must see its operators.
-            return _Capture(mod, args, kwargs, spec, keep, preserved, tracked=True).run()
+            return Capture(mod, args, kwargs, spec, keep, preserved, tracked=True).run()
 
 
-class _Capture:
+class Capture:
     """One capture."""
 
     def __init__(
@@ -167,13 +167,25 @@ class _Capture:
             control.uncompiled(),
         ):
             with tracer.provenance.watching(self.state.modules):
-                out = self.call(*args, **kwargs)
+                out = self._result_of(args, kwargs)
             self.reassigned = self.state.after(self.fakes, FakeTensor)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
             program = self._program(outputs)
         tracer.fake_tensor_converter.forget()  # the program's fakes keep the tracer alive
         return program
+
+    def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """What the program computes."""
+        return self.call(*args, **kwargs)
+
+    def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
+        """What the program returns after the results."""
+        return []
+
+    def _kind(self, index: int) -> OutputKind:
+        """What a result is."""
+        return OutputKind.USER_OUTPUT
 
     def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
         """What the module is called with in a leaf's place; `value` is symbolic, or None."""
@@ -213,10 +225,10 @@ class _Capture:
 
     def _program(self, outputs: list[Any]) -> ExportedProgram:
         mutations = self._mutations()
-        results = [self._result(o) for o in outputs]
+        results, more = [self._result(o) for o in outputs], self._more_outputs()
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
-        values = [value for _, value in mutations] + results
+        values = [v for _, v in mutations] + results + [v for _, v in more]
         self._layout_assertions(builder, values)
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         found = demands(self.env, self.tracer.origins, unnamed)
@@ -227,12 +239,13 @@ class _Capture:
         entered = {id(v): _argument(v, builder.node(v)) for v in seen}
         node = builder.output(values)
         names: Any = node.args[0]
+        kinds = [kind for kind, _ in mutations]
+        kinds += [(self._kind(i), None) for i in range(len(results))]
+        kinds += [kind for kind, _ in more]
         specs = [
-            OutputSpec(kind, TensorArgument(arg.name), target)
-            for ((kind, target), _), arg in zip(mutations, names, strict=False)
+            OutputSpec(kind, _argument(value, arg), target)
+            for (kind, target), value, arg in zip(kinds, values, names, strict=True)
         ]
-        for value, arg in zip(results, names[len(mutations) :], strict=True):
-            specs.append(OutputSpec(OutputKind.USER_OUTPUT, _argument(value, arg), None))
         signature = ExportGraphSignature(inputs, specs)
         module = _LazyGraphModule(builder.modules, builder.graph)
         state_dict, constants = self._tensors()
@@ -281,9 +294,9 @@ class _Capture:
             return self.tracer.value_of(self.tracer.adopt(output))
         return unwrap(output)
 
-    def _mutations(self) -> list[tuple[tuple[OutputKind, str], Value]]:
+    def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program writes: buffers and parameters first, then the user's inputs."""
-        found: list[tuple[tuple[OutputKind, str], Value]] = []
+        found: list[tuple[tuple[OutputKind, str | None], Value]] = []
         for slot, fake in self.slots:
             new = self._written(slot, fake)
             if new is not None:
@@ -370,7 +383,8 @@ class _Capture:
 
     def _call_signature(self, signature: ExportGraphSignature) -> ModuleCallSignature:
         inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
-        outputs = [s.arg for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+        results = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+        outputs = [s.arg for s in signature.output_specs if s.kind in results]
         return ModuleCallSignature(
             inputs, outputs, self.in_spec, self.out_spec, self.argument_names
         )

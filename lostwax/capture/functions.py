@@ -41,7 +41,7 @@ def recorded(tracer: Tracer) -> Iterator[None]:
         plain = original.__get__(None, cls)
         if cls.__module__ == "torch.utils.checkpoint":  # its backward is that of what it calls
             return args[0](*args[2:], **kwargs)
-        if not torch.is_grad_enabled():
+        if not torch.is_grad_enabled() or tracer.gradless:
             return plain(*args, **kwargs)
         if cls.setup_context is not _Function.setup_context:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)

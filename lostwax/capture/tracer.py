@@ -80,6 +80,8 @@ class Tracer(FakeTensorMode):
         self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
         """What records a hook on a tensor's gradient."""
         self._recording = True
+        self.gradless = False
+        """The program is not differentiated: detaching changes nothing."""
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
         around it, where the program differentiates through what the forward computes."""
@@ -392,7 +394,8 @@ def _detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     """A step only where it stops a gradient: not for what has none."""
     base = tracer.adopt(args[0])
     value = tracer.value_of(base)
-    if value.step is not None or base.requires_grad or base.tracked.root.kind:
+    has_gradient = value.step is not None or base.requires_grad or base.tracked.root.kind
+    if has_gradient and not tracer.gradless:
         return _view(tracer, record, args, kwargs)
     out = tracer.computed(record.overload, args, kwargs)
     track_view(out, value, base.tracked, View(record.overload, (), {}, None))

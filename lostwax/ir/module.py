@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -35,7 +35,17 @@ from lostwax.ops.registry import aten
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
 
-_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+_GRADIENTS = (OutputKind.GRADIENT_TO_PARAMETER, OutputKind.GRADIENT_TO_USER_INPUT)
+_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT, *_GRADIENTS)
+
+
+class JointResult(NamedTuple):
+    """What the module of a joint program returns: the result of the original, and gradients by the
+    names of parameters and of inputs."""
+
+    result: Any
+    gradients: dict[str, torch.Tensor]
+    input_gradients: dict[str, torch.Tensor]
 
 
 def program_module(program: ExportedProgram, check_guards: bool = True) -> ProgramModule:
@@ -217,7 +227,10 @@ class _Running:
         specs = program.graph_signature.input_specs
         self.convention = convention
         self.graph_module = _graph_to_run(program, self.moves)
-        self.bind, self.rebuild = convention.bind, convention.rebuild
+        self.forward = self.graph_module.forward
+        if program.graph_signature.backward_signature is not None:
+            self.forward = torch.no_grad()(self.forward)  # it has its own gradients
+        self.bind, self.rebuild = convention.bind, rebuilder(program, convention)
         self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
         self.overlap = input_overlap(program, convention)
 
@@ -229,7 +242,7 @@ class _Running:
         if self.overlap is not None:
             self.overlap(inputs)
         try:
-            results = self.graph_module.forward(*self.fetch(module), *inputs)
+            results = self.forward(*self.fetch(module), *inputs)
         except RuntimeError as error:
             self.explain_layout(inputs, error)
             raise
@@ -335,6 +348,22 @@ def call_convention(
         program.guards if check_guards else (),
         casts,
     )
+
+
+def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Sequence[Any]], Any]:
+    """A function from the values that a program returns, but for those that it writes, to the
+    result of a call."""
+    specs = [s for s in program.graph_signature.output_specs if s.kind in _RESULTS]
+    count = sum(s.kind not in _GRADIENTS for s in specs)
+    if count == len(specs):
+        return convention.rebuild
+
+    def joint(values: Sequence[Any]) -> JointResult:
+        pairs = list(zip(specs[count:], values[count:], strict=True))
+        by_kind = [{str(s.target): v for s, v in pairs if s.kind is kind} for kind in _GRADIENTS]
+        return JointResult(convention.rebuild(values[:count]), *by_kind)
+
+    return joint
 
 
 def input_overlap(program: ExportedProgram, convention: Convention) -> Check | None:

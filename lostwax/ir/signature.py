@@ -119,7 +119,8 @@ class OutputSpec:
 
 @dataclass
 class ExportBackwardSignature:
-    """Of a joint graph: which outputs are gradients, and of what."""
+    """Of a joint graph: which outputs are gradients, and of what. `loss_output` is "" where they
+    are gradients of all results, against incoming ones."""
 
     gradients_to_parameters: dict[str, str]
     gradients_to_user_inputs: dict[str, str]
@@ -218,15 +219,13 @@ class ExportGraphSignature:
 
     @property
     def backward_signature(self) -> ExportBackwardSignature | None:
-        """Of a graph that computes a loss; else None."""
+        """Of a graph that computes gradients; else None."""
         losses = [s.arg.name for s in self.output_specs if s.kind is OutputKind.LOSS_OUTPUT]
-        if not losses:
+        parameters = self._outputs(OutputKind.GRADIENT_TO_PARAMETER)
+        inputs = self._outputs(OutputKind.GRADIENT_TO_USER_INPUT)
+        if not losses and not parameters and not inputs:
             return None
-        return ExportBackwardSignature(
-            gradients_to_parameters=self._outputs(OutputKind.GRADIENT_TO_PARAMETER),
-            gradients_to_user_inputs=self._outputs(OutputKind.GRADIENT_TO_USER_INPUT),
-            loss_output=losses[0],
-        )
+        return ExportBackwardSignature(parameters, inputs, losses[0] if losses else "")
 
     @property
     def assertion_dep_token(self) -> Mapping[int, str] | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from lostwax.ir.module import (
     composed,
     input_overlap,
     own_state,
+    rebuilder,
     state_of,
     with_devices,
 )
@@ -82,6 +84,7 @@ class UnflattenedModule(Container):
         self._program = program
         self._casts: dict[torch.dtype, torch.dtype] = {}
         self._convention = call_convention(program, True, {})
+        self._rebuild = rebuilder(program, self._convention)
         self._overlap = input_overlap(program, self._convention)
         bodies = Bodies(program)
         self.bodies: dict[str, Body] = {"": bodies.root}
@@ -97,9 +100,10 @@ class UnflattenedModule(Container):
         inputs = self._convention.bind(args, kwargs)
         if self._overlap is not None:
             self._overlap(inputs)
-        with rooted(self):
+        is_joint = self.graph_signature.backward_signature is not None
+        with rooted(self), torch.no_grad() if is_joint else nullcontext():
             results = run(self, self.bodies[""], inputs)
-        return self._convention.rebuild(results)
+        return self._rebuild(results)
 
     def _adapted(
         self, adapter: FlatArgsAdapter, args: tuple[Any, ...], kwargs: dict[str, Any]

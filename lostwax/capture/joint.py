@@ -1,0 +1,255 @@
+"""`export_joint`: forward and backward in one functional graph.
+
+The module runs with autograd on, then its loss (or its results, against incoming gradients) is
+differentiated while the tracer still records. Must not know derivatives: autograd does.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+
+from lostwax.capture import collector
+from lostwax.capture.build import Builder
+from lostwax.capture.export import Capture
+from lostwax.capture.inputs import as_call
+from lostwax.capture.provenance import Place, Provenance
+from lostwax.capture.spec import Spec, resolve
+from lostwax.capture.steps import Value
+from lostwax.errors import JointError
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.pytree import leaf_paths
+from lostwax.ir.signature import InputKind, InputSpec, OutputKind, TensorArgument
+from lostwax.ir.text import type_text
+from lostwax.sym import current
+from lostwax.types import TensorType
+
+TANGENTS = "tangents"
+_count = torch._C._autograd._get_sequence_nr
+
+
+def export_joint(
+    mod: nn.Module | Callable[..., Any],
+    args: Any,
+    kwargs: dict[str, Any] | None = None,
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    loss_index: int | None = None,
+    tangents: bool = False,
+    dynamic_shapes: Any = None,
+) -> ExportedProgram:
+    """Capture a module's forward and backward into one functional program.
+
+    What is differentiated is one of: the module's only result, a scalar; the result number
+    `loss_index` (of the flat results); what `loss` makes of the result, and then the program
+    returns `(result, loss)`; or, with `tangents`, all results that have gradients, against incoming
+    ones, which the program takes as a further argument `tangents=(...)`.
+
+    Gradients are those of the parameters and inputs that require them. They are the last outputs,
+    `graph_signature.backward_signature` names them, and `program.module()` returns them.
+    """
+    call_args, call_kwargs = as_call(args, kwargs)
+    if (loss is not None) + (loss_index is not None) + tangents > 1:
+        raise JointError("loss, loss_index and tangents exclude each other: give one of them")
+    if tangents and TANGENTS in call_kwargs:
+        raise JointError(
+            f"the module has an argument {TANGENTS!r} of its own\n  instead: rename it"
+        )
+    spec = None
+    if dynamic_shapes is not None:
+        spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, ())
+    with collector.paused(), torch.enable_grad():
+        joint = _Joint(mod, call_args, call_kwargs, spec)
+        joint.loss, joint.loss_index, joint.takes_tangents = loss, loss_index, tangents
+        return joint.run()
+
+
+class _Joint(Capture):
+    """One capture of forward and backward."""
+
+    loss: Callable[[Any], torch.Tensor] | None = None
+    loss_index: int | None = None
+    takes_tangents = False
+
+    def __init__(
+        self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
+    ) -> None:
+        super().__init__(mod, args, kwargs, spec, frozenset(), (), tracked=True)
+        self.lines = _Lines(self.state.paths)
+        self.tracer.provenance = self.lines
+        self.tracer.gradless = True
+        self.grad = False  # of the program: it has computed its gradients itself
+        self.tangents: list[FakeTensor] = []
+        self.gradients: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
+
+    def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        result = self.call(*args, **kwargs)
+        if self.loss is not None:
+            result = (result, self.loss(result))
+        leaves, spec = pytree.tree_flatten(result)
+        self.lines.turn()
+        if self.takes_tangents:
+            roots = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
+            given = self._incoming(roots)
+        else:
+            roots, given = [self._scalar(leaves, list(leaf_paths(spec, "result")))], None
+        self._differentiate(roots, given)
+        return result
+
+    # ---- what is differentiated
+
+    def _scalar(self, leaves: list[Any], paths: list[str]) -> torch.Tensor:
+        """The loss."""
+        if self.loss is not None:
+            self.loss_index = len(leaves) - 1
+        elif self.loss_index is None:
+            if len(leaves) != 1:
+                raise JointError(
+                    f"the module returns {len(leaves)} values: which is the loss?\n"
+                    f"{_listed(leaves, paths)}\n"
+                    "  instead: loss_index=0, or loss=lambda result: ..., or tangents=True"
+                )
+            self.loss_index = 0
+        if not 0 <= self.loss_index < len(leaves):
+            raise JointError(
+                f"loss_index={self.loss_index}, but the module returns {len(leaves)} values:\n"
+                f"{_listed(leaves, paths)}"
+            )
+        found = leaves[self.loss_index]
+        if not isinstance(found, torch.Tensor) or found.ndim or found.is_complex():
+            raise JointError(
+                f"the loss is {_shown(found)}, but a loss is one real number, a tensor of size []\n"
+                "  instead: loss=lambda result: result.mean(), or tangents=True for the gradients "
+                "of all results against incoming ones"
+            )
+        return found
+
+    def _incoming(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
+        """A further input for each result: the gradient that comes in."""
+        for i, root in enumerate(roots):
+            fake = self.tracer.adopt(root).fake_type
+            made = new_fake(self.tracer, TensorType(fake.size, fake.dtype, fake.device))
+            self.initial[id(made)] = self.tracer.input(made, "the input", f"{TANGENTS}_{i}")
+            self.roots[id(made)] = made.tracked.root
+            self.tangents.append(made)
+        self.kwargs = {**self.kwargs, TANGENTS: tuple(map(_ones, self.tangents))}
+        self.in_spec = pytree.tree_structure((self.args, self.kwargs))
+        self.argument_names = [*self.argument_names, TANGENTS]
+        # In any layout: what was recorded counts on this one.
+        return [t.clone(memory_format=torch.contiguous_format) for t in self.tangents]
+
+    def _differentiate(self, roots: list[torch.Tensor], given: list[torch.Tensor] | None) -> None:
+        targets: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
+        for slot, fake in self.slots:
+            if slot.kind == "parameter" and slot.tensor.requires_grad:
+                targets.append(((OutputKind.GRADIENT_TO_PARAMETER, slot.name), fake))
+        for name, leaf in zip(self.names, self.user_inputs, strict=True):
+            if isinstance(leaf, FakeTensor) and leaf.requires_grad:
+                targets.append(((OutputKind.GRADIENT_TO_USER_INPUT, name), leaf))
+        if not targets or not any(r.requires_grad for r in roots):
+            what = "no result" if given is not None else "the loss does not depend on anything that"
+            why = (
+                "no parameter and no input requires a gradient"
+                if not targets
+                else (f"{what} requires a gradient")
+            )
+            raise JointError(
+                f"there is nothing to differentiate: {why}\n"
+                "  instead: module.requires_grad_(), or x.requires_grad_() for an input"
+            )
+        found = torch.autograd.grad(roots, [t for _, t in targets], given, allow_unused=True)
+        seen: set[Value] = set()
+        for (kind, _), gradient in zip(targets, found, strict=True):
+            if gradient is not None:
+                self.gradients.append((kind, self._apart(gradient, seen)))
+
+    def _apart(self, gradient: torch.Tensor, seen: set[Value]) -> torch.Tensor:
+        """Each gradient is a node of its own, so that its name says whose it is."""
+        if self.tracer.value_of(self.tracer.adopt(gradient)) in seen:
+            gradient = gradient.view(gradient.shape)
+        seen.add(self.tracer.value_of(self.tracer.adopt(gradient)))
+        return gradient
+
+    # ---- the program
+
+    def _kind(self, index: int) -> OutputKind:
+        return OutputKind.LOSS_OUTPUT if index == self.loss_index else OutputKind.USER_OUTPUT
+
+    def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
+        return [(kind, self._result(gradient)) for kind, gradient in self.gradients]
+
+    def _input_specs(self, builder: Builder) -> list[InputSpec]:
+        specs = super()._input_specs(builder)
+        for i, fake in enumerate(self.tangents):
+            argument = TensorArgument(self._placeholder(builder, f"{TANGENTS}_{i}", fake))
+            specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
+        return specs
+
+
+def _ones(fake: FakeTensor) -> torch.Tensor:
+    """An incoming gradient for the example; it takes no memory."""
+    t = fake.fake_type
+    one = torch.ones((), dtype=t.dtype, device=t.device)
+    sizes = [s if isinstance(s, int) else current(s) for s in t.size]
+    return one.expand([s if isinstance(s, int) else s.hint or 0 for s in sizes])
+
+
+def _listed(leaves: list[Any], paths: list[str]) -> str:
+    return "\n".join(
+        f"  {i}: {path}, {_shown(x)}" for i, (path, x) in enumerate(zip(paths, leaves, strict=True))
+    )
+
+
+def _shown(value: Any) -> str:
+    return type_text(value) or repr(value)
+
+
+class _Lines(Provenance):
+    """Operators of the backward stand on the line of the operator that they differentiate."""
+
+    def __init__(self, paths: dict[int, str]) -> None:
+        super().__init__(paths)
+        self._counts_seen: list[int] = []
+        self._places: dict[int, Place] = {}
+        """By autograd's own count of what it recorded, in order."""
+
+    def turn(self) -> None:
+        """The forward is over."""
+        self._counts_seen = list(self._places)
+
+    def here(self) -> Place:
+        if not self._counts_seen:
+            place = super().here()
+            self._places.setdefault(_count() - 1, place)  # others follow that autograd skips
+            return place
+        node = torch._C._current_autograd_node()
+        found = None if node is None else self._forward(node._sequence_nr())
+        return super().here() if found is None else _Backward(found)
+
+    def _forward(self, count: int) -> Place | None:
+        """Where this was recorded. An operator that writes counts more than once: the first count
+        is its own, the next was seen."""
+        at = bisect_left(self._counts_seen, count)
+        return self._places[self._counts_seen[at]] if at < len(self._counts_seen) else None
+
+
+class _Backward(Place):
+    """The place of a derivative: the line is that of the forward, no module is called."""
+
+    __slots__ = ("forward",)
+
+    def __init__(self, forward: Place) -> None:
+        super().__init__(None, ())
+        self.forward = forward
+
+    def describe(self, target: Any, meta: dict[str, Any]) -> None:
+        self.forward.describe(target, meta)
+        trace = meta["stack_trace"]
+        super().describe(target, meta)
+        meta["stack_trace"] = trace

@@ -8,7 +8,7 @@ change the program it reads.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -49,7 +49,7 @@ def decomposed(
     """The program with the operators of the table taken apart; without one, in core ATen."""
     mode = _mode_of(program.graph)
     expansions = Expansions(DecompositionTable() if table is None else table, mode)
-    module, names = _rewritten(program.graph_module, expansions, mode)
+    module, names = _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
     signature = program.graph_signature
     return replace(
         program,
@@ -89,11 +89,15 @@ def _renamed_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCa
 
 
 def _rewritten(
-    module: GraphModule, expansions: Expansions, mode: FakeTensorMode
+    module: GraphModule,
+    expansions: Expansions,
+    mode: FakeTensorMode,
+    wanted: Container[str] = (),
 ) -> tuple[GraphModule, dict[str, str]]:
-    """The module with a new graph, and the new names of what was replaced by one node."""
+    """The module with a new graph, and the new names of what was replaced by one node. The values
+    of nodes that are wanted stay, read or not."""
     rewriter = _Rewriter(module, expansions, mode)
-    rewriter.run()
+    rewriter.run(wanted)
     made = _LazyGraphModule(rewriter.children, rewriter.writer.graph)
     made.meta.update(module.meta)
     return made, rewriter.names
@@ -119,7 +123,7 @@ class _Rewriter:
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
-    def run(self) -> None:
+    def run(self, wanted: Container[str]) -> None:
         for node in self.module.graph.nodes:
             if node.op == "call_function":
                 self._call(node)
@@ -127,8 +131,9 @@ class _Rewriter:
                 self._child(node)
             else:
                 self._copied(node)
+        kept = {self._new[n] for n in self.module.graph.nodes if n.name in wanted}
         for node in reversed(self._made):  # what an expansion made and nobody reads
-            if not node.users and not has_effect(node.target):
+            if not node.users and not has_effect(node.target) and node not in kept:
                 self.writer.graph.erase_node(node)
 
     # ------------------------------------------------------------------------------ untouched nodes

@@ -321,16 +321,6 @@ class Draft:
         return name
 
 
-def named_by_calls(program: ExportedProgram) -> set[str]:
-    """The nodes that the calls of modules speak of: their values are wanted, read or not."""
-    return {
-        arg.name
-        for entry in program.module_call_graph
-        if entry.signature is not None
-        for arg in (*entry.signature.inputs, *entry.signature.outputs)
-    }
-
-
 def _mode(program: ExportedProgram) -> FakeTensorMode:
     for node in program.graph.nodes:
         if isinstance(node.meta.get("val"), FakeTensor):

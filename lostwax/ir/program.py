@@ -91,6 +91,12 @@ class ExportedProgram:
         found = (e.signature for e in self.module_call_graph if e.fqn == "")
         return next(found, None)
 
+    @property
+    def named_by_calls(self) -> set[str]:
+        """The nodes that the calls of modules speak of: their values are wanted, read or not."""
+        signatures = [e.signature for e in self.module_call_graph if e.signature is not None]
+        return {arg.name for s in signatures for arg in (*s.inputs, *s.outputs)}
+
     # ---- state
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:

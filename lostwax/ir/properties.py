@@ -13,7 +13,6 @@ from torch._ops import OpOverload
 
 from lostwax.ir.core_aten import default_decomposition
 from lostwax.ir.cse import duplicates
-from lostwax.ir.draft import named_by_calls
 from lostwax.ir.effects import must_stay
 from lostwax.ir.graph_rules import GRAPH_RULES, Found
 from lostwax.ir.program import ExportedProgram
@@ -45,7 +44,7 @@ def _core_aten(program: ExportedProgram) -> Found:
 
 
 def _no_dead_code(program: ExportedProgram) -> Found:
-    named = named_by_calls(program)
+    named = program.named_by_calls
     for module in graph_modules(program.graph_module):
         for node in module.graph.nodes:
             if not node.users and not must_stay(node) and node.name not in named:

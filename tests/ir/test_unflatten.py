@@ -480,3 +480,22 @@ def test_nodes_out_of_place_run_where_they_stand() -> None:
     made = unflatten(program)
     torch.testing.assert_close(made(X), net(X))
     assert [n.name for n in made.a.graph.nodes if n.op == "call_function"] == ["t", "t_1", "addmm"]
+
+
+def test_after_decomposing_signatures_hold() -> None:
+    """Also where a module returns what nobody reads, and its operators are taken apart."""
+
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            return torch.nn.functional.silu(self.lin(x)), torch.nn.functional.silu(x)
+
+    net = of(lambda self, x: self.two(x)[0] + 1, two=Two())
+    program = export(net, (X,), preserve_module_call_signature=("two",)).run_decompositions()
+    program.validate()
+    made = unflatten(program)
+    torch.testing.assert_close(made(X), net(X))
+    torch.testing.assert_close(made.two(X), net.two(X))

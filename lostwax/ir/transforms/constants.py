@@ -17,7 +17,7 @@ from torch.fx.node import map_arg
 
 from lostwax.fake import FakeTensor
 from lostwax.fake.data import SPECIAL
-from lostwax.ir.draft import Draft, named_by_calls
+from lostwax.ir.draft import Draft
 from lostwax.ir.effects import has_effect, shown, viewed
 from lostwax.ir.passes import Pass
 from lostwax.ir.signature import InputKind
@@ -48,7 +48,7 @@ class ConstantFolding(Pass):
             name = f"folded_{node.name}"
             constant = draft.add(InputKind.CONSTANT_TENSOR, name, value)
             node.replace_all_uses_with(constant)
-        remove_dead(draft.graph_module, named_by_calls(draft.program))
+        remove_dead(draft.graph_module, draft.program.named_by_calls)
 
 
 class _Folder:

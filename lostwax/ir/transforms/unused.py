@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch.fx import GraphModule
 
-from lostwax.ir.draft import Draft, named_by_calls
+from lostwax.ir.draft import Draft
 from lostwax.ir.effects import must_stay
 from lostwax.ir.passes import Pass
 from lostwax.ir.signature import InputKind
@@ -26,7 +26,7 @@ class DeadCode(Pass):
     ensures = ("no-dead-code",)
 
     def edit(self, draft: Draft) -> None:
-        named = named_by_calls(draft.program)
+        named = draft.program.named_by_calls
         for module in draft.graph_modules():
             remove_dead(module, named)
 

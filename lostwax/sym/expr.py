@@ -347,6 +347,7 @@ class Algebra(ABC):
         self.strict_comparisons: Answers = {}
         self.equalities: Answers = {}
         self.extrema: dict[tuple[Any, ...], Size] = {}
+        self.exact: dict[tuple[Size, Size], Size | None] = {}
         # kept for others: the floats of `real.py`, and what a layer above shows for all this
         self.reals: Any = None
         self.face: Any = None
@@ -439,6 +440,7 @@ class Algebra(ABC):
         for answers in (self.comparisons, self.strict_comparisons, self.equalities):
             answers.clear()
         self.extrema.clear()
+        self.exact.clear()
 
     # ---- sums and products
 
@@ -662,8 +664,15 @@ def quotient(a: Size, b: Size) -> Size | None:
     env = a.env if isinstance(a, Expr) else b.env if isinstance(b, Expr) else None
     if env is None:
         return a // b if b and not a % b else None
+    known = env.exact.get((a, b), _UNASKED)
+    if known is not _UNASKED:
+        return known  # type: ignore[return-value]
     x, y = env.operand(a), env.operand(b)
     assert x is not None
     assert y is not None
     found = env.exact_quotient(env.current_form(x), env.current_form(y))
-    return None if found is None else plain(found)
+    result = env.exact[a, b] = None if found is None else plain(found)
+    return result
+
+
+_UNASKED = object()

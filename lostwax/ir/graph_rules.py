@@ -341,7 +341,7 @@ def _types(module: GraphModule) -> Found:
             result = record.rule(*args, **kwargs)
         except LostwaxError:
             raise
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
             yield node, f"{overload} refuses these arguments: {str(error).splitlines()[0]}"
             continue
         yield from _compared(node, result)

@@ -43,8 +43,11 @@ class Archive:
         self.view = memoryview(self.buffer)
         self.size = len(self.view)
         self._left = expansion(self.size)
-        self._expanded: dict[str, bytes] = {}
-        self.records = _records(self.view)
+        self._expanded: dict[str, bytearray] = {}
+        try:
+            self.records = _records(self.view)
+        except LoadError as error:
+            raise LoadError(error.message, (self.name,)) from None
 
     def __contains__(self, name: str) -> bool:
         return name in self.records
@@ -63,21 +66,18 @@ class Archive:
 
     def read(self, name: str, limit: int | None = None) -> bytes:
         """The bytes of a small record, checked against its checksum."""
+        size = self.record(name).size
+        if limit is not None and size > limit:
+            raise LoadError(f"{name} has {size} bytes, more than the {limit} allowed")
+        return bytes(self.check(name))
+
+    def check(self, name: str) -> bytes | memoryview:
+        """The bytes of any record, checked."""
         record = self.record(name)
-        if limit is not None and record.size > limit:
-            raise LoadError(f"{name} has {record.size} bytes, more than the {limit} allowed")
-        data = self._plain(name, record) if record.method == _STORED else self._expand(name, record)
-        data = bytes(data)
+        data = self._plain(record) if record.method == _STORED else self._expand(name, record)
         if zlib.crc32(data) != record.crc:
             raise LoadError(f"{name} is damaged: its checksum is not what the archive says")
         return data
-
-    def check(self, name: str) -> None:
-        """Read a record for its checksum alone."""
-        record = self.record(name)
-        data = self._plain(name, record) if record.method == _STORED else self._expand(name, record)
-        if zlib.crc32(data) != record.crc:
-            raise LoadError(f"{name} is damaged: its checksum is not what the archive says")
 
     def window(self, name: str) -> tuple[Any, int, int]:
         """A buffer, and the offset and length of the record in it: the file itself where the
@@ -86,10 +86,10 @@ class Archive:
         if record.method == _STORED:
             return self.buffer, record.offset, record.size
         if name not in self._expanded:
-            self._expanded[name] = bytearray(self._expand(name, record))  # type: ignore[assignment]
+            self._expanded[name] = bytearray(self._expand(name, record))
         return self._expanded[name], 0, record.size
 
-    def _plain(self, name: str, record: Record) -> memoryview:
+    def _plain(self, record: Record) -> memoryview:
         return self.view[record.offset : record.offset + record.size]
 
     def _expand(self, name: str, record: Record) -> bytes:

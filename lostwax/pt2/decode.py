@@ -415,7 +415,10 @@ class _GraphReader:
         return self._value(value) if kind == "as_name" else _plain(kind, value)
 
     def _subgraph(self, given: Json) -> fx.Node:
-        name = self._name(given["name"])
+        wanted = given["name"]
+        if wanted.__class__ is str and hasattr(fx.GraphModule, wanted):
+            wanted = f"{wanted}_graph"  # it becomes an attribute of a module
+        name = self._name(wanted)
         title = f"{self.title}.{name}"
         reader = _GraphReader(self.reading, self.mode, self.symbols, self.depth + 1, title)
         self.children[name] = reader.graph(given["graph"])

@@ -38,15 +38,20 @@ def load(
     *,
     weights: bool = True,
     extra_files: dict[str, Any] | None = None,
+    checksums: bool = False,
 ) -> Any:
     """Read a program that `lostwax.save` or `torch.export.save` wrote.
 
     An archive of several programs gives a dict of them, by name. A file on disk is mapped: weights
     are read when they are used, and writing to them does not change the file. With `weights=False`
-    they are fake. `extra_files` is filled with the archive's extra files.
+    they are fake. `extra_files` is filled with the archive's extra files. The program itself is
+    always checked against its checksums; `checksums=True` reads the weights for theirs, too.
     """
     archive = Archive(file)
     try:
+        if checksums:
+            for name in archive.records:
+                archive.check(name)
         return _load(archive, weights, extra_files)
     except LoadError as error:
         raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__

@@ -6,6 +6,7 @@ Integers and conditions are `lostwax.sym`'s own grammar; floats that sizes give 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
@@ -27,7 +28,17 @@ from lostwax.sym import (
     to_srepr,
 )
 from lostwax.sym.arith import choose
-from lostwax.sym.parse import Function, Grammar, Parser, Refusal
+from lostwax.sym.parse import (
+    MAX_BITS,
+    MAX_DEGREE,
+    MAX_TERMS,
+    Function,
+    Grammar,
+    Parser,
+    Refusal,
+    extent,
+    power,
+)
 from lostwax.sym.real import MATH, Real, apply, current_real, definition, real_symbol
 from lostwax.sym.srepr import FUNCTIONS as _ON_INTEGERS
 
@@ -185,13 +196,32 @@ def _folded(name: str) -> Callable[..., Any]:
 
 
 def _applied(name: str, a: Any, b: Any) -> Any:
+    _check_extent(a, b)
     try:
-        result = BINARY[name](a, b)
+        result = power(a, b) if name == "pow" and _are_sizes(a, b) else BINARY[name](a, b)
     except (ArithmeticError, TypeError, ValueError) as error:
         raise Refusal(str(error)) from None
     if result is NotImplemented:
         raise Refusal("these numbers cannot be combined")
     return result
+
+
+def _check_extent(*values: Any) -> None:
+    """Would these, multiplied, be longer than any real program needs?"""
+    parts = [
+        extent(part)
+        for value in values
+        for part in ((value.above, value.below) if isinstance(value, Real) else (value,))
+        if isinstance(part, (int, Expr))
+    ]
+    terms = math.prod(n for n, _, _ in parts)
+    degree, bits = sum(d for _, d, _ in parts), sum(b for _, _, b in parts)
+    if terms > MAX_TERMS or degree > MAX_DEGREE or bits > MAX_BITS:
+        raise Refusal("this expression is too large")
+
+
+def _are_sizes(*values: Any) -> bool:
+    return all(isinstance(v, (int, Expr)) for v in values)
 
 
 def _binary(name: str) -> Callable[..., Any]:
@@ -220,6 +250,7 @@ def _choice(*pairs: Any) -> Any:
     for other, condition in pairs[-2::-1]:
         if not isinstance(condition, (bool, BoolExpr)) or isinstance(other, (float, Real)):
             raise Refusal("only a choice between integers by a condition is known")
+        _check_extent(other, value)
         value = choose(condition, other, value)
     return value
 

@@ -153,7 +153,10 @@ class WeightReader:
 
     def tensors(self, folder: str, config: Json) -> dict[str, torch.Tensor]:
         found = {}
-        for name, entry in config["config"].items():
+        entries = config.get("config")
+        if not isinstance(entries, dict):
+            raise LoadError(f"the table of {folder} is damaged")
+        for name, entry in entries.items():
             try:
                 found[name] = self._tensor(folder, entry)
             except LoadError as error:

@@ -287,7 +287,7 @@ def total(parts: list[Size]) -> Size:
 
 def product(left: Value, right: Value) -> Size:
     a, b = integer(left), integer(right)
-    (terms_a, degree_a, bits_a), (terms_b, degree_b, bits_b) = _extent(a), _extent(b)
+    (terms_a, degree_a, bits_a), (terms_b, degree_b, bits_b) = extent(a), extent(b)
     if (
         terms_a * terms_b > MAX_TERMS
         or degree_a + degree_b > MAX_DEGREE
@@ -297,7 +297,7 @@ def product(left: Value, right: Value) -> Size:
     return a * b
 
 
-def _extent(e: Size) -> tuple[int, int, int]:
+def extent(e: Size) -> tuple[int, int, int]:
     """How many terms, of which degree, with coefficients of how many bits."""
     if isinstance(e, int):
         return 1, 0, e.bit_length()

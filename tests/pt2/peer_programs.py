@@ -1,4 +1,4 @@
-"""Programs that real `torch.export` captures, one for each part of the format: what `torch.export.save`
+"""Programs that real `torch.export` captures, one for each part of the format: what its `save`
 writes of them is what we must read.
 """
 
@@ -119,12 +119,12 @@ def _scan(m, x, y):
 
 
 class Trees(nn.Module):
-    def forward(self, d, more, *, kw, opt=None):
+    def forward(self, d, seq, *, kw, opt=None):
         p = d["p"]
         return {
-            "o": OrderedDict([("z", p.a + 1), ("y", more[0])]),
+            "o": OrderedDict([("z", p.a + 1), ("y", seq[0])]),
             "n": None,
-            "t": (p.b * kw, [more[1][0]]),
+            "t": (p.b * kw, [seq[1][0]]),
             "c": 3,
             "f": 2.5,
             "parts": Parts(p.a, kw),

@@ -1,5 +1,5 @@
-"""What we save: real torch loads it, its verifier passes, results are equal bit for bit; and loading
-it here gives the same program again, byte for byte.
+"""What we save: real torch loads it, its verifier passes, results are equal bit for bit; and to
+load it here gives the same program again, byte for byte.
 """
 
 from __future__ import annotations

@@ -196,6 +196,18 @@ def unique(t: TensorType) -> TensorType:
     return found
 
 
+def concrete(
+    size: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> TensorType:
+    """The one object for a type of plain numbers."""
+    found = _UNIQUE.get((size, stride, offset, dtype, device, torch.strided))
+    return found or unique(TensorType(tuple(size), dtype, device, stride, offset))
+
+
 _UNIQUE: dict[tuple[object, ...], TensorType] = {}
 _MOST = 50_000
 

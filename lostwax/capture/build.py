@@ -64,7 +64,8 @@ class Builder:
         name = self._name(name)
         if value is not None and value.type is not None:
             val = self._fake(value)
-        node = self._insert("placeholder", name, name, (), {}, {"val": val})
+        node = self._insert("placeholder", name, name, (), {})
+        node.meta["val"] = val
         if value is not None:
             self._nodes[value] = node
         return node
@@ -80,12 +81,13 @@ class Builder:
         for step in region.steps:
             if step in needed:
                 self._step(step)
-                if not isinstance(step.result, Value):
+                if step.result.__class__ is not Value:
                     for value in values_of(step.result):
                         if value in read:
                             self._plain(value)
-                for guard in due.get(step, ()):
-                    self._assertion(guard)
+                if due:
+                    for guard in due.get(step, ()):
+                        self._assertion(guard)
 
     def _due(
         self, steps: Sequence[Step], demands: Sequence[Guard]
@@ -130,7 +132,8 @@ class Builder:
         """The end of the program: one flat tuple."""
         args = tuple([self._operand(v, self.grad) for v in values])
         vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
-        node = self._insert("output", "output", "output", (args,), {}, {"val": vals})
+        node = self._insert("output", "output", "output", (args,), {})
+        node.meta["val"] = vals
         self._register()
         return node
 
@@ -181,26 +184,21 @@ class Builder:
         step: Step | None,
         val: Any = None,
     ) -> fx.Node:
+        name = self._name(_BASE_NAMES.get(id(target)) or _base_name(target))
+        node = self._insert("call_function", name, target, args, kwargs)
+        meta = node.meta
+        meta["val"] = val
         step = step or self._current
-        meta = {"val": val}
         if step is not None:
             step.place.describe(target, meta)
         else:
-            meta |= {"stack_trace": self._asked, "nn_module_stack": {}, "source_fn_stack": []}
-        name = self._name(_BASE_NAMES.get(id(target)) or _base_name(target))
-        return self._insert("call_function", name, target, args, kwargs, meta)
+            meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
+        return node
 
     def _insert(
-        self,
-        op: str,
-        name: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        meta: dict[str, Any],
+        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> fx.Node:
         node = fx.Node(self.graph, name, op, target, args, kwargs)
-        node.meta.update(meta)  # not `node.meta = meta`: FX would look itself up in its tables
         self._append(node)
         self._named[node] = name
         if op == "call_function":
@@ -251,7 +249,7 @@ class Builder:
         inner.output(body.outputs)
         name = self._name(body.name)
         self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
-        return self._insert("get_attr", name, name, (), {}, {})
+        return self._insert("get_attr", name, name, (), {})
 
     def _plain(self, value: Value) -> fx.Node:
         node = self._nodes.get(value)
@@ -259,28 +257,29 @@ class Builder:
             assert value.step is not None, "a value of another capture"
             made = self._made[value.step]
             name, args = self._name("getitem"), (made, value.index)
-            meta = {**made.meta, "val": self._fake(value)}
-            node = self._insert("call_function", name, operator.getitem, args, {}, meta)
+            node = self._insert("call_function", name, operator.getitem, args, {})
+            node.meta.update(made.meta)
+            node.meta["val"] = self._fake(value)
             self._nodes[value] = node
         return node
 
     def _detach(self, value: Value) -> fx.Node:
         node = self._detached.get(value)
         if node is None:
-            args = (self._plain(value),)
-            val = self._fake(value)
-            node = self._call(_aten.detach.default, args, {}, value.step, val)
+            node = self._call(_aten.detach.default, (self._plain(value),), {}, value.step)
+            node.meta["val"] = self._fake(value)
             self._detached[value] = node
         return node
 
     def _fake(self, value: Value) -> FakeTensor:
-        if value.fake is None or value.fake.fake_type is not value.type:
+        fake: FakeTensor | None = value.fake
+        if fake is None or fake.fake_type is not value.type:
             assert value.type is not None
-            value.fake = new_fake(self.mode, value.type)
-        return value.fake  # type: ignore[no-any-return]
+            fake = value.fake = new_fake(self.mode, value.type)
+        return fake
 
     def _fakes(self, result: Any) -> Any:
-        if isinstance(result, Value):
+        if result.__class__ is Value:
             return self._fake(result)
         if isinstance(result, (list, tuple)):
             return type(result)([self._fakes(r) for r in result])

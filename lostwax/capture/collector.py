@@ -35,12 +35,17 @@ def _settle() -> None:
     freeze and its opposite join the young generations to the oldest one without a walk. The
     collector does not count such objects when it decides on a full collection, hence `_MOST`.
     """
-    global _settled, _full
+    global _settled, _full, _frozen
+    if _frozen:
+        return
     full = gc.get_stats()[2]["collections"]
     if full != _full:
         _full, _settled = full, 0
     young = gc.get_count()[0]
-    if _settled + young <= _MOST and gc.get_freeze_count() == 0:  # else the user's would thaw
+    if _settled + young <= _MOST:
+        _frozen = gc.get_freeze_count() > 0  # it counts them one by one: asked once
+        if _frozen:
+            return
         _settled += young
         gc.freeze()
         gc.unfreeze()
@@ -48,3 +53,5 @@ def _settle() -> None:
 
 _settled = 0
 _full = 0
+_frozen = False
+"""Did the user freeze objects of their own? They must not thaw."""

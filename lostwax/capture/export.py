@@ -128,8 +128,9 @@ class Capture:
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
         forward = mod.forward if isinstance(mod, nn.Module) else mod
-        self.names = flat_names(forward, args, kwargs)
-        self.argument_names = [*argument_names(forward, len(args), kwargs), *kwargs]
+        tops = argument_names(forward, len(args), kwargs)
+        self.names = flat_names(tops, args, kwargs)
+        self.argument_names = [*tops, *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         check_leaves(self.leaves, [f"the input {name}" for name in self.names])
         assert self.tracer.shape_env is not None
@@ -151,9 +152,9 @@ class Capture:
             self._user_value(leaf, name, value)
             for leaf, name, value in zip(self.leaves, self.names, values, strict=True)
         ]
-        tracer.differentiable = self.grad and any(
-            isinstance(t, torch.Tensor) and t.requires_grad
-            for t in [*self.leaves, *(slot.tensor for slot in self.state.slots)]
+        tracer.differentiable = self.grad and (
+            any(slot.tensor.requires_grad for slot in self.state.slots)
+            or any(isinstance(t, torch.Tensor) and t.requires_grad for t in self.leaves)
         )
         functions.check_hooks(tracer, self.state.modules)
         self._find_symbols()

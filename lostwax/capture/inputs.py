@@ -14,12 +14,9 @@ import torch
 import torch.utils._pytree as pytree
 
 
-def flat_names(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[str]:
-    """A readable name for each leaf of a call: the argument's own name, with the way to the "
-    "leaf."""
-    tops = argument_names(function, len(args), kwargs)
+def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+    """A readable name for each leaf of a call: the argument's own name (`tops` has those of the
+    positional ones), with the way to the leaf."""
     paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
     names = []
     for keys, _ in paths:

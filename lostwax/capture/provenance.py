@@ -174,18 +174,19 @@ class Provenance:
         self._bottom = sys._getframe(2)
         # Torch asks each module for a compiled form of its call. Replacing `nn.Module.__call__`
         # would empty the interpreter's caches of every subclass, twice in an export.
-        before = [(m, m.__dict__.get(_COMPILED)) for m in modules]
+        before: list[tuple[dict[str, Any], Any]] = []
         for module in modules:
-            path = self._paths[id(module)]
-            module.__dict__[_COMPILED] = partial(self._called, module, path)
+            held, path = module.__dict__, self._paths[id(module)]
+            if _COMPILED in held:
+                before.append((held, held[_COMPILED]))
+            held[_COMPILED] = partial(self._called, module, path)
         try:
             yield
         finally:
-            for module, compiled in before:
-                if compiled is None:
-                    module.__dict__.pop(_COMPILED, None)
-                else:
-                    module.__dict__[_COMPILED] = compiled
+            for module in modules:
+                module.__dict__.pop(_COMPILED, None)
+            for held, compiled in before:
+                held[_COMPILED] = compiled
             self._bottom = self._entered = None
 
     def _called(self, module: Any, path: str, *args: Any, **kwargs: Any) -> Any:

@@ -208,25 +208,23 @@ def _collect(
 class _Saved:
     """All that a module holds, one container deep."""
 
-    __slots__ = ("attributes", "containers", "expected", "module", "touched")
+    __slots__ = ("attributes", "containers", "expected", "module", "replaced", "touched")
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         held = module.__dict__
         self.attributes: dict[str, Any] = held.copy()
-        self.containers = [
-            (v, _copied(v))
-            for v in [held[name] for name in held.keys() - _UNTOUCHED]
-            if isinstance(v, _CONTAINERS)
-        ]
+        self.containers = [(v, _copied(v)) for v in _own(held) if isinstance(v, _CONTAINERS)]
         self.expected: list[tuple[Any, Any]] = []
         """What the containers hold when the call begins."""
+        self.replaced: list[tuple[Any, Any]] = []
         self.touched = True
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
         parameters, buffers = self.module._parameters, self.module._buffers
         for held, content in self.containers:
-            if held is parameters or held is buffers:
+            if content and (held is parameters or held is buffers):
+                self.replaced.append((held, content))
                 content = {n: None if t is None else fakes[id(t)] for n, t in content.items()}
                 held.update(content)
             self.expected.append((held, content))
@@ -252,9 +250,12 @@ class _Saved:
         return [each for each in new if not any(each is o for o in old)]
 
     def restore(self) -> None:
-        if self.touched:
-            self.module.__dict__.clear()
-            self.module.__dict__.update(self.attributes)
+        if not self.touched:
+            for held, content in self.replaced:
+                held.update(content)
+            return
+        self.module.__dict__.clear()
+        self.module.__dict__.update(self.attributes)
         for container, content in self.containers:
             if isinstance(container, list):
                 container[:] = content
@@ -263,9 +264,17 @@ class _Saved:
                 container.update(content)
 
 
-# What every module has and running one does not change: not worth a copy.
-_UNTOUCHED = frozenset(nn.Module().__dict__) - {"_parameters", "_buffers", "_modules"}
-_REGISTRIES = frozenset(nn.Module().__dict__)
+def _own(held: dict[str, Any]) -> list[Any]:
+    """What a module holds, but for what every module has and running one does not change."""
+    names = list(held)
+    if names[: len(_COMMON)] == _COMMON:  # as nn.Module makes it
+        return [held[name] for name in _STATE + names[len(_COMMON) :]]
+    return [held[name] for name in names if name in _STATE or name not in _COMMON]
+
+
+_COMMON = list(nn.Module().__dict__)
+_STATE = ["_parameters", "_buffers", "_modules"]
+_REGISTRIES = frozenset(_COMMON)
 _CONTAINERS = (list, dict, set)
 
 

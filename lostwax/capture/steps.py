@@ -53,11 +53,16 @@ class Step:
 
 def values_of(result: Any) -> list[Value]:
     """The values in what a step returned, in order."""
-    if isinstance(result, Value):
+    if result.__class__ is Value:
         return [result]
+    found: list[Value] = []
     if isinstance(result, (list, tuple)):
-        return [value for each in result for value in values_of(each)]
-    return []
+        for each in result:
+            if each.__class__ is Value:
+                found.append(each)
+            else:
+                found += values_of(each)
+    return found
 
 
 class Region:

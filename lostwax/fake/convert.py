@@ -18,7 +18,14 @@ from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.sym import ShapeEnv, Size
-from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides, unique
+from lostwax.types import (
+    Sizes,
+    TensorType,
+    channels_last_strides,
+    concrete,
+    contiguous_strides,
+    unique,
+)
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -43,7 +50,8 @@ class FakeTensorConverter:
         if tensor.__class__ not in _PLAIN:
             return self.from_real_tensor(mode, tensor, static_shapes=True)
         check_supported(tensor)
-        t = unique(_typed(tensor, tuple(tensor.shape), tensor.stride()))
+        stride, offset = tensor.stride(), int(tensor.storage_offset())
+        t = concrete(tensor.shape, stride, offset, tensor.dtype, tensor.device)
         real = tensor.untyped_storage()
         storage = self._kept_storages.get(real._cdata)
         if storage is None:

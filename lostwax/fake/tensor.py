@@ -56,7 +56,7 @@ class FakeTensor(torch.Tensor):
     """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
     # What every fake has, in slots: most never need a dictionary.
-    __slots__ = ("constant", "fake_mode", "fake_storage", "fake_type", "tracked")
+    __slots__ = ("_is_param", "constant", "fake_mode", "fake_storage", "fake_type", "tracked")
 
     fake_type: TensorType
     fake_storage: FakeStorage
@@ -201,9 +201,9 @@ class FakeTensor(torch.Tensor):
             done = new_fake(
                 self.fake_mode, self.fake_type, storage, requires_grad=self.requires_grad
             )
-            done.__dict__.update(
-                (k, v) for k, v in self.__dict__.items() if k in ("_is_param", "_is_buffer")
-            )
+            for mark in ("_is_param", "_is_buffer"):
+                if getattr(self, mark, False):
+                    setattr(done, mark, True)
             memo[id(self)] = done
         return done
 

@@ -5,17 +5,21 @@ python -m tests.ir.test_random_passes [count [first seed]]
 
 from __future__ import annotations
 
+import random
 import sys
 import warnings
 
 import pytest
+import torch
 
+from lostwax import Dim, default_decompositions, export
 from lostwax.errors import PassError
 from lostwax.ir import ExportedProgram
 from lostwax.passes import (
     CommonSubexpressions,
     ConstantFolding,
     DeadCode,
+    Decompose,
     FoldBatchNorm,
     FxPass,
     MoveToDevice,
@@ -24,6 +28,7 @@ from lostwax.passes import (
     RuntimeAssertions,
     UnusedState,
 )
+from tests.capture import test_fuzz_dims as fuzz_dims
 from tests.capture.programs import generate
 from tests.capture.test_fuzz import Outcome, check
 
@@ -69,6 +74,32 @@ def test_random_programs(chunk: int) -> None:
         outcome = checked(seed)
         wrong = [*outcome.wrong, *outcome.aliases]
         assert not wrong, "\n".join([f"seed {seed}", outcome.program.source, *wrong])
+
+
+@pytest.mark.parametrize("seed", range(90, 110))
+def test_random_sizes(seed: int) -> None:
+    """Programs that ask about their sizes: after all passes they accept the sizes they accepted
+    before; and the assertions in the graph refuse the others without further checks."""
+    choose = random.Random(seed)
+    torch.manual_seed(seed)
+    function = fuzz_dims.program(choose)
+    sizes = [choose.randint(1, 12) for _ in range(4)]
+    args = fuzz_dims.inputs(sizes)
+    if isinstance(fuzz_dims.attempted(function, args), Exception):
+        return
+    shapes = dict.fromkeys(("x", "y"), (Dim.AUTO, Dim.AUTO))
+    apart = Decompose(default_decompositions())
+    before = export(function, args, dynamic_shapes=shapes)
+    after = Pipeline((RuntimeAssertions(), ALL, apart, CommonSubexpressions()))(before)
+    modules = before.module(), after.module(), after.module(check_guards=False)
+    for _ in range(15):
+        args = fuzz_dims.inputs([choose.choice((n, *fuzz_dims.SIZES)) for n in sizes])
+        wanted, got, unchecked = (fuzz_dims.attempted(module, args) for module in modules)
+        if isinstance(wanted, Exception):
+            assert isinstance(got, Exception)
+            assert isinstance(unchecked, Exception), wanted
+        else:
+            torch.testing.assert_close((got, unchecked), (wanted, wanted))
 
 
 def main(count: int = 1000, first: int = 0) -> int:

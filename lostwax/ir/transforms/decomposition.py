@@ -14,8 +14,11 @@ from lostwax.ir.recorder import Decomposition
 
 @dataclass(frozen=True)
 class Decompose(Pass):
-    """Takes operators apart, as `program.run_decompositions(table)` does: without a table, down to
-    core ATen."""
+    """Takes operators apart, as `program.run_decompositions(table)` does.
+
+    Without a table, the result is in core ATen, or the pass fails and names what is not (a `split`
+    into a number of parts that depends on sizes). With one, nothing is ensured.
+    """
 
     table: Mapping[OpOverload, Decomposition] | None = None
 

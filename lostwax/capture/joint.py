@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.utils._pytree as pytree
@@ -152,22 +152,18 @@ class _Joint(Capture):
         for name, leaf in zip(self.names, self.user_inputs, strict=True):
             if isinstance(leaf, FakeTensor) and leaf.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_USER_INPUT, name), leaf))
-        if not targets or not any(r.requires_grad for r in roots):
-            what = "no result" if given is not None else "the loss does not depend on anything that"
-            why = (
-                "no parameter and no input requires a gradient"
-                if not targets
-                else (f"{what} requires a gradient")
-            )
-            raise JointError(
-                f"there is nothing to differentiate: {why}\n"
-                "  instead: module.requires_grad_(), or x.requires_grad_() for an input"
-            )
+        if not targets:
+            _refuse("no parameter and no input requires a gradient")
+        if not any(r.requires_grad for r in roots):
+            what = "the loss does not depend" if given is None else "no result depends"
+            _refuse(f"{what} on anything that requires a gradient")
         found = torch.autograd.grad(roots, [t for _, t in targets], given, allow_unused=True)
         seen: set[Value] = set()
         for (kind, _), gradient in zip(targets, found, strict=True):
             if gradient is not None:
                 self.gradients.append((kind, self._apart(gradient, seen)))
+        if not self.gradients:
+            _refuse("all gradients are undefined")
 
     def _apart(self, gradient: torch.Tensor, seen: set[Value]) -> torch.Tensor:
         """Each gradient is a node of its own, so that its name says whose it is."""
@@ -190,6 +186,13 @@ class _Joint(Capture):
             argument = TensorArgument(self._placeholder(builder, f"{TANGENTS}_{i}", fake))
             specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
         return specs
+
+
+def _refuse(why: str) -> NoReturn:
+    raise JointError(
+        f"there is nothing to differentiate: {why}\n"
+        "  instead: module.requires_grad_(), or x.requires_grad_() for an input"
+    )
 
 
 def _ones(fake: FakeTensor) -> torch.Tensor:

@@ -18,20 +18,16 @@ from lostwax.location import user_location
 
 @contextmanager
 def portable_modules() -> Iterator[None]:
-    """Inside, attention and transformer layers do not take their fast path, nor recurrent layers
-    that autograd takes apart."""
+    """Inside, attention and transformer layers do not take their fast path."""
     attention = torch.backends.mha
     before, forward = attention.get_fastpath_enabled(), nn.TransformerEncoder.forward
-    mkldnn = torch._C._get_mkldnn_enabled()
     attention.set_fastpath_enabled(False)
-    torch._C._set_mkldnn_enabled(False)
     if before:
         nn.TransformerEncoder.forward = _encode(forward)  # type: ignore[method-assign]
     try:
         yield
     finally:
         attention.set_fastpath_enabled(before)
-        torch._C._set_mkldnn_enabled(mkldnn)
         nn.TransformerEncoder.forward = forward  # type: ignore[method-assign]
 
 

@@ -123,9 +123,9 @@ class Tracer(FakeTensorMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
-        if self.tracked and torch.is_grad_enabled():
+        if self.tracked and torch.is_grad_enabled() and func not in _PORTABLE:
             return self._evaluate_tracked(func, args, kwargs or {})
-        return self.evaluate(func, args, kwargs or {})
+        return self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:
@@ -571,6 +571,13 @@ def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
 def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by torch's Python, which chooses no operator that one device has."""
     if _is_endless(tracer, record, args):
+        if tracer.tracked and torch.is_grad_enabled():
+            raise CaptureError(
+                f"{record.overload} over a length that varies has no derivative in a program.\n"
+                f"  at {user_location()}\n"
+                "  why: it stays one operator, since its steps would hold for one length alone\n"
+                "  instead: fix the length, and let other sizes vary"
+            )
         return _functional(tracer, record, args, kwargs)
     with _without_mkldnn():
         function = record.overload.decompose
@@ -596,6 +603,18 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
         name = record.overload._schema.name.removeprefix("aten::")
         tracer.layout_decided(source, out, f"{name}()")
     return out
+
+
+def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """It writes to the statistics and does not say so; those that say so have portable forms."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    legit = aten._native_batch_norm_legit
+    if not training:
+        frozen = (x, weight, bias, mean, var, momentum, eps)
+        return tracer.evaluate(aten._native_batch_norm_legit_no_training.default, frozen, {})
+    if mean is None or var is None:
+        return tracer.evaluate(legit.no_stats, (x, weight, bias, True, momentum, eps), {})
+    return tracer.evaluate(legit.default, tuple(args), {})
 
 
 def _kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -707,6 +726,8 @@ def _plan(func: OpOverload) -> tuple[Handler, Operator]:
         return _special, record
     if func in _LAYOUT_DECIDES:
         return _view_or_copy, record
+    if func is aten.native_batch_norm.default:
+        return _batch_norm, record
     if func in composite.COMPOSITES:
         return _parts, record
     if func in _PORTABLE:

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from examples.models import MODELS
 from lostwax import Dim, OutputKind, export, export_joint, unflatten
-from lostwax.errors import JointError
+from lostwax.errors import CaptureError, JointError
 
 X = torch.randn(4, 3)
 Y = torch.randn(4, 3)
@@ -210,6 +210,32 @@ def test_the_backward_of_a_function_is_the_users(recwarn: Any) -> None:
     assert not [w for w in recwarn if "backward is not part" in str(w.message)]
 
 
+@torch.library.custom_op("joint_test::cube", mutates_args=())
+def cube(x: Tensor) -> Tensor:
+    return x**3
+
+
+cube.register_fake(torch.empty_like)
+cube.register_autograd(
+    lambda ctx, g: g * 3 * ctx.saved_tensors[0] ** 2,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(inputs[0]),
+)
+
+
+def test_layers_with_ways_of_their_own() -> None:
+    """Custom operators, recurrent layers, statistics that C++ writes."""
+    program = compare(of(lambda self, x: cube(self.lin(x)).sum(), lin=nn.Linear(3, 3)), X)
+    assert "joint_test.cube.default" in [str(n.target) for n in program.graph.nodes]
+    image = torch.randn(2, 3, 4)
+    norm = nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
+    compare(of(lambda self, x: self.norm(x).pow(2).mean(), norm=norm), image)
+    for layer in (nn.LSTM(3, 2, bidirectional=True), nn.GRU(3, 2)):
+        program = compare(of(lambda self, x: self.layer(x)[0].sum(), layer=layer), image.mT)
+        assert not [n for n in program.graph.nodes if "mkldnn" in str(n.target)]
+    with pytest.raises(CaptureError, match="over a length that varies has no derivative"):
+        export_joint(nn.GRU(3, 2), (image.mT,), loss_index=0, dynamic_shapes=({0: Dim("length")},))
+
+
 def test_functions_and_passes() -> None:
     x = X.clone().requires_grad_()
     program = export_joint(lambda x: (x**3).sum(), (x,))
@@ -248,7 +274,7 @@ APART, PASSED = of(lambda self, x: x.sum(), a=LIN), of(lambda self, x: x, a=LIN)
         (LIN, {"loss_index": 0, "tangents": True}, "exclude each other"),
         (SUM, {}, "no parameter and no input requires a gradient\n  instead"),
         (APART, {}, "the loss does not depend on anything that requires"),
-        (PASSED, {"tangents": True}, "no result requires a gradient"),
+        (PASSED, {"tangents": True}, "no result depends on anything that requires"),
     ],
 )
 def test_refusals(module: Any, options: dict[str, Any], text: str) -> None:

@@ -20,7 +20,7 @@ from torch.fx import Graph
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
-from lostwax.errors import InputStructureError
+from lostwax.errors import InputStructureError, SwapError
 from lostwax.ir.bodies import Bodies
 from lostwax.ir.interpreter import Body, Container, InterpreterModule, readable, rooted, run
 from lostwax.ir.module import (
@@ -89,12 +89,16 @@ class UnflattenedModule(Container):
         bodies = Bodies(program)
         self.bodies: dict[str, Body] = {"": bodies.root}
         _build(self, program, bodies)
+        preserved = [e.fqn for e in program.module_call_graph if e.signature and "@" not in e.fqn]
+        self._idle = {p: self.get_submodule(p) for p in preserved if p and p not in bodies.of}
+        """Modules that were called and computed nothing: no graph calls them."""
 
     @property
     def graph(self) -> Graph:
         return self.bodies[""].graph
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_idle()
         if self.flat_args_adapter is not None:
             args, kwargs = self._adapted(self.flat_args_adapter, args, kwargs)
         inputs = self._convention.bind(args, kwargs)
@@ -104,6 +108,15 @@ class UnflattenedModule(Container):
         with rooted(self), torch.no_grad() if is_joint else nullcontext():
             results = run(self, self.bodies[""], inputs)
         return self._rebuild(results)
+
+    def _check_idle(self) -> None:
+        for path, module in self._idle.items():
+            if self.get_submodule(path) is not module:
+                raise SwapError(
+                    f"the module {path!r} was exchanged, but nothing calls it: the original "
+                    "computed nothing, so the program does not know where it stood.\n"
+                    f"  instead: exchange the module around it, with its own call signature kept"
+                )
 
     def _adapted(
         self, adapter: FlatArgsAdapter, args: tuple[Any, ...], kwargs: dict[str, Any]

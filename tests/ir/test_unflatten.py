@@ -387,6 +387,14 @@ def test_what_another_module_cannot_give_is_named() -> None:
         made(X)
 
 
+def test_a_module_that_computed_nothing_is_not_exchanged_in_silence() -> None:
+    net = of(lambda self, x: self.drop(self.lin(x)) + 1, drop=nn.Dropout(), lin=nn.Linear(3, 3))
+    made = both(net.eval(), X, preserve_module_call_signature=("drop", "lin"))
+    made.drop = nn.Identity()
+    with pytest.raises(SwapError, match="'drop' was exchanged, but nothing calls it"):
+        made(X)
+
+
 def test_a_module_that_needs_more_does_not_run_alone() -> None:
     outer = nn.Linear(3, 3)
 
@@ -437,6 +445,12 @@ def test_an_adapter_takes_another_structure() -> None:
         made({"x": X})
     with pytest.raises(InputStructureError):
         unflatten(export(net, (X, y)))({"y": y, "x": X})
+
+
+def test_it_is_exported_again() -> None:
+    net = of(lambda self, x: self.b(self.a(x)), a=Counter(), b=nn.Linear(3, 3))
+    again = both(unflatten(export(net, (X,))), X)
+    assert [n for n, _ in again.named_modules()] == ["", "a", "b"]
 
 
 def test_moves_and_casts() -> None:

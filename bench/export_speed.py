@@ -1,9 +1,9 @@
 """What an export costs: ours beside torch.export, in one process, on the models of examples/models.
 
-    python -m bench.export_speed [--models resnet50 llama] [--rounds 3] [--json]
+    python -m bench.export_speed [--models resnet50 llama] [--rounds 3] [--json] [--dynamic]
 
-Five sides, taking turns, so that a change in the machine's mood meets all of them; the figures are
-medians of processor time:
+With `--dynamic` see `dynamic_speed.py`. Otherwise five sides, taking turns, so that a change in the
+machine's mood meets all of them; the figures are medians of processor time:
 
     functional  torch.export.export(strict=False).run_decompositions(): the peer, whose result is
                 what ours is, a functional ATen program
@@ -45,6 +45,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from bench import dynamic_speed
 from bench.clock import processor_seconds
 from bench.fake import on_fakes, our_forward
 from examples.models import MODELS
@@ -300,8 +301,11 @@ def main() -> int:
     parser.add_argument("--models", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--dynamic", action="store_true", help="with sizes that vary")
     options = parser.parse_args()
     warnings.simplefilter("ignore")  # torch.export's, about its own future
+    if options.dynamic:
+        return dynamic_speed.run(options.models, options.rounds, options.json)
     rows: list[Row] = []
     failures: dict[str, str] = {}
     say = (lambda text: None) if options.json else (lambda text: print(text, flush=True))

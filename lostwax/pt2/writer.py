@@ -11,15 +11,16 @@ import os
 import struct
 import tempfile
 import zlib
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Thread
 from typing import IO, Any, NamedTuple
 
 _ALIGNMENT = 64
 _FOLDER = "archive"
 _LARGE = 1 << 20
-_CHUNK = 8 << 20
+_CHUNK = 4 << 20
 _DATE = 0x21  # the first of January 1980: zip has no earlier day
 _UTF8 = 0x800
 _BIG = 0xFFFFFFFF
@@ -29,7 +30,8 @@ class _Entry(NamedTuple):
     name: bytes
     header: int
     size: int
-    crc: int | list[Future[int]]
+    crcs: list[int]
+    """Of each part, as far as they are known."""
 
 
 class Writer:
@@ -40,44 +42,40 @@ class Writer:
         self._start = file.tell()
         self._at = 0
         self._entries: list[_Entry] = []
-        self._pool = ThreadPoolExecutor(1, "lostwax-crc")
+        self._checksums = _Checksums()
 
     def add(self, name: str, data: bytes | memoryview) -> None:
         """One record. Its bytes must not change before `close`."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         path = f"{_FOLDER}/{name}".encode()
-        crc: int | list[Future[int]]
-        if len(view) < _LARGE:
-            crc = zlib.crc32(view)
-        else:
-            parts = [view[i : i + _CHUNK] for i in range(0, len(view), _CHUNK)]
-            crc = [self._pool.submit(zlib.crc32, part) for part in parts]
-        entry = _Entry(path, self._at, len(view), crc)
+        small = len(view) < _LARGE
+        crcs = [zlib.crc32(view)] if small else self._checksums.order(view)
+        entry = _Entry(path, self._at, len(view), crcs)
         self._entries.append(entry)
-        self._put(_local_header(entry, crc if isinstance(crc, int) else 0))
+        self._put(_local_header(entry, crcs[0] if small else 0))
         self._put(view)
 
-    def checksums(self) -> Iterator[tuple[str, int]]:
+    def checksums(self) -> list[tuple[str, int]]:
         """The name and checksum of each record so far."""
-        for entry in self._entries:
-            yield entry.name.decode(), _joined(entry)
+        self._checksums.finish()
+        return [(entry.name.decode(), _joined(entry)) for entry in self._entries]
 
     def close(self) -> None:
         """The directory, and the checksums that were not known when their headers were written."""
+        self._checksums.finish()
         directory = b"".join(_directory_entry(e, _joined(e)) for e in self._entries)
         start = self._at
         self._put(directory)
         self._put(_end(len(self._entries), start, len(directory)))
         for entry in self._entries:
-            if not isinstance(entry.crc, int):
+            if entry.size >= _LARGE:
                 self._file.seek(self._start + entry.header + 14)
                 self._file.write(struct.pack("<I", _joined(entry)))
         self._file.seek(self._start + self._at)
-        self._pool.shutdown()
 
     def abandon(self) -> None:
         """Stop: the bytes may change again from now on."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._checksums.abandon()
 
     def _put(self, data: Any) -> None:
         self._file.write(data)
@@ -117,16 +115,48 @@ def _end(count: int, start: int, size: int) -> bytes:
 # ---------------------------------------------------------------------------------------- checksums
 
 
+class _Checksums:
+    """Checksums of parts, computed by a thread while the owner writes, and by both when it has
+    written."""
+
+    def __init__(self) -> None:
+        self._left: deque[tuple[memoryview, list[int], int]] = deque()
+        self._thread: Thread | None = None
+
+    def order(self, view: memoryview) -> list[int]:
+        """A list that will hold the checksum of each part."""
+        parts = [view[i : i + _CHUNK] for i in range(0, len(view), _CHUNK)]
+        crcs = [0] * len(parts)
+        self._left.extend((part, crcs, i) for i, part in enumerate(parts))
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = Thread(target=self._work, name="lostwax-crc", daemon=True)
+            self._thread.start()
+        return crcs
+
+    def finish(self) -> None:
+        self._work()
+        if self._thread is not None:
+            self._thread.join()
+
+    def abandon(self) -> None:
+        self._left.clear()
+        self.finish()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                part, crcs, i = self._left.popleft()
+            except IndexError:
+                return
+            crcs[i] = zlib.crc32(part)
+
+
 def _joined(entry: _Entry) -> int:
     """The checksum of a record from those of its parts."""
-    if isinstance(entry.crc, int):
-        return entry.crc
-    crc = 0
-    left = entry.size
-    for part in entry.crc:
-        length = min(_CHUNK, left)
-        crc = _behind(crc, length) ^ part.result()
-        left -= length
+    crc, left = entry.crcs[0], entry.size - _CHUNK
+    for part in entry.crcs[1:]:
+        crc = _behind(crc, min(_CHUNK, left)) ^ part
+        left -= _CHUNK
     return crc
 
 

@@ -183,7 +183,8 @@ def test_a_missing_field(good: bytes) -> None:
     "target",
     [
         "os.system", "builtins.eval", "torch.load", "torch.ops.import_module.os.system",
-        "_operator", "torch.ops.load_library.x.y", "torch.hub.load", "operator.attrgetter", "__import__",
+        "_operator", "torch.ops.load_library.x.y", "torch.hub.load", "operator.attrgetter",
+        "__import__",
         "torch.ops.aten.__class__.x", "torch.ops.higher_order.__class__", "torch.ops.__class__.a.b",
     ],
 )  # fmt: skip

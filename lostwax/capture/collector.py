@@ -42,7 +42,7 @@ def _settle() -> None:
     if full != _full:
         _full, _settled = full, 0
     young = gc.get_count()[0]
-    if _settled + young <= _MOST:
+    if _settled <= _MOST:
         _frozen = gc.get_freeze_count() > 0  # it counts them one by one: asked once
         if _frozen:
             return

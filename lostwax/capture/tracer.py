@@ -22,7 +22,7 @@ from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.errors import CaptureError
-from lostwax.fake import composite, data, fallback
+from lostwax.fake import composite, data, fallback, recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
@@ -41,6 +41,7 @@ from lostwax.sym import Expr, ShapeEnv
 from lostwax.types import TensorType
 
 _AS_STRIDED, _DETACH = aten.as_strided.default, aten.detach.default
+_LSTM = aten.lstm.input
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
@@ -579,6 +580,8 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
                 "  instead: fix the length, and let other sizes vary"
             )
         return _functional(tracer, record, args, kwargs)
+    if record.overload is _LSTM:
+        return tracer.provenance.as_one(recurrent.lstm, tracer, *args)
     with _without_mkldnn():
         function = record.overload.decompose
         return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)

@@ -41,7 +41,7 @@ def lstm(
     states = list(zip(*[call(aten.unbind.int, state, 0) for state in hx], strict=True))
     last: list[tuple[Any, Any]] = []
     for layer in range(num_layers):
-        outputs = []
+        outputs: list[Any] = []
         for i in range(layer * directions, (layer + 1) * directions):
             weights = _Weights(mode, params[i * count : (i + 1) * count], has_biases)
             out, hidden, cell = _run(mode, x, states[i], weights, backwards=len(outputs) == 1)

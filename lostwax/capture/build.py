@@ -52,6 +52,7 @@ class Builder:
         self._names: dict[str, int] = {}
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
+        self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
         self._detached: dict[Value, fx.Node] = {}
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
         self._current: Step | None = None
@@ -255,12 +256,23 @@ class Builder:
         node = self._nodes.get(value)
         if node is None:
             assert value.step is not None, "a value of another capture"
-            made = self._made[value.step]
-            name, args = self._name("getitem"), (made, value.index)
-            node = self._insert("call_function", name, operator.getitem, args, {})
-            node.meta.update(made.meta)
-            node.meta["val"] = self._fake(value)
-            self._nodes[value] = node
+            made, index = self._made[value.step], value.index
+            if index.__class__ is tuple:  # in a list among several results
+                made, index = self._list(made, index[0]), index[1]
+            node = self._nodes[value] = self._item(made, index, self._fake(value))
+        return node
+
+    def _list(self, made: fx.Node, index: int) -> fx.Node:
+        found = self._lists.get((made, index))
+        if found is None:
+            found = self._lists[made, index] = self._item(made, index, made.meta["val"][index])
+        return found
+
+    def _item(self, made: fx.Node, index: Any, val: Any) -> fx.Node:
+        name, args = self._name("getitem"), (made, index)
+        node = self._insert("call_function", name, operator.getitem, args, {})
+        node.meta.update(made.meta)
+        node.meta["val"] = val
         return node
 
     def _detach(self, value: Value) -> fx.Node:

@@ -1,5 +1,5 @@
 """Control-flow operators of the user (`torch.cond`, `while_loop`, `map`, `scan`): refused for now.
-Assertions on data are left to the running program.
+Assertions on data are left to the running program, and seeds to who runs it.
 
 torch's own wrappers would compile themselves before they call the operator; while a capture runs
 they call it at once, and the tracer meets it. Must not import what compiles.
@@ -7,14 +7,14 @@ they call it at once, and the tracer meets it. Must not import what compiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import torch
 from torch._higher_order_ops import utils as torch_wrappers
 
-from lostwax.errors import NotYetError
+from lostwax.errors import CaptureError, NotYetError
 from lostwax.location import user_location
 
 _NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
@@ -39,33 +39,50 @@ def refuse(operator: Any) -> NoReturn:
     )
 
 
+def refuse_generator() -> NoReturn:
+    """A seed or a generator inside the program."""
+    raise CaptureError(
+        "a program has no random generator of its own, and seeds none.\n"
+        f"  at {user_location()}\n"
+        "  why: random operators draw from the generator of who runs it\n"
+        "  instead: call torch.manual_seed outside, or pass the random numbers as an input"
+    )
+
+
 @contextmanager
-def uncompiled() -> Iterator[None]:
-    """Inside, `torch.compile` gives the function itself; so control-flow operators called by the
-    user reach the tracer, and not the compiler that torch wraps them in."""
-    before = [(owner, name, getattr(owner, name, None)) for owner, name, _ in _REPLACED]
-    for owner, name, replacement in _REPLACED:
-        setattr(owner, name, replacement)
+def answered() -> Iterator[None]:
+    """Inside, some of torch's functions do what a capture needs.
+
+    Their code is exchanged, not they: who holds such a function calls what it should, and the
+    tables that torch keeps of its functions stay right.
+    """
+    before = [(function, function.__code__) for function, _ in _ANSWERS]
     try:
+        for function, answer in _ANSWERS:
+            function.__code__ = answer.__code__
         yield
     finally:
-        for owner, name, original in before:
-            if original is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, original)
+        for function, code in before:
+            function.__code__ = code
 
 
-def _called(fn: Callable[..., Any], args: Any, kwargs: Any = None) -> Any:
+# They run among the names of the module that they stand in for: each imports what it needs.
+
+
+def _called(fn: Any, args: Any, kwargs: Any = None) -> Any:
+    """A control-flow operator that torch would compile first: so it reaches the tracer."""
     return fn(*args, **(kwargs or {}))
 
 
 def _as_it_is(model: Any = None, **options: Any) -> Any:
-    return model if model is not None else _as_it_is
+    """`torch.compile` gives the function itself."""
+    return model if model is not None else lambda function: function
 
 
 def _asserted(condition: Any, message: str) -> None:
     """`torch._assert`: of data it is a step of the program."""
+    import torch
+
     if isinstance(condition, torch.Tensor):
         torch.ops.aten._assert_async.msg(condition, message)
     elif isinstance(condition, torch.SymBool):
@@ -74,8 +91,21 @@ def _asserted(condition: Any, message: str) -> None:
         assert condition, message
 
 
-_REPLACED: tuple[tuple[Any, str, Any], ...] = (
-    (torch, "compile", _as_it_is),
-    (torch, "_assert", _asserted),
-    (torch_wrappers, "_hop_compile_and_call", _called),
-)
+def _seeded(seed: Any = None) -> None:
+    """`torch.manual_seed` and `torch.seed`."""
+    from lostwax.capture.control import refuse_generator
+
+    refuse_generator()
+
+
+_ANSWERS: list[tuple[Any, Any]] = [
+    (function, answer)
+    for function, answer in (
+        (torch.compile, _as_it_is),
+        (torch._assert, _asserted),
+        (torch.random.manual_seed, _seeded),
+        (torch.random.seed, _seeded),
+        (getattr(torch_wrappers, "_hop_compile_and_call", None), _called),
+    )
+    if function is not None
+]

@@ -165,7 +165,7 @@ class Capture:
             _announced(),
             functions.recorded(tracer),
             portable_modules(),
-            control.uncompiled(),
+            control.answered(),
         ):
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
@@ -244,7 +244,7 @@ class Capture:
         kinds += [(self._kind(i), None) for i in range(len(results))]
         kinds += [kind for kind, _ in more]
         specs = [
-            OutputSpec(kind, _argument(value, arg), target)
+            OutputSpec(kind, _argument(value, arg), self._target(kind, target, inputs))
             for (kind, target), value, arg in zip(kinds, values, names, strict=True)
         ]
         signature = ExportGraphSignature(inputs, specs)
@@ -267,6 +267,15 @@ class Capture:
         values = self.symbols.values if self.symbols else ()
         flat = [s for v in values for s in (v if isinstance(v, tuple) else (v,))]
         return [s for s in flat if isinstance(s, Expr)]
+
+    def _target(
+        self, kind: OutputKind, target: str | None, inputs: Sequence[InputSpec]
+    ) -> str | None:
+        """What an output belongs to: an input by the name that the graph has for it."""
+        if kind not in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT):
+            return target
+        users = [spec.arg.name for spec in inputs if spec.kind is InputKind.USER_INPUT]
+        return dict(zip(self.names, users, strict=True))[target or ""]
 
     def _layout_assertions(self, builder: Builder, outputs: list[Any]) -> None:
         """Where the program holds for the example's strides alone, it asks for them."""

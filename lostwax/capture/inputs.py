@@ -23,7 +23,21 @@ def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         path: Any = keys
         top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
         names.append(identifier("_".join([top, *map(_step, path[2:])])))
-    return names
+    return _distinct(names)
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """The names, each once: `a_b` may be `a["b"]` or `a_b`."""
+    taken = set(names)
+    if len(taken) == len(names):
+        return names
+    found: list[str] = []
+    for name in names:
+        each, count = name, 1
+        while each in found or (each != name and each in taken):
+            each, count = f"{name}_{count}", count + 1
+        found.append(each)
+    return found
 
 
 def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> list[str]:

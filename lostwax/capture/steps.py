@@ -18,13 +18,11 @@ class Value:
 
     __slots__ = ("fake", "index", "is_literal", "step", "type")
 
-    def __init__(
-        self, step: Step | None, index: int | None, type: TensorType | None, fake: Any
-    ) -> None:
+    def __init__(self, step: Step | None, index: Any, type: TensorType | None, fake: Any) -> None:
         self.step = step
         """None: an input of the program."""
         self.index = index
-        """Which output of the step; None: its only one."""
+        """Which output of the step; None: its only one; a pair: which of a list among them."""
         self.type = type
         self.fake = fake
         """An object that has this type: what `meta["val"]` shows."""

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
-from lostwax.capture import control, functionalize
+from lostwax.capture import control, custom, functionalize
 from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.provenance import Provenance, operator_in_progress
@@ -191,6 +191,8 @@ class Tracer(FakeTensorMode):
             return unwrap(value)
         if isinstance(value, torch.Tensor):
             return self.value_of(self.adopt(value))
+        if isinstance(value, torch.Generator):
+            control.refuse_generator()
         return value
 
     def value_of(self, fake: FakeTensor) -> Value:
@@ -206,13 +208,14 @@ class Tracer(FakeTensorMode):
         step.result = self._output(step, out, None)
         return out
 
-    def _output(self, step: Step, out: Any, index: int | None) -> Any:
+    def _output(self, step: Step, out: Any, index: Any) -> Any:
         if out.__class__ is FakeTensor:
             value = Value(step, index, out.fake_type, out)
             track(out, value)
             return value
         if isinstance(out, (list, tuple)):
-            return type(out)([self._output(step, o, i) for i, o in enumerate(out)])
+            places = [i if index is None else (index, i) for i in range(len(out))]
+            return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
         return out
 
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
@@ -234,7 +237,7 @@ class Tracer(FakeTensorMode):
 
     def again(self, base: Value, view: View) -> Value:
         """The same view of another value of the base."""
-        fake = self._temporary(base)
+        fake = self.temporary(base)
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         step.grad = view.grad  # as when it was made: here it is only read
@@ -244,7 +247,7 @@ class Tracer(FakeTensorMode):
         step.result = values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         return values[view.position]
 
-    def _temporary(self, value: Value) -> FakeTensor:
+    def temporary(self, value: Value) -> FakeTensor:
         """A fake that stands for a value, aliasing nothing."""
         assert value.type is not None
         fake = new_fake(self, value.type)
@@ -254,7 +257,7 @@ class Tracer(FakeTensorMode):
     def _scattered(self, base: Tracked, new: Value, view: View) -> Value:
         function = functionalize.inverse(view)
         position = () if view.position is None else (view.position,)
-        fakes = (self._temporary(base.value), self._temporary(new))
+        fakes = (self.temporary(base.value), self.temporary(new))
         out = self.reentered(function, (*fakes, *position, *map(wrap, view.args)), view.kwargs)
         value = self.value_of(out)
         return self.laid_out(base.value, value) if base.base is None else value
@@ -263,7 +266,7 @@ class Tracer(FakeTensorMode):
         """The value in the layout of the one it replaces: later views count on its strides."""
         if like.type is None or value.type is None or like.type.stride == value.type.stride:
             return value
-        return self.value_of(copy_like(self, self._temporary(value), like.type))
+        return self.value_of(copy_like(self, self.temporary(value), like.type))
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
         """`target` takes the value of `new`."""
@@ -441,12 +444,7 @@ def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
     if record.overload is aten.copy_.default:
         return _copy_(tracer, args, kwargs)
     if record.twin is None:
-        raise CaptureError(
-            f"{record.overload} writes to its arguments, and nothing says how to compute that "
-            f"without writing.\n  at {user_location()}\n"
-            "  instead: use its functional form, or write a custom operator that returns new "
-            "tensors"
-        )
+        return custom.write(tracer, record, args, kwargs)
     if record.kind == "out":
         return _out(tracer, record, args, kwargs)
     targets = _flat(written_arguments(record, args, kwargs))
@@ -720,10 +718,12 @@ _FACTORIES = frozenset(
 _PLANS: dict[int, tuple[Handler, Operator]] = {}
 
 
-def _plan(func: OpOverload) -> tuple[Handler, Operator]:
+def _plan(func: Any) -> tuple[Handler, Any]:
     """How calls of this overload are recorded; chosen once."""
     if isinstance(func, HigherOrderOperator):
-        control.refuse(func)
+        if func._name != "auto_functionalized":
+            control.refuse(func)
+        return custom.again, func
     record = operator(func)
     if func in data.SPECIAL:
         return _special, record

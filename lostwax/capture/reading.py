@@ -354,15 +354,17 @@ class _Leaf:
                     f"were written for it: {shown(given)}"
                 )
             return [self._entry(one, i) for i, one in enumerate(given)]
-        if ndim == 1 and isinstance(given, Dim | DerivedDim | int | str):
-            return [self._entry(given, 0)]
-        raise self._refused(
-            f"is a tensor with {ndim} dimension(s); {shown(given)} does not say which of them it "
-            "is about"
-            if isinstance(given, Dim | DerivedDim | int | str)
-            else f"is a tensor, {shown(given)} says nothing of its dimensions: expected a dict "
-            "from dimension to Dim, or a tuple with an entry for each dimension"
-        )
+        if not isinstance(given, Dim | DerivedDim | int | str):
+            raise self._refused(
+                f"is a tensor, {shown(given)} says nothing of its dimensions: expected a dict from "
+                "dimension to Dim, or a tuple with an entry for each dimension"
+            )
+        if ndim != 1:
+            raise self._refused(
+                f"is a tensor with {ndim} dimension(s); {shown(given)} does not say which of them "
+                "it is about"
+            )
+        return [self._entry(given, 0)]
 
     def _fitting(self, given: Any) -> Any:
         """The part of a wildcard that fits this tensor."""

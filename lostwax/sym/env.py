@@ -165,6 +165,8 @@ class ShapeEnv(Learner):
     def decide(self, b: Condition, asked_by: str = "") -> bool:
         answer = self.known(b)
         if answer is None:
+            answer = self.known_by_residues(b)
+        if answer is None:
             assert isinstance(b, BoolExpr)
             if b.hint is None:
                 raise self._data_dependent(b)
@@ -202,6 +204,8 @@ class ShapeEnv(Learner):
 
     def expect(self, b: Condition, asked_by: str = "") -> bool:
         answer = self.known(b)
+        if answer is None:
+            answer = self.known_by_residues(b)
         if answer is not None:
             return answer
         assert isinstance(b, BoolExpr)

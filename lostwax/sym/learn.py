@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from math import gcd
+from math import gcd, lcm
 
 from lostwax.errors import ContradictionError
 from lostwax.sym.bounds import EVERYTHING, intersection
@@ -22,6 +22,7 @@ from lostwax.sym.prove import Prover
 from lostwax.sym.terms import Monomial, leading, without
 
 LEARNING = 100_000  # steps per fact, all its consequences together
+MAX_RESIDUES = 8  # of a symbol that are looked at one by one
 ROUNDS = 4  # times that a symbol's range is passed on for one fact
 
 
@@ -53,6 +54,25 @@ class Learner(Prover):
             self._busy = False
             self._queue.clear()
             self._touched.clear()
+
+    def known_by_residues(self, b: Condition) -> bool | None:
+        """`known`, with each remainder of a symbol looked at by itself, where quotients and
+        remainders of one symbol by small numbers are all that is in the way."""
+        symbol, modulus = _periodic(b) if isinstance(b, BoolExpr) else (None, 0)
+        if symbol is None or self.normal_form(symbol.expr) is not symbol.expr:
+            return None
+        rest = self.atom("mod", (symbol.expr, self.const(modulus)))
+        answers: set[bool | None] = set()
+        for r in range(modulus):
+            with self.under(self.facts.copy(self.new_version())):
+                try:
+                    self.absorb(self.is_zero(self.shift(rest, -r)))
+                except ContradictionError:
+                    continue
+                answers.add(self.known(b))
+            if len(answers) > 1 or None in answers:
+                return None
+        return answers.pop() if answers else None
 
     def new_version(self) -> int:
         self._versions += 1
@@ -348,3 +368,15 @@ class Learner(Prover):
         """Not if a rule could feed itself through an atom of its own right side."""
         nested = {a for m in p.terms for atom in m for x in atom.operands for a in x.atoms()}
         return all(isinstance(a, Symbol) and a not in nested for a in product)
+
+
+def _periodic(b: BoolExpr) -> tuple[Symbol | None, int]:
+    """The only symbol within quotients and remainders, and a number that all their divisors divide;
+    no symbol if there are several, or the number is large."""
+    parts = [a for a in b.atoms() if a.kind in ("div", "mod")]
+    symbols = {a for part in parts for a in part.atoms if isinstance(a, Symbol)}
+    divisors = [part.operands[1].const for part in parts]
+    if len(symbols) != 1 or not all(divisors):
+        return None, 0
+    modulus = lcm(*(abs(n) for n in divisors if n))
+    return (symbols.pop(), modulus) if modulus <= MAX_RESIDUES else (None, 0)

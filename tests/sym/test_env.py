@@ -457,3 +457,15 @@ def test_the_engine_imports_neither_torch_nor_sympy():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_what_is_so_for_each_remainder_is_so():
+    """`round(n / 2)` is not negative: no guard, whatever came before."""
+    env = sym.ShapeEnv()
+    n = env.symbol(hint=3, source="n")
+    odd = (n + n // 2) % 2
+    b = 2 * sym.minimum(-1, -2 * (n % 2)) * odd + n + 2 * odd >= -1
+    assert env.known_by_residues(b) is True
+    assert sym.decide(b) is True
+    assert sym.expect(b) is True
+    assert env.guards == []

@@ -137,9 +137,9 @@ class ConstraintViolationError(LostwaxError, ValueError):
     """The program does not hold for all sizes that were declared.
 
     The message lists each dimension that is lost, with the guard, the user's line, a size at which
-    the trace would be wrong, and the declarations to write instead. `fixes` are those, one by one;
-    `constraints` the relations among them that no Dim can express; `dynamic_shapes` the whole spec
-    with the fixes in it.
+    the trace would be wrong, and the declarations to write instead. `fixes` are those, one by one.
+    With the fixes in them, `dynamic_shapes` is the whole spec and `constraints` are all relations:
+    those that were stated, and those that no Dim can express.
 
     What to do: paste the fixes; or export again with
     `refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)` and `error.constraints`; or
@@ -147,10 +147,14 @@ class ConstraintViolationError(LostwaxError, ValueError):
     """
 
     def __init__(
-        self, message: str, fixes: tuple[Any, ...] = (), dynamic_shapes: Any = None
+        self,
+        message: str,
+        fixes: tuple[Any, ...] = (),
+        dynamic_shapes: Any = None,
+        constraints: tuple[str, ...] = (),
     ) -> None:
         self.fixes, self.dynamic_shapes = fixes, dynamic_shapes
-        self.constraints = [fix.value for fix in fixes if fix.kind == "constraint"]
+        self.constraints = list(constraints)
         super().__init__(message)
 
 

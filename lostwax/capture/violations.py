@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,11 @@ def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationEr
     told = "\n".join(_told(dim, found, spec) for dim, found in by_dim.items())
     lines = "\n".join(f"    {fix.code}" for fix in fixes)
     message = f"{head}\n{told}\n{HEADING}\n{lines}"
-    return ConstraintViolationError(message, tuple(fixes), _refined(spec, fixes))
+    constraints = _unchanged(spec, _redeclared(fixes))
+    constraints += [fix.value for fix in fixes if fix.kind == "constraint"]
+    return ConstraintViolationError(
+        message, tuple(fixes), _refined(spec, fixes), tuple(dict.fromkeys(constraints))
+    )
 
 
 def _constants(violation: Violation) -> list[str]:
@@ -97,6 +101,8 @@ def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
         wrong = ""
         if violation.dim == dim and violation.counterexample is not None:
             wrong = f", which is not so at {dim} = {violation.counterexample}"
+            if len(guard.cond.symbols()) > 1:
+                wrong += " with the example's other sizes"
         lines.append(f"    the program is right only where {guard.predicate}{wrong}")
         lines.append(f"      because {guard.reason}")
         lines.append(f"      at {guard.where}")
@@ -132,9 +138,37 @@ def _fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
         for line in violation.fix.splitlines():
             for fix in _read_line(line):
                 found.setdefault(_of_number(fix) if fix.dim in numbers else fix, violation)
-    redeclared = {fix.dim for fix in found if fix.kind in ("constant", "derived")}
+    redeclared = _redeclared(found)
     told = [_told_by_path(fix, v, redeclared) for fix, v in found.items()]
+    told += [Fix("", "constraint", text) for text in _rewritten(spec, redeclared)]
     return sorted(told, key=lambda fix: _ORDER.index(fix.kind))
+
+
+def _redeclared(fixes: Iterable[Fix]) -> set[str]:
+    """The names that are no Dims any more."""
+    return {fix.dim for fix in fixes if fix.kind in ("constant", "derived")}
+
+
+def _unchanged(spec: Spec, redeclared: set[str]) -> list[str]:
+    """The user's constraints that still mean something."""
+    return [c.text for c in spec.constraints if not redeclared & set(c.names)]
+
+
+def _rewritten(spec: Spec, redeclared: set[str]) -> list[str]:
+    """The others, over the places of sizes instead of names."""
+    names = "|".join(re.escape(name) for name in redeclared & spec.roots.keys())
+    return [
+        re.sub(rf"(?<![\w.\]'\"])({names})(?!\w)", lambda m: _place_of(m[1], spec), c.text)
+        for c in spec.constraints
+        if redeclared & set(c.names)
+    ]
+
+
+def _place_of(name: str, spec: Spec) -> str:
+    place, entry = spec.roots[name].places[0]
+    if not isinstance(entry, DerivedDim):
+        return place.path
+    return f"(({place.path} - {entry.offset})//{entry.scale})".replace("- -", "+ ")
 
 
 def _of_number(fix: Fix) -> Fix:
@@ -205,7 +239,7 @@ def refine_dynamic_shapes_from_suggested_fixes(
     """`dynamic_shapes` with the fixes that the error suggests.
 
     `error` may also be its text. Relations that no Dim can express are not part of
-    `dynamic_shapes`: pass `error.constraints` to `export` as well.
+    `dynamic_shapes`: pass `error.constraints` to `export` as well, in place of those before.
     """
     fixes = _fixes_of(error)
     if isinstance(dynamic_shapes, str):

@@ -355,6 +355,22 @@ def test_a_size_that_gives_way_does_not_hide_that_a_dim_is_lost():
     assert suggested(error.value) == ["seq = batch  # one Dim for both"]
 
 
+def test_constraints_outlive_the_names_in_them():
+    def blocks_of_16(x, y):
+        return x.reshape(-1, 16).sum(1) + (y if y.shape[0] < x.shape[0] else y * 2)
+
+    args, shapes = (ones(32), ones(2)), {"x": {0: B}, "y": {0: S}}
+    stated = ["batch % 8 == 0", "seq >= 1", "seq <= batch"]
+    with pytest.raises(ConstraintViolationError) as error:
+        export(blocks_of_16, args, dynamic_shapes=shapes, constraints=stated)
+    fixed, constraints = error.value.dynamic_shapes, error.value.constraints
+    assert fixed == {"x": (16 * Dim("seq", min=1),), "y": (Dim("seq", min=1),)}
+    assert constraints == ["seq >= 1", "x.shape[0] % 8 == 0", "seq <= x.shape[0]"]
+    program = export(blocks_of_16, args, dynamic_shapes=fixed, constraints=constraints)
+    x, y = ones(48), ones(3)
+    torch.testing.assert_close(program.module()(x, y), blocks_of_16(x, y))
+
+
 @pytest.mark.parametrize(
     ("dim", "constraints"),
     [

@@ -88,7 +88,7 @@ def exported(function: Any, args: Any, shapes: Any) -> tuple[Any, Any, list[str]
             if not left:
                 raise
             shapes = refine_dynamic_shapes_from_suggested_fixes(error, shapes)
-            constraints += error.constraints
+            constraints = error.constraints
         else:
             break
     return found, shapes, constraints

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from lostwax.capture.arguments import Call
-from lostwax.capture.collect import AdditionalInputs, ShapesCollection
 from lostwax.capture.dims import DerivedDim, Dim, Static
 from lostwax.capture.reading import Entry, Leaf, read, shown, wrong
 from lostwax.errors import DynamicShapesError, ParseError
@@ -90,7 +89,7 @@ def resolve(
     constraints: Sequence[str] | None = None,
 ) -> Spec:
     """What `dynamic_shapes`, marks on the tensors and `constraints` say of this call."""
-    if isinstance(dynamic_shapes, ShapesCollection | AdditionalInputs):
+    if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
     call = Call(function, args, kwargs)
     spec = Spec(read(dynamic_shapes, call), call.paths(), call=call)

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch.utils._pytree as pytree
 
-from lostwax.capture.collect import AdditionalInputs, ShapesCollection
 from lostwax.capture.dims import DerivedDim, Dim, adopted
 from lostwax.capture.reading import WILDCARD
 from lostwax.capture.spec import Spec
@@ -245,7 +244,7 @@ def refine_dynamic_shapes_from_suggested_fixes(
     if isinstance(dynamic_shapes, str):
         dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
     by_place = any(not fix.named for fix in fixes)
-    if by_place or isinstance(dynamic_shapes, AdditionalInputs | ShapesCollection):
+    if by_place or hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         if isinstance(error, str):
             raise DynamicShapesError(
                 "these fixes are about sizes by their place in the call, which a text does not "

@@ -247,6 +247,15 @@ def test_shapes_of_variadic_calls_have_the_form_of_torch():
     assert peer.dynamic_shapes(variadic, args, kwargs) == ours
 
 
+def test_collections_of_torch_are_understood():
+    shapes = torch.export.ShapesCollection()
+    shapes[X] = {0: torch.export.Dim("batch")}
+    assert leaves(shapes, one, ([X, Y],)) == [ROW, None]
+    inputs = torch.export.AdditionalInputs()
+    inputs.add((X[:2], Y))
+    assert leaves(inputs, two, (X, Y)) == [(Dim.DYNAMIC, STATIC), None]
+
+
 def test_what_differs_among_calls_varies():
     inputs = AdditionalInputs()
     inputs.add((torch.zeros(5, 6), {"n": 3, "f": 0.5, "s": "a", "t": Y}))

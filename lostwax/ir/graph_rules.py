@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -137,9 +136,9 @@ def _get_attr(module: GraphModule) -> Found:
 
 def _operators(module: GraphModule) -> Found:
     for node in module.graph.nodes:
-        if node.op != "call_function" or node.target in ON_NUMBERS:
+        if node.op != "call_function" or isinstance(node.target, OpOverload):
             continue
-        if not isinstance(node.target, (OpOverload, HigherOrderOperator)):
+        if node.target not in ON_NUMBERS and not isinstance(node.target, HigherOrderOperator):
             yield (
                 node,
                 f"{target_text(node.target)} is neither an operator with a schema, nor a "
@@ -208,16 +207,27 @@ def _schema(module: GraphModule) -> Found:
 class _Form(NamedTuple):
     """What the schema of an operator says: asked of C++ once, as that is slow."""
 
+    overload: OpOverload
     positional: tuple[str, ...]
     names: frozenset[str]
     required: tuple[str, ...]
     returns: tuple[str, ...]
 
 
-@cache
 def _form(overload: OpOverload) -> _Form:
+    found = _FORMS.get(id(overload))
+    if found is None:
+        found = _FORMS[id(overload)] = _described(overload)
+    return found
+
+
+_FORMS: dict[int, _Form] = {}  # by identity, as in the registry
+
+
+def _described(overload: OpOverload) -> _Form:
     schema = overload._schema
     return _Form(
+        overload,
         tuple(a.name for a in schema.arguments if not a.kwarg_only),
         frozenset(a.name for a in schema.arguments),
         tuple(a.name for a in schema.arguments if not a.has_default_value()),
@@ -227,15 +237,21 @@ def _form(overload: OpOverload) -> _Form:
 
 def _arguments(module: GraphModule) -> Found:
     for node in module.graph.nodes:
-        for value in _flat((node.args, node.kwargs)):
-            if value.__class__ in _PLAIN:
-                continue
-            if isinstance(value, torch.Tensor):
-                yield node, f"a tensor {type_text(value)} is baked in; tensors are inputs"
-            elif isinstance(value, _SYMBOLIC):
-                yield node, f"the symbolic number {value} is baked in; it must be computed by nodes"
-            elif not isinstance(value, (Node, *_CONSTANTS)):
-                yield node, f"its argument {value!r} is neither a node nor a constant"
+        for value in (*node.args, *node.kwargs.values()):
+            if value.__class__ not in _PLAIN:
+                for part in _flat(value):
+                    yield from _argument_rule(node, part)
+
+
+def _argument_rule(node: Node, value: Any) -> Found:
+    if value.__class__ in _PLAIN:
+        return
+    if isinstance(value, torch.Tensor):
+        yield node, f"a tensor {type_text(value)} is baked in; tensors are inputs"
+    elif isinstance(value, _SYMBOLIC):
+        yield node, f"the symbolic number {value} is baked in; it must be computed by nodes"
+    elif not isinstance(value, (Node, *_CONSTANTS)):
+        yield node, f"its argument {value!r} is neither a node nor a constant"
 
 
 def _flat(value: Any) -> list[Any]:

@@ -81,7 +81,8 @@ class _Tables:
     metadata_rules: set[OpOverload] = field(default_factory=set)
     inverses: dict[OpOverload, Rule] = field(default_factory=dict)
     decompositions: dict[OpOverload, Rule] = field(default_factory=dict)
-    operators: dict[OpOverload, Operator] = field(default_factory=dict)
+    operators: dict[int, Operator] = field(default_factory=dict)
+    """By identity: torch hashes its overloads in Python; the record keeps them alive."""
 
 
 _tables = _Tables()
@@ -145,9 +146,9 @@ def decompositions() -> dict[OpOverload, Rule]:
 
 def operator(overload: OpOverload) -> Operator:
     """The record of an overload; made on first use, whatever the operator."""
-    found = _tables.operators.get(overload)
+    found = _tables.operators.get(id(overload))
     if found is None:
-        found = _tables.operators[overload] = _describe(overload)
+        found = _tables.operators[id(overload)] = _describe(overload)
     return found
 
 

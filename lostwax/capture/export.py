@@ -212,7 +212,7 @@ class Capture:
         if sizes is None:
             fake = tracer.fake_tensor_converter.keep(tracer, tensor)
         else:
-            fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes)
+            fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
         if fake.tracked is not None:
             fake = fake.snapshot()
         self.initial[id(fake)] = tracer.input(fake, kind, name)

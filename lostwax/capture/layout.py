@@ -11,9 +11,10 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.fake.symnode import wrap
+from lostwax.ir.numbers import sources
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import hint
-from lostwax.sym import Size
+from lostwax.sym import Expr, Size, maximum
 from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _laid_out(tracer: Tracer, source: FakeTensor, like: TensorType) -> FakeTenso
     order = _order(like)
     if order is not None:
         return _permuted(tracer, source, order)
-    if _repeats(like) or 0 in like.size:
+    if _repeats(like) or 0 in like.size or not _is_known(tracer, like):
         return _called(tracer, aten.clone.default, source)
     return _with_gaps(tracer, source, like)
 
@@ -96,11 +97,18 @@ def _repeats(t: TensorType) -> bool:
     return any(st == 0 and s != 1 for s, st in zip(t.size, t.stride, strict=True))
 
 
+def _is_known(tracer: Tracer, t: TensorType) -> bool:
+    """Can the program compute its strides? Not those of an input with gaps whose sizes vary."""
+    numbers = (s for s in t.stride if isinstance(s, Expr))
+    return all(symbol in tracer.origins for n in numbers for symbol in sources(n))
+
+
 def _with_gaps(tracer: Tracer, source: FakeTensor, like: TensorType) -> FakeTensor:
     """Elements lie apart from each other: they are put into a memory that has room for them."""
     room: Size = 1
     for size, stride in zip(like.size, like.stride, strict=True):
         room = room + (size - 1) * stride
+    room = maximum(room, 0)  # nothing is in it
     places = (list(map(wrap, like.size)), list(map(wrap, like.stride)), 0)
     memory = _called(tracer, aten.new_zeros.default, source, [wrap(room)])
     memory = _called(tracer, aten.as_strided_scatter.default, memory, source, *places)

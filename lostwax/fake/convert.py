@@ -17,7 +17,7 @@ from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
 from lostwax.location import user_location
-from lostwax.sym import ShapeEnv, Size
+from lostwax.sym import ShapeEnv, Size, learn
 from lostwax.types import (
     Sizes,
     TensorType,
@@ -87,7 +87,7 @@ class FakeTensorConverter:
         if tensor.__class__ not in _PLAIN and is_traceable_wrapper_subclass(tensor):
             return self._of_wrapper(mode, tensor)
         env = None if static_shapes else mode.shape_env
-        t = _type_of(tensor, env, sizes, source)
+        t = _type_of(tensor, env, sizes, source, mode.shape_env)
         fake = self._make(mode, tensor, t, self._storage(tensor, t))
         if memoize:
             self._remember(tensor, fake)
@@ -185,7 +185,11 @@ def check_supported(tensor: torch.Tensor) -> None:
 
 
 def _type_of(
-    tensor: torch.Tensor, env: ShapeEnv | None, sizes: tuple[Any, ...] | None, source: str | None
+    tensor: torch.Tensor,
+    env: ShapeEnv | None,
+    sizes: tuple[Any, ...] | None,
+    source: str | None,
+    strides_in: ShapeEnv | None,
 ) -> TensorType:
     real = tuple(tensor.shape)
     if sizes is None and env is None:
@@ -199,7 +203,7 @@ def _type_of(
     stride = tuple(tensor.stride())
     if size == real:
         return _typed(tensor, real, stride)
-    return _typed(tensor, size, symbolic_strides(size, real, stride, env))
+    return _typed(tensor, size, symbolic_strides(size, real, stride, strides_in, source))
 
 
 def _given(sizes: tuple[Any, ...], real: tuple[int, ...]) -> Sizes:
@@ -223,16 +227,22 @@ def _typed(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorTyp
 
 
 def symbolic_strides(
-    size: Sizes, real: tuple[int, ...], stride: tuple[int, ...], env: ShapeEnv | None
+    size: Sizes,
+    real: tuple[int, ...],
+    stride: tuple[int, ...],
+    env: ShapeEnv | None,
+    source: str | None = None,
 ) -> Sizes | None:
     """The strides of a tensor whose sizes became symbols: products where the layout is dense, in
-    any order; otherwise a stride that does not follow from sizes is a number of its own."""
+    any order; otherwise a stride that does not follow from sizes is a number of its own, of which
+    is known where it stands in the order."""
     if stride == contiguous_strides(real):
         return None
     if len(real) in (4, 5) and stride == channels_last_strides(real):
         return channels_last_strides(size)  # sizes of 1 leave the order open: the likely one
     out: list[Size] = list(stride)
     step: Size = 1
+    before: Size = 1
     step_real = 1
     for d in sorted(range(len(real)), key=lambda d: (stride[d], real[d])):
         if stride[d] == 0:
@@ -240,8 +250,10 @@ def symbolic_strides(
         if stride[d] == step_real:
             out[d] = step
         elif step.__class__ is not int and env is not None:
-            out[d] = env.symbol(hint=stride[d])
-        step, step_real = out[d] * size[d], stride[d] * real[d]
+            name = None if source is None else f"{source}.stride({d})"
+            out[d] = env.symbol(hint=stride[d], lo=1, source=name)
+            learn(out[d] >= before)
+        before, step, step_real = out[d], out[d] * size[d], stride[d] * real[d]
     return tuple(out)
 
 

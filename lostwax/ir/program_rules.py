@@ -15,7 +15,7 @@ from torch.fx import Node
 from lostwax.fake import FakeTensor
 from lostwax.fake.symnode import unwrap
 from lostwax.ir.calling import same_constant
-from lostwax.ir.graph_rules import Found, shown
+from lostwax.ir.graph_rules import Found, alike, shown
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
     ArgumentSpec,
@@ -211,7 +211,9 @@ def _source_of(inputs: Sequence[InputSpec], spec: OutputSpec) -> InputSpec | Non
 
 
 def _same_type(new: Node, old: Node) -> Found:
-    if shown(new.meta["val"]) != shown(old.meta["val"]):
+    a, b = new.meta["val"], old.meta["val"]
+    tensors = isinstance(a, FakeTensor) and isinstance(b, FakeTensor)
+    if not (alike(a.fake_type, b.fake_type) if tensors else shown(a) == shown(b)):
         yield (
             new,
             f"it is {shown(new.meta['val'])} and is written to {old.name!r}, "

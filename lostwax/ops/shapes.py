@@ -376,6 +376,8 @@ def compare_strides(x: Size, y: Size) -> int:
         q = quotient(a, b)
         if q is not None and (q.__class__ is not int or q > 1):
             return sign
+        if known(a >= b) is True:  # where they are equal, the order hardly matters
+            return sign
     return -1 if decide(x < y) else 1
 
 

@@ -44,7 +44,7 @@ class Program:
 
 def generate(seed: int) -> Program:
     """The program of a seed."""
-    return _Growing(seed).program()
+    return Growing(seed).program()
 
 
 # ----------------------------------------------------------------------------------------- memory
@@ -78,7 +78,7 @@ def _same_place(a: Tensor, b: Tensor) -> bool:
 
 
 @dataclass
-class _Growing:
+class Growing:
     """A program under way: what is in scope, with its values of today."""
 
     seed: int
@@ -129,7 +129,7 @@ class _Growing:
 
     def grown(self) -> bool:
         """One more line, if eager takes it."""
-        line = self.rng.choice(_KINDS)(self)
+        line = self.rng.choice(self.kinds())(self)
         if line is None:
             return False
         before = dict(self.scope)
@@ -140,6 +140,10 @@ class _Growing:
             return False
         self.lines.extend(line.split("\n"))
         return True
+
+    def kinds(self) -> tuple[Kind, ...]:
+        """What a line may be; those that occur several times are more likely."""
+        return KINDS
 
     def finish(self) -> None:
         names = self.tensors()
@@ -256,7 +260,7 @@ class _Growing:
 # -------------------------------------------------------------------------------- kinds of lines
 
 
-def _view(g: _Growing) -> str | None:
+def _view(g: Growing) -> str | None:
     """A new name for memory that has one already."""
     name = g.pick()
     if name is None:
@@ -265,7 +269,7 @@ def _view(g: _Growing) -> str | None:
     return text and (text if "=" in text.split("(")[0] else f"{g.new()} = {text}")
 
 
-def _any_size(g: _Growing, t: Tensor) -> str:
+def _any_size(g: Growing, t: Tensor) -> str:
     """Sizes that some view of this tensor may have."""
     n = t.numel()
     if n == 0 or g.rng.random() < 0.3:
@@ -274,13 +278,13 @@ def _any_size(g: _Growing, t: Tensor) -> str:
     return g.rng.choice((f"{a}, {n // a}", f"{a}, -1", f"{n // a}, 1, {a}"))
 
 
-def _expanded(g: _Growing, t: Tensor) -> str:
+def _expanded(g: Growing, t: Tensor) -> str:
     sizes = [g.rng.choice((2, 3, -1)) if s == 1 else g.rng.choice((-1, s)) for s in t.shape]
     more = [2] if g.rng.random() < 0.4 else []
     return ", ".join(map(str, more + sizes))
 
 
-def _strided(g: _Growing, t: Tensor) -> str:
+def _strided(g: Growing, t: Tensor) -> str:
     dims = g.rng.randint(0, 3)
     sizes = [g.rng.randint(1, 3) for _ in range(dims)]
     strides = [g.rng.choice((1, 2, 3, 4, 0) if g.rng.random() < 0.2 else (1, 2, 4)) for _ in sizes]
@@ -290,13 +294,13 @@ def _strided(g: _Growing, t: Tensor) -> str:
     return f"({''.join(f'{s}, ' for s in sizes)}), ({''.join(f'{s}, ' for s in strides)}){offset}"
 
 
-def _permutation(g: _Growing, t: Tensor) -> str:
+def _permutation(g: Growing, t: Tensor) -> str:
     order = [d - g.rng.choice((0, t.dim())) for d in range(t.dim())]
     g.rng.shuffle(order)
     return ", ".join(map(str, order))
 
 
-def _pieces(g: _Growing, name: str, t: Tensor) -> str:
+def _pieces(g: Growing, name: str, t: Tensor) -> str:
     d = g.dim(t)
     n = t.shape[d] if t.dim() else 1
     call = g.rng.choice(
@@ -313,7 +317,7 @@ def _pieces(g: _Growing, name: str, t: Tensor) -> str:
     return f"{g.new()}, *rest{g.count} = {name}.{call}\n{g.new()} = rest{g.count - 1}[-1]"
 
 
-View = Callable[[_Growing, str, Tensor], str | None]
+View = Callable[[Growing, str, Tensor], str | None]
 _VIEWS: tuple[View, ...] = (
     lambda g, n, t: f"{n}[{g.index(t)}]",
     lambda g, n, t: f"{n}[{g.index(t)}]",
@@ -353,7 +357,7 @@ _VIEWS: tuple[View, ...] = (
 )
 
 
-def _compute(g: _Growing) -> str | None:
+def _compute(g: Growing) -> str | None:
     """A new tensor."""
     a, b = g.pick(), g.pick()
     if a is None or b is None:
@@ -403,24 +407,24 @@ def _compute(g: _Growing) -> str | None:
     return f"{g.new()} = {text}"
 
 
-def _write(g: _Growing) -> str | None:
+def _write(g: Growing) -> str | None:
     """A write to existing memory."""
     x = g.target()
     return x and g.rng.choice(_WRITES)(g, x, g.value(x))
 
 
-def _mask(g: _Growing, x: str, t: Tensor) -> str:
+def _mask(g: Growing, x: str, t: Tensor) -> str:
     return g.rng.choice((f"{x} > 0", f"({x} > 0)", f"torch.ones_like({x}, dtype=torch.bool)"))
 
 
-def _rows(g: _Growing, t: Tensor, d: int) -> str:
+def _rows(g: Growing, t: Tensor, d: int) -> str:
     """Indices into a dimension, each once: what two writes to one place leave is not defined."""
     n = t.shape[d] if t.dim() else 1
     chosen = g.rng.sample(range(n), g.rng.randint(0, n))
     return f"torch.tensor({chosen}, dtype=torch.int64)"
 
 
-def _index_write(g: _Growing, x: str, t: Tensor) -> str:
+def _index_write(g: Growing, x: str, t: Tensor) -> str:
     d = g.dim(t)
     count = g.rng.randint(1, max(1, t.shape[d] if t.dim() else 1))
     rows = f"torch.tensor({list(range(count))})"
@@ -442,7 +446,7 @@ def _index_write(g: _Growing, x: str, t: Tensor) -> str:
     )
 
 
-def _out(g: _Growing, x: str, t: Tensor) -> str:
+def _out(g: Growing, x: str, t: Tensor) -> str:
     a = g.operand(x)
     a = a if not a[0].isdigit() and a != "True" else f"torch.ones_like({x})"
     return g.rng.choice(
@@ -460,7 +464,7 @@ def _out(g: _Growing, x: str, t: Tensor) -> str:
     )
 
 
-Write = Callable[[_Growing, str, Tensor], str | None]
+Write = Callable[[Growing, str, Tensor], str | None]
 _WRITES: tuple[Write, ...] = (
     lambda g, x, t: f"{x}.add_({g.operand(x)})",
     lambda g, x, t: f"{x}.mul_({g.operand(x)})",
@@ -500,7 +504,7 @@ _WRITES: tuple[Write, ...] = (
 )  # fmt: skip
 
 
-def _metadata(g: _Growing) -> str | None:
+def _metadata(g: Growing) -> str | None:
     """The same tensor, looked at in another way from now on."""
     x = g.pick(lambda t: not t.requires_grad)
     if x is None or (not x.startswith("t") and g.rng.random() < 0.9):
@@ -520,7 +524,7 @@ def _metadata(g: _Growing) -> str | None:
     )
 
 
-def _assign(g: _Growing) -> str | None:
+def _assign(g: Growing) -> str | None:
     """Another tensor in a buffer's place; `x.data = y`."""
     buffers = [n for n in g.tensors() if n.startswith("self.b")]
     if not buffers:
@@ -545,7 +549,7 @@ def _alike(a: Tensor, b: Tensor) -> bool:
     return a.shape == b.shape and a.dtype == b.dtype and not a.requires_grad
 
 
-def _control(g: _Growing) -> str | None:
+def _control(g: Growing) -> str | None:
     """Python decides, by values that are not tensors."""
     x = g.target()
     if x is None:
@@ -563,7 +567,7 @@ def _control(g: _Growing) -> str | None:
     )
 
 
-Kind = Callable[[_Growing], str | None]
-_KINDS: tuple[Kind, ...] = (
+Kind = Callable[[Growing], str | None]
+KINDS: tuple[Kind, ...] = (
     *(_view,) * 8, *(_write,) * 8, *(_compute,) * 4, _metadata, _assign, _control,
 )  # fmt: skip

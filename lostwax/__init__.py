@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lostwax import errors, passes
+    from lostwax import errors, interop, passes
     from lostwax.capture.adaptive import capture
     from lostwax.capture.check import CheckResult, check
     from lostwax.capture.collect import AdditionalInputs, ShapesCollection
@@ -89,6 +89,7 @@ __all__ = [
     "errors",
     "export",
     "export_joint",
+    "interop",
     "load",
     "mark_dynamic",
     "move_to_device_pass",
@@ -147,7 +148,8 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("capture", "errors", "passes"):  # `lostwax.capture` is a folder that can be called
+    # `lostwax.capture` is a folder that can be called.
+    if name in ("capture", "errors", "interop", "passes"):
         return import_module(f"lostwax.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")

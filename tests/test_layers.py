@@ -28,7 +28,8 @@ LAYERS = [
     ["ir"],
     ["capture"],
     ["dialects"],
-    ["pt2", "pte", "interop"],
+    ["pt2", "pte"],
+    ["interop"],
     ["passes"],  # a face: the names of what is in ir
     ["cli"],
     ["__init__", "__main__"],

@@ -45,6 +45,8 @@ from lostwax.sym.srepr import FUNCTIONS as _ON_INTEGERS
 _PLAIN = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)", re.ASCII)
 _UNBACKED = re.compile(r"u\d+", re.ASCII)
 _UNBACKED_FLOAT = re.compile(r"zuf\d+", re.ASCII)
+# what sympy writes of a function that it has read without knowing it
+_UNKNOWN_FUNCTION = re.compile(r"Function\('(\w+)'\)\(", re.ASCII)
 Json = Mapping[str, Any]
 
 
@@ -142,6 +144,7 @@ class SymbolReader:
     # ---- floats, and choices between integers
 
     def _mixed(self, text: str) -> Any:
+        text = _UNKNOWN_FUNCTION.sub(r"\1(", text)
         functions = {**_MIXED, "Symbol": Function(self._any_symbol, 1, keywords=True)}
         parser = Parser(text, Grammar(functions, _CONSTANTS), self.names.get)
         value = parser.expression(0)

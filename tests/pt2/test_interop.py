@@ -1,0 +1,158 @@
+"""Programs as torch's own, in memory: its consumers take them, and none is traced again."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import lostwax
+from lostwax.errors import LoadError
+from lostwax.interop import from_torch, to_torch
+from tests.pt2.compare import assert_identical, assert_runs_alike, assert_same
+from tests.pt2.peer_programs import cases
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.l = nn.Linear(6, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x, y):
+        h = torch.relu(self.l(x)) + y.sum()
+        return {"h": h, "n": x.shape[0] * 2}
+
+
+class Counting(Net):
+    def forward(self, x, y):
+        self.count += 1
+        return torch.relu(self.l(x)) * self.count + y.sum()
+
+
+ARGS = (torch.randn(3, 6), torch.randn(5))
+DYNAMIC = {"x": {0: lostwax.Dim("b", min=2, max=64)}, "y": {0: lostwax.Dim.AUTO}}
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    return lostwax.export(Net(), ARGS, dynamic_shapes=DYNAMIC)
+
+
+def test_to_torch(program: Any) -> None:
+    theirs = to_torch(program)
+    assert isinstance(theirs, torch.export.ExportedProgram)
+    theirs.validate()
+    assert theirs.state_dict["l.weight"] is program.state_dict["l.weight"]
+    for x in (ARGS[0], torch.randn(7, 6)):
+        assert_runs_alike(program.module(), theirs.module(), (x, torch.randn(9)), {})
+    with pytest.raises((AssertionError, RuntimeError), match=r"Guard failed|Expected input"):
+        theirs.module()(torch.randn(65, 6), torch.randn(5))
+    assert_same(theirs.example_inputs, program.example_inputs)
+
+
+def test_there_and_back(program: Any) -> None:
+    again = from_torch(to_torch(program))
+    again.validate()
+    assert str(again) == str(program)
+    for name in ("cond", "trees", "symbolic", "item"):
+        case = cases()[name]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            theirs = torch.export.export(
+                case.module, case.args, case.kwargs, dynamic_shapes=case.dynamic
+            )
+        ours = from_torch(theirs)
+        ours.validate()
+        assert_runs_alike(ours.module(), theirs.module(), case.args, case.kwargs)
+        assert_identical(from_torch(to_torch(ours)), ours)
+
+
+def test_writes(program: Any) -> None:
+    ours = lostwax.export(Counting(), ARGS)
+    assert_runs_alike(ours.module(), to_torch(ours).module(), ARGS, {}, times=3)
+
+
+def test_fake_weights() -> None:
+    with lostwax.FakeTensorMode():
+        module = Net()
+    ours = lostwax.export(module, (torch.randn(3, 6), torch.randn(5)))
+    theirs = to_torch(ours)
+    weight = theirs.state_dict["l.weight"]
+    assert isinstance(weight, torch._subclasses.FakeTensor)
+    assert isinstance(weight, nn.Parameter)
+    back = from_torch(theirs)
+    assert isinstance(back.state_dict["l.weight"], lostwax.FakeTensor)
+
+
+def test_what_torch_cannot_describe() -> None:
+    class Ceil(nn.Module):
+        def forward(self, x):
+            import math
+
+            return x + 1, math.ceil(x.shape[0] / 4)
+
+    theirs = torch.export.export(
+        Ceil(), (torch.randn(9),), dynamic_shapes=({0: torch.export.Dim.DYNAMIC},)
+    )
+    with pytest.raises(LoadError, match="no form for a part of this program"):
+        from_torch(theirs)
+
+
+# -------------------------------------------------------------------------------- torch's consumers
+
+
+def test_save(program: Any) -> None:
+    buffer = io.BytesIO()
+    torch.export.save(to_torch(program), buffer)
+    assert_runs_alike(
+        torch.export.load(io.BytesIO(buffer.getvalue())).module(), program.module(), ARGS, {}
+    )
+
+
+def test_decompositions_and_unflatten(program: Any) -> None:
+    core = to_torch(program).run_decompositions()
+    assert_runs_alike(core.module(), program.module(), ARGS, {})
+    nested = torch.export.unflatten(to_torch(program))
+    assert isinstance(nested.l, nn.Module)
+    assert_same(nested(*ARGS), program.module()(*ARGS))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_onnx() -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxscript")
+    ours = lostwax.export(Counting(), ARGS)
+    made = torch.onnx.export(to_torch(ours), dynamo=True, verbose=False)
+    assert {"Gemm", "Relu"} <= {node.op_type for node in made.model.graph}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor needs a C++ compiler")
+def test_aot_inductor(program: Any, tmp_path: Path) -> None:
+    class Small(nn.Module):
+        def forward(self, x):
+            return torch.relu(x) + 1
+
+    ours = lostwax.export(Small(), (torch.randn(3),), dynamic_shapes=({0: lostwax.Dim.AUTO},))
+    path = torch._inductor.aoti_compile_and_package(
+        to_torch(ours), package_path=str(tmp_path / "small.pt2")
+    )
+    run = torch._inductor.aoti_load_package(path)
+    x = torch.randn(9)
+    torch.testing.assert_close(run(x), ours.module()(x))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_executorch() -> None:
+    exir = pytest.importorskip("executorch.exir")
+    ours = lostwax.export(Counting(), ARGS)
+    edge = exir.to_edge(to_torch(ours))
+    assert "edge" in str(edge.exported_program().graph)
+    assert len(edge.to_executorch().buffer) > 1000

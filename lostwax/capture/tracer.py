@@ -580,7 +580,7 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         return _functional(tracer, record, args, kwargs)
     if record.overload is _LSTM:
         return tracer.provenance.as_one(recurrent.lstm, tracer, *args)
-    with _without_mkldnn():
+    with fallback.without_mkldnn():
         function = record.overload.decompose
         return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
 
@@ -676,24 +676,7 @@ def _data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
     return out
 
 
-@contextmanager
-def _without_mkldnn() -> Iterator[None]:
-    # Not `torch.backends.mkldnn.flags`: that sets more, and warns of it.
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
-
-
 _TAKING_APART = (_composite, _parts, _portable, _view_or_copy)
-# C++ would choose a device's own kernel for them; torch's decomposition in Python need not.
-_PORTABLE = frozenset(
-    getattr(packet, overload)
-    for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
-    for overload in ("input", "data")
-)
 _LAYOUT_DECIDES = frozenset(
     (
         aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
@@ -733,7 +716,7 @@ def _plan(func: Any) -> tuple[Handler, Any]:
         return _batch_norm, record
     if func in composite.COMPOSITES:
         return _parts, record
-    if func in _PORTABLE:
+    if func in fallback.PORTABLE:
         return _portable, record
     if fallback.is_composite(func) and not fallback.user_kernel(func):
         return _composite, record

@@ -28,7 +28,7 @@ from lostwax.errors import (
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator
+from lostwax.ops.registry import Operator, aten
 from lostwax.ops.shapes import common_device
 from lostwax.sym import specialize
 from lostwax.types import TensorType
@@ -146,6 +146,26 @@ def _specialized(value: Any) -> Any:
         size, stride = tuple(map(specialize, t.size)), tuple(map(specialize, t.stride))
         set_type(value, t.replace(size=size, stride=stride, offset=specialize(t.offset)))
     return value
+
+
+@contextmanager
+def without_mkldnn() -> Iterator[None]:
+    """Inside, composite operators do not choose kernels that only some processors have."""
+    # Not `torch.backends.mkldnn.flags`: that sets more, and warns of it.
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+# C++ would choose a device's own kernel for them; torch's decomposition in Python need not.
+PORTABLE = frozenset(
+    getattr(packet, overload)
+    for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
+    for overload in ("input", "data")
+)
 
 
 @cache

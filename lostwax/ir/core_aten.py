@@ -96,11 +96,11 @@ def _default(op: OpOverload) -> Decomposition | None:
     if not isinstance(op, OpOverload) or is_core(op):
         return None
     ours = operator(op).decomposition
-    if ours is not None or str(op) in WHOLE:
+    if ours is not None:
         return ours
     if op in composite.COMPOSITES or (fallback.is_composite(op) and not fallback.user_kernel(op)):
         return Composite(op)
-    return fallback.torch_decompositions().get(op)
+    return None if str(op) in WHOLE else fallback.torch_decompositions().get(op)
 
 
 _FOUND: dict[int, tuple[OpOverload, Decomposition | None]] = {}

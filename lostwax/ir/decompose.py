@@ -29,6 +29,7 @@ from lostwax.ir.numbers import SeenNumbers
 from lostwax.ir.recorder import Decomposition, Value
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.writer import GraphWriter, base_name
+from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.real import Real
 
@@ -119,7 +120,7 @@ class _Rewriter:
         self._equal: dict[Any, Node] = {}
         """Calls by target and arguments: what an expansion computes again is there already."""
         self._made: list[Node] = []
-        self._shown = shown(module.graph)
+        self._shown = _kept_apart(module.graph)
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
@@ -287,3 +288,11 @@ def _collect(values: Sequence[Any], found: list[Node]) -> None:
                 found.append(value)
         elif isinstance(value, (list, tuple)):
             _collect(value, found)
+
+
+def _kept_apart(graph: Graph) -> set[Node]:
+    """The nodes whose memory may share with no other: what the caller sees; all of them, if the
+    graph writes in place."""
+    if any(isinstance(n.target, OpOverload) and record(n.target).mutates for n in graph.nodes):
+        return set(graph.nodes)
+    return shown(graph)

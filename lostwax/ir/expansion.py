@@ -99,7 +99,9 @@ class Expansions:
         """Does the table take this operator apart?"""
         found = self._takes.get(id(target))
         if found is None:
-            found = self._takes[id(target)] = self.table.get(target) is not None
+            # What writes has no functional form here: it stays.
+            writes = bool(operator(target).mutates)
+            found = self._takes[id(target)] = not writes and self.table.get(target) is not None
         return found
 
     def of(self, node: Node, shown: bool) -> Expansion | None:

@@ -190,13 +190,20 @@ class Recorder(FakeTensorMode):
         self._open.append(key)
         try:
             if isinstance(decomposition, Composite):
-                if func in composite.COMPOSITES:
-                    return super().evaluate(func, args, kwargs)
-                return fallback.evaluate(self, operator(func), args, kwargs)
+                return self._apart(func, args, kwargs)
             args, kwargs = wrap_all(args), {k: wrap_all(v) for k, v in kwargs.items()}
             return self.reentered(decomposition, args, kwargs)
         finally:
             self._open.pop()
+
+    def _apart(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """A composite operator by its parts, which come back here one by one."""
+        if func in composite.COMPOSITES:
+            return super().evaluate(func, args, kwargs)
+        with fallback.without_mkldnn():
+            if func in fallback.PORTABLE:
+                return self.reentered(func.decompose, args, kwargs)
+            return fallback.evaluate(self, operator(func), args, kwargs)
 
     def plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Record the call as it is, whatever the table says."""

@@ -265,3 +265,43 @@ def _chosen(choice: Tensor, x: Tensor) -> Any:
         return aten.logical_and.default(choice, x)
     zero = aten.full.default([], _number(0, x.dtype), dtype=x.dtype, device=x.device)
     return aten.where.self(choice, x, zero)
+
+
+@decomposition(
+    aten.linspace.default,
+    aten.linspace.Tensor_Tensor,
+    aten.linspace.Tensor_Scalar,
+    aten.linspace.Scalar_Tensor,
+)
+def linspace(
+    start: Any,
+    end: Any,
+    steps: int,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    """Counted from the nearer end, so that both are met exactly."""
+    dtype = dtype or torch.get_default_dtype()
+    if not dtype.is_floating_point or steps.__class__ is not int:
+        raise NotImplementedError("rounding to integers as eager's kernel does")
+    options = _options(dtype=dtype, device=device)
+    first, last = (_as_tensor(x, options) for x in (start, end))
+    way = aten.sub.Tensor(last, first)
+    step = aten.div.Tensor(way, steps - 1) if steps > 1 else way
+    places = aten.arange.start_step(0, steps, 1, **options)
+    forth = aten.add.Tensor(first, aten.mul.Tensor(places, step))
+    back = aten.sub.Tensor(last, aten.mul.Tensor(_turned(places, steps), step))
+    return aten.where.self(aten.lt.Scalar(places, steps / 2), forth, back)
+
+
+def _turned(places: Tensor, steps: int) -> Any:
+    return aten.add.Scalar(aten.neg.default(places), steps - 1)
+
+
+def _as_tensor(x: Any, options: dict[str, Any]) -> Any:
+    if isinstance(x, Tensor):
+        return cast(x, options["dtype"])
+    return aten.full.default([], _number(x, options["dtype"]), **options)

@@ -1,7 +1,8 @@
 """The operators that are not core and stay whole all the same, each with the reason.
 
 The list is documentation, and a test holds it: what `run_decompositions` leaves of torch's `op_db`
-is core or stands here. A decomposition of our own, where one covers some calls, has precedence.
+is core or stands here. Where a decomposition of our own covers some calls of an operator, only the
+others stay.
 """
 
 from __future__ import annotations
@@ -75,3 +76,15 @@ _whole(
     "grid_sampler_3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa adaptive_max_pool3d",
 )
 _whole("it speaks of memory", "as_strided_scatter")
+_whole(
+    "if its length varies: as many steps as the length says are no fixed number of calls",
+    "lstm.input gru.input rnn_tanh.input rnn_relu.input",
+)
+_whole(
+    "if the size varies: as many results as it says are no fixed number of values",
+    "split.Tensor unbind.int",
+)
+_whole(
+    "if it makes integers: rounded as the kernel does it",
+    "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor",
+)

@@ -124,7 +124,7 @@ class Tracer(FakeTensorMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
-        if self.tracked and torch.is_grad_enabled() and func not in _PORTABLE:
+        if self.tracked and torch.is_grad_enabled() and func not in fallback.PORTABLE:
             return self._evaluate_tracked(func, args, kwargs or {})
         return self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
 

@@ -82,8 +82,11 @@ def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
 def _frozen(value: Any) -> Hashable:
     """An argument as a key. `1`, `1.0` and `True` are equal in Python, but not to an operator; and
     neither are 0.0 and -0.0."""
-    if value.__class__ is Node:
-        return value
+    cls = value.__class__
+    if cls is Node:
+        return value  # type: ignore[no-any-return]
+    if cls is int:
+        return (int, value)
     if isinstance(value, (tuple, list)):
         return tuple([_frozen(v) for v in value])
     if isinstance(value, dict):

@@ -27,6 +27,7 @@ from lostwax.ir.expansion import Expansion, Expansions
 from lostwax.ir.graph_rules import attribute
 from lostwax.ir.numbers import SeenNumbers
 from lostwax.ir.recorder import Decomposition, Value
+from lostwax.ir.retype import same_type
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.writer import GraphWriter, base_name
 from lostwax.ops.registry import operator as record
@@ -98,8 +99,8 @@ def _rewritten(
     """The module with a new graph, and the new names of what was replaced by one node. The values
     of nodes that are wanted stay, read or not."""
     rewriter = _Rewriter(module, expansions, mode)
-    rewriter.run(wanted)
-    made = _LazyGraphModule(rewriter.children, rewriter.writer.graph)
+    graph = rewriter.run(wanted)
+    made = _LazyGraphModule(rewriter.children, graph)
     made.meta.update(module.meta)
     return made, rewriter.names
 
@@ -111,12 +112,13 @@ class _Rewriter:
         self.module = module
         self.expansions = expansions
         self.mode = mode
-        self.writer = GraphWriter(Graph(), [n.name for n in module.graph.nodes])
+        self.writer = GraphWriter(n.name for n in module.graph.nodes)
         self.children: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self._new: dict[Node, Any] = {}
         """For each old node the new one, or the list of those that stand for its outputs."""
         self._numbers = SeenNumbers(self._number)
+        self._is_symbolic = mode.shape_env is not None and bool(mode.shape_env.symbols)
         self._equal: dict[Any, Node] = {}
         """Calls by target and arguments: what an expansion computes again is there already."""
         self._made: list[Node] = []
@@ -124,7 +126,7 @@ class _Rewriter:
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
-    def run(self, wanted: Container[str]) -> None:
+    def run(self, wanted: Container[str]) -> Graph:
         for node in self.module.graph.nodes:
             if node.op == "call_function":
                 self._call(node)
@@ -132,10 +134,12 @@ class _Rewriter:
                 self._child(node)
             else:
                 self._copied(node)
-        kept = {self._new[n] for n in self.module.graph.nodes if n.name in wanted}
+        graph = self.writer.finish()
+        kept = {id(self._new[n]) for n in self.module.graph.nodes if n.name in wanted}
         for node in reversed(self._made):  # what an expansion made and nobody reads
-            if not node.users and not has_effect(node.target) and node not in kept:
-                self.writer.graph.erase_node(node)
+            if not node.users and not has_effect(node.target) and id(node) not in kept:
+                graph.erase_node(node)
+        return graph
 
     # ------------------------------------------------------------------------------ untouched nodes
 
@@ -153,7 +157,8 @@ class _Rewriter:
         if node.type is not None:
             copy.type = node.type
         self._new[node] = copy
-        self._numbers.note(copy, node.meta.get("val"))
+        if self._is_symbolic:
+            self._numbers.note(copy, node.meta.get("val"))
         return copy
 
     def _child(self, node: Node) -> None:
@@ -184,7 +189,11 @@ class _Rewriter:
             return
         key = call_key(node.target, args, kwargs)
         found = self._equal.get(key)
-        if found is None or node in self._shown:
+        if (
+            found is None
+            or node in self._shown
+            or not same_type(found.meta.get("val"), node.meta.get("val"))  # two `nonzero`s
+        ):
             self._equal[key] = self._copy(node, args, kwargs)
         else:
             self._replaced(node, found)
@@ -213,7 +222,8 @@ class _Rewriter:
             made = self._emit(call.target, args, kwargs, merge)
             if "val" not in made.meta:
                 made.meta["val"] = _values(call.result, nodes, self.mode)
-                self._numbers.note(made, made.meta["val"])
+                if self._is_symbolic:
+                    self._numbers.note(made, made.meta["val"])
             if call is expansion.whole:
                 self._replaced(node, made)
             if isinstance(call.result, Value):

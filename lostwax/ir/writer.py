@@ -21,27 +21,40 @@ _TAKEN = frozenset(
 
 
 class GraphWriter:
-    """Appends nodes to one graph. `reserved` names are given only to those who ask for them."""
+    """Appends nodes to one graph, which is whole after `finish`. `reserved` names are given only to
+    those who ask for them."""
 
-    def __init__(self, graph: fx.Graph, reserved: Iterable[str] = ()) -> None:
-        self.graph = graph
+    def __init__(self, reserved: Iterable[str] = ()) -> None:
+        self.graph = fx.Graph()
         self._counts: dict[str, int] = {}
         self._used = set(reserved)
-        self._namespace = graph._graph_namespace
-        self._lookup = graph._find_nodes_lookup_table
+        self._append = self.graph._root._prepend
+        self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
 
     def append(
         self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> fx.Node:
         """A node of this very name, last in the graph."""
-        graph = self.graph
-        node = fx.Node(graph, name, op, target, args, kwargs)
-        self._namespace.associate_name_with_obj(name, node)
-        self._namespace._used_names.add(name)
-        graph._insert(node)
-        self._lookup.insert(node)
-        graph._len += 1
+        node = fx.Node(self.graph, name, op, target, args, kwargs)
+        self._append(node)
+        self._named[node] = name
         return node
+
+    def finish(self) -> fx.Graph:
+        """Tell the graph of its nodes and names, all at once."""
+        graph = self.graph
+        calls: dict[int, dict[fx.Node, None]] = {}  # by identity: torch hashes overloads in Python
+        table = graph._find_nodes_lookup_table.table
+        for node in graph.nodes:
+            if node.op == "call_function":
+                calls.setdefault(id(node.target), {})[node] = None
+            else:
+                table[node.op, None][node] = None
+        for nodes in calls.values():
+            table["call_function", next(iter(nodes)).target] = nodes
+        graph._graph_namespace._used_names.update(self._named.values())
+        graph._len = len(self._named)
+        return graph
 
     def name(self, base: str) -> str:
         """`base`, or the first of base_1, base_2, ... that is free; no word that Python knows."""

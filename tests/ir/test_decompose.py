@@ -278,6 +278,16 @@ def test_what_expansions_compute_twice_is_shared() -> None:
     assert targets(core.run_decompositions()).count(aten.sigmoid.default) == 1
 
 
+def test_sizes_that_only_data_know_stay_apart() -> None:
+    def forward(x: Tensor) -> Any:
+        return x.nonzero().sum() + 2 * x.clone().nonzero().sum() + x.nonzero().new_zeros(()).sum()
+
+    x = torch.tensor([1.0, 0.0, 2.0])
+    core = export(forward, (x,)).run_decompositions()
+    core.validate()
+    assert outputs(core, x) == forward(x)
+
+
 def test_results_of_their_own_memory_stay_apart() -> None:
     program = export(lambda x: (F.silu(x), F.silu(x).view(2, 1)), (torch.ones(2),))
     a, b = outputs(program.run_decompositions(), torch.ones(2))

@@ -308,7 +308,7 @@ class Capture:
         """What the program writes: buffers and parameters first, then the user's inputs."""
         found: list[tuple[tuple[OutputKind, str | None], Value]] = []
         for slot, fake in self.slots:
-            new = self._written(slot, fake)
+            new = self._written(slot, fake) if self.reassigned else self._final(fake)
             if new is not None:
                 kind = (
                     OutputKind.BUFFER_MUTATION
@@ -336,22 +336,23 @@ class Capture:
 
     def _final(self, fake: FakeTensor) -> Value | None:
         """What an input's value is when the program is over; None if it is still the first."""
-        root, first = self.roots[id(fake)], self.initial[id(fake)]
-        check_layout(root, fake.fake_type)
+        root = self.roots[id(fake)]
+        if fake.fake_type is not root.type:
+            check_layout(root, fake.fake_type)
         if fake.tracked.root is not root:  # `x.data = y`
-            return self.tracer.laid_out(first, self.tracer.value_of(fake))
+            return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(fake))
         return root.value if root.version else None
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
         specs: list[InputSpec] = []
         for slot, fake in self.slots:
-            is_parameter = slot.kind == "parameter"
-            name = f"{'p' if is_parameter else 'b'}_{identifier(slot.name)}"
-            argument = TensorArgument(self._placeholder(builder, name, fake))
-            kind = InputKind.PARAMETER if is_parameter else InputKind.BUFFER
-            persistent = None if is_parameter else slot.persistent
-            specs.append(InputSpec(kind, argument, slot.name, persistent))
+            if slot.kind == "parameter":
+                name, kind, persistent = "p_", InputKind.PARAMETER, None
+            else:
+                name, kind, persistent = "b_", InputKind.BUFFER, slot.persistent
+            name = self._placeholder(builder, name + identifier(slot.name), fake)
+            specs.append(InputSpec(kind, TensorArgument(name), slot.name, persistent))
         self.constant_names: list[str] = []
         paths, lifted = _attributes(self.state) if self.tracer.constants else {}, 0
         for tensor, value in self.tracer.constants:

@@ -40,16 +40,16 @@ class Root:
 
     __slots__ = ("kind", "name", "others", "type", "value", "version")
 
-    def __init__(self, value: Value, type: TensorType) -> None:
+    def __init__(self, value: Value, type: TensorType, kind: str = "", name: str = "") -> None:
         self.value = value
         self.type = type
         """The type of the tensor that owns the storage; its values keep this layout."""
         self.version = 0
         self.others = False
         """Another input shares this memory without being a view we know."""
-        self.kind = ""
+        self.kind = kind
         """What it is to the user, for a message: "" for what the program makes itself."""
-        self.name = ""
+        self.name = name
 
 
 class Tracked:

@@ -91,13 +91,15 @@ class Tracer(FakeTensorMode):
 
     def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Value:
         """A tensor that the program is given."""
-        value = Value(None, None, fake.fake_type, fake)
-        root = track(fake, value).root
-        root.kind, root.name = kind, name
+        t = fake.fake_type
+        value = Value(None, None, t, fake)
+        fake.tracked = Tracked(value, Root(value, t, kind, name), t)
         self.region.inputs.append(value)
         return value
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
+        if tensor.__class__ is FakeTensor and tensor.tracked and tensor.fake_mode is self:
+            return tensor
         fake = super().adopt(tensor)
         if fake.tracked is None and self._recording:
             self._constant(tensor, fake)

@@ -47,16 +47,23 @@ class FakeTensorConverter:
         known = self._kept.get(id(tensor))
         if known is not None:
             return known[1]
-        if tensor.__class__ not in _PLAIN:
+        cls = tensor.__class__
+        if cls not in _PLAIN:
             return self.from_real_tensor(mode, tensor, static_shapes=True)
         check_supported(tensor)
         stride, offset = tensor.stride(), int(tensor.storage_offset())
         t = concrete(tensor.shape, stride, offset, tensor.dtype, tensor.device)
         real = tensor.untyped_storage()
-        storage = self._kept_storages.get(real._cdata)
+        key = real._cdata
+        storage = self._kept_storages.get(key)
         if storage is None:
-            storage = self._kept_storages[real._cdata] = FakeStorage(t, real.nbytes())
-        fake = self._make(mode, tensor, t, storage)
+            storage = self._kept_storages[key] = FakeStorage(t, real.nbytes())
+        if tensor.is_leaf and tensor.grad is None:
+            fake = new_fake(mode, t, storage, tensor.requires_grad)
+            if cls is torch.nn.Parameter:
+                fake._is_param = True
+        else:
+            fake = self._make(mode, tensor, t, storage)
         self._kept[id(tensor)] = (tensor, fake)
         return fake
 
@@ -170,6 +177,8 @@ def _mark(fake: Any, tensor: torch.Tensor) -> None:
 def check_supported(tensor: torch.Tensor) -> None:
     """Refuse what has no sizes-and-strides description."""
     what = None
+    if tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested:
+        return
     if tensor.layout is not torch.strided:
         what = f"a tensor of layout {tensor.layout}"
     elif tensor.is_quantized:

@@ -231,7 +231,7 @@ def new_fake(
     device = t.device
     if device != _CPU:
         device = _absent(mode, device)
-    if mode.shape_env is not None and t.is_symbolic:
+    if t.token is None and mode.shape_env is not None and t.is_symbolic:
         fake = _new_symbolic(t, device, requires_grad)
     else:
         # size, strides, offset, memory format, dtype, layout, device, pin memory, requires grad;

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx.immutable_collections import immutable_list
 
 from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.fake.symnode import wrap
@@ -236,9 +235,7 @@ class Builder:
                 return self._detach(value)
             return self._plain(value)
         if cls is list or cls is tuple:
-            return immutable_list(
-                [self._operand(v, grad) if v.__class__ in _BUILT else v for v in value]
-            )
+            return [self._operand(v, grad) if v.__class__ in _BUILT else v for v in value]
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
         if cls is Body:

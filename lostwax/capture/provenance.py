@@ -152,7 +152,9 @@ class Provenance:
         if self._whole is not None:
             return self._whole
         # Frames nearer than that are the tracer's own, whatever way led here.
-        return self.at(sys._getframe(4))
+        entered = self._entered
+        stop = self._bottom if entered is None else entered.frame
+        return Place(entered, _walk(sys._getframe(4), stop))
 
     def at(self, frame: FrameType) -> Place:
         """The place of a call that is made in this frame."""

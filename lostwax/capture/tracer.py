@@ -212,8 +212,9 @@ class Tracer(FakeTensorMode):
 
     def _output(self, step: Step, out: Any, index: Any) -> Any:
         if out.__class__ is FakeTensor:
-            value = Value(step, index, out.fake_type, out)
-            track(out, value)
+            t = out.fake_type
+            value = Value(step, index, t, out)
+            out.tracked = Tracked(value, Root(value, t), t)
             return value
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]

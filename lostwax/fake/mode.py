@@ -277,10 +277,11 @@ class FakeTensorMode(TorchDispatchMode):
         cls = out.__class__
         if cls is TensorType:
             return new_fake(self, out)
-        if cls is tuple:
-            return tuple([self.wrap(o) for o in out])
-        if cls is list:
-            return [self.wrap(o) for o in out]
+        if cls is tuple or cls is list:
+            wrapped = [
+                new_fake(self, o) if o.__class__ is TensorType else self.wrap(o) for o in out
+            ]
+            return wrapped if cls is list else tuple(wrapped)
         return wrap(out) if cls is Expr or cls is BoolExpr else out
 
     def layout_asked(self, fake: FakeTensor, what: str) -> None:

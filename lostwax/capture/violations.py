@@ -137,10 +137,41 @@ def _fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
         for line in violation.fix.splitlines():
             for fix in _read_line(line):
                 found.setdefault(_of_number(fix) if fix.dim in numbers else fix, violation)
+    found = _one_for_each(found)
     redeclared = _redeclared(found)
     told = [_told_by_path(fix, v, redeclared) for fix, v in found.items()]
     told += [Fix("", "constraint", text) for text in _rewritten(spec, redeclared)]
-    return sorted(told, key=lambda fix: _ORDER.index(fix.kind))
+    return _in_order(told)
+
+
+def _one_for_each(found: dict[Fix, Violation]) -> dict[Fix, Violation]:
+    """Where guards suggest several things for a dimension, the one that says most: a constant, or
+    what rests on a dim that stays."""
+    redeclared = _redeclared(found)
+    best: dict[str, Fix] = {}
+    for fix in found:
+        rank = _strength(fix, redeclared)
+        if fix.dim and (fix.dim not in best or rank > _strength(best[fix.dim], redeclared)):
+            best[fix.dim] = fix
+    return {fix: v for fix, v in found.items() if not fix.dim or best[fix.dim] is fix}
+
+
+def _strength(fix: Fix, redeclared: set[str]) -> int:
+    if fix.kind == "derived":
+        return 1 if fix.value[0] in redeclared else 2
+    return 3 if fix.kind == "constant" else 0
+
+
+def _in_order(fixes: list[Fix]) -> list[Fix]:
+    """Each after those that it rests on."""
+    by_dim = _by_dim(fixes)
+
+    def depth(fix: Fix, seen: frozenset[str] = frozenset()) -> int:
+        if fix.kind != "derived" or fix.dim in seen or fix.value[0] not in by_dim:
+            return 0
+        return 1 + depth(by_dim[fix.value[0]], seen | {fix.dim})
+
+    return sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), depth(fix)))
 
 
 def _redeclared(fixes: Iterable[Fix]) -> set[str]:
@@ -294,13 +325,14 @@ def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim], place: str 
     if fix.kind != "derived":
         return None if fix.kind == "constant" and not isinstance(dim, Dim) else fix.value
     name, scale, offset = fix.value
-    root = fixes[name].value if name in fixes else known.get(name)
-    if not isinstance(root, Dim):
+    root = known.get(name, Dim(name))
+    if name not in known and name not in fixes:
         raise DynamicShapesError(
             f"the fix {fix.code!r} names {name}, which dynamic_shapes does not have\n"
             "  instead: pass the dynamic_shapes that were exported with"
         )
-    return scale * root + offset
+    others = {dim: other for dim, other in fixes.items() if other is not fix}
+    return scale * _fixed(root, others, known) + offset
 
 
 def _refined(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:

@@ -215,12 +215,27 @@ def _restriction(env: Learner, symbol: Symbol, form: Expr) -> tuple[list[Conditi
     if form is symbol.expr:
         narrowed = (lo, hi) != (symbol.lo, symbol.hi)
         return limits, _declaration(dim, lo, hi) if narrowed else ""
-    lines = [_declaration(_name(s), *env.range_of(s.expr)) for s in _to_declare(env, form, symbol)]
+    statements, lines = limits, []
+    owner = _owner(form)
+    if owner is not None and owner is not symbol:
+        others, code = _restriction(env, owner, env.normal_form(owner.expr))
+        statements, lines = [*others, *statements], code.splitlines()
+    for s in _to_declare(env, form, symbol):
+        lines.append(_declaration(_name(s), *env.range_of(s.expr)))
     lines.append(f"{dim} = {show(form, {s: _name(s) for s in form.symbols()})}")
-    same = (
-        _same_residue(env, symbol, form) if form.hidden else env.is_zero(env.sub(symbol.expr, form))
-    )
-    return [*limits, same], "\n".join(lines)
+    if owner is symbol:
+        statements.append(_same_residue(env, symbol, form))
+    else:
+        statements.append(env.is_zero(env.sub(symbol.expr, form)))
+    return statements, "\n".join(lines)
+
+
+def _owner(form: Expr) -> Symbol | None:
+    """The dimension that a hidden symbol in a form was made for."""
+    owner = next((s.root for s in form.symbols() if s.hidden), None)
+    while owner is not None and owner.root is not None:
+        owner = owner.root
+    return owner
 
 
 def _to_declare(env: Learner, form: Expr, symbol: Symbol) -> list[Symbol]:

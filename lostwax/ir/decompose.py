@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 
 class Origin(NamedTuple):
-    """A call that was taken apart: the node's name, and its operator."""
+    """A call that was taken apart: the node's name, and its operator. The nodes that stand for it
+    have it, after earlier ones, in `meta["decomposed_from"]`."""
 
     name: str
     target: OpOverload
@@ -208,8 +209,8 @@ class _Rewriter:
     def _expanded(self, node: Node, expansion: Expansion) -> None:
         self._origin = node
         self._meta = {k: v for k, v in node.meta.items() if k != "val"}
-        self._meta["from_node"] = (
-            *node.meta.get("from_node", ()),
+        self._meta["decomposed_from"] = (
+            *node.meta.get("decomposed_from", ()),
             Origin(node.name, node.target),  # type: ignore[arg-type]
         )
         merge = node not in self._shown

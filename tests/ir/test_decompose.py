@@ -94,7 +94,7 @@ def test_new_nodes_say_where_they_come_from(block: Any) -> None:
     made = [n for n in core.graph.nodes if n.name in ("sigmoid", "mul")]
     assert len(made) == 2
     for node in made:
-        assert node.meta["from_node"] == (("silu", aten.silu.default),)
+        assert node.meta["decomposed_from"] == (("silu", aten.silu.default),)
         for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
             assert node.meta[key] == silu.meta[key]
         assert "F.silu(self.norm(self.up(x)))" in node.meta["stack_trace"]
@@ -105,7 +105,10 @@ def test_a_second_time_adds_to_where_they_come_from() -> None:
     first = program.run_decompositions({aten.hypot.default: lambda a, b: F.mish(a + b)})
     core = first.run_decompositions()
     tanh = next(n for n in core.graph.nodes if n.target is aten.tanh.default)
-    assert tanh.meta["from_node"] == (("hypot", aten.hypot.default), ("mish", aten.mish.default))
+    assert tanh.meta["decomposed_from"] == (
+        ("hypot", aten.hypot.default),
+        ("mish", aten.mish.default),
+    )
 
 
 COMPOSITES: dict[str, tuple[OpOverload, Callable[..., Any], tuple[Tensor, ...]]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -54,8 +55,7 @@ def take(self: Tensor, index: Tensor) -> Any:
 
 
 def _flat(x: Tensor) -> Any:
-    rows = x if x.is_contiguous() else aten.clone.default(x, memory_format=torch.contiguous_format)
-    return aten.view.default(rows, [-1])
+    return aten.view.default(_rows(x), [-1])
 
 
 @decomposition(aten._embedding_bag_forward_only.default)
@@ -68,3 +68,42 @@ def sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool =
     if stable:
         raise NotImplementedError("the core operator need not keep the order of equals")
     return aten.sort.default(self, dim, descending)
+
+
+@decomposition(aten.embedding_renorm.default)
+def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
+    """Rows that are read and too long are shortened. A row that is read twice is written twice,
+    with the same numbers."""
+    places = _flat(indices)
+    rows = aten.index_select.default(self, 0, places)
+    norm = aten.linalg_vector_norm.default(rows, norm_type, [1], True)
+    factor = aten.mul.Tensor(aten.reciprocal.default(aten.add.Scalar(norm, 1e-7)), max_norm)
+    shortened = aten.where.self(aten.gt.Scalar(norm, max_norm), aten.mul.Tensor(rows, factor), rows)
+    return aten.index_put.default(self, [places], shortened)
+
+
+@decomposition(aten.max_unpool2d.default)
+def max_unpool2d(self: Tensor, indices: Tensor, output_size: Any) -> Any:
+    return _unpooled(self, indices, output_size)
+
+
+@decomposition(aten.max_unpool3d.default)
+def max_unpool3d(
+    self: Tensor, indices: Tensor, output_size: Any, stride: Any = None, padding: Any = None
+) -> Any:
+    return _unpooled(self, indices, output_size)
+
+
+def _unpooled(x: Tensor, indices: Tensor, output_size: Any) -> Any:
+    """Each number back to the place where the pooling found it, zeros elsewhere."""
+    lead, rest = list(x.shape[: -len(output_size)]), x.shape[-len(output_size) :]
+    flat = [_rows(v).view([*lead, math.prod(rest)]) for v in (x, indices)]
+    zeros = aten.full.default([*lead, math.prod(output_size)], 0, dtype=x.dtype, device=x.device)
+    out = aten.scatter.src(zeros, -1, flat[1], flat[0])
+    return aten.view.default(out, [*lead, *output_size])
+
+
+def _rows(x: Tensor) -> Any:
+    if x.is_contiguous():
+        return x
+    return aten.clone.default(x, memory_format=torch.contiguous_format)

@@ -73,16 +73,19 @@ _whole(
 _whole("a kernel of its own for some hardware", "_scaled_mm _scaled_mm_v2 _grouped_mm")
 _whole(
     "an interpolation or a pooling that core ATen has only for fewer dimensions",
-    "grid_sampler_3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa adaptive_max_pool3d",
+    "grid_sampler_3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
 )
 _whole("it speaks of memory", "as_strided_scatter")
+_whole(
+    "if a size varies: its windows are of as many sizes", "adaptive_max_pool2d adaptive_max_pool3d"
+)
 _whole(
     "if its length varies: as many steps as the length says are no fixed number of calls",
     "lstm.input gru.input rnn_tanh.input rnn_relu.input",
 )
 _whole(
     "if the size varies: as many results as it says are no fixed number of values",
-    "split.Tensor unbind.int",
+    "split.Tensor unsafe_split.Tensor unbind.int",
 )
 _whole(
     "if it makes integers: rounded as the kernel does it",

@@ -565,7 +565,7 @@ def test_what_is_demanded_of_sizes_is_asserted_by_the_graph():
         )
     for n, m, text in (
         (3, 2, r"x.shape\[0\] >= "),
-        (7, 2, r"x.shape\[0\] % 3 == 0 is required: the program checks it"),
+        (7, 2, r"x.shape\[0\] % 3 == 0 is required: aten.view.default requires it"),
         (6, 1, r"y.shape\[0\] >= 2 is required: the program holds for such sizes only"),
         (6, 9, r"y.shape\[0\] <= 8 is required"),
     ):

@@ -40,6 +40,11 @@ from lostwax.sym import ShapeEnv
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+_WRITTEN = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.GRADIENT_TO_PARAMETER,
+)
 _ORDER = [
     InputKind.TOKEN,
     InputKind.PARAMETER,
@@ -103,9 +108,9 @@ class Draft:
         return value if isinstance(value, torch.Tensor) else None
 
     def written(self) -> set[Node]:
-        """The placeholders of state that the program writes, or that share memory with those."""
-        kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
-        names = {s.target for s in self.outputs if s.kind in kinds}
+        """The placeholders of state that the program writes, or returns a gradient of (so that
+        others write it), or that share memory with those."""
+        names = {s.target for s in self.outputs if s.kind in _WRITTEN}
         tensors = {node: self.tensor(node) for node in self.inputs}
         keys = {
             storage_key(t)

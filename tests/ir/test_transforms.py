@@ -316,6 +316,22 @@ def test_a_weight_that_others_read_stays():
     same(after, model, (torch.randn(2, 3, 4, 4),))
 
 
+def test_a_tied_weight_that_is_an_input_twice():
+    """As in programs of torch.export."""
+    b, weight = Builder(), nn.Parameter(torch.randn(2, 2))
+    tied = [b.parameter(name, weight) for name in ("a", "b")]
+    mean, var = b.buffer("mean", torch.randn(2)), b.buffer("var", torch.rand(2) + 1)
+    x = b.input("x", torch.randn(3, 2))
+    y, z = (b.call(aten.mm.default, x, w) for w in tied)
+    norm = aten._native_batch_norm_legit_no_training.default
+    y = b.item(b.call(norm, y, None, None, mean, var, 0.1, 1e-5), 0)
+    program = b.program((y, z))
+    after = FoldBatchNorm()(program)
+    assert not any("batch_norm" in name for name in calls(after))
+    given = torch.randn(3, 2)
+    torch.testing.assert_close(after.module()(given), program.module()(given))
+
+
 # --------------------------------------------------------------------------------- unused state
 
 
@@ -753,3 +769,13 @@ def test_sub_graphs_are_copied_and_cleaned():
     for truth, value in ((True, 2.0), (False, 1.0)):
         (result,) = after.module()(torch.tensor(truth), torch.ones(3))
         torch.testing.assert_close(result, torch.full((3,), 2 * math.cos(value)))
+
+
+def test_what_is_trained_is_not_constant():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4).eval()), torch.randn(5, 3)
+    model.forward = lambda x: model[1](model[0](x)) * model[0].weight.exp().sum()
+    program = lostwax.export_joint(model, (x,), loss=lambda y: y.pow(2).mean())
+    after = all_passes()(program)
+    assert after.constants == program.constants
+    torch.testing.assert_close(after.module()(x), program.module()(x))
+    assert after.graph_signature.backward_signature is not None

@@ -147,8 +147,8 @@ class _Fold:
         scale = scale if gamma is None else scale * gamma.double()
         shift = (-mean.double() if bias is None else bias.double() - mean.double()) * scale
         shift = shift if beta is None else shift + beta.double()
-        self._replace(self.weight, self._scaled(weight, scale), weight)
-        self._replace_bias(shift.to(weight.dtype), weight)
+        self._replace(self.weight, self._scaled(weight, scale))
+        self._replace_bias(shift.to(weight.dtype))
         norm.result.replace_all_uses_with(layer.node)
         self.draft.graph.erase_node(norm.result)
         if norm.result is not norm.node:
@@ -171,7 +171,7 @@ class _Fold:
             return new
         return torch.empty_like(weight).copy_(new)
 
-    def _replace(self, node: Node, new: torch.Tensor, old: torch.Tensor) -> Node:
+    def _replace(self, node: Node, new: torch.Tensor) -> None:
         """`new` in the place of a placeholder's tensor: under its name, if nobody else reads it."""
         draft, spec = self.draft, self.draft.inputs[node]
         assert spec.target is not None
@@ -180,10 +180,12 @@ class _Fold:
             new = nn.Parameter(new, tensor.requires_grad)
         reader = self.layer.weight if node is self.weight else node
         if len(node.users) == 1 and len(reader.users) == 1:
+            others = {s.target for n, s in draft.inputs.items() if n is not node}
             for store in (draft.state_dict, draft.constants):
-                for name in [k for k, v in store.items() if v is tensor]:
+                for name in [k for k, v in store.items() if v is tensor and k not in others]:
                     store[name] = new
-            return node
+            node.meta["val"] = draft.fake(new)
+            return
         added = draft.add(spec.kind, f"{spec.target}_folded", new)
         if reader is not node:  # a transposition that others read too
             with draft.graph.inserting_before(self.layer.node):
@@ -191,12 +193,11 @@ class _Fold:
             self.layer.node.replace_input_with(reader, again)
         else:
             self.layer.node.replace_input_with(node, added)
-        return added
 
-    def _replace_bias(self, shift: torch.Tensor, weight: torch.Tensor) -> None:
+    def _replace_bias(self, shift: torch.Tensor) -> None:
         layer, draft = self.layer, self.draft
         if layer.bias is not None:
-            self._replace(layer.bias, shift, shift)
+            self._replace(layer.bias, shift)
             return
         spec = draft.inputs[self.weight]
         path, _, leaf = (spec.target or "").rpartition(".")

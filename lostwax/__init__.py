@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from lostwax.ir.interpreter import InterpreterModule
     from lostwax.ir.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
+    from lostwax.ir.diff import diff
     from lostwax.pt2 import load, save
     from lostwax.sym import ShapeEnv
 
@@ -85,6 +86,7 @@ __all__ = [
     "check",
     "default_decompositions",
     "detect_fake_mode",
+    "diff",
     "dims",
     "errors",
     "export",
@@ -142,6 +144,7 @@ _HOME = {
     "dims": "lostwax.capture.dims",
     "mark_dynamic": "lostwax.capture.dims",
     "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.violations",
+    "diff": "lostwax.ir.diff",
     "load": "lostwax.pt2",
     "save": "lostwax.pt2",
 }

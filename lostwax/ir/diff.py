@@ -1,0 +1,223 @@
+"""`diff`: what has changed between two programs, for people and for tests.
+
+Nodes are compared by name and by what they compute, values by type, weights by a hash of their
+bytes. The result is data that prints as a text. Must not change either program.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from lostwax.fake import FakeTensor
+from lostwax.ir.graph_rules import subgraphs
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.text import argument_text, call_text, type_text
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference. `kind` says of what, `old` or `new` is empty if there was, or is, none."""
+
+    kind: str
+    name: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        if not self.old:
+            return f"+ {self.kind} {self.name}: {self.new}"
+        if not self.new:
+            return f"- {self.kind} {self.name}: {self.old}"
+        return f"~ {self.kind} {self.name}: {self.old} → {self.new}"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """All that differs, in the order of the programs; nothing if they are the same."""
+
+    changes: tuple[Change, ...] = field(default=())
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __iter__(self) -> Iterator[Change]:
+        return iter(self.changes)
+
+    def of(self, kind: str) -> list[Change]:
+        """The changes of one kind: "node", "input", "output", "range", "guard", "weight", ..."""
+        return [c for c in self.changes if c.kind == kind]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.changes)) if self.changes else "no differences"
+
+
+def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
+    """What is in `b` otherwise than in `a`: nodes, shapes, constraints, signature, weights.
+
+    Weights are compared by a hash of their values. Where nodes come from (source lines, modules)
+    is not compared.
+    """
+    return Difference(
+        (
+            *_table("dialect", {"": a.dialect}, {"": b.dialect}),
+            *_table("input", _inputs(a), _inputs(b)),
+            *_graphs(a.graph_module, b.graph_module, ""),
+            *_table("output", _outputs(a), _outputs(b)),
+            *_table("structure", _structure(a), _structure(b)),
+            *_table("range", _ranges(a), _ranges(b)),
+            *_table("guard", _guards(a), _guards(b)),
+            *_weights("weight", a.state_dict, b.state_dict),
+            *_weights("constant", a.constants, b.constants),
+        )
+    )
+
+
+def _table(kind: str, old: Mapping[str, str], new: Mapping[str, str]) -> Iterator[Change]:
+    for name, text in old.items():
+        if new.get(name, "") != text:
+            yield Change(kind, name, text, new.get(name, ""))
+    for name, text in new.items():
+        if name not in old:
+            yield Change(kind, name, "", text)
+
+
+# ------------------------------------------------------------------------------------------- graphs
+
+
+def _graphs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
+    yield from _nodes(_lines(a.graph, path), _lines(b.graph, path))
+    mine, others = dict(subgraphs(a)), dict(subgraphs(b))
+    for name, child in mine.items():
+        if name in others:
+            yield from _graphs(child, others[name], f"{path}{name}.")
+        else:
+            yield Change("graph", f"{path}{name}", f"{len(child.graph.nodes)} nodes", "")
+    for name, child in others.items():
+        if name not in mine:
+            yield Change("graph", f"{path}{name}", "", f"{len(child.graph.nodes)} nodes")
+
+
+def _lines(graph: Graph, path: str) -> list[tuple[str, str]]:
+    """Name and text of each computation, and of what is returned."""
+    return [(path + n.name, _text(n)) for n in graph.nodes if n.op in ("call_function", "output")]
+
+
+def _text(node: Node) -> str:
+    if node.op == "output":
+        return argument_text(node.args[0])
+    value = _types(node.meta.get("val"))
+    return f"{call_text(node)}: {value}" if value else call_text(node)
+
+
+def _types(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_types, value))})"
+    text = type_text(value)
+    if isinstance(value, FakeTensor) and not value.fake_type.is_contiguous:
+        text += f" stride ({', '.join(map(str, value.fake_type.stride))})"
+    return text
+
+
+def _nodes(old: list[tuple[str, str]], new: list[tuple[str, str]]) -> Iterator[Change]:
+    """In the order of the graphs: what went, what came, and what has the same name and computes
+    something else."""
+    before, after = dict(old), dict(new)
+    matcher = SequenceMatcher(None, old, new, autojunk=False)
+    for tag, start, stop, other_start, other_stop in matcher.get_opcodes():
+        if tag == "equal":
+            continue
+        for name, text in old[start:stop]:
+            if after.get(name) != text:
+                yield Change("node", name, text, after.get(name, ""))
+        for name, text in new[other_start:other_stop]:
+            if name not in before:
+                yield Change("node", name, "", text)
+
+
+# ----------------------------------------------------------------------------------- what is around
+
+
+def _inputs(program: ExportedProgram) -> dict[str, str]:
+    values = {n.name: n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder"}
+    return {
+        spec.arg.name: " ".join(
+            filter(None, (spec.kind.name, spec.target, _value(values.get(spec.arg.name))))
+        )
+        for spec in program.graph_signature.input_specs
+    }
+
+
+def _value(value: Any) -> str:
+    return _types(value) or repr(value)
+
+
+def _outputs(program: ExportedProgram) -> dict[str, str]:
+    found = {}
+    for i, spec in enumerate(program.graph_signature.output_specs):
+        constant = getattr(spec.arg, "value", None)
+        text = spec.arg.name or repr(constant)
+        found[str(i)] = f"{spec.kind.name} {text}{f' to {spec.target}' if spec.target else ''}"
+    return found
+
+
+def _structure(program: ExportedProgram) -> dict[str, str]:
+    found = {}
+    for entry in program.module_call_graph:
+        if entry.signature is not None:
+            name = entry.fqn or "the call"
+            found[f"{name}, arguments"] = str(entry.signature.in_spec)
+            found[f"{name}, result"] = str(entry.signature.out_spec)
+    return found
+
+
+def _ranges(program: ExportedProgram) -> dict[str, str]:
+    limits = limits_by_name(program.range_constraints).items()
+    return {
+        name: f"{'-∞' if lo is None else lo} to {'∞' if hi is None else hi}"
+        for name, (lo, hi) in limits
+    }
+
+
+def _guards(program: ExportedProgram) -> dict[str, str]:
+    return {str(guard.cond): str(guard.cond) for guard in program.guards}
+
+
+# ------------------------------------------------------------------------------------------ weights
+
+
+def _weights(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Change]:
+    for name in (*old, *(n for n in new if n not in old)):
+        a, b = old.get(name), new.get(name)
+        if a is b:
+            continue
+        before, after = _described(a), _described(b)
+        if before != after:
+            yield Change(kind, name, before, after)
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return ""
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    grad = " requires grad" if value.requires_grad else ""
+    if isinstance(value, FakeTensor) or value.is_meta:
+        return f"{type_text(value)}{grad} without data"
+    return f"{type_text(value)}{grad} {_hash(value)}"
+
+
+def _hash(tensor: torch.Tensor) -> str:
+    plain = tensor.detach().cpu().contiguous().reshape(-1)
+    data: Any = plain.view(torch.uint8).numpy() if plain.numel() else b""
+    return hashlib.blake2b(data, digest_size=6).hexdigest()

@@ -1,0 +1,62 @@
+"""`diff` shows what changed, and nothing when nothing did."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import torch
+from torch import nn
+
+import lostwax
+
+
+class Net(nn.Module):
+    def __init__(self, last: Any = torch.relu) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.l = nn.Linear(3, 2)
+        self.last = last
+
+    def forward(self, x):
+        return self.last(self.l(x)) + 1
+
+
+def exported(last: Any = torch.relu, **options: Any) -> Any:
+    return lostwax.export(Net(last), (torch.randn(4, 3),), **options)
+
+
+def test_the_same() -> None:
+    found = lostwax.diff(exported(), exported())
+    assert not found
+    assert str(found) == "no differences"
+    buffer = io.BytesIO()
+    program = exported(dynamic_shapes=({0: lostwax.Dim("b", max=8)},))
+    lostwax.save(program, buffer)
+    assert not lostwax.diff(program, lostwax.load(io.BytesIO(buffer.getvalue())))
+
+
+def test_nodes() -> None:
+    found = lostwax.diff(exported(), exported(torch.sigmoid))
+    assert [c.name for c in found.of("node")] == ["relu", "add", "sigmoid"]
+    assert str(found).splitlines()[0].startswith("- node relu: torch.ops.aten.relu.default(")
+    assert "+ node sigmoid: torch.ops.aten.sigmoid.default(" in str(found)
+    assert "add.Tensor(relu, 1): f32[4, 2] → torch.ops.aten.add.Tensor(sigmoid, 1)" in str(found)
+
+
+def test_sizes_and_ranges() -> None:
+    small = exported(dynamic_shapes=({0: lostwax.Dim("b", max=8)},))
+    large = exported(dynamic_shapes=({0: lostwax.Dim("b", max=9)},))
+    assert [str(c) for c in lostwax.diff(small, large)] == ["~ range s0: 0 to 8 → 0 to 9"]
+    found = lostwax.diff(exported(), small)
+    assert "~ input x: USER_INPUT f32[4, 3] → USER_INPUT f32[s0, 3]" in map(str, found)
+
+
+def test_weights_by_their_values() -> None:
+    a, b = exported(), exported()
+    with torch.no_grad():
+        b.state_dict["l.bias"][0] += 1
+    (change,) = lostwax.diff(a, b)
+    assert (change.kind, change.name) == ("weight", "l.bias")
+    assert change.old.startswith("f32[2] requires grad ")
+    assert change.old != change.new

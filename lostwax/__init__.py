@@ -43,10 +43,10 @@ if TYPE_CHECKING:
         register_dataclass,
     )
     from lostwax.ir.core_aten import default_decompositions
+    from lostwax.ir.diff import diff
     from lostwax.ir.interpreter import InterpreterModule
     from lostwax.ir.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
-    from lostwax.ir.diff import diff
     from lostwax.pt2 import load, save
     from lostwax.sym import ShapeEnv
 

@@ -5,6 +5,7 @@ Checks the container and its versions, then reads each model. Nothing of the fil
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -48,6 +49,8 @@ def load(
     always checked against its checksums; `checksums=True` reads the weights for theirs, too.
     """
     archive = Archive(file)
+    collecting = gc.isenabled()
+    gc.disable()  # what is made is kept: walking it would find nothing
     try:
         if checksums:
             for name in archive.records:
@@ -55,6 +58,9 @@ def load(
         return _load(archive, weights, extra_files)
     except LoadError as error:
         raise LoadError(error.message, (archive.name, *error.where)) from error.__cause__
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _load(archive: Archive, weights: bool, extra_files: dict[str, Any] | None) -> Any:
@@ -71,6 +77,11 @@ def _load(archive: Archive, weights: bool, extra_files: dict[str, Any] | None) -
 
 
 def _check_container(archive: Archive) -> None:
+    if "archive_format" not in archive and "serialized_exported_program.json" in archive:
+        raise LoadError(
+            "the archive is in the form that torch before 2.8 wrote\n"
+            "  fix: torch.export.load it with a torch that reads it, and save it again"
+        )
     if archive.read("archive_format", 100) != ARCHIVE_FORMAT:
         raise LoadError("the archive is not a .pt2: its record archive_format says otherwise")
     version = archive.read("archive_version", 100)

@@ -156,6 +156,7 @@ def test_versions(good: bytes) -> None:
     newer = edited(good, lambda t: t["schema_version"].update(major=9))
     refused(newer, "schema 9.20", "lostwax reads schema 8", "while reading the model 'model'")
     refused(packed({k: v for k, v in parts.items() if k != MODEL}), "holds no program")
+    refused(packed({"old/serialized_exported_program.json": b"{}"}), "torch before 2.8", "fix:")
 
 
 # ------------------------------------------------------------------------------------- the program

@@ -16,6 +16,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 from lostwax.capture import control, custom, functionalize
+from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.provenance import Provenance, operator_in_progress
@@ -74,6 +75,7 @@ class Tracer(FakeTensorMode):
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.reliance = Reliance()
+        self.doubts = Doubts()
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
         self.inner: Region | None = None
@@ -235,6 +237,8 @@ class Tracer(FakeTensorMode):
             roots = (source.tracked.root, out.tracked.root)
             name = f"a write to the result of {what}"
             self.reliance.note(roots[0], name, roots[1], len(self.region.steps))
+            if source.fake_type.is_symbolic:
+                self.doubts.add(source, out, len(self.region.steps), what)
 
     # ------------------------------------------------------------------------ views and writes
 
@@ -261,7 +265,7 @@ class Tracer(FakeTensorMode):
         function = functionalize.inverse(view)
         position = () if view.position is None else (view.position,)
         fakes = (self.temporary(base.value), self.temporary(new))
-        out = self.reentered(function, (*fakes, *position, *map(wrap, view.args)), view.kwargs)
+        out = self.reentered(function, (*fakes, *position, *map(self.wrap, view.args)), view.kwargs)
         value = self.value_of(out)
         return self.laid_out(base.value, value) if base.base is None else value
 
@@ -283,6 +287,8 @@ class Tracer(FakeTensorMode):
         if target.tracked.base is None:
             value = self.laid_out(self.value_of(target), value)
         root = target.tracked.root
+        if self.doubts:
+            self.doubts.written(root, len(self.region.steps))
         before = root.value
         functionalize.written(target.tracked, value, self.again, self._scattered)
         if self.differentiable and self._is_unseen(target) and has_gradient(before):

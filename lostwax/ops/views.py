@@ -121,13 +121,13 @@ def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | No
     numel = x.numel()
     if not x.size or is_zero_int(numel):
         return x.stride if size == x.size else contiguous_strides(size)
-    found = _strides_by(lambda c: known(c) is True, x, size)
+    found = strides_by(lambda c: known(c) is True, x, size)
     if found is None and must and (x.is_symbolic or any(s.__class__ is not int for s in size)):
-        found = _strides_by(matches, x, size)
+        found = strides_by(matches, x, size)
         if found is None:
             if hint(numel) == 0 and decide(eq(numel, 0)):
                 return contiguous_strides(size)
-            found = _strides_by(decide, x, size)
+            found = strides_by(decide, x, size)
     return found
 
 
@@ -135,7 +135,8 @@ def is_zero_int(n: Size) -> bool:
     return n.__class__ is int and n == 0
 
 
-def _strides_by(yes: Callable[[Condition], bool], x: TensorType, size: Sizes) -> Sizes | None:
+def strides_by(yes: Callable[[Condition], bool], x: TensorType, size: Sizes) -> Sizes | None:
+    """Strides that show `x` in this size, where `yes` answers the questions about its layout."""
     out: list[Size] = [0] * len(size)
     d = len(size) - 1
     for numel, step in _runs(yes, x):

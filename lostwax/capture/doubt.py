@@ -1,0 +1,136 @@
+"""Views that eager takes at some sizes only.
+
+`x.mT.reshape(-1)` copies; but where a size is 1 it may be a view of `x`. A program whose sizes vary
+copies at all of them. That is the same until one of the two is written to and the other one read
+afterwards. Then the sizes at which eager would share memory are excluded by guards, asked for here;
+if the example is one of them, the program is refused. Must not record steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from torch._ops import OpOverload
+
+from lostwax.capture.functionalize import Root
+from lostwax.capture.steps import Step, Value
+from lostwax.errors import CaptureError
+from lostwax.location import Location, user_location
+from lostwax.ops.registry import operator
+from lostwax.ops.shapes import shown
+from lostwax.ops.views import strides_by
+from lostwax.sym import Size, decide, eq
+from lostwax.types import Sizes, TensorType
+
+
+class Doubt(NamedTuple):
+    """A copy that may be a view."""
+
+    source: Root
+    seen: Value
+    """The source's value then."""
+    copy: Root
+    made: Value
+    at: int
+    """After so many steps."""
+    what: str
+    type: TensorType
+    size: Sizes
+    where: Location
+
+    def is_view(self) -> bool:
+        """What eager does at the example's sizes; guards keep it so."""
+        if self.what.startswith(("contiguous", "to(")):
+            return _is_row_major(self.type)
+        return strides_by(decide, self.type, self.size) is not None
+
+
+def _is_row_major(t: TensorType) -> bool:
+    step: Size = 1
+    for size, stride in zip(reversed(t.size), reversed(t.stride), strict=True):
+        if decide(eq(size, 1)):
+            continue
+        if not decide(eq(stride, step)):
+            return False
+        step = step * size
+    return True
+
+
+class Doubts:
+    """Those of one capture, and what is written while they last."""
+
+    def __init__(self) -> None:
+        self._doubts: list[Doubt] = []
+        self._writes: dict[Root, list[int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._doubts)
+
+    def add(self, source: Any, out: Any, at: int, what: str) -> None:
+        """`source` and `out` are fakes of the trace."""
+        a, b = source.tracked, out.tracked
+        t, size = source.fake_type, out.fake_type.size
+        if a.root is not b.root:
+            where = user_location()
+            self._doubts.append(Doubt(a.root, a.value, b.root, b.value, at, what, t, size, where))
+
+    def written(self, root: Root, at: int) -> None:
+        self._writes.setdefault(root, []).append(at)
+
+    def settle(self, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
+        """When the trace is over: ask where it matters."""
+        if not self._writes:
+            return
+        for doubt in self._doubts:
+            if self._matters(doubt, steps, outputs) and doubt.is_view():
+                raise _refused(doubt)
+
+    def _matters(self, doubt: Doubt, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
+        to_source = [w for w in self._writes.get(doubt.source, ()) if w >= doubt.at]
+        to_copy = [w for w in self._writes.get(doubt.copy, ()) if w >= doubt.at]
+        if to_source and to_copy:
+            return True
+        if to_source:
+            return _is_read(doubt.made, steps[min(to_source) :], outputs)
+        if to_copy:
+            kept = bool(doubt.source.kind)
+            return kept or _is_read(doubt.seen, steps[min(to_copy) :], outputs)
+        return False
+
+
+def _refused(doubt: Doubt) -> CaptureError:
+    return CaptureError(
+        f"{doubt.what} of a tensor of size {shown(doubt.type.size)} shares memory with it at the "
+        "example's sizes, but not at all sizes, and one of the two is written to.\n"
+        f"  at {doubt.where}\n"
+        "  why: at some sizes the write would show in the other one, at others it would not\n"
+        "  instead: say which one is meant: .clone() for a copy, .view(...) for a view; or give an "
+        "example in which no dynamic size is 1"
+    )
+
+
+def _is_read(value: Value, steps: Iterable[Step], outputs: Sequence[Any]) -> bool:
+    """Do these steps, or the results, read memory that a value shows?"""
+    wanted = _owner(value)
+    trees = [outputs, *([s.args, list(s.kwargs.values())] for s in steps)]
+    return any(_owner(v) is wanted for v in _values(trees))
+
+
+def _owner(value: Value) -> Value:
+    """What a value is a view of, in the end."""
+    while True:
+        step = value.step
+        if step is None or not isinstance(step.target, OpOverload):
+            return value
+        if operator(step.target).kind != "view" or not isinstance(step.args[0], Value):
+            return value
+        value = step.args[0]
+
+
+def _values(tree: Any) -> Iterable[Value]:
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for each in tree:
+            yield from _values(each)

@@ -87,16 +87,37 @@ class Doubts:
                 raise _refused(doubt)
 
     def _matters(self, doubt: Doubt, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
-        to_source = [w for w in self._writes.get(doubt.source, ()) if w >= doubt.at]
-        to_copy = [w for w in self._writes.get(doubt.copy, ()) if w >= doubt.at]
-        if to_source and to_copy:
-            return True
-        if to_source:
-            return _is_read(doubt.made, steps[min(to_source) :], outputs)
-        if to_copy:
-            kept = bool(doubt.source.kind)
-            return kept or _is_read(doubt.seen, steps[min(to_copy) :], outputs)
+        """Is one side written to, and the other one seen afterwards?"""
+        sides = [self._beyond(doubt, root) for root in (doubt.source, doubt.copy)]
+        for written, other in (sides, sides[::-1]):
+            at = [w for root in written for w in self._writes.get(root, ()) if w >= doubt.at]
+            if not at:
+                continue
+            if any(root.kind or root in self._writes for root in other):
+                return True
+            if any(_is_read(v, steps[min(at) :], outputs) for vs in other.values() for v in vs):
+                return True
         return False
+
+    def _beyond(self, doubt: Doubt, root: Root) -> dict[Root, list[Value]]:
+        """What may share memory with a root, were this doubt not: each with its values."""
+        found: dict[Root, list[Value]] = {root: []}
+        left = [root]
+        while left:
+            at = left.pop()
+            for each in self._doubts:
+                if each is doubt or at not in (each.source, each.copy):
+                    continue
+                for other in (each.source, each.copy):
+                    if other not in found:
+                        found[other] = []
+                        left.append(other)
+        for each in self._doubts:
+            if each.source in found:
+                found[each.source].append(each.seen)
+            if each.copy in found:
+                found[each.copy].append(each.made)
+        return found
 
 
 def _refused(doubt: Doubt) -> CaptureError:

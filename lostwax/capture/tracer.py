@@ -25,7 +25,7 @@ from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback, recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
 from lostwax.fake.write import (
     check_cast,
@@ -609,9 +609,14 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
     taken_apart = _parts if record.overload in composite.COMPOSITES else _composite
     out = taken_apart(tracer, record, args, kwargs)
     source = tracer.adopt(args[0])
-    if isinstance(out, FakeTensor) and out.fake_storage is not source.fake_storage:
-        name = record.overload._schema.name.removeprefix("aten::")
-        tracer.layout_decided(source, out, f"{name}()")
+    if not isinstance(out, FakeTensor):
+        return out
+    name = f"{record.overload._schema.name.removeprefix('aten::')}()"
+    if out.fake_storage is not source.fake_storage:
+        tracer.layout_decided(source, out, name)
+    elif source.tracked is not None and source.tracked.root.version and source.tracked.root.kind:
+        # Written to, it has the example's layout in the program, also where the input has another.
+        tracer.reliance.note(source.tracked.root, f"a write before {name}")
     return out
 
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from tests.capture.programs import KINDS, Growing, Kind, Program
 
-
 _RANDOM = ("uniform_", "bernoulli", "rand_like", "dropout")
 
 
@@ -29,12 +28,13 @@ class Sized(Growing):
         return _KINDS
 
     def grown(self) -> bool:
-        before = len(self.lines)
+        before, scope = len(self.lines), dict(self.scope)
         if not super().grown():
             return False
         # Which place in memory gets which random number depends on the layout.
         if any(word in line for line in self.lines[before:] for word in _RANDOM):
             del self.lines[before:]
+            self.scope = scope
             return False
         return True
 
@@ -125,9 +125,11 @@ def _unbacked(g: Any) -> str | None:
             f"{k} = {x}.flatten().abs().long().sum().item() % 4",
             f"{k} = {x}.nonzero().shape[0]",
             f"{k} = torch.count_nonzero({x}).item()\n{new} = torch.zeros({k}, 2)",
-            f"{k} = ({x}[0] > 0).sum().item()\ntorch._check({k} <= {x}.shape[0])\n{new} = {x}[:{k}]",
+            f"{k} = ({x}[0] > 0).sum().item()\n"
+            f"torch._check({k} <= {x}.shape[0])\n{new} = {x}[:{k}]",
             f"{k} = ({x} > 0).sum().item()\ntorch._check({k} >= 1)\n{new} = torch.ones({k})",
-            f"{k} = ({x} > 0).sum().item()\ntorch._check({k} != 2)\n{new} = torch.ones({k} + 1)[1:]",
+            f"{k} = ({x} > 0).sum().item()\n"
+            f"torch._check({k} != 2)\n{new} = torch.ones({k} + 1)[1:]",
             f"{new} = torch.repeat_interleave(torch.arange({x}.shape[0]), "
             f"({x}.flatten(1).sum(1) > 0).long())"
             if t.dim() > 1

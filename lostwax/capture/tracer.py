@@ -22,7 +22,7 @@ from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Body, Region, Step, Value, values_of
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import composite, data, fallback, recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.symnode import unwrap
@@ -265,7 +265,16 @@ class Tracer(FakeTensorMode):
         function = functionalize.inverse(view)
         position = () if view.position is None else (view.position,)
         fakes = (self.temporary(base.value), self.temporary(new))
-        out = self.reentered(function, (*fakes, *position, *map(self.wrap, view.args)), view.kwargs)
+        args = (*fakes, *position, *map(self.wrap, view.args))
+        try:
+            out = self.reentered(function, args, view.kwargs)
+        except RuntimeError as error:
+            if isinstance(error, LostwaxError) or not fakes[0].fake_type.is_symbolic:
+                raise
+            raise CaptureError(
+                f"a write through {view.func} cannot be captured for these sizes, which vary: "
+                f"{error}.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
+            ) from error
         value = self.value_of(out)
         return self.laid_out(base.value, value) if base.base is None else value
 

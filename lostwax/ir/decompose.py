@@ -177,10 +177,15 @@ class _Rewriter:
                 return
         elif isinstance(target, OpOverload) and self.expansions.takes(target):
             expansion = self.expansions.of(node, node in self._shown)
-            if expansion is not None:
+            if expansion is not None and self._computable(expansion):
                 self._expanded(node, expansion)
                 return
         self._kept(node)
+
+    def _computable(self, expansion: Expansion) -> bool:
+        """Does the graph so far give the numbers that the expansion needs? Not all that a program
+        knows is known in its sub-graphs."""
+        return all(map(self._numbers.is_known, expansion.numbers))
 
     def _kept(self, node: Node) -> None:
         """A call that stays, unless the same was computed before."""

@@ -22,7 +22,8 @@ from lostwax.ir.recorder import Call, CannotExpand, Composite, Decomposition, Re
 from lostwax.ir.text import source_text, type_text
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same
-from lostwax.sym import ShapeEnv
+from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.sym.real import Real
 from lostwax.types import TensorType
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
@@ -32,7 +33,7 @@ class Expansion:
     """The calls that stand for one. `results`: what it returned, tensors as values, those that
     nobody reads as None. `whole`: the call of several outputs that has just these."""
 
-    __slots__ = ("_read", "calls", "inputs", "results", "whole")
+    __slots__ = ("_read", "calls", "inputs", "numbers", "results", "whole")
 
     def __init__(self, inputs: list[Value], calls: list[Call], results: Any) -> None:
         self.inputs = inputs
@@ -41,6 +42,8 @@ class Expansion:
         self.calls, self._read = _live(calls, results)
         if self.whole is None:
             self._read.update(_values_in(results))
+        self.numbers = set(_numbers_in([(call.args, call.kwargs) for call in self.calls]))
+        """The symbolic numbers among the arguments."""
 
     def read(self, call: Call) -> list[Value]:
         """The outputs of a call that are needed one by one."""
@@ -83,6 +86,16 @@ def _values_in(tree: Any) -> Iterator[Value]:
             yield from _values_in(each)
     elif isinstance(tree, dict):
         yield from _values_in(list(tree.values()))
+
+
+def _numbers_in(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (Expr, BoolExpr, Real)):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for each in tree:
+            yield from _numbers_in(each)
+    elif isinstance(tree, dict):
+        yield from _numbers_in(list(tree.values()))
 
 
 class Expansions:

@@ -299,3 +299,7 @@ class SeenNumbers(Numbers):
 
     def _read_size(self, origin: Origin) -> fx.Node:
         return self._call(torch.ops.aten.sym_size.int, (origin.value, origin.dim))
+
+    def is_known(self, number: Any) -> bool:
+        """Can the graph compute this number?"""
+        return number in self._made or all(s in self._sizes for s in sources(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from torch.export import Dim
 from examples.models import MODELS
 from lostwax import default_decompositions, detect_fake_mode, export
 from lostwax.errors import DecompositionError
+from lostwax.fake.symnode import wrap
 from lostwax.ir import ExportedProgram
 from lostwax.ir.core_aten import is_core
+from lostwax.ir.numbers import SeenNumbers
 from lostwax.ops.decompositions.whole import WHOLE
 from tests.ir.build import Builder
 
@@ -248,6 +251,64 @@ def test_sub_graphs_are_taken_apart() -> None:
         aten.mul.Tensor,
     ]
     assert silu in inner.nodes
+
+
+def test_which_numbers_a_graph_can_compute() -> None:
+    """In a sub-graph, where nothing gives the size that an expansion needs, the operator stays."""
+    b = Builder()
+    x = b.input("x", torch.ones(4, 2), sizes=(wrap(b.env.symbol("n", hint=4)), 2))
+    known = SeenNumbers(b.graph.call_function)
+    size = x.meta["val"].fake_type.size[0]
+    assert not known.is_known(size + 1)
+    known.note(x, x.meta["val"])
+    assert known.is_known(size + 1)
+
+
+def test_backward_graphs_are_taken_apart() -> None:
+    class Gate(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.save_for_backward(x)
+            return F.silu(x)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+            return 2 * gradient * F.silu(*ctx.saved_tensors)
+
+    x = torch.randn(3, requires_grad=True)
+    core = export(lambda x: Gate.apply(x) * 3, (x,)).run_decompositions()
+    core.validate()
+    for module in core.graph_module.modules():
+        if isinstance(module, fx.GraphModule):
+            assert aten.silu.default not in [n.target for n in module.graph.nodes]
+    (wanted,) = torch.autograd.grad((Gate.apply(x) * 3).sum(), x)
+    (got,) = torch.autograd.grad(core.module()(x).sum(), x)
+    torch.testing.assert_close(got, wanted)
+
+
+def test_graphs_that_write_in_place() -> None:
+    """Nothing is shared across a write, and what writes stays."""
+    b = Builder()
+    counter = b.buffer("counter", torch.ones(2))
+    first = b.call(aten.silu.default, counter)
+    b.call(aten.add_.Tensor, counter, 1)
+    second = b.call(aten.silu.default, counter)
+    program = replace(b.program([first, second]), dialect="TRAINING")
+    core = program.run_decompositions()
+    core.validate()
+    assert left(core) == {"aten.add_.Tensor"}
+    wanted = F.silu(torch.ones(2)), F.silu(torch.full((2,), 2.0))
+    torch.testing.assert_close(tuple(core.module()()), wanted)
+
+
+@pytest.mark.parametrize("cls", [nn.LSTM, nn.GRU])
+def test_kept_recurrent_layers(cls: Any) -> None:
+    model, x = cls(3, 4, bidirectional=True).eval(), torch.randn(5, 2, 3)
+    program = export(model, (x,), keep=[aten.lstm.input, aten.gru.input])
+    core = program.run_decompositions()
+    assert left(program)
+    assert left(core) == set()
+    torch.testing.assert_close(outputs(core, x), model(x))
 
 
 # ---------------------------------------------------------------------------- as little as possible

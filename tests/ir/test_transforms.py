@@ -281,6 +281,20 @@ def test_batch_norms_are_folded(layers, size):
     assert all(torch.equal(v, program.state_dict[k]) for k, v in before.items())
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_norms_are_folded_into_operators_that_were_kept_whole(bias):
+    """As in programs of torch.export."""
+    layers = nn.Conv2d(4, 6, 3, groups=2, bias=bias), nn.BatchNorm2d(6)
+    model = randomised(nn.Sequential(*layers, nn.ConvTranspose2d(6, 4, 2, groups=2, bias=bias)))
+    model.append(randomised(nn.BatchNorm2d(4)))
+    x = torch.randn(2, 4, 6, 6)
+    keep = (aten.conv2d.default, aten.conv_transpose2d.input)
+    program = lostwax.export(model, (x,), keep=keep)
+    after = Pipeline((FoldBatchNorm(), UnusedState()))(program)
+    assert [n.target for n in after.graph.nodes if n.op == "call_function"] == list(keep)
+    same(after, model, (x,))
+
+
 def test_norms_in_training_and_shared_results_stay():
     class Residual(nn.Module):
         def __init__(self):

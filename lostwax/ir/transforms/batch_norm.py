@@ -97,15 +97,28 @@ def _norm(node: Node) -> Norm | None:
     )
 
 
+_CONVOLUTIONS: dict[Any, bool] = {  # operators that were kept whole → are they transposed?
+    aten.conv1d.default: False,
+    aten.conv2d.default: False,
+    aten.conv3d.default: False,
+    aten.conv1d.padding: False,
+    aten.conv2d.padding: False,
+    aten.conv3d.padding: False,
+    aten.conv_transpose1d.default: True,
+    aten.conv_transpose2d.input: True,
+    aten.conv_transpose3d.input: True,
+}
+
+
 def _layer(node: Node) -> Layer | None:
     """The layer that the norm reads, if only the norm does."""
     if len(node.users) != 1:
         return None
-    if node.target is aten.convolution.default:
+    if node.target is aten.convolution.default or node.target in _CONVOLUTIONS:
         given = _named(node)
-        transposed, groups = given["transposed"], given["groups"]
-        dim = 1 if transposed else 0
-        return Layer(node, given["weight"], given["bias"], dim, groups if transposed else 1)
+        transposed = given.get("transposed", _CONVOLUTIONS.get(node.target, False))
+        dim, groups = (1, given.get("groups", 1)) if transposed else (0, 1)
+        return Layer(node, given["weight"], given.get("bias"), dim, groups)
     value = node.meta.get("val")
     if not isinstance(value, FakeTensor) or value.ndim != 2:
         return None
@@ -210,10 +223,10 @@ class _Fold:
         bias = draft.add(kind, f"{path}.{name}" if path else name, shift)
         if layer.node.target is aten.mm.default:
             layer.node.target, layer.node.args = aten.addmm.default, (bias, *layer.node.args)
+        elif len(layer.node.args) < 3:
+            layer.node.kwargs = {**layer.node.kwargs, "bias": bias}
         else:
-            args = list(layer.node.args)
-            args[2:3] = [bias]
-            layer.node.args = tuple(args)
+            layer.node.args = (*layer.node.args[:2], bias, *layer.node.args[3:])
 
 
 def _is_transposition(node: Node) -> bool:

@@ -15,7 +15,6 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from lostwax.capture import collector
-from lostwax.capture.build import Builder
 from lostwax.capture.export import Capture
 from lostwax.capture.inputs import as_call
 from lostwax.capture.provenance import Place, Provenance
@@ -25,7 +24,7 @@ from lostwax.errors import JointError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths
-from lostwax.ir.signature import InputKind, InputSpec, OutputKind, TensorArgument
+from lostwax.ir.signature import OutputKind
 from lostwax.ir.text import type_text
 from lostwax.sym import current
 from lostwax.types import TensorType
@@ -85,7 +84,6 @@ class _Joint(Capture):
         self.tracer.provenance = self.lines
         self.tracer.gradless = True
         self.grad = False  # of the program: it has computed its gradients itself
-        self.tangents: list[FakeTensor] = []
         self.gradients: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
 
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -132,17 +130,20 @@ class _Joint(Capture):
 
     def _incoming(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
         """A further input for each result: the gradient that comes in."""
+        found = []
         for i, root in enumerate(roots):
             fake = self.tracer.adopt(root).fake_type
             made = new_fake(self.tracer, TensorType(fake.size, fake.dtype, fake.device))
             self.initial[id(made)] = self.tracer.input(made, "the input", f"{TANGENTS}_{i}")
             self.roots[id(made)] = made.tracked.root
-            self.tangents.append(made)
-        self.kwargs = {**self.kwargs, TANGENTS: tuple(map(_ones, self.tangents))}
+            self.names.append(f"{TANGENTS}_{i}")
+            self.user_inputs.append(made)
+            found.append(made)
+        self.kwargs = {**self.kwargs, TANGENTS: tuple(map(_ones, found))}
         self.in_spec = pytree.tree_structure((self.args, self.kwargs))
         self.argument_names = [*self.argument_names, TANGENTS]
         # In any layout: what was recorded counts on this one.
-        return [t.clone(memory_format=torch.contiguous_format) for t in self.tangents]
+        return [t.clone(memory_format=torch.contiguous_format) for t in found]
 
     def _differentiate(self, roots: list[torch.Tensor], given: list[torch.Tensor] | None) -> None:
         targets: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
@@ -179,13 +180,6 @@ class _Joint(Capture):
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         return [(kind, self._result(gradient)) for kind, gradient in self.gradients]
-
-    def _input_specs(self, builder: Builder) -> list[InputSpec]:
-        specs = super()._input_specs(builder)
-        for i, fake in enumerate(self.tangents):
-            argument = TensorArgument(self._placeholder(builder, f"{TANGENTS}_{i}", fake))
-            specs.append(InputSpec(InputKind.USER_INPUT, argument, None))
-        return specs
 
 
 def _refuse(why: str) -> NoReturn:

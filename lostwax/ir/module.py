@@ -41,7 +41,7 @@ _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT, *_GRADIENTS)
 
 class JointResult(NamedTuple):
     """What the module of a joint program returns: the result of the original, and gradients by the
-    names of parameters and of inputs."""
+    names of parameters, and of inputs as Python writes them (`x`, `x['mask']`)."""
 
     result: Any
     gradients: dict[str, torch.Tensor]
@@ -358,10 +358,17 @@ def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Seq
     if count == len(specs):
         return convention.rebuild
 
+    inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    paths = {s.arg.name: x.path for s, x in zip(inputs, convention.leaves, strict=True)}
+
     def joint(values: Sequence[Any]) -> JointResult:
-        pairs = list(zip(specs[count:], values[count:], strict=True))
-        by_kind = [{str(s.target): v for s, v in pairs if s.kind is kind} for kind in _GRADIENTS]
-        return JointResult(convention.rebuild(values[:count]), *by_kind)
+        parameters, others = _GRADIENTS
+        pairs = list(zip(specs, values, strict=True))
+        return JointResult(
+            convention.rebuild(values[:count]),
+            {str(s.target): v for s, v in pairs if s.kind is parameters},
+            {paths[str(s.target)]: v for s, v in pairs if s.kind is others},
+        )
 
     return joint
 

@@ -240,6 +240,8 @@ def test_functions_and_passes() -> None:
     x = X.clone().requires_grad_()
     program = export_joint(lambda x: (x**3).sum(), (x,))
     torch.testing.assert_close(program.module()(x).input_gradients["x"], 3 * X**2)
+    program = export_joint(lambda input: input["a"].sum(), ({"a": x},))
+    assert list(program.module()({"a": x}).input_gradients) == ["input['a']"]
     net = of(lambda self, x: self.lin(x).relu().sum(), lin=nn.Linear(3, 3))
     joint = export_joint(net, (X,))
     (made, whole) = unflatten(joint)(X), joint.module()(X)

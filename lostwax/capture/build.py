@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.fake.symnode import wrap
@@ -54,6 +55,7 @@ class Builder:
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
         self._detached: dict[Value, fx.Node] = {}
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
+        self._lists: dict[tuple[int, ...], Any] = {}
         self._current: Step | None = None
         """The step that becomes a node: what it needs computed first stands on its line."""
         self._asked = ""
@@ -202,7 +204,10 @@ class Builder:
     def _insert(
         self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> fx.Node:
-        node = fx.Node(self.graph, name, op, target, args, kwargs)
+        if kwargs:
+            node = fx.Node(self.graph, name, op, target, args, kwargs)
+        else:
+            node = _lean_node(self.graph, name, op, target, args)
         self._append(node)
         self._named[node] = name
         if op == "call_function":
@@ -235,12 +240,23 @@ class Builder:
                 return self._detach(value)
             return self._plain(value)
         if cls is list or cls is tuple:
-            return [self._operand(v, grad) if v.__class__ in _BUILT else v for v in value]
+            return self._list(value, grad)
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
         if cls is Body:
             return self._subgraph(value)
         return value
+
+    def _list(self, values: Sequence[Any], grad: bool) -> Any:
+        """Lists are immutable in a graph; those of plain numbers are shared."""
+        for v in values:
+            if v.__class__ is not int:
+                return immutable_list([self._operand(v, grad) for v in values])
+        key = tuple(values)
+        found = self._lists.get(key)
+        if found is None:
+            found = self._lists[key] = immutable_list(values)
+        return found
 
     def _subgraph(self, body: Body) -> fx.Node:
         """The node that reads a graph of its own."""
@@ -306,6 +322,42 @@ class Builder:
         if value.type is None:
             return self._plain(value)
         return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
+
+
+def _lean_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...]) -> fx.Node:
+    """As `fx.Node(...)` without keyword arguments, for arguments that are immutable already: FX
+    would take them apart and make all of them anew."""
+    node = _new_node(fx.Node)
+    _init_node(node, graph, name, op, target, None)
+    _set_args(node, args)
+    _set_kwargs(node, _NOTHING)
+    inputs = node._input_nodes
+    for arg in args:
+        if arg.__class__ is fx.Node:
+            inputs[arg] = None
+            arg.users[node] = None
+        elif arg.__class__ in _NESTED:
+            for each in _nodes_in(arg):
+                inputs[each] = None
+                each.users[node] = None
+    return node
+
+
+def _nodes_in(values: Sequence[Any]) -> list[fx.Node]:
+    found: list[fx.Node] = []
+    for v in values:
+        if v.__class__ is fx.Node:
+            found.append(v)
+        elif v.__class__ in _NESTED:
+            found += _nodes_in(v)
+    return found
+
+
+_NESTED = frozenset((immutable_list, tuple))
+_Bare: Any = fx.Node.__base__
+_new_node, _init_node = fx.Node.__new__, _Bare.__init__
+_set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__
+_NOTHING: Any = immutable_dict()
 
 
 def live(

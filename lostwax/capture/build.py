@@ -55,7 +55,7 @@ class Builder:
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
         self._detached: dict[Value, fx.Node] = {}
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
-        self._lists: dict[tuple[int, ...], Any] = {}
+        self._shared: dict[tuple[int, ...], Any] = {}
         self._current: Step | None = None
         """The step that becomes a node: what it needs computed first stands on its line."""
         self._asked = ""
@@ -240,22 +240,22 @@ class Builder:
                 return self._detach(value)
             return self._plain(value)
         if cls is list or cls is tuple:
-            return self._list(value, grad)
+            return self._sequence(value, grad)
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
         if cls is Body:
             return self._subgraph(value)
         return value
 
-    def _list(self, values: Sequence[Any], grad: bool) -> Any:
+    def _sequence(self, values: Sequence[Any], grad: bool) -> Any:
         """Lists are immutable in a graph; those of plain numbers are shared."""
         for v in values:
             if v.__class__ is not int:
                 return immutable_list([self._operand(v, grad) for v in values])
         key = tuple(values)
-        found = self._lists.get(key)
+        found = self._shared.get(key)
         if found is None:
-            found = self._lists[key] = immutable_list(values)
+            found = self._shared[key] = immutable_list(values)
         return found
 
     def _subgraph(self, body: Body) -> fx.Node:

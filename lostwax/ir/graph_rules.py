@@ -17,7 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from lostwax.errors import LostwaxError
-from lostwax.fake import FakeTensor
+from lostwax.fake import FakeTensor, answers
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
@@ -349,6 +349,9 @@ def _types(module: GraphModule) -> Found:
         record = registry.operator(overload)
         if record.rule is None or record.data_dependent or record.by_twin:
             continue
+        known = _remembered(node, record)
+        if known is not None and _agrees(node.meta["val"], known):
+            continue
         try:
             args = _as_types(list(node.args))
             kwargs = {k: _as_types(v) for k, v in node.kwargs.items()}
@@ -363,6 +366,14 @@ def _types(module: GraphModule) -> Found:
             continue
         if not _agrees(node.meta["val"], result):
             yield from _compared(node, result)
+
+
+def _remembered(node: Node, record: registry.Operator) -> Any:
+    """What the rule answered when it was last asked this; None if it was not."""
+    args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
+    mode = next((a.fake_mode for a in args if a.__class__ is FakeTensor), None)
+    key = None if mode is None else answers.question(mode, record, args, node.kwargs)
+    return None if key is None else answers.ANSWERS.get(key)
 
 
 class _Symbolic(Exception):
@@ -387,7 +398,9 @@ def _as_types(value: Any) -> Any:
 
 
 def _agrees(value: Any, result: Any) -> bool:
-    """Of one tensor, which is what most calls return: is it as recorded?"""
+    """Of what most calls return: is it as recorded?"""
+    if result.__class__ is tuple and value.__class__ is tuple and len(value) == len(result):
+        return all(_agrees(v, r) for v, r in zip(value, result, strict=True))
     if value.__class__ is not FakeTensor or result.__class__ is not TensorType:
         return False
     recorded = value.fake_type

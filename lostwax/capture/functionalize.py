@@ -148,9 +148,12 @@ def is_scattered(tracked: Tracked) -> bool:
 def is_detached(tracked: Tracked) -> bool:
     """Is it a view that gradients do not flow through?"""
     return any(
-        each.view is not None and (not each.view.grad or each.view.func is aten.detach.default)
+        each.view is not None and (not each.view.grad or each.view.func in _STOPPING)
         for each in tracked.way()
     )
+
+
+_STOPPING = (aten.detach.default, aten.view.dtype)
 
 
 def check_writable(root: Root) -> None:

@@ -509,6 +509,18 @@ def _is_plain_write(record: Operator) -> bool:
     )
 
 
+def _fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A whole number has no gradient, and torch's derivative of a fill does not know that."""
+    if not _is_real(args[0]) and _is_real(args[-1]):
+        args = (*args[:-1], tracer.evaluate(_DETACH, (args[-1],), {}))
+    return _write(tracer, record, args, kwargs)
+
+
+def _is_real(value: Any) -> bool:
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and (value.is_floating_point() or value.is_complex())
+
+
 def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments for the functional twin: also those that only the writing form may
     leave out (`bernoulli_()`)."""
@@ -705,6 +717,7 @@ _LAYOUT_DECIDES = frozenset(
         aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
     )
 )  # fmt: skip
+_FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
 _UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
 """They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
 identity: torch hashes its overloads in Python."""
@@ -743,6 +756,8 @@ def _plan(func: Any) -> tuple[Handler, Any]:
         return _portable, record
     if fallback.is_composite(func) and not fallback.user_kernel(func):
         return _composite, record
+    if func in _FILLS:
+        return _fill, record
     if record.kind in ("inplace", "out", "mixed"):
         return (_inplace if _is_plain_write(record) else _write), record
     if func is aten.detach.default:

@@ -9,6 +9,7 @@ other composite operators are left to C++. Must not compute types itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 Composite = Callable[..., Any]
+_BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
 COMPOSITES: dict[OpOverload, Composite] = {}
 
 
@@ -423,6 +425,17 @@ def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[S
             out = mode.call(aten.clone.default, out, memory_format=torch.channels_last)
         return out
     return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
+
+
+@composite(aten.fill_diagonal_.default)
+def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool = False) -> Any:
+    x = mode.adopt(self)
+    t = x.fake_type
+    if t.ndim == 2 and not wrap:  # C++ would count the places in memory
+        mode.call(aten.fill_.Scalar, mode.call(aten.diagonal.default, x), fill_value)
+        return x
+    kernel = partial(aten.fill_diagonal_.default._op_dk, _BY_TORCH)
+    return mode.reentered(kernel, (x, fill_value, wrap), {})
 
 
 # ------------------------------------------------------------------------------------ normalisation

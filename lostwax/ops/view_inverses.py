@@ -82,6 +82,44 @@ def _windows(base: Tensor, written: Tensor, dimension: int, size: int, step: int
     return aten.index_copy.default(base, d, index, rows)
 
 
+def _strided(
+    base: Tensor,
+    written: Tensor,
+    size: Sequence[int],
+    stride: Sequence[int],
+    storage_offset: int | None = None,
+) -> Any:
+    """By the places in memory, where those of the base are all its own. `as_strided_scatter` would
+    do as well, but for its derivative, which torch has wrong (2.13)."""
+    order = _memory_order(base)
+    if order is None:
+        return aten.as_strided_scatter.default(base, written, size, stride, storage_offset)
+    is_turned = order != sorted(order)
+    memory = aten.permute.default(base, order) if is_turned else base
+    places = aten.arange.default(memory.numel(), device=base.device)
+    index = aten.as_strided.default(places, size, stride, storage_offset or 0).reshape(-1)
+    flat = aten.index_put.default(memory.reshape(-1), [index], written.reshape(-1))
+    filled = flat.reshape(memory.shape)
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return aten.permute.default(filled, back) if is_turned else filled
+
+
+def _memory_order(base: Tensor) -> list[int] | None:
+    """The dimensions in the order of memory, outermost first, if nothing lies between elements."""
+    size, stride = list(base.shape), list(base.stride())
+    if any(s.__class__ is not int for s in (*size, *stride)):
+        return None
+    order = list(range(len(size)))
+    if not base.is_contiguous():
+        order.sort(key=lambda d: (size[d] != 1, -stride[d]))
+    step = 1
+    for d in reversed(order):
+        if size[d] != 1 and stride[d] != step:
+            return None
+        step *= size[d]
+    return order
+
+
 _INVERSES: dict[OpOverload, Rule] = {
     # Every element of the base is in the view.
     aten.view.default: _reshaped,
@@ -111,9 +149,7 @@ _INVERSES: dict[OpOverload, Rule] = {
     aten.diagonal.default: lambda base, new, offset=0, dim1=0, dim2=1: (
         aten.diagonal_scatter.default(base, new, offset, dim1, dim2)
     ),
-    aten.as_strided.default: lambda base, new, size, stride, storage_offset=None: (
-        aten.as_strided_scatter.default(base, new, size, stride, storage_offset)
-    ),
+    aten.as_strided.default: _strided,
     aten.split.Tensor: _piece,
     aten.split_with_sizes.default: _sized_piece,
     aten.unbind.int: lambda base, new, position, dim=0: aten.select_scatter.default(

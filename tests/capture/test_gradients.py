@@ -104,6 +104,15 @@ def _copy_stays_apart(w: Tensor, x: Tensor) -> Any:
     return y.add_(1), source
 
 
+def _by_places(w: Tensor, x: Tensor) -> Any:
+    y = w * x
+    y.as_strided((3,), (5,), 0).mul_(3)
+    z = (w * x).t()
+    z.fill_diagonal_(2.0)
+    z.as_strided((2, 2), (1, 4), 1).add_(x[:2, :2])
+    return y, z
+
+
 WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "row-major": _into(lambda: torch.empty(3, 4)),
     "turned": _into(lambda: torch.empty(4, 3).t()),
@@ -113,6 +122,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "in place through a slice": _add_to_part,
     "a view read without gradients": _read_without_gradients,
     "a copy": _copy_stays_apart,
+    "by places in memory": _by_places,
 }
 
 

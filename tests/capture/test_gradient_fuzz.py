@@ -1,0 +1,97 @@
+"""Random programs: the gradients of the exported program are the module's.
+
+The programs are those of `test_fuzz`, of views and writes; here their inputs are copies of leaves
+that require gradients. What eager cannot differentiate is left out.
+
+    python -m tests.capture.test_gradient_fuzz [count [first seed]]
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import Tensor, nn
+
+from lostwax.capture import export
+from lostwax.errors import LostwaxError
+from tests.capture.programs import Program, generate
+
+CHUNKS, SIZE = 4, 100
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+class OfCopies(nn.Module):
+    """The program on copies of its arguments: it may write to those."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any) -> Any:
+        return self.module(*[a.clone() if _is_float(a) else a for a in args])
+
+
+def leaves_of(args: tuple[Any, ...]) -> list[Any]:
+    return [a.detach().clone().requires_grad_() if _is_float(a) else a for a in args]
+
+
+def gradients(module: nn.Module, args: tuple[Any, ...]) -> list[Tensor]:
+    """Of a weighted sum of the results; no gradient counts as zeros."""
+    torch.manual_seed(0)
+    leaves = leaves_of(args)
+    results = [r for r in pytree.tree_leaves(module(*leaves)) if isinstance(r, Tensor)]
+    sums = [
+        (r.double() * torch.linspace(0.1, 1, r.numel(), dtype=torch.double).view(r.shape)).sum()
+        for r in results
+        if r.requires_grad and r.numel() and not r.is_complex()
+    ]
+    wanted = [*filter(_is_float, leaves), *module.parameters()]
+    found = torch.autograd.grad(sum(sums), wanted, allow_unused=True) if sums and wanted else []
+    given = [*found, *[None] * (len(wanted) - len(found))]
+    return [torch.zeros_like(w) if g is None else g for w, g in zip(wanted, given, strict=True)]
+
+
+def check(program: Program) -> str | None:
+    """What is wrong, "" for nothing; None: not compared."""
+    module, args = program.fresh()
+    try:
+        want = gradients(OfCopies(module), args)
+    except Exception:
+        return None
+    module, args = program.fresh()
+    try:
+        exported = export(OfCopies(module), tuple(leaves_of(args)))
+    except LostwaxError:
+        return None
+    try:
+        got = gradients(exported.module(), program.fresh()[1])
+        torch.testing.assert_close(got, want, equal_nan=True, rtol=1e-4, atol=1e-5)
+    except Exception as error:
+        return f"seed {program.seed}\n{program.source}\n{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_gradients(chunk: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [check(generate(seed)) for seed in range(chunk * SIZE, (chunk + 1) * SIZE)]
+    assert not [text for text in found if text]
+    assert sum(text is not None for text in found) > SIZE / 3
+
+
+if __name__ == "__main__":
+    count, first = (int(a) for a in (*sys.argv[1:], *("1000", "0")[len(sys.argv) - 1 :]))
+    warnings.simplefilter("ignore")
+    told = [check(generate(seed)) for seed in range(first, first + count)]
+    print("\n".join(text for text in told if text))
+    wrong, compared = sum(bool(t) for t in told), sum(t is not None for t in told)
+    print(f"{wrong} of {compared} programs have other gradients than eager")

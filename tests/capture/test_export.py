@@ -342,6 +342,10 @@ def test_the_module_is_untouched(fails: bool) -> None:
     assert not torch.compiler.is_compiling()
     assert not isinstance(torch.empty(1), FakeTensor)
     assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
+    for function in (torch.compile, torch._assert, torch.manual_seed, torch.seed):
+        assert "lostwax" not in function.__code__.co_filename
+    assert torch.autograd.Function.apply.__module__ == "torch.autograd.function"
+    assert torch.backends.mha.get_fastpath_enabled()
 
 
 def _new_attribute(self: Any, x: torch.Tensor) -> torch.Tensor:

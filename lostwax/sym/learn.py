@@ -23,7 +23,7 @@ from lostwax.sym.terms import Monomial, leading, without
 
 LEARNING = 100_000  # steps per fact, all its consequences together
 MAX_RESIDUES = 8  # of a symbol that are looked at one by one
-ROUNDS = 4  # times that a symbol's range is passed on for one fact
+ROUNDS = 4  # times that a symbol's range is passed on, or a condition taken, for one fact
 
 
 class Learner(Prover):
@@ -44,10 +44,14 @@ class Learner(Prover):
         self._busy = True
         limit = self.steps + LEARNING
         rounds: Counter[Symbol] = Counter()
+        taken: Counter[Condition] = Counter()
         try:
             while (self._queue or self._touched) and self.steps < limit:
                 if self._queue:
-                    self._take(*self._queue.popleft())
+                    condition, again = self._queue.popleft()
+                    taken[condition] += 1
+                    if taken[condition] <= ROUNDS:  # else two forms of it lead to each other
+                        self._take(condition, again)
                 else:
                     self._pass_on(rounds)
         finally:

@@ -469,3 +469,11 @@ def test_what_is_so_for_each_remainder_is_so():
     assert sym.decide(b) is True
     assert sym.expect(b) is True
     assert env.guards == []
+
+
+def test_a_fact_whose_forms_lead_to_each_other_ends():
+    env = sym.ShapeEnv()
+    u, s = env.unbacked(lo=-9, hi=9), env.symbol(hint=3, lo=2, source="s")
+    sym.expect(sym.ne(u, 0))
+    sym.expect(sym.eq(s, sym.maximum(-s, s // u)))
+    assert sym.expect(sym.eq(s % 3, 0))

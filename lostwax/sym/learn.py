@@ -71,9 +71,11 @@ class Learner(Prover):
             with self.under(self.facts.copy(self.new_version())):
                 try:
                     self.absorb(self.is_zero(self.shift(rest, -r)))
+                    answers.add(self.known(b))
                 except ContradictionError:
-                    continue
-                answers.add(self.known(b))
+                    continue  # no size leaves this remainder
+                except ZeroDivisionError:
+                    return None  # a divisor would be 0 there, which is not yet known to be excluded
             if len(answers) > 1 or None in answers:
                 return None
         return answers.pop() if answers else None

@@ -132,17 +132,21 @@ class ExportedProgram:
         return program_module(self, check_guards)
 
     def run_decompositions(
-        self, table: Mapping[OpOverload, Callable[..., Any]] | None = None
+        self,
+        table: Mapping[OpOverload, Callable[..., Any]] | None = None,
+        *,
+        decomp_table: Mapping[OpOverload, Callable[..., Any]] | None = None,
     ) -> ExportedProgram:
         """A new program in which the operators of the table are taken apart; this one stays.
 
         Without a table the result is in core ATen: what torch tags so, and a few that nothing takes
         apart. `lostwax.default_decompositions()` is that table, to be edited. All other nodes, the
-        signature and the constraints stay as they are.
+        signature and the constraints stay as they are. (`decomp_table` is torch.export's name of
+        the argument.)
         """
         from lostwax.ir.decompose import decomposed
 
-        return decomposed(self, table)
+        return decomposed(self, decomp_table if table is None else table)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""

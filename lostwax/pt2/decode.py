@@ -126,6 +126,8 @@ def _program(
     with reading.here("the guards"):
         where = places(root.in_spec, root.forward_arg_names, users)
         guards = read_guards(given, symbols, where)
+        for guard in guards:
+            env.learn(guard.cond)
     return ExportedProgram(
         graph_module=made,
         graph_signature=signature,
@@ -171,8 +173,18 @@ def _ranges(given: Json) -> dict[str, tuple[int | None, int | None]]:
 
 def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
     """Of the symbols that the program has, and of sizes that are computed of them."""
-    found = ((symbols.named(name), limits) for name, limits in _ranges(given).items())
-    return RangeConstraints((e, limits) for e, limits in found if e is not None)
+    limits = _ranges(given)
+    own = given.get("lostwax")
+    names = own["ranges"] if isinstance(own, dict) else list(limits)
+    in_files = {told["name"]: name for name, told in symbols.told.items()}
+    found = ((symbols.named(n), limits[in_files.get(n, n)]) for n in map(_text, names))
+    return RangeConstraints((e, both) for e, both in found if e is not None)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise LoadError(f"{value!r} is not a name")
+    return value
 
 
 def _sizes(graph: Json) -> Iterator[Any]:

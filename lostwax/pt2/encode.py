@@ -100,7 +100,7 @@ def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
     given = limits_by_name(program.range_constraints)
     limits = {in_files.get(name, name): bounds for name, bounds in given.items()}
     for name, symbol in symbols.symbols.items():
-        limits.setdefault(name, symbol.expr.env.bounds(symbol.expr))
+        limits.setdefault(name, (symbol.lo, symbol.hi))
     limits |= dict.fromkeys(symbols.floats, (None, None))
     return {name: {"min_val": lo, "max_val": hi} for name, (lo, hi) in limits.items()}
 

@@ -18,6 +18,7 @@ from lostwax.fake import FakeTensor
 from lostwax.fake.symnode import unwrap
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import argument_names, leaf_paths
+from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
 from lostwax.location import NOWHERE, Location
 from lostwax.pt2.symbols import SymbolReader, SymbolWriter
@@ -44,7 +45,8 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter) -> dict[str, Any
     ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
     told: dict[str, Any] = {name: _told(symbol) for name, symbol in ordered}
     told |= {n: {"name": r.args[0], "origin": r.args[1]} for n, r in symbols.floats.items()}
-    return {"version": _RECORD_VERSION, "guards": guards, "symbols": told}
+    ranges = list(limits_by_name(program.range_constraints))
+    return {"version": _RECORD_VERSION, "guards": guards, "symbols": told, "ranges": ranges}
 
 
 def _guard(guard: Guard, symbols: SymbolWriter) -> dict[str, Any]:
@@ -64,6 +66,8 @@ def _told(symbol: Symbol) -> dict[str, Any]:
     return {
         "name": symbol.name,
         "hint": symbol.hint,
+        "lo": symbol.lo,
+        "hi": symbol.hi,
         "source": symbol.source,
         "declared": symbol.declared,
         "origin": symbol.origin,

@@ -70,6 +70,8 @@ class SymbolReader:
         self.env = env
         self.ranges, self.hints, self.told = ranges, hints, told
         self.names: dict[str, Size] = {}
+        self.own: dict[str, Size] = {}
+        """By the name that the program has for them, where the file has another."""
         self.floats: dict[str, Real] = {}
         self._known: dict[str, Any] = {}
         for name in told:  # in their order, which texts show
@@ -114,7 +116,7 @@ class SymbolReader:
     def named(self, text: str) -> Expr | None:
         """The symbol of this name, or the expression `s77 + 1`; None if the program has no such."""
         try:
-            found = parse(text, self.names)
+            found = parse(text, self.names | self.own)
         except ParseError:
             return None
         return found if isinstance(found, Expr) else None
@@ -128,6 +130,9 @@ class SymbolReader:
         lo, hi = self.ranges.get(name, (None, None))
         told = self.told.get(name, {})
         own = told.get("name", name)
+        lo, hi = told.get("lo", lo), told.get("hi", hi)
+        if not all(b is None or b.__class__ is int for b in (lo, hi)):
+            raise LoadError(f"the range of {name} is damaged")
         if _UNBACKED.fullmatch(name):
             made = self.env.unbacked(own, lo=lo, hi=hi, origin=told.get("origin"))
         else:
@@ -138,7 +143,7 @@ class SymbolReader:
             made = self.env.symbol(
                 own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
             )
-        self.names[name] = made
+        self.names[name] = self.own[own] = made
         return made
 
     # ---- floats, and choices between integers

@@ -20,7 +20,7 @@ from lostwax.location import Location, user_location
 from lostwax.ops.registry import operator
 from lostwax.ops.shapes import shown
 from lostwax.ops.views import strides_by
-from lostwax.sym import Size, decide, eq
+from lostwax.sym import ShapeEnv, Size, decide, eq
 from lostwax.types import Sizes, TensorType
 
 
@@ -38,6 +38,9 @@ class Doubt(NamedTuple):
     type: TensorType
     size: Sizes
     where: Location
+
+    def location(self) -> Location:
+        return self.where
 
     def is_view(self) -> bool:
         """What eager does at the example's sizes; guards keep it so."""
@@ -78,13 +81,18 @@ class Doubts:
     def written(self, root: Root, at: int) -> None:
         self._writes.setdefault(root, []).append(at)
 
-    def settle(self, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
-        """When the trace is over: ask where it matters."""
+    def settle(self, env: ShapeEnv, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
+        """When the trace is over: ask where it matters, in the name of the user's line."""
         if not self._writes:
             return
-        for doubt in self._doubts:
-            if self._matters(doubt, steps, outputs) and doubt.is_view():
-                raise _refused(doubt)
+        before = env.where
+        try:
+            for doubt in self._doubts:
+                env.where = doubt.location
+                if self._matters(doubt, steps, outputs) and doubt.is_view():
+                    raise _refused(doubt)
+        finally:
+            env.where = before
 
     def _matters(self, doubt: Doubt, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
         """Is one side written to, and the other one seen afterwards?"""

@@ -231,7 +231,7 @@ class Capture:
         inputs = self._input_specs(builder)
         values = [v for _, v in mutations] + results + [v for _, v in more]
         self._layout_assertions(builder, values)
-        self.tracer.doubts.settle(self.tracer.region.steps, values)
+        self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         found = demands(self.env, self.tracer.origins, unnamed)
         if found.violations and self.symbols:

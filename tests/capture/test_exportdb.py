@@ -16,8 +16,9 @@ from torch import nn
 from torch._export.db.case import ExportCase
 from torch._export.db.examples import all_examples
 
+from lostwax import Dim
 from lostwax.capture import export
-from lostwax.errors import NotYetError
+from lostwax.errors import InputValueError, NotYetError
 
 CASES: dict[str, ExportCase] = all_examples()
 
@@ -79,6 +80,32 @@ def test_dynamic_sizes(name: str) -> None:
         shape[dim] = size
         x = torch.randn(shape)
         torch.testing.assert_close(program.module()(x), case.model(x))
+
+
+@pytest.mark.parametrize("name", sorted(n for n in CASES if n.startswith("dynamic_shape_")))
+def test_all_sizes_may_vary(name: str) -> None:
+    """Each case about dynamic shapes, declared or not: at every size as eager, or a condition that
+    names the input."""
+    if name in LEFT_OUT:
+        pytest.skip(LEFT_OUT[name])
+    case = CASES[name]
+    spec = tuple(dict.fromkeys(range(x.dim()), Dim.AUTO) for x in case.example_args)
+    program = export(case.model, case.example_args, dynamic_shapes=spec)
+    program.validate()
+    module, same = program.module(), 0
+    for size in (0, 1, 2, 3, 7, 10):
+        args = tuple(torch.randn([size] * x.dim()) for x in case.example_args)
+        try:
+            want = deepcopy(case.model)(*deepcopy(args))
+        except (RuntimeError, AssertionError, IndexError):
+            continue
+        try:
+            got = module(*args)
+        except InputValueError:
+            continue
+        torch.testing.assert_close(got, want)
+        same += 1
+    assert same >= 1
 
 
 def test_the_lists_are_right() -> None:

@@ -2,7 +2,9 @@
 
     python -m sweep [--only resnet18 Llama ...] [--library timm] [--json] [--traceback]
 
-Each architecture is exported twice, for evaluation and for training; the program's outputs,
+Each architecture is exported for evaluation and for training, and for evaluation with a batch and
+a length of texts that vary ("batch": the length does not), which is compared at other sizes, too
+(`dynamic.py`). The program's outputs,
 strides, buffers and gradients are compared with those of the module, and the module must be
 unchanged. Where a model's Python branches on data, export must refuse it. The table has a line for
 each with the reason when something is wrong; exits with 1 then.
@@ -22,13 +24,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 from lostwax import export
 from lostwax.errors import DataDependentError
-from sweep.architectures import ARCHITECTURES, Architecture, build, example
+from sweep.architectures import ARCHITECTURES, Architecture, build, cast, example
 from sweep.compare import check, difference, run
+from sweep.dynamic import sweep_dynamic
 from sweep.libraries import load
 
 MODES = ("eval", "train")
@@ -45,11 +47,14 @@ class Row:
     export_ms: float = 0.0
     eval: str = "-"
     train: str = "-"
+    dynamic: str = "-"
     reason: str = ""
 
     @property
     def ok(self) -> bool:
-        return {self.eval, self.train} <= {"ok", "refused"}
+        return {self.eval, self.train} <= {"ok", "refused"} and self.dynamic in (
+            "ok", "batch", "refused", "-",
+        )  # fmt: skip
 
 
 def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: bool) -> Row:
@@ -60,7 +65,7 @@ def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: 
     except Exception as error:
         return failed(row, "eval", "build", error, verbose)
     row.parameters = sum(p.numel() for p in model.parameters())
-    args, kwargs = pytree.tree_map(lambda x: cast(x, architecture.dtype), example(architecture))
+    args, kwargs = cast(example(architecture), architecture.dtype)
     for mode in MODES:
         stage = "eager"
         model.train(mode == "train")
@@ -91,11 +96,13 @@ def sweep(architecture: Architecture, timm: Any, transformers: Any, *, verbose: 
                 failed(row, mode, stage, error, verbose)
         except Exception as error:
             failed(row, mode, stage, error, verbose)
+    if row.eval == "ok":
+        model.eval()
+        try:
+            row.dynamic = sweep_dynamic(architecture, model)
+        except Exception as error:
+            failed(row, "dynamic", "wrong", error, verbose)
     return row
-
-
-def cast(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
 
 
 def state(model: nn.Module) -> dict[str, Tensor]:
@@ -125,13 +132,16 @@ def failed(row: Row, mode: str, stage: str, error: Exception, verbose: bool) -> 
 # ------------------------------------------------------------------------------------------- face
 
 
-HEAD = f"{'architecture':<36}{'M par.':>8}{'nodes':>7}{'ms':>7}  {'eval':<10}{'train':<10}reason"
+HEAD = (
+    f"{'architecture':<36}{'M par.':>8}{'nodes':>7}{'ms':>7}  "
+    f"{'eval':<10}{'train':<10}{'dynamic':<9}reason"
+)
 
 
 def line(row: Row) -> str:
     return (
         f"{row.name:<36}{row.parameters / 1e6:>8.2f}{row.nodes:>7}{row.export_ms:>7.0f}  "
-        f"{row.eval:<10}{row.train:<10}{row.reason[:200]}"
+        f"{row.eval:<10}{row.train:<10}{row.dynamic:<9}{row.reason[:200]}"
     ).rstrip()
 
 

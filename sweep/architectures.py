@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
 Call = dict[str, Any]
@@ -230,30 +231,42 @@ def build(architecture: Architecture, timm: Any, transformers: Any) -> nn.Module
     return cls(cls.config_class(**architecture.options))  # type: ignore[no-any-return]
 
 
-def example(architecture: Architecture) -> tuple[tuple[Tensor, ...], Call]:
-    """Positional and keyword arguments of an example call."""
+def example(
+    architecture: Architecture, batch: int = 2, length: int = 12
+) -> tuple[tuple[Tensor, ...], Call]:
+    """Positional and keyword arguments of an example call; `length` is that of texts."""
     side = architecture.side
     match architecture.inputs:
         case "image":
-            return (torch.randn(2, 3, side, side),), {}
+            return (torch.randn(batch, 3, side, side),), {}
         case "pixels":
-            return (), {"pixel_values": torch.randn(2, 3, side, side)}
+            return (), {"pixel_values": torch.randn(batch, 3, side, side)}
         case "text":
-            return (), {"input_ids": tokens(2, 12)}
+            return (), {"input_ids": tokens(batch, length)}
         case "masked":
-            mask = torch.ones(2, 12, dtype=torch.long)
-            mask[1, 8:] = 0
-            return (), {"input_ids": tokens(2, 12), "attention_mask": mask}
+            mask = torch.ones(batch, length, dtype=torch.long)
+            mask[1:, 8:] = 0
+            return (), {"input_ids": tokens(batch, length), "attention_mask": mask}
         case "seq2seq":
-            return (), {"input_ids": tokens(2, 12), "decoder_input_ids": tokens(2, 7)}
+            return (), {"input_ids": tokens(batch, length), "decoder_input_ids": tokens(batch, 7)}
         case "mel":
             return (), {
-                "input_features": torch.randn(2, 16, side),
-                "decoder_input_ids": tokens(2, 7),
+                "input_features": torch.randn(batch, 16, side),
+                "decoder_input_ids": tokens(batch, 7),
             }
         case "wave":
-            return (), {"input_values": torch.randn(2, side)}
+            return (), {"input_values": torch.randn(batch, side)}
     raise ValueError(f"no inputs of the kind {architecture.inputs!r}")
+
+
+def cast(call: Any, dtype: torch.dtype) -> Any:
+    """The floating-point tensors of a call in another dtype."""
+
+    def convert(value: Any) -> Any:
+        floats = isinstance(value, Tensor) and value.is_floating_point()
+        return value.to(dtype) if floats else value
+
+    return pytree.tree_map(convert, call)
 
 
 def tokens(batch: int, length: int) -> Tensor:

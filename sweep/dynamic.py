@@ -1,0 +1,66 @@
+"""The sweep with sizes that vary: one program for every batch, and for every length of text.
+
+The program is captured at the example's sizes with a Dim for the batch and one for each length;
+where a model fixes a length, with the batch alone. Then it must do at other sizes what the module
+does. Must not know of libraries.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+
+from lostwax import Dim, export
+from lostwax.errors import ConstraintViolationError, InputValueError
+from sweep.architectures import Architecture, cast, example
+from sweep.compare import check, run
+
+SIZES = ((1, 12), (3, 12), (1, 5), (5, 17), (2, 1))
+"""Batch and length; both are 2 and 12 in the example."""
+TEXTS = ("input_ids", "attention_mask", "decoder_input_ids")
+
+
+def dynamic_shapes(args: tuple[Any, ...], kwargs: dict[str, Any], lengths: bool) -> dict[str, Any]:
+    """For each input by name, or `*` for the one that goes by position."""
+    spec: dict[str, Any] = {"*": {0: Dim("batch")}}
+    for name, value in kwargs.items():
+        spec[name] = {0: Dim("batch")} if isinstance(value, Tensor) else None
+        if lengths and name in TEXTS:
+            length = "decoder_length" if name.startswith("decoder") else "length"
+            spec[name][1] = Dim(length)
+    return spec
+
+
+def sweep_dynamic(architecture: Architecture, model: nn.Module) -> str:
+    """ "ok", or "batch" where only that may vary; raises what is wrong."""
+    args, kwargs = cast(example(architecture), architecture.dtype)
+    has_text = any(name in TEXTS for name in kwargs)
+    for lengths in (True, False) if has_text else (False,):
+        spec = dynamic_shapes(args, kwargs, lengths)
+        try:
+            program = export(model, args, kwargs, dynamic_shapes=spec)
+        except ConstraintViolationError:
+            if lengths:
+                continue
+            raise
+        compare(architecture, model, program, lengths)
+        return "ok" if lengths or not has_text else "batch"
+    raise AssertionError("export has neither returned nor raised")
+
+
+def compare(architecture: Architecture, model: nn.Module, program: Any, lengths: bool) -> None:
+    for batch, length in SIZES:
+        if not lengths and length != 12:
+            continue
+        call = cast(example(architecture, batch, length), architecture.dtype)
+        try:
+            want = run(copy.deepcopy(model), *call)
+        except (RuntimeError, ValueError, IndexError):
+            continue  # too short, or one batch alone, for the model itself
+        try:
+            got = run(program.module(), *call)
+        except InputValueError as error:
+            raise ValueError(f"at batch {batch}, length {length}: {error}") from error
+        check(got, want)

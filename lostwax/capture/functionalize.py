@@ -21,6 +21,8 @@ from lostwax.ops.registry import aten, functional_twin, operator
 from lostwax.sym import Size, current
 from lostwax.types import TensorType
 
+_DETACH = aten.detach.default
+
 
 class View(NamedTuple):
     """One link from a tensor to a view of it."""
@@ -120,16 +122,21 @@ def written(
     new: Value,
     again: Again,
     scatter: Callable[[Tracked, Value, View], Value],
-) -> None:
-    """The tensor has a new value: so have its root and, when next read, the root's views."""
+) -> list[tuple[Tracked, Value]]:
+    """The tensor has a new value: so have its root and, when next read, the root's views. Returned
+    are the new values of detached tensors on the way: to autograd they are tensors of their own."""
     root = tracked.root
     check_writable(root)
     if tracked.base is not None:
         read(tracked.base, again)
+    detached: list[tuple[Tracked, Value]] = []
     while tracked.base is not None and tracked.view is not None:
+        if tracked.view.func is _DETACH:
+            detached.append((tracked, new))
         new = scatter(tracked.base, new, tracked.view)
         tracked = tracked.base
     root.value, root.version = new, root.version + 1
+    return detached
 
 
 _PARTS = frozenset(
@@ -153,7 +160,7 @@ def is_detached(tracked: Tracked) -> bool:
     )
 
 
-_STOPPING = (aten.detach.default, aten.view.dtype)
+_STOPPING = (_DETACH, aten.view.dtype)
 
 
 def check_writable(root: Root) -> None:

@@ -299,9 +299,13 @@ class Tracer(FakeTensorMode):
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
         before = root.value
-        functionalize.written(target.tracked, value, self.again, self._scattered)
+        detached = functionalize.written(target.tracked, value, self.again, self._scattered)
         if self.differentiable and self._is_unseen(target) and has_gradient(before):
             root.value = self._with_gradient_of(before, root.value)
+        # (Of what the caller can see, too, the shared memory counts more.)
+        for each, new_value in detached if self.differentiable and not root.kind else ():
+            if has_gradient(new_value):
+                each.value, each.seen = self.laid_out(each.value, new_value), root.version
         mark_written([target])
 
     def _is_unseen(self, target: FakeTensor) -> bool:

@@ -175,10 +175,18 @@ def _counted(w: Tensor, x: Tensor) -> Tensor:
     return w * x * count
 
 
+def _detached_and_written(w: Tensor, x: Tensor) -> Tensor:
+    y = (x * 2).detach()
+    y += w
+    y[0] *= w[1]
+    return y * 3
+
+
 UNSEEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
     "a parameter": (_clipped, 1),
     "a part": (_overwritten, 2),
     "what has no gradient": (_counted, 0),
+    "a gradient that begins there": (_detached_and_written, 0),
 }
 
 

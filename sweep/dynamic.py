@@ -17,7 +17,7 @@ from lostwax.errors import ConstraintViolationError, InputValueError
 from sweep.architectures import Architecture, cast, example
 from sweep.compare import check, run
 
-SIZES = ((1, 12), (3, 12), (1, 5), (5, 17), (2, 1))
+SIZES = ((1, 12), (3, 12), (1, 5), (5, 17), (2, 2))
 """Batch and length; both are 2 and 12 in the example."""
 TEXTS = ("input_ids", "attention_mask", "decoder_input_ids")
 
@@ -29,7 +29,7 @@ def dynamic_shapes(args: tuple[Any, ...], kwargs: dict[str, Any], lengths: bool)
         spec[name] = {0: Dim("batch")} if isinstance(value, Tensor) else None
         if lengths and name in TEXTS:
             length = "decoder_length" if name.startswith("decoder") else "length"
-            spec[name][1] = Dim(length)
+            spec[name][1] = Dim(length, min=2)  # a single token is decoding: libraries branch on it
     return spec
 
 
@@ -63,4 +63,15 @@ def compare(architecture: Architecture, model: nn.Module, program: Any, lengths:
             got = run(program.module(), *call)
         except InputValueError as error:
             raise ValueError(f"at batch {batch}, length {length}: {error}") from error
+        got.outputs = [aligned(a, b) for a, b in zip(got.outputs, want.outputs, strict=True)]
         check(got, want)
+
+
+def aligned(ours: Any, eager: Any) -> Any:
+    """Our output with eager's strides where they address nothing: those of sizes of 1."""
+    if not isinstance(ours, Tensor) or ours.shape != eager.shape:
+        return ours
+    pairs = zip(ours.shape, ours.stride(), eager.stride(), strict=True)
+    if all(size == 1 or a == b for size, a, b in pairs):
+        return ours.as_strided(ours.shape, eager.stride(), ours.storage_offset())
+    return ours

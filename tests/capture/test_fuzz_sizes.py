@@ -30,8 +30,8 @@ from tests.capture.compare import differences, run
 from tests.capture.programs import Program
 from tests.capture.sized_programs import generate, resized, state_of
 
-CHUNKS, SIZE = 8, 40
-"""320 programs in CI, in pieces that a run in parallel can share out."""
+CHUNKS, SIZE = 6, 40
+"""240 programs in CI, in pieces that a run in parallel can share out."""
 OWN = ("is required at", "Runtime assertion failed", "as at capture: the program relies on them")
 """What assertions of the graph say."""
 VALUES = (0, 1, 2, 3, 4, 5, 7, 11)

@@ -274,11 +274,16 @@ class Rules(Bounds):
         kept = self._undominated(kind, list(dict.fromkeys(flat)))
         if len(kept) == 1:
             return kept[0]
-        kept.sort(key=Expr.rank)
+        kept.sort(key=self._rank_without_constant)
         # max(a, b) + k: the first argument that is not constant has no constant part
         offset = next(x.terms.get((), 0) for x in kept if x.const is None)
         atom = self.atom(kind, tuple(self.shift(x, -offset) for x in kept))
         return self.shift(atom, offset)
+
+    def _rank_without_constant(self, x: Expr) -> tuple[object, int]:
+        """An order that a common constant does not change: max(a, b + 1) is max(a - 1, b) + 1."""
+        constant = x.terms.get((), 0)
+        return self.shift(x, -constant).rank(), constant
 
     def _undominated(self, kind: str, args: list[Expr]) -> list[Expr]:
         """Without the arguments that another one certainly reaches."""

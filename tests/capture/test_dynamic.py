@@ -99,7 +99,10 @@ def of_example(name: str, more: bool) -> Case:
     batches: tuple[int, ...] = (0, 1, 2)
     rest: Any = dict.fromkeys(sorted(sides), (9, 12)) if more else dict.fromkeys(sides, SIZES)
     shown: Any = dict.fromkeys(sorted(sides), (8, 17)) if more else dict.fromkeys(sides, EXAMPLES)
-    varied = (*grid(batch=batches, **rest), {"batch": 2, **dict.fromkeys(sides, 23 if more else 61)})
+    varied = (
+        *grid(batch=batches, **rest),
+        {"batch": 2, **dict.fromkeys(sides, 23 if more else 61)},
+    )
     examples = tuple(
         {"batch": b, **{side: sizes[i] for side, sizes in shown.items()}}
         for i, b in enumerate((1, 7, 2, 10)[: 2 if more else 4])

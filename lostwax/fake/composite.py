@@ -381,23 +381,46 @@ def _convolution(dimensions: int) -> Composite:
         dilation: Sequence[Size] = (1,),
         groups: Size = 1,
     ) -> Any:
-        x = mode.adopt(input)
-        batched = x.fake_type.ndim == dimensions + 2
-        if not batched:
-            if x.fake_type.ndim != dimensions + 1:
-                given = list(x.fake_type.size)
-                fail(
-                    f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) "
-                    f"input to conv{dimensions}d, but got input of size: {given}"
-                )
-            x = mode.call(aten.unsqueeze.default, x, 0)
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
-        out = mode.call(
-            aten.convolution.default, x, weight, bias, *lists, False, [0] * dimensions, groups
-        )
-        return out if batched else mode.call(aten.squeeze.dim, out, 0)
+        rest = (weight, bias, *lists, False, [0] * dimensions, groups)
+        return _convolved(mode, input, rest, f"conv{dimensions}d", dimensions)
 
     return convolution
+
+
+def _transposed_convolution(dimensions: int) -> Composite:
+    def convolution(
+        mode: FakeTensorMode,
+        input: Any,
+        weight: Any,
+        bias: Any = None,
+        stride: Sequence[Size] = (1,),
+        padding: Sequence[Size] = (0,),
+        output_padding: Sequence[Size] = (0,),
+        groups: Size = 1,
+        dilation: Sequence[Size] = (1,),
+    ) -> Any:
+        lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
+        rest = (weight, bias, *lists, True, _spread(output_padding, dimensions), groups)
+        return _convolved(mode, input, rest, f"conv_transpose{dimensions}d", dimensions)
+
+    return convolution
+
+
+def _convolved(
+    mode: FakeTensorMode, input: Any, rest: tuple[Any, ...], name: str, dimensions: int
+) -> Any:
+    """The convolution of a batch, or of a single input as a batch of one."""
+    x = mode.adopt(input)
+    if x.fake_type.ndim == dimensions + 2:
+        return mode.call(aten.convolution.default, x, *rest)
+    if x.fake_type.ndim != dimensions + 1:
+        fail(
+            f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) "
+            f"input to {name}, but got input of size: {list(x.fake_type.size)}"
+        )
+    out = mode.call(aten.convolution.default, mode.call(aten.unsqueeze.default, x, 0), *rest)
+    return mode.call(aten.squeeze.dim, out, 0)
 
 
 def _spread(values: Sequence[Size], count: int) -> list[Size]:
@@ -406,6 +429,10 @@ def _spread(values: Sequence[Size], count: int) -> list[Size]:
 
 for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.conv3d.default), 1):
     COMPOSITES[_overload] = _convolution(_n)
+for _n, _overload in enumerate(
+    (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input), 1
+):
+    COMPOSITES[_overload] = _transposed_convolution(_n)
 
 
 # ------------------------------------------------------------------------------------------ pooling

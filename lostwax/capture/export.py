@@ -16,7 +16,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.capture import collector, control, functions
+from lostwax.capture import control, functions
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -35,6 +35,7 @@ from lostwax.capture.violations import report
 from lostwax.errors import NotYetError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir import collector
 from lostwax.ir.numbers import Origin
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.signature import (

@@ -14,7 +14,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-from lostwax.capture import collector
 from lostwax.capture.export import Capture
 from lostwax.capture.inputs import as_call
 from lostwax.capture.provenance import Place, Provenance
@@ -22,6 +21,7 @@ from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.steps import Value
 from lostwax.errors import JointError
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir import collector
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths
 from lostwax.ir.signature import OutputKind

@@ -20,6 +20,7 @@ from torch.fx.node import map_arg
 
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir import collector
 from lostwax.ir.core_aten import DecompositionTable
 from lostwax.ir.cse import call_key
 from lostwax.ir.effects import has_effect, shown
@@ -52,7 +53,8 @@ def decomposed(
     """The program with the operators of the table taken apart; without one, in core ATen."""
     mode = _mode_of(program.graph)
     expansions = Expansions(DecompositionTable() if table is None else table, mode)
-    module, names = _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
+    with collector.paused():
+        module, names = _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
     signature = program.graph_signature
     return replace(
         program,

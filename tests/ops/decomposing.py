@@ -10,6 +10,7 @@ that its results are eager's, with tolerances by dtype.
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import warnings
 from collections import Counter
@@ -72,7 +73,7 @@ def judged(call: Call) -> Outcome:
             program = export(function, inputs)
             program.validate()
             torch.manual_seed(42)
-            wanted = function(*[x.clone() for x in inputs])
+            wanted = function(*copy.deepcopy(inputs))
         except (LostwaxError, RuntimeError, ValueError, TypeError, IndexError, AssertionError):
             return Outcome(Verdict.SKIPPED)
         try:
@@ -80,7 +81,7 @@ def judged(call: Call) -> Outcome:
             core.validate()
             module = core.module()
             torch.manual_seed(42)
-            got = module(*[x.clone() for x in inputs])
+            got = module(*copy.deepcopy(inputs))
         except Exception as error:
             text = str(error).splitlines()[0] if str(error) else ""
             return Outcome(Verdict.RAISES, f"{type(error).__name__}: {text}")

@@ -34,9 +34,11 @@ def _one_thread() -> Iterator[None]:
 def test_an_operator_in_core_aten(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for call in samples([name], 1):
-            outcome = judged(call)
-            assert outcome.verdict in (Verdict.EQUAL, Verdict.SKIPPED), f"{call}: {outcome.detail}"
+        call = next(samples([name], 1), None)
+        if call is None:
+            return
+        outcome = judged(call)
+    assert outcome.verdict in (Verdict.EQUAL, Verdict.SKIPPED), f"{call}: {outcome.detail}"
 
 
 def spread(*size: int) -> Tensor:

@@ -1,6 +1,6 @@
-"""The cyclic garbage collector, paused while a capture runs.
+"""The cyclic garbage collector, paused while a program is captured or rewritten.
 
-It would walk all of torch's objects several times, to find nothing: what a capture makes is kept.
+It would walk all of torch's objects several times, to find nothing: what is made is kept.
 Must leave the collector as the user has set it up.
 """
 

@@ -23,6 +23,7 @@ from lostwax.sym import (
     Size,
     Symbol,
     current,
+    known,
     parse,
     parse_srepr,
     to_srepr,
@@ -318,14 +319,18 @@ class SymbolWriter:
         self._texts: dict[Any, str] = {}
 
     def size(self, value: Size) -> dict[str, Any]:
-        value = current(value)
+        value = _settled(value)
         if isinstance(value, int):
             return {"as_int": value}
         return self._expression(value, "as_int")
 
     def number(self, value: Any) -> tuple[str, dict[str, Any]]:
         """The kind of a number ("int", "float", "bool"), and what the file says of its value."""
-        value = unwrap(value)
+        inner = getattr(getattr(value, "node", None), "value", None)
+        value = _settled(inner) if isinstance(inner, Expr) else unwrap(value)
+        if isinstance(value, BoolExpr) and any(_is_fixed(s) for s in value.symbols()):
+            certain = known(value)  # the file does not say any more where that symbol comes from
+            value = value if certain is None else certain
         if isinstance(value, (bool, BoolExpr)):
             plain = isinstance(value, bool)
             return "bool", {"as_bool": value} if plain else self._expression(value, "as_bool")
@@ -394,6 +399,21 @@ class SymbolWriter:
         if value.op == "neg":
             args.insert(0, "Integer(-1)")
         return f"{_FLOAT_FUNCTIONS.get(value.op) or f'OpaqueUnaryFn_{value.op}'}({', '.join(args)})"
+
+
+def _is_fixed(symbol: Symbol) -> bool:
+    return isinstance(current(symbol.expr), int)
+
+
+def _settled(size: Size) -> Size:
+    """Under today's facts, but for what depends on data: there facts hold behind an assertion, and
+    the nodes before it are what they were. Of two forms that take each other's place (`min(s0, s1 +
+    1)` and `min(s0 - 1, s1) + 1`) the one that is given: else a file would not read back as it was.
+    """
+    now = current(size)
+    if isinstance(size, Expr) and size.unbacked and isinstance(now, Expr):
+        return size
+    return size if now is not size and current(now) is size else now
 
 
 _RELATIONS = {

@@ -16,6 +16,7 @@ from torch._export.db.examples import all_examples
 import lostwax
 from examples.models import MODELS
 from lostwax.errors import LostwaxError
+from tests.capture import sized_programs
 from tests.capture.programs import generate
 from tests.pt2.compare import (
     assert_identical,
@@ -96,6 +97,25 @@ def test_generated_programs() -> None:
 
 
 # ------------------------------------------------------------------------------------ dynamic sizes
+
+
+def test_generated_programs_of_any_size() -> None:
+    done = 0
+    for seed in (*range(12), 41, 44, 56, 107):
+        generated = sized_programs.generate(seed)
+        module, args = generated.fresh()
+        dims = tuple(
+            dict.fromkeys(range(a.dim()), lostwax.Dim.AUTO) if isinstance(a, torch.Tensor) else None
+            for a in args
+        )
+        try:
+            program = lostwax.export(module, args, dynamic_shapes=dims)
+        except LostwaxError:
+            continue
+        writes = program.graph_signature.parameters_to_mutate
+        check(program, generated.fresh()[1], peer=not writes and seed % 4 == 0)
+        done += 1
+    assert done >= 10
 
 
 class Sizes(nn.Module):

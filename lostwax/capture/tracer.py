@@ -185,13 +185,14 @@ class Tracer(FakeTensorMode):
 
     def operand(self, value: Any) -> Any:
         """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
-        if value.__class__ in _PLAIN:
+        cls = value.__class__  # torch's classes are slow to be asked by isinstance
+        if cls in _PLAIN or cls is Expr:
             return value
-        if isinstance(value, FakeTensor):
+        if cls is FakeTensor or isinstance(value, FakeTensor):
             return self.value_of(value)
         if isinstance(value, (list, tuple)):
             return [v if v.__class__ is int else self.operand(v) for v in value]
-        if isinstance(value, _SYMBOLIC):
+        if cls in _SYMBOLIC:
             return unwrap(value)
         if isinstance(value, torch.Tensor):
             return self.value_of(self.adopt(value))

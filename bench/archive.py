@@ -7,7 +7,8 @@
     JSON    the program of a ResNet-50, from text to graph
 
 By the clock, the best of the rounds, sides in turns: disk and threads do not show in processor
-time. Saving uses a second processor for checksums: the first bar needs one that is free. Exits with 1 when a bar is missed. Linux only (/proc).
+time. Saving uses a second processor for checksums: the first bar needs one that is free. Exits with
+1 when a bar is missed. Linux only (/proc).
 """
 
 from __future__ import annotations

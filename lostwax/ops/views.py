@@ -35,7 +35,6 @@ from lostwax.sym import (
     Size,
     ceildiv,
     decide,
-    decide_or,
     eq,
     expect,
     known,
@@ -88,7 +87,7 @@ def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
     """A symbolic size given by the user: it may be -1, and then means so."""
     if known(s >= 0) is True:
         return s
-    if decide_or(eq(s, -1), False):
+    if hint(s) == -1 and decide(eq(s, -1)):
         return -1
     if not met(s >= 0):
         fail(f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
@@ -245,7 +244,8 @@ def _expand_dim(
     if (
         want.__class__ is not int
         and known(want >= 0) is not True
-        and decide_or(eq(want, -1), False)
+        and hint(want) == -1
+        and decide(eq(want, -1))
     ):
         return have, step
     # The example broadcasts a 1: only sound when that size is always 1.

@@ -13,39 +13,33 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._ops import HigherOrderOperator, OpOverload
+from torch._ops import OpOverload
 
-from lostwax.capture import control, custom, functionalize
+from lostwax.capture import control, functionalize
 from lostwax.capture.doubt import Doubts
-from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
-from lostwax.capture.layout import cast_like, copy_like
+from lostwax.capture.functionalize import Root, Tracked, View, track
+from lostwax.capture.layout import copy_like
+from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Body, Region, Step, Value, values_of
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake import composite, data, fallback, recurrent
-from lostwax.fake.mode import FakeTensorMode, functional
+from lostwax.fake import fallback
+from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
 from lostwax.fake.write import (
-    check_cast,
-    check_fits,
-    factory_options,
     mark_written,
-    written_arguments,
 )
 from lostwax.ir.gradient import with_gradient
-from lostwax.ir.numbers import Origin, sources
+from lostwax.ir.numbers import Origin
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.registry import aten
 from lostwax.sym import Expr, ShapeEnv
 from lostwax.types import TensorType
 
-_AS_STRIDED, _DETACH = aten.as_strided.default, aten.detach.default
-_LSTM = aten.lstm.input
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
-Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
 
 
 class Tracer(FakeTensorMode):
@@ -141,12 +135,12 @@ class Tracer(FakeTensorMode):
         """Evaluate and record."""
         if not self._recording:
             return super().evaluate(func, args, kwargs)
-        plan = _PLANS.get(id(func))
-        if plan is None:
-            plan = _PLANS[id(func)] = _plan(func)
-        handler, record = plan
-        if self.keep and func in self.keep and handler in _TAKING_APART:
-            handler = _kept
+        planned = PLANS.get(id(func))
+        if planned is None:
+            planned = PLANS[id(func)] = plan(func)
+        handler, record = planned
+        if self.keep and func in self.keep and handler in TAKING_APART:
+            handler = kept
         return handler(self, record, args, kwargs)
 
     computed = FakeTensorMode.evaluate
@@ -348,9 +342,6 @@ class Tracer(FakeTensorMode):
         target.tracked = new.tracked
 
 
-# ----------------------------------------------------------------------------------------- handlers
-
-
 def has_gradient(value: Value) -> bool:
     """Does a gradient of this value reach something that the program is given?"""
     left, seen = [value], set()
@@ -368,415 +359,6 @@ def has_gradient(value: Value) -> bool:
     return False
 
 
-def _typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The most common operator: it has a rule, and its result is new."""
-    out = functional(tracer, record, args, kwargs)
-    step = tracer.step(record.overload, args, kwargs)
-    if out.__class__ is not FakeTensor:
-        return tracer.results(step, out)
-    t = out.fake_type
-    value = step.result = Value(step, None, t, out)
-    out.tracked = Tracked(value, Root(value, t), t)
-    return out
-
-
-def _functional(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    if (
-        record.rule is None
-    ):  # a fall-back evaluates it by other operators: those are not the program's
-        with tracer.silent():
-            out = tracer.computed(record.overload, args, kwargs)
-    else:
-        out = tracer.computed(record.overload, args, kwargs)
-    step = tracer.step(record.overload, args, kwargs)
-    if out.__class__ is FakeTensor:
-        value = step.result = Value(step, None, out.fake_type, out)
-        track(out, value)
-        return out
-    return tracer.results(step, out)
-
-
-def _view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    base = tracer.adopt(args[0])
-    func = record.overload
-    out = tracer.computed(func, args, kwargs)
-    if func is _AS_STRIDED:
-        return _strided(tracer, base, out)
-    if func is _DETACH and _is_gradless(base.tracked.value):
-        out.tracked = base.tracked
-        return out
-    step = tracer.step(func, args, kwargs)
-    rest = tuple(args[1:])
-    if out.__class__ is FakeTensor:
-        value = step.result = Value(step, None, out.fake_type, out)
-        track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
-        return out
-    values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
-    for i, (fake, value) in enumerate(zip(out, values, strict=True)):
-        track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
-    return out
-
-
-def _detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A step only where it stops a gradient: not for what has none."""
-    base = tracer.adopt(args[0])
-    value = tracer.value_of(base)
-    has_gradient = value.step is not None or base.requires_grad or base.tracked.root.kind
-    if has_gradient and not tracer.gradless:
-        return _view(tracer, record, args, kwargs)
-    out = tracer.computed(record.overload, args, kwargs)
-    track_view(out, value, base.tracked, View(record.overload, (), {}, None))
-    return out
-
-
-def _is_gradless(value: Value) -> bool:
-    """Does it come out of nothing that has a gradient? C++ detaches all that factories make."""
-    step = value.step
-    return value.is_literal if step is None else step.target in _FACTORIES
-
-
-def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
-    """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
-    base = functionalize.strided_base(given.tracked)
-    tracer.reliance.note(base.root, "as_strided")
-    arguments = functionalize.strided_arguments(base.type, out.fake_type)
-    view = View(aten.as_strided.default, arguments, {}, None)
-    track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
-    return out
-
-
-def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
-    if record.overload in functionalize.REFUSED:
-        functionalize.refuse(record.overload)
-    target = tracer.adopt(args[0])
-    if record.changes_metadata:
-        functionalize.check_metadata(target.tracked)
-    elif _is_gradless(target.tracked.value):
-        return target
-    func = functionalize.metadata_view(record.overload)
-    seen = _view(tracer, operator(func), args, kwargs)
-    set_type(target, seen.fake_type)
-    target.tracked = seen.tracked
-    return target
-
-
-def _write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    if record.changes_metadata or record.overload is aten.detach_.default:
-        return _metadata(tracer, record, args, kwargs)
-    if record.overload is aten.copy_.default:
-        return _copy_(tracer, args, kwargs)
-    if record.twin is None:
-        return custom.write(tracer, record, args, kwargs)
-    if record.kind == "out":
-        return _out(tracer, record, args, kwargs)
-    targets = _flat(written_arguments(record, args, kwargs))
-    targets = [tracer.adopt(t) for t in targets]
-    out = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
-    results = _flat([out])
-    if record.kind == "inplace":
-        for target, new in zip(targets, results, strict=False):
-            check_fits(target.fake_type, new.fake_type)
-            tracer.write(target, new)
-        return (
-            targets[0]
-            if len(record.results) == 1
-            else None
-            if not record.results
-            else tuple(targets)
-        )
-    own = len(record.results)
-    for target, new in zip(targets, results[own:], strict=True):
-        tracer.write(target, new)
-    return results[0] if own == 1 else tuple(results[:own])
-
-
-def _inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The most common write: `x.relu_()`."""
-    target = tracer.adopt(args[0])
-    assert record.twin is not None
-    new = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
-    check_fits(target.fake_type, new.fake_type)
-    tracer.write(target, new)
-    return target
-
-
-def _is_plain_write(record: Operator) -> bool:
-    """Does it write to its first argument, nothing else, and return it?"""
-    return (
-        record.kind == "inplace"
-        and record.twin is not None
-        and not record.changes_metadata
-        and record.mutates == record.argument_names[:1]
-        and [r.argument for r in record.results] == list(record.mutates)
-        and not record.results[0].is_list
-        and record.overload not in (aten.copy_.default, aten.detach_.default)
-    )
-
-
-def _fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A whole number has no gradient, and torch's derivative of a fill does not know that."""
-    if not _is_real(args[0]) and _is_real(args[-1]):
-        args = (*args[:-1], tracer.evaluate(_DETACH, (args[-1],), {}))
-    return _write(tracer, record, args, kwargs)
-
-
-def _is_real(value: Any) -> bool:
-    is_tensor = isinstance(value, torch.Tensor)
-    return is_tensor and (value.is_floating_point() or value.is_complex())
-
-
-def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments for the functional twin: also those that only the writing form may
-    leave out (`bernoulli_()`)."""
-    lent = _LENT.get(id(record))
-    if lent is None:
-        lent = _LENT[id(record)] = _lent_defaults(record.overload)
-    if not lent:
-        return kwargs
-    missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
-    if "dtype" in missing:  # `cumsum_` computes in the dtype of what it writes
-        missing["dtype"] = args[0].dtype
-    return {**kwargs, **missing}
-
-
-# By identity: torch hashes its overloads in Python; records live for ever.
-_LENT: dict[int, tuple[tuple[int, str, Any], ...]] = {}
-
-
-def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
-    """Position, name and value of the defaults that the functional twin does not have."""
-    twin = operator(func).twin
-    own = {a.name: a.default_value for a in twin._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
-    return tuple(
-        (i, a.name, a.default_value)
-        for i, a in enumerate(func._schema.arguments)
-        if a.has_default_value()
-        and (a.name == "dtype" or a.name not in own or own[a.name] != a.default_value)
-    )
-
-
-def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`x.copy_(y)`: the whole of x is y, cast and expanded."""
-    target, source = tracer.adopt(args[0]), args[1]
-    if isinstance(source, torch.Tensor):
-        tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
-        source = tracer.adopt(source)
-        form = cast_like if functionalize.is_scattered(target.tracked) else copy_like
-        new = form(tracer, source, target.fake_type)
-    else:
-        new = tracer.evaluate(aten.fill.Scalar, (target, source), {})
-    tracer.write(target, new)
-    return target
-
-
-def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    outs = _flat([kwargs[name] for name in record.out_names])
-    outs = [tracer.adopt(o) for o in outs]
-    inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
-    inputs.update(factory_options(record, outs[0], args, inputs))
-    results = _flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
-    for target, new in zip(outs, results, strict=True):
-        check_cast(target.fake_type, new.fake_type)
-        if target.fake_type.size != new.fake_type.size:
-            if functionalize.is_blank(target.tracked):
-                tracer.become(target, new)
-                continue
-            raise CaptureError(
-                f"out= has size {tuple(target.fake_type.size)}, the result "
-                f"{tuple(new.fake_type.size)}: "
-                f"resizing cannot be captured.\n  at {user_location()}\n"
-                "  instead: drop out= and use the returned tensor"
-            )
-        tracer.write(target, new)
-    return outs[0] if len(outs) == 1 else tuple(outs)
-
-
-def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Taken apart by C++, or by the user: its parts are recorded."""
-    return fallback.evaluate(tracer, record, args, kwargs)
-
-
-def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Taken apart here: its parts are recorded, all in its place."""
-    return tracer.provenance.as_one(tracer.computed, record.overload, args, kwargs)
-
-
-def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Taken apart by torch's Python, which chooses no operator that one device has."""
-    if _is_endless(tracer, record, args):
-        if tracer.tracked and torch.is_grad_enabled():
-            raise CaptureError(
-                f"{record.overload} over a length that varies has no derivative in a program.\n"
-                f"  at {user_location()}\n"
-                "  why: it stays one operator, since its steps would hold for one length alone\n"
-                "  instead: fix the length, and let other sizes vary"
-            )
-        return _functional(tracer, record, args, kwargs)
-    if record.overload is _LSTM:
-        return tracer.provenance.as_one(recurrent.lstm, tracer, *args)
-    with fallback.without_mkldnn():
-        function = record.overload.decompose
-        return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
-
-
-def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
-    """A recurrent layer over a length that varies: step by step it would hold for the example's
-    length alone, so it stays one operator, which every device has."""
-    if record.rule is None:  # packed sequences: their steps are data
-        return False
-    size, batch_first = tracer.adopt(args[0]).fake_type.size, args[-1]
-    return isinstance(size[1 if batch_first else 0], Expr)
-
-
-def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The layout of the argument decides whether its result shares memory with it. If it does, the
-    program takes a view, and fails where it cannot."""
-    taken_apart = _parts if record.overload in composite.COMPOSITES else _composite
-    out = taken_apart(tracer, record, args, kwargs)
-    source = tracer.adopt(args[0])
-    if not isinstance(out, FakeTensor):
-        return out
-    name = f"{record.overload._schema.name.removeprefix('aten::')}()"
-    if out.fake_storage is not source.fake_storage:
-        tracer.layout_decided(source, out, name)
-    elif source.tracked is not None and source.tracked.root.version and source.tracked.root.kind:
-        # Written to, it has the example's layout in the program, also where the input has another.
-        tracer.reliance.note(source.tracked.root, f"a write before {name}")
-    return out
-
-
-def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """It writes to the statistics and does not say so; those that say so have portable forms."""
-    x, weight, bias, mean, var, training, momentum, eps = args
-    legit = aten._native_batch_norm_legit
-    if not training:
-        frozen = (x, weight, bias, mean, var, momentum, eps)
-        return tracer.evaluate(aten._native_batch_norm_legit_no_training.default, frozen, {})
-    if mean is None or var is None:
-        return tracer.evaluate(legit.no_stats, (x, weight, bias, True, momentum, eps), {})
-    return tracer.evaluate(legit.default, tuple(args), {})
-
-
-def _kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
-    with tracer.silent():
-        out = tracer.computed(record.overload, args, kwargs)
-    memories = {
-        id(a.fake_storage)
-        for a in _flat([args, list(kwargs.values())])
-        if isinstance(a, FakeTensor)
-    }
-    outputs = [o for o in _flat([out]) if isinstance(o, FakeTensor)]
-    if any(id(o.fake_storage) in memories for o in outputs):
-        raise CaptureError(
-            f"{record.overload} cannot be kept as one operator: its result may be a view of its "
-            f"argument, and the program would not show that.\n  at {user_location()}"
-        )
-    step = tracer.step(record.overload, args, kwargs)
-    return tracer.results(step, out)
-
-
-def _special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Questions to the data, and tensor literals."""
-    func = record.overload
-    if func in (aten.lift_fresh.default, aten.lift.default):
-        return _lift(tracer, record, args, kwargs)
-    out = tracer.computed(func, args, kwargs)
-    if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
-        return tracer.results(tracer.step(func, args, kwargs), out)
-    if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
-        value = tracer.value_of(tracer.adopt(args[0]))
-        for source in sources(unwrap(out)):
-            tracer.origins.setdefault(source, Origin(value, None))
-    return out
-
-
-def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    tensor = args[0]
-    if isinstance(tensor, FakeTensor):
-        return tensor
-    fake = tracer.computed(record.overload, args, kwargs)
-    value = Value(None, None, fake.fake_type, fake)
-    value.is_literal = True
-    track(fake, value)  # a literal is the program's own: it may be written to
-    tracer.constants.append((tensor, value))
-    return fake
-
-
-def _data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    out = _functional(tracer, record, args, kwargs)
-    for fake in _flat([out]):
-        if isinstance(fake, FakeTensor):
-            for d, size in enumerate(fake.fake_type.size):
-                if isinstance(size, Expr):
-                    for symbol in size.symbols():
-                        if symbol.unbacked and size is symbol.expr:
-                            tracer.origins.setdefault(symbol, Origin(fake.tracked.value, d))
-    return out
-
-
-_TAKING_APART = (_composite, _parts, _portable, _view_or_copy)
-_LAYOUT_DECIDES = frozenset(
-    (
-        aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
-    )
-)  # fmt: skip
-_FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
 _UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
 """They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
 identity: torch hashes its overloads in Python."""
-_FACTORIES = frozenset(
-    getattr(packet, overload)
-    for packet in (
-        aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided, aten.arange, aten.eye,
-        aten.linspace, aten.logspace, aten.rand, aten.randn, aten.randint, aten.randperm,
-        aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like, aten.rand_like,
-        aten.randn_like, aten.randint_like, aten.new_zeros, aten.new_ones, aten.new_full,
-        aten.new_empty, aten.new_empty_strided, aten.tril_indices, aten.triu_indices,
-        aten.scalar_tensor, aten.hann_window, aten.hamming_window, aten.bartlett_window,
-    )
-    for overload in packet.overloads()
-    if not overload.endswith("out")
-)  # fmt: skip
-_PLANS: dict[int, tuple[Handler, Operator]] = {}
-
-
-def _plan(func: Any) -> tuple[Handler, Any]:
-    """How calls of this overload are recorded; chosen once."""
-    if isinstance(func, HigherOrderOperator):
-        if func._name != "auto_functionalized":
-            control.refuse(func)
-        return custom.again, func
-    record = operator(func)
-    if func in data.SPECIAL:
-        return _special, record
-    if func in _LAYOUT_DECIDES:
-        return _view_or_copy, record
-    if func is aten.native_batch_norm.default:
-        return _batch_norm, record
-    if func in composite.COMPOSITES:
-        return _parts, record
-    if func in fallback.PORTABLE:
-        return _portable, record
-    if fallback.is_composite(func) and not fallback.user_kernel(func):
-        return _composite, record
-    if func in _FILLS:
-        return _fill, record
-    if record.kind in ("inplace", "out", "mixed"):
-        return (_inplace if _is_plain_write(record) else _write), record
-    if func is aten.detach.default:
-        return _detach, record
-    if record.kind == "view":
-        return _view, record
-    if record.data_dependent:
-        return _data_dependent, record
-    is_typed = FakeTensorMode.plan(func)[0] is functional
-    return (_typed if is_typed else _functional), record
-
-
-def _flat(values: Any) -> list[Any]:
-    out: list[Any] = []
-    for v in values:
-        out.extend(_flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
-    return out

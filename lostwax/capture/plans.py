@@ -1,0 +1,170 @@
+"""Which way an operator is recorded: chosen once for each overload.
+
+Composite operators are taken apart in their portable form, or kept whole. Must not record steps
+itself, but for those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import HigherOrderOperator
+
+from lostwax.capture import control, custom
+from lostwax.capture.recorders import (
+    computed,
+    data_dependent,
+    detach,
+    flat,
+    special,
+    typed,
+    view,
+)
+from lostwax.capture.writes import fill, inplace, is_plain_write, write
+from lostwax.errors import CaptureError
+from lostwax.fake import composite, data, fallback, recurrent
+from lostwax.fake.mode import FakeTensorMode, functional
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, aten, operator
+from lostwax.sym import Expr
+
+if TYPE_CHECKING:
+    from lostwax.capture.tracer import Tracer
+
+Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
+_LSTM = aten.lstm.input
+
+
+def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Taken apart by C++, or by the user: its parts are recorded."""
+    return fallback.evaluate(tracer, record, args, kwargs)
+
+
+def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Taken apart here: its parts are recorded, all in its place."""
+    return tracer.provenance.as_one(tracer.computed, record.overload, args, kwargs)
+
+
+def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Taken apart by torch's Python, which chooses no operator that one device has."""
+    if _is_endless(tracer, record, args):
+        if tracer.tracked and torch.is_grad_enabled():
+            raise CaptureError(
+                f"{record.overload} over a length that varies has no derivative in a program.\n"
+                f"  at {user_location()}\n"
+                "  why: it stays one operator, since its steps would hold for one length alone\n"
+                "  instead: fix the length, and let other sizes vary"
+            )
+        return computed(tracer, record, args, kwargs)
+    if record.overload is _LSTM:
+        return tracer.provenance.as_one(recurrent.lstm, tracer, *args)
+    with fallback.without_mkldnn():
+        function = record.overload.decompose
+        return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
+
+
+def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
+    """A recurrent layer over a length that varies: step by step it would hold for the example's
+    length alone, so it stays one operator, which every device has."""
+    if record.rule is None:  # packed sequences: their steps are data
+        return False
+    size, batch_first = tracer.adopt(args[0]).fake_type.size, args[-1]
+    return isinstance(size[1 if batch_first else 0], Expr)
+
+
+def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The layout of the argument decides whether its result shares memory with it. If it does, the
+    program takes a view, and fails where it cannot."""
+    taken_apart = _parts if record.overload in composite.COMPOSITES else _composite
+    out = taken_apart(tracer, record, args, kwargs)
+    source = tracer.adopt(args[0])
+    if not isinstance(out, FakeTensor):
+        return out
+    name = f"{record.overload._schema.name.removeprefix('aten::')}()"
+    if out.fake_storage is not source.fake_storage:
+        tracer.layout_decided(source, out, name)
+    elif source.tracked is not None and source.tracked.root.version and source.tracked.root.kind:
+        # Written to, it has the example's layout in the program, also where the input has another.
+        tracer.reliance.note(source.tracked.root, f"a write before {name}")
+    return out
+
+
+def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """It writes to the statistics and does not say so; those that say so have portable forms."""
+    x, weight, bias, mean, var, training, momentum, eps = args
+    legit = aten._native_batch_norm_legit
+    if not training:
+        frozen = (x, weight, bias, mean, var, momentum, eps)
+        return tracer.evaluate(aten._native_batch_norm_legit_no_training.default, frozen, {})
+    if mean is None or var is None:
+        return tracer.evaluate(legit.no_stats, (x, weight, bias, True, momentum, eps), {})
+    return tracer.evaluate(legit.default, tuple(args), {})
+
+
+def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
+    with tracer.silent():
+        out = tracer.computed(record.overload, args, kwargs)
+    memories = {
+        id(a.fake_storage) for a in flat([args, list(kwargs.values())]) if isinstance(a, FakeTensor)
+    }
+    outputs = [o for o in flat([out]) if isinstance(o, FakeTensor)]
+    if any(id(o.fake_storage) in memories for o in outputs):
+        raise CaptureError(
+            f"{record.overload} cannot be kept as one operator: its result may be a view of its "
+            f"argument, and the program would not show that.\n  at {user_location()}"
+        )
+    step = tracer.step(record.overload, args, kwargs)
+    return tracer.results(step, out)
+
+
+TAKING_APART = (_composite, _parts, _portable, _view_or_copy)
+
+
+_LAYOUT_DECIDES = frozenset(
+    (
+        aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
+    )
+)  # fmt: skip
+
+
+_FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
+
+
+PLANS: dict[int, tuple[Handler, Operator]] = {}
+
+
+def plan(func: Any) -> tuple[Handler, Any]:
+    """How calls of this overload are recorded; chosen once."""
+    if isinstance(func, HigherOrderOperator):
+        if func._name != "auto_functionalized":
+            control.refuse(func)
+        return custom.again, func
+    record = operator(func)
+    if func in data.SPECIAL:
+        return special, record
+    if func in _LAYOUT_DECIDES:
+        return _view_or_copy, record
+    if func is aten.native_batch_norm.default:
+        return _batch_norm, record
+    if func in composite.COMPOSITES:
+        return _parts, record
+    if func in fallback.PORTABLE:
+        return _portable, record
+    if fallback.is_composite(func) and not fallback.user_kernel(func):
+        return _composite, record
+    if func in _FILLS:
+        return fill, record
+    if record.kind in ("inplace", "out", "mixed"):
+        return (inplace if is_plain_write(record) else write), record
+    if func is aten.detach.default:
+        return detach, record
+    if record.kind == "view":
+        return view, record
+    if record.data_dependent:
+        return data_dependent, record
+    is_typed = FakeTensorMode.plan(func)[0] is functional
+    return (typed if is_typed else computed), record

@@ -1,0 +1,162 @@
+"""How operators that compute are recorded: evaluated on fakes, a step appended, the result tracked.
+
+Views, data-dependent operators and tensor literals included. Must not know of writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lostwax.capture import functionalize
+from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
+from lostwax.capture.steps import Value
+from lostwax.fake.mode import functional
+from lostwax.fake.symnode import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.numbers import Origin, sources
+from lostwax.ops.registry import Operator, aten
+from lostwax.sym import Expr
+
+if TYPE_CHECKING:
+    from lostwax.capture.tracer import Tracer
+
+_AS_STRIDED, _DETACH = aten.as_strided.default, aten.detach.default
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+
+
+def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The most common operator: it has a rule, and its result is new."""
+    out = functional(tracer, record, args, kwargs)
+    step = tracer.step(record.overload, args, kwargs)
+    if out.__class__ is not FakeTensor:
+        return tracer.results(step, out)
+    t = out.fake_type
+    value = step.result = Value(step, None, t, out)
+    out.tracked = Tracked(value, Root(value, t), t)
+    return out
+
+
+def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    if record.rule is None:  # evaluated by other operators, which are not the program's
+        with tracer.silent():
+            out = tracer.computed(record.overload, args, kwargs)
+    else:
+        out = tracer.computed(record.overload, args, kwargs)
+    step = tracer.step(record.overload, args, kwargs)
+    if out.__class__ is FakeTensor:
+        value = step.result = Value(step, None, out.fake_type, out)
+        track(out, value)
+        return out
+    return tracer.results(step, out)
+
+
+def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    base = tracer.adopt(args[0])
+    func = record.overload
+    out = tracer.computed(func, args, kwargs)
+    if func is _AS_STRIDED:
+        return _strided(tracer, base, out)
+    if func is _DETACH and is_gradless(base.tracked.value):
+        out.tracked = base.tracked
+        return out
+    step = tracer.step(func, args, kwargs)
+    rest = tuple(args[1:])
+    if out.__class__ is FakeTensor:
+        value = step.result = Value(step, None, out.fake_type, out)
+        track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
+        return out
+    values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+    for i, (fake, value) in enumerate(zip(out, values, strict=True)):
+        track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
+    return out
+
+
+def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A step only where it stops a gradient: not for what has none."""
+    base = tracer.adopt(args[0])
+    value = tracer.value_of(base)
+    has_gradient = value.step is not None or base.requires_grad or base.tracked.root.kind
+    if has_gradient and not tracer.gradless:
+        return view(tracer, record, args, kwargs)
+    out = tracer.computed(record.overload, args, kwargs)
+    track_view(out, value, base.tracked, View(record.overload, (), {}, None))
+    return out
+
+
+def is_gradless(value: Value) -> bool:
+    """Does it come out of nothing that has a gradient? C++ detaches all that factories make."""
+    step = value.step
+    return value.is_literal if step is None else step.target in _FACTORIES
+
+
+def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
+    """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
+    base = functionalize.strided_base(given.tracked)
+    tracer.reliance.note(base.root, "as_strided")
+    arguments = functionalize.strided_arguments(base.type, out.fake_type)
+    view = View(aten.as_strided.default, arguments, {}, None)
+    track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
+    return out
+
+
+def special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Questions to the data, and tensor literals."""
+    func = record.overload
+    if func in (aten.lift_fresh.default, aten.lift.default):
+        return _lift(tracer, record, args, kwargs)
+    out = tracer.computed(func, args, kwargs)
+    if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
+        return tracer.results(tracer.step(func, args, kwargs), out)
+    if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
+        value = tracer.value_of(tracer.adopt(args[0]))
+        for source in sources(unwrap(out)):
+            tracer.origins.setdefault(source, Origin(value, None))
+    return out
+
+
+def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    fake = tracer.computed(record.overload, args, kwargs)
+    value = Value(None, None, fake.fake_type, fake)
+    value.is_literal = True
+    track(fake, value)  # a literal is the program's own: it may be written to
+    tracer.constants.append((tensor, value))
+    return fake
+
+
+def data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    out = computed(tracer, record, args, kwargs)
+    for fake in flat([out]):
+        if isinstance(fake, FakeTensor):
+            for d, size in enumerate(fake.fake_type.size):
+                if isinstance(size, Expr):
+                    for symbol in size.symbols():
+                        if symbol.unbacked and size is symbol.expr:
+                            tracer.origins.setdefault(symbol, Origin(fake.tracked.value, d))
+    return out
+
+
+def flat(values: Any) -> list[Any]:
+    out: list[Any] = []
+    for v in values:
+        out.extend(flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
+    return out
+
+
+_FACTORIES = frozenset(
+    getattr(packet, overload)
+    for packet in (
+        aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided, aten.arange, aten.eye,
+        aten.linspace, aten.logspace, aten.rand, aten.randn, aten.randint, aten.randperm,
+        aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like, aten.rand_like,
+        aten.randn_like, aten.randint_like, aten.new_zeros, aten.new_ones, aten.new_full,
+        aten.new_empty, aten.new_empty_strided, aten.tril_indices, aten.triu_indices,
+        aten.scalar_tensor, aten.hann_window, aten.hamming_window, aten.bartlett_window,
+    )
+    for overload in packet.overloads()
+    if not overload.endswith("out")
+)  # fmt: skip

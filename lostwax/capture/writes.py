@@ -1,0 +1,172 @@
+"""How operators that write are recorded: by what they compute, and then as a new value of what they
+write to.
+
+Must not decide how a new value reaches the storage: `functionalize.py` does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.capture import custom, functionalize
+from lostwax.capture.layout import cast_like, copy_like
+from lostwax.capture.recorders import flat, is_gradless, view
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import set_type
+from lostwax.fake.write import (
+    check_cast,
+    check_fits,
+    factory_options,
+    written_arguments,
+)
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, aten, operator
+
+if TYPE_CHECKING:
+    from lostwax.capture.tracer import Tracer
+
+
+def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
+    if record.overload in functionalize.REFUSED:
+        functionalize.refuse(record.overload)
+    target = tracer.adopt(args[0])
+    if record.changes_metadata:
+        functionalize.check_metadata(target.tracked)
+    elif is_gradless(target.tracked.value):
+        return target
+    func = functionalize.metadata_view(record.overload)
+    seen = view(tracer, operator(func), args, kwargs)
+    set_type(target, seen.fake_type)
+    target.tracked = seen.tracked
+    return target
+
+
+def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    if record.changes_metadata or record.overload is aten.detach_.default:
+        return _metadata(tracer, record, args, kwargs)
+    if record.overload is aten.copy_.default:
+        return _copy_(tracer, args, kwargs)
+    if record.twin is None:
+        return custom.write(tracer, record, args, kwargs)
+    if record.kind == "out":
+        return _out(tracer, record, args, kwargs)
+    targets = flat(written_arguments(record, args, kwargs))
+    targets = [tracer.adopt(t) for t in targets]
+    out = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
+    results = flat([out])
+    if record.kind == "inplace":
+        for target, new in zip(targets, results, strict=False):
+            check_fits(target.fake_type, new.fake_type)
+            tracer.write(target, new)
+        if len(record.results) == 1:
+            return targets[0]
+        return tuple(targets) if record.results else None
+    own = len(record.results)
+    for target, new in zip(targets, results[own:], strict=True):
+        tracer.write(target, new)
+    return results[0] if own == 1 else tuple(results[:own])
+
+
+def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The most common write: `x.relu_()`."""
+    target = tracer.adopt(args[0])
+    assert record.twin is not None
+    new = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
+    check_fits(target.fake_type, new.fake_type)
+    tracer.write(target, new)
+    return target
+
+
+def is_plain_write(record: Operator) -> bool:
+    """Does it write to its first argument, nothing else, and return it?"""
+    return (
+        record.kind == "inplace"
+        and record.twin is not None
+        and not record.changes_metadata
+        and record.mutates == record.argument_names[:1]
+        and [r.argument for r in record.results] == list(record.mutates)
+        and not record.results[0].is_list
+        and record.overload not in (aten.copy_.default, aten.detach_.default)
+    )
+
+
+def fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A whole number has no gradient, and torch's derivative of a fill does not know that."""
+    if not _is_real(args[0]) and _is_real(args[-1]):
+        args = (*args[:-1], tracer.evaluate(aten.detach.default, (args[-1],), {}))
+    return write(tracer, record, args, kwargs)
+
+
+def _is_real(value: Any) -> bool:
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and (value.is_floating_point() or value.is_complex())
+
+
+def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments for the functional twin: also those that only the writing form may
+    leave out (`bernoulli_()`)."""
+    lent = _LENT.get(id(record))
+    if lent is None:
+        lent = _LENT[id(record)] = _lent_defaults(record.overload)
+    if not lent:
+        return kwargs
+    missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
+    if "dtype" in missing:  # `cumsum_` computes in the dtype of what it writes
+        missing["dtype"] = args[0].dtype
+    return {**kwargs, **missing}
+
+
+# By identity: torch hashes its overloads in Python; records live for ever.
+_LENT: dict[int, tuple[tuple[int, str, Any], ...]] = {}
+
+
+def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
+    """Position, name and value of the defaults that the functional twin does not have."""
+    twin = operator(func).twin
+    own = {a.name: a.default_value for a in twin._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
+    return tuple(
+        (i, a.name, a.default_value)
+        for i, a in enumerate(func._schema.arguments)
+        if a.has_default_value()
+        and (a.name == "dtype" or a.name not in own or own[a.name] != a.default_value)
+    )
+
+
+def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.copy_(y)`: the whole of x is y, cast and expanded."""
+    target, source = tracer.adopt(args[0]), args[1]
+    if isinstance(source, torch.Tensor):
+        tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
+        source = tracer.adopt(source)
+        form = cast_like if functionalize.is_scattered(target.tracked) else copy_like
+        new = form(tracer, source, target.fake_type)
+    else:
+        new = tracer.evaluate(aten.fill.Scalar, (target, source), {})
+    tracer.write(target, new)
+    return target
+
+
+def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    outs = flat([kwargs[name] for name in record.out_names])
+    outs = [tracer.adopt(o) for o in outs]
+    inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
+    inputs.update(factory_options(record, outs[0], args, inputs))
+    results = flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
+    for target, new in zip(outs, results, strict=True):
+        check_cast(target.fake_type, new.fake_type)
+        if target.fake_type.size != new.fake_type.size:
+            if functionalize.is_blank(target.tracked):
+                tracer.become(target, new)
+                continue
+            raise CaptureError(
+                f"out= has size {tuple(target.fake_type.size)}, the result "
+                f"{tuple(new.fake_type.size)}: "
+                f"resizing cannot be captured.\n  at {user_location()}\n"
+                "  instead: drop out= and use the returned tensor"
+            )
+        tracer.write(target, new)
+    return outs[0] if len(outs) == 1 else tuple(outs)

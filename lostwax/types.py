@@ -58,7 +58,8 @@ class TensorType:
     """Size, stride, offset, dtype, device and layout of one tensor value."""
 
     __slots__ = (
-        "_contiguous", "_dense", "device", "dtype", "layout", "offset", "size", "stride", "token",
+        "_contiguous", "_dense", "device", "dtype", "layout", "mark", "offset", "size", "stride",
+        "token",
     )  # fmt: skip
 
     size: Sizes
@@ -71,6 +72,8 @@ class TensorType:
     _dense: bool | None
     token: object | None
     """Of a type that `unique` gave: what stands for it in a key, at no cost."""
+    mark: object | None
+    """The same of a symbolic type, within its mode."""
 
     def __init__(
         self,
@@ -92,7 +95,7 @@ class TensorType:
         self.dtype = dtype
         self.device = device
         self.layout = layout
-        self.token = None
+        self.token = self.mark = None
 
     @property
     def ndim(self) -> int:
@@ -163,14 +166,14 @@ class TensorType:
         """A new contiguous tensor on the same device: own storage, offset 0."""
         return TensorType(self.size if size is None else size, dtype or self.dtype, self.device)
 
-    def _key(self) -> tuple[object, ...]:
+    def key(self) -> tuple[object, ...]:
         return (self.size, self.stride, self.offset, self.dtype, self.device, self.layout)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorType) and self._key() == other._key()
+        return isinstance(other, TensorType) and self.key() == other.key()
 
     def __hash__(self) -> int:
-        return hash(self._key())
+        return hash(self.key())
 
     def __repr__(self) -> str:
         sizes = ", ".join(map(str, self.size))
@@ -186,7 +189,7 @@ def unique(t: TensorType) -> TensorType:
     """The one object for all types equal to a concrete one; a symbolic type is itself."""
     if t.token is not None or t.is_symbolic:
         return t
-    key = t._key()
+    key = t.key()
     found = _UNIQUE.get(key)
     if found is None:
         if len(_UNIQUE) >= _MOST:

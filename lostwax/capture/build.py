@@ -366,6 +366,7 @@ def live(
     """The steps that the outputs, or the world (random numbers), depend on, and the values read."""
     found: set[Step] = set()
     read: set[Value] = set()
+    numbers: set[Any] = set()
 
     def need(value: Any) -> None:
         cls = value.__class__
@@ -377,7 +378,8 @@ def live(
             for v in value:
                 if v.__class__ in _BUILT:
                     need(v)
-        elif cls is Expr or cls is BoolExpr or cls is Real:
+        elif (cls is Expr or cls is BoolExpr or cls is Real) and value not in numbers:
+            numbers.add(value)
             for source in sources(value):
                 if source in origins:
                     need(origins[source].value)

@@ -1,8 +1,9 @@
-"""What type rules have answered, for questions about concrete types.
+"""What type rules have answered.
 
 A model asks the same again and again: layers are alike. A rule is a function of its arguments (and
-of the default dtype); for fixed sizes its answer is kept, and given as the same object. Must not
-keep answers about symbols: those may have cost a guard.
+of the default dtype), so its answer is kept, and given as the same object: for fixed sizes for
+ever, for symbolic ones as long as their mode lives. Must not keep an answer that cost a guard,
+which may yet be taken back.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.immutable_collections import immutable_list
 
+from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Operator, aten
+from lostwax.sym import Expr
 from lostwax.types import TensorType, unique
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 Question = tuple[Any, ...]
+_SymInt: Any = torch.SymInt
 _PLAIN = frozenset(
     (int, float, bool, type(None), str, torch.dtype, torch.layout, torch.memory_format)
 )
@@ -40,12 +44,15 @@ def question(
     for value in args:
         cls = value.__class__
         if cls is FakeTensor:
-            token = value.fake_type.token
+            t = value.fake_type
+            token = t.token or t.mark or _marked(mode, t)
             if token is None or value.fake_mode is not mode or value.constant is not None:
                 return None
             key.append(token)
         elif cls in _PLAIN:
             key += (value, cls)  # 1, 1.0 and True are equal
+        elif cls is _SymInt or cls is Expr:
+            key.append(unwrap(value))
         else:
             members = _members(mode, value) if cls in _LISTS else None
             if members is None:
@@ -57,6 +64,13 @@ def question(
             return None
         key += (name, value, value.__class__)
     return tuple(key)
+
+
+def _marked(mode: FakeTensorMode, t: TensorType) -> object | None:
+    """The mark that equal symbolic types of one mode have in common."""
+    if mode.shape_env is not None and t.is_symbolic:
+        t.mark = mode.marks.setdefault(t.key(), object())
+    return t.mark
 
 
 def _members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
@@ -71,7 +85,28 @@ def _members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
 _OF_LISTS = Operator(aten.cat.default)
 
 
-def remember(key: Question, answer: Any) -> Any:
+def known(mode: FakeTensorMode, key: Question | None) -> Any:
+    """The answer to a question that was asked before."""
+    if key is None:
+        return None
+    answer = ANSWERS.get(key)
+    return mode.answers.get(key) if answer is None and mode.answers else answer
+
+
+def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
+    """What the rule answers, kept if it may be."""
+    env = mode.shape_env
+    if key is None or env is None or not env.symbols:
+        answer = rule(*types, **named)
+        return answer if key is None else _remembered(key, answer)
+    version = env.facts.version
+    answer = rule(*types, **named)
+    if env.facts.version == version and answer.__class__ in (TensorType, tuple, list):
+        mode.answers[key] = answer
+    return answer
+
+
+def _remembered(key: Question, answer: Any) -> Any:
     """The answer, made of types that are the one object of their kind."""
     if len(ANSWERS) >= _MOST:
         ANSWERS.clear()

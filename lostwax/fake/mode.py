@@ -81,6 +81,9 @@ class FakeTensorMode(TorchDispatchMode):
         self._in_autograd = False
         self._saw_constant = False
         self.absent_device: torch.device | None = None
+        self.answers: dict[Any, Any] = {}
+        self.marks: dict[Any, Any] = {}
+        """Answers of type rules about symbolic types, and what stands for those in a key."""
         answers.forget_if_settings_changed()
 
     @classmethod
@@ -306,14 +309,12 @@ class FakeTensorMode(TorchDispatchMode):
 def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A result with memory of its own, by the operator's rule."""
     key = answers.question(mode, record, args, kwargs)
-    out = answers.ANSWERS.get(key) if key is not None else None
+    out = answers.known(mode, key)
     if out is not None:
         return new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     types, named = mode.types(args, kwargs)
     constant = mode._saw_constant
-    out = record.rule(*types, **named)  # type: ignore[misc]
-    if key is not None:
-        out = answers.remember(key, out)
+    out = answers.ask(mode, key, record.rule, types, named)
     fake = new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     if constant:
         data.propagate(record, args, kwargs, fake)
@@ -329,13 +330,11 @@ def _moody(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
 def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     constant = False
     key = answers.question(mode, record, args, kwargs)
-    out = answers.ANSWERS.get(key) if key is not None else None
+    out = answers.known(mode, key)
     if out is None:
         types, named = mode.types(args, kwargs)
         constant = mode._saw_constant
-        out = record.rule(*types, **named)  # type: ignore[misc]
-        if key is not None:
-            out = answers.remember(key, out)
+        out = answers.ask(mode, key, record.rule, types, named)
     base = args[0] if args else kwargs[record.argument_names[0]]
     base = base if base.__class__ is FakeTensor else mode.adopt(base)
     # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its

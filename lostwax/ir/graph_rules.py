@@ -373,7 +373,7 @@ def _remembered(node: Node, record: registry.Operator) -> Any:
     args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
     mode = next((a.fake_mode for a in args if a.__class__ is FakeTensor), None)
     key = None if mode is None else answers.question(mode, record, args, node.kwargs)
-    return None if key is None else answers.ANSWERS.get(key)
+    return None if mode is None else answers.known(mode, key)
 
 
 class _Symbolic(Exception):

@@ -15,6 +15,7 @@ from lostwax.ir.transforms.decomposition import Decompose
 from lostwax.ir.transforms.device import MoveToDevice, move_to_device_pass
 from lostwax.ir.transforms.dtype import ConvertDtype
 from lostwax.ir.transforms.duplicates import CommonSubexpressions
+from lostwax.ir.transforms.gradients import PlainGradients
 from lostwax.ir.transforms.no_ops import NoOps
 from lostwax.ir.transforms.pattern import ReplacePattern
 from lostwax.ir.transforms.unused import DeadCode, UnusedState
@@ -35,6 +36,7 @@ __all__ = [
     "NoOps",
     "Pass",
     "Pipeline",
+    "PlainGradients",
     "Property",
     "ReplacePattern",
     "RuntimeAssertions",

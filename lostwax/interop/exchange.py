@@ -17,6 +17,7 @@ from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.pt2.decode import decode
 from lostwax.pt2.encode import encode
 from lostwax.types import TensorType
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
 def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
     """The program as a `torch.export.ExportedProgram`, for torch's own consumers.
 
-    It shares parameters, buffers and constants with the program.
+    It shares parameters, buffers and constants with the program. Backwards of the program's own
+    (`torch.autograd.Function`) are left out, as torch knows none.
     """
     from torch._export.serde import schema, serialize
+
+    if has_custom_gradients(program):
+        program = PlainGradients()(program)
 
     records: Any = serialize._dict_to_dataclass(schema.ExportedProgram, _plain(encode(program)))
     return serialize.ExportedProgramDeserializer().deserialize(

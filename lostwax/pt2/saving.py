@@ -18,6 +18,7 @@ import torch
 
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.pt2.encode import encode
 from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
@@ -51,6 +52,7 @@ def save(
     is replaced only when all is written. `example_inputs=False` leaves them out.
     """
     programs = {"model": program} if isinstance(program, ExportedProgram) else dict(program)
+    programs = {name: _readable(each) for name, each in programs.items()}
     records = _Records(programs, extra_files or {}, example_inputs)
     if isinstance(file, (str, os.PathLike)):
         with replaced(file) as target:
@@ -61,6 +63,18 @@ def save(
         buffer = io.BytesIO()
         records.write(buffer)
         file.write(buffer.getbuffer())
+
+
+def _readable(program: ExportedProgram) -> ExportedProgram:
+    """The program as torch can read it."""
+    if not has_custom_gradients(program):
+        return program
+    warnings.warn(
+        "the program has a backward of its own (torch.autograd.Function), which the format cannot "
+        "hold: loaded from the file, it differentiates what it computes",
+        stacklevel=3,
+    )
+    return PlainGradients()(program)
 
 
 class _Records:

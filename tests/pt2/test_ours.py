@@ -169,3 +169,33 @@ def test_numbers_of_data() -> None:
     program = lostwax.export(Unbacked(), args, dynamic_shapes=({0: lostwax.Dim.AUTO}, None))
     theirs = check(program, args)
     assert_runs_alike(program.module(), theirs.module(), (torch.randn(9), torch.tensor(8)), {})
+
+
+class _Rounded(torch.autograd.Function):
+    """Rounds, and passes gradients through."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class _Rounding(nn.Linear):
+    def forward(self, x):
+        return _Rounded.apply(super().forward(x))
+
+
+def test_a_backward_of_its_own_is_left_out(tmp_path) -> None:
+    program = lostwax.export(_Rounding(3, 3), (torch.ones(2, 3),))
+    with pytest.warns(UserWarning, match="a backward of its own"):
+        lostwax.save(program, tmp_path / "rounded.pt2")
+    targets = [str(n.target) for n in lostwax.load(tmp_path / "rounded.pt2").graph.nodes]
+    assert not any("with_gradient" in t for t in targets)
+    x = torch.randn(2, 3)
+    theirs = torch.export.load(tmp_path / "rounded.pt2").module()
+    torch.testing.assert_close(theirs(x), program.module()(x), rtol=0, atol=0)
+    there = lostwax.interop.to_torch(program)
+    assert not any("with_gradient" in str(n.target) for n in there.graph.nodes)

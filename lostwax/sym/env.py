@@ -14,7 +14,7 @@ from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
 from lostwax.sym import guards as report
-from lostwax.sym.expr import BoolExpr, Condition, Expr, Size, Symbol, negate
+from lostwax.sym.expr import BoolExpr, Condition, Expr, Size, Symbol, evaluate, negate
 from lostwax.sym.facts import Facts, Range
 from lostwax.sym.guards import Guard, Violation
 from lostwax.sym.learn import Learner
@@ -127,8 +127,10 @@ class ShapeEnv(Learner):
                 return self.is_zero(self.shift(b.poly, -1 if lo == 0 else 1))
         if not b.args:
             return b
-        parts = (self._shortened(x) for x in b.args if self.known(x) is not (b.kind == "and"))
-        return (self.all_of if b.kind == "and" else self.any_of)(parts)
+        parts = [self._shortened(x) for x in b.args if self.known(x) is not (b.kind == "and")]
+        if b.kind == "and":
+            return self.all_of(parts)
+        return self.any_of(x for x in parts if not any(_is_case_of(x, y) for y in parts))
 
     def _strengthened(self, b: Condition) -> Condition:
         """A product that is 0, or an alternative that holds, in the example: demand the part that
@@ -279,6 +281,23 @@ class ShapeEnv(Learner):
             for axiom in self._axioms:
                 self.absorb(axiom)
         return facts
+
+
+def _is_case_of(x: Condition, y: Condition) -> bool:
+    """Does `y` say of all sizes what `x` says of one: `s % 4 == 0` and `s == 4`?"""
+    if not isinstance(x, BoolExpr) or not isinstance(y, BoolExpr) or x is y or x.kind != "eq":
+        return False
+    symbols, constant = x.symbols(), x.poly.terms.get((), 0)
+    if len(symbols) != 1 or symbols != y.symbols():
+        return False
+    (symbol,) = symbols
+    factor = x.poly.terms.get((symbol,), 0)
+    if abs(factor) != 1 or len(x.poly.terms) != 1 + bool(constant) or y.kind == "and":
+        return False
+    try:
+        return bool(evaluate(y, {symbol: -constant * factor}))
+    except ZeroDivisionError:
+        return False
 
 
 def _asks_for_0_or_1(b: BoolExpr) -> bool:

@@ -64,6 +64,7 @@ class Tracer(FakeTensorMode):
         self.provenance = provenance
         self.keep = keep
         self.tracked = tracked
+        self.templates = None if tracked else {}
         self.region = Region()
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}

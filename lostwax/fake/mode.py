@@ -81,6 +81,9 @@ class FakeTensorMode(TorchDispatchMode):
         self._in_autograd = False
         self._saw_constant = False
         self.absent_device: torch.device | None = None
+        self.templates: dict[int, Any] | None = None
+        """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
+        take note of them."""
         self.answers: dict[Any, Any] = {}
         self.marks: dict[Any, Any] = {}
         """Answers of type rules about symbolic types, and what stands for those in a key."""

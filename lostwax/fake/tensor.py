@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
+_copied: Any = torch.Tensor._make_subclass
+_WithoutDispatch: Any = torch._C._DisableTorchDispatch
 _META = torch.device("meta")
 _STRIDED = torch.strided
 
@@ -232,7 +234,7 @@ def new_fake(
     if device != _CPU:
         device = _absent(mode, device)
     if t.token is None and mode.shape_env is not None and t.is_symbolic:
-        fake = _new_symbolic(t, device, requires_grad)
+        fake = _new_symbolic(mode, t, device, requires_grad)
     else:
         # size, strides, offset, memory format, dtype, layout, device, pin memory, requires grad;
         # by position, since names would cost a quarter of the call
@@ -262,7 +264,28 @@ def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
     return _META
 
 
-def _new_symbolic(t: TensorType, device: torch.device, requires_grad: bool) -> Any:
+def _new_symbolic(
+    mode: FakeTensorMode, t: TensorType, device: torch.device, requires_grad: bool
+) -> Any:
+    """Handing symbols to C++ costs several times what the rest does: of a type that comes again, a
+    tensor is kept that nobody sees, and others are copies of it, which C++ makes by itself."""
+    if mode.templates is None or requires_grad:
+        return _of_symbols(t, device, requires_grad)
+    kept = mode.templates.get(id(t))
+    if kept is None:
+        mode.templates[id(t)] = (t, None)
+        return _of_symbols(t, device, False)
+    template = kept[1]
+    if template is None:
+        template = _of_symbols(t, device, False)
+        mode.templates[id(t)] = (t, template)
+    guard = _WithoutDispatch()
+    fake = _copied(FakeTensor, template)
+    del guard
+    return fake
+
+
+def _of_symbols(t: TensorType, device: torch.device, requires_grad: bool) -> Any:
     # As above; the last is the size of the storage: else C++ multiplies symbols to find one, at
     # three times the cost.
     return _make_wrapper(

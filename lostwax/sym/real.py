@@ -514,7 +514,7 @@ def specialize_real(r: Number) -> float:
                 f"the value of {r} is not known while tracing"
                 + (f": it came from {r.args[1]}" if r.args[1] else "")
                 + f"\n  asked at {r.env.where()}"
-                + "\n  instead: compute with tensors, or state a bound with torch._check"
+                + "\n  instead: compute with the symbolic number, t.item(), not float() or int()"
             )
         return r.hint
     if r.is_ratio:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lostwax import Dim
 from lostwax.capture import export
 from lostwax.errors import CaptureError
 from lostwax.ir.program import ExportedProgram
@@ -504,3 +505,30 @@ def test_a_buffer_that_is_an_input_too() -> None:
     case = module(lambda self, x: self.state.add_(1).sum() + x.sum(), state=state)
     with pytest.raises(CaptureError, match="the buffer state is written to, and shares memory"):
         export(case, (state,))
+
+
+@pytest.mark.parametrize("dynamic", [None, {"x": {0: Dim.AUTO}}])
+def test_elements_that_share_memory_are_not_written_to(dynamic) -> None:
+    """Eager refuses it; the program would have left one of the values there."""
+    for write in (
+        lambda x: x.new_zeros(1).expand(x.shape[0]).add_(x),
+        lambda x: x.new_zeros(1).expand(x.shape[0]).copy_(x),
+        lambda x: torch.neg(x, out=x.new_zeros(1).expand(x.shape[0])),
+    ):
+        with pytest.raises(RuntimeError, match="single memory location"):
+            write(torch.ones(3))
+        with pytest.raises(
+            CaptureError, match=r"share memory \(expand\).*\n  at .*\n.*why.*\n.*clone"
+        ):
+            export(write, (torch.ones(3),), dynamic_shapes=dynamic)
+
+
+def test_elements_that_may_share_memory_are_checked() -> None:
+    program = export(
+        lambda x: x.new_zeros(1).expand(x.shape[0]).add_(x),
+        (torch.ones(1),),
+        dynamic_shapes={"x": {0: Dim.AUTO}},
+    )
+    torch.testing.assert_close(program.module()(torch.ones(1)), torch.ones(1))
+    with pytest.raises(ValueError, match=r"x.shape\[0\] == 1"):
+        program.module()(torch.ones(2))

@@ -6,9 +6,8 @@ Each side takes the program that its own export made of the same model; only the
 timed, in processor time, the sides taking turns. Graph sizes are the calls of the two results;
 torch's is counted after its own elimination of common subexpressions. A second part decomposes one
 model of identical layers at several depths. The bars: torch / ours at least 40 in the median over
-the models; no graph larger than torch's; the
-dearest layer costs at most 20 % more than the cheapest. Exits with 1 when one is missed or the programs' outputs differ in size,
-stride or dtype.
+the models; no graph larger than torch's; the dearest layer costs at most 20 % more than the
+cheapest. Exits with 1 when one is missed or the programs' outputs differ in size, stride or dtype.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from functools import cache, partial
 from types import CodeType, FrameType
 from typing import Any, Protocol
 
+import torch
 from torch import nn
 
 from lostwax.location import JUDGED, is_user_code
@@ -39,7 +40,7 @@ class Entered:
     """A module that is being called: its path, and the user's frames between the call of the
     module around it and this one."""
 
-    __slots__ = ("count", "frame", "frames", "module", "outer", "path", "stack", "text")
+    __slots__ = ("count", "frame", "frames", "module", "outer", "path", "place", "stack", "text")
 
     def __init__(
         self,
@@ -57,6 +58,8 @@ class Entered:
         self.outer = outer
         self.frame: FrameType | None = frame
         self.frames = _walk(frame.f_back, bottom if outer is None else outer.frame)
+        self.place: Place | None = None
+        """Of all that is computed in it, if none of the user's code runs there."""
         self.stack: dict[str, tuple[str, str]] | None = None
         self.text: str | None = None
 
@@ -151,9 +154,14 @@ class Provenance:
         """The place of the operator being called now."""
         if self._whole is not None:
             return self._whole
-        # Frames nearer than that are the tracer's own, whatever way led here.
         entered = self._entered
-        stop = self._bottom if entered is None else entered.frame
+        if entered is None:
+            stop = self._bottom
+        elif entered.place is None:
+            stop = entered.frame
+        else:
+            return entered.place
+        # Frames nearer than that are the tracer's own, whatever way led here.
         return Place(entered, _walk(sys._getframe(4), stop))
 
     def at(self, frame: FrameType) -> Place:
@@ -177,11 +185,14 @@ class Provenance:
         # Torch asks each module for a compiled form of its call. Replacing `nn.Module.__call__`
         # would empty the interpreter's caches of every subclass, twice in an export.
         before: list[tuple[dict[str, Any], Any]] = []
+        paths, called, watched = self._paths, self._called, _is_watched()
         for module in modules:
-            held, path = module.__dict__, self._paths[id(module)]
+            held = module.__dict__
             if _COMPILED in held:
                 before.append((held, held[_COMPILED]))
-            held[_COMPILED] = partial(self._called, module, path)
+            kind: Any = module.__class__
+            alone = _runs_alone(kind) and not watched and _is_plain(held)
+            held[_COMPILED] = partial(called, module, paths[id(module)], alone)
         try:
             yield
         finally:
@@ -191,11 +202,13 @@ class Provenance:
                 held[_COMPILED] = compiled
             self._bottom = self._entered = None
 
-    def _called(self, module: Any, path: str, *args: Any, **kwargs: Any) -> Any:
+    def _called(self, module: Any, path: str, alone: bool, *args: Any, **kwargs: Any) -> Any:
         outer = self._entered
         count = self._counts.get(path, 0)
         self._counts[path] = count + 1
         entered = Entered(path, count, module, outer, sys._getframe(), self._bottom)
+        if alone:
+            entered.place = Place(entered, ())
         watcher = self._watcher
         if watcher is not None:
             if path in watcher.paths:
@@ -214,6 +227,34 @@ class Provenance:
 
 
 _COMPILED = "_compiled_call_impl"
+
+
+@cache
+def _runs_alone(cls: Any) -> bool:
+    """Is it a module of torch whose `forward` calls nothing that the user gave it?"""
+    package, _, name = cls.__module__.rpartition(".")
+    return package == "torch.nn.modules" and name in _ALONE
+
+
+_ALONE = frozenset(
+    (
+        "activation", "batchnorm", "conv", "dropout", "flatten", "fold", "instancenorm", "linear",
+        "loss", "normalization", "padding", "pixelshuffle", "pooling", "rnn", "sparse",
+        "upsampling",
+    )
+)  # fmt: skip
+
+
+def _is_plain(held: dict[str, Any]) -> bool:
+    """Does nothing of the user's run with this module?"""
+    return not (held["_forward_hooks"] or held["_forward_pre_hooks"] or "forward" in held)
+
+
+def _is_watched() -> bool:
+    """Does something of the user's run with every module, or with every function?"""
+    module: Any = nn.modules.module
+    hooks = module._global_forward_hooks or module._global_forward_pre_hooks
+    return bool(hooks) or torch._C._len_torch_function_stack() > 0
 
 
 def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:

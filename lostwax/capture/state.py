@@ -10,12 +10,12 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import is_
 from typing import Any
 
 import torch
 from torch import nn
 
+from lostwax.capture.snapshot import REGISTRIES, Snapshot
 from lostwax.errors import CaptureError
 from lostwax.types import TensorType
 
@@ -54,29 +54,28 @@ class State:
             passing = module._non_persistent_buffers_set
             _collect(buffers, "buffer", prefix, module._buffers, passing)
         self.slots = [*parameters.values(), *buffers.values()]
-        self._saved: list[_Saved] = []
+        self._saved: Snapshot | None = None
 
     @contextmanager
     def replaced(self, fakes: Mapping[int, torch.Tensor]) -> Iterator[None]:
         """Inside, each parameter and buffer (by id) is its fake; afterwards all is as before."""
-        self._saved = saved = [_Saved(module) for module in self.modules]
+        saved = self._saved = Snapshot(self.modules)
         try:
-            for each in saved:
-                each.replace(fakes)
+            saved.replace(fakes)
             yield
         finally:
-            for each in saved:
-                each.restore()
-            self._saved = []
+            saved.restore()
+            self._saved = None
 
     def after(self, fakes: Mapping[int, Any], fake: type) -> dict[str, torch.Tensor]:
         """What the call left behind: the buffers that hold another tensor than they were given.
         Raises where a program could not keep it."""
-        if all(each.is_untouched() for each in self._saved):
+        assert self._saved is not None
+        if self._saved.is_untouched():
             return {}
         found = self.reassigned(fakes)
         self.check_apart(fakes)
-        self.check_attributes(fakes, fake)
+        self.check_attributes(self._saved, fakes, fake)
         return found
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -124,17 +123,17 @@ class State:
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
 
-    def check_attributes(self, fakes: Mapping[int, Any], fake: type) -> None:
+    def check_attributes(self, saved: Snapshot, fakes: Mapping[int, Any], fake: type) -> None:
         """What is kept in a plain attribute would be lost between two runs of the program: a tensor
         is refused, of a number is told."""
         own = set(map(id, fakes.values()))
-        for each in self._saved:
-            path = self.paths[id(each.module)]
-            for name, value in each.module.__dict__.items():
-                if name in _REGISTRIES:
+        for module, attributes in zip(self.modules, saved.attributes, strict=True):
+            path = self.paths[id(module)]
+            for name, value in module.__dict__.items():
+                if name in REGISTRIES:
                     continue
-                where, before = f"{path}.{name}" if path else name, each.attributes.get(name)
-                for found in each.added(name, value):
+                where, before = f"{path}.{name}" if path else name, attributes.get(name)
+                for found in saved.added(value, before):
                     if isinstance(found, fake) and id(found) not in own:
                         raise _kept_tensor(where, name, found)
                 if isinstance(value, (int, float, str)) and value != before:
@@ -203,91 +202,3 @@ def _collect(
                 slots[id(tensor)] = Slot(kind, path, tensor, [path], name not in passing)
             else:
                 slot.names.append(path)
-
-
-class _Saved:
-    """All that a module holds, one container deep."""
-
-    __slots__ = ("attributes", "containers", "expected", "module", "replaced", "touched")
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
-        held = module.__dict__
-        self.attributes: dict[str, Any] = held.copy()
-        self.containers = [(v, _copied(v)) for v in _own(held) if isinstance(v, _CONTAINERS)]
-        self.expected: list[tuple[Any, Any]] = []
-        """What the containers hold when the call begins."""
-        self.replaced: list[tuple[Any, Any]] = []
-        self.touched = True
-
-    def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
-        parameters, buffers = self.module._parameters, self.module._buffers
-        for held, content in self.containers:
-            if content and (held is parameters or held is buffers):
-                self.replaced.append((held, content))
-                content = {n: None if t is None else fakes[id(t)] for n, t in content.items()}
-                held.update(content)
-            self.expected.append((held, content))
-
-    def is_untouched(self) -> bool:
-        """Does the module still hold exactly what it was given?"""
-        if not _is_same(self.module.__dict__, self.attributes):
-            return False
-        for container, content in self.expected:
-            if (container or content) and not _is_kept(container, content):
-                return False
-        self.touched = False
-        return True
-
-    def added(self, name: str, value: Any) -> list[Any]:
-        """What an attribute holds now and did not before: itself, or what is in a container."""
-        if not isinstance(value, _CONTAINERS):
-            return [] if value is self.attributes.get(name) else [value]
-        before = next((content for held, content in self.expected if held is value), None)
-        if before is None:
-            return []
-        old, new = (list(c.values()) if isinstance(c, dict) else list(c) for c in (before, value))
-        return [each for each in new if not any(each is o for o in old)]
-
-    def restore(self) -> None:
-        if not self.touched:
-            for held, content in self.replaced:
-                held.update(content)
-            return
-        self.module.__dict__.clear()
-        self.module.__dict__.update(self.attributes)
-        for container, content in self.containers:
-            if isinstance(container, list):
-                container[:] = content
-            elif container or content:
-                container.clear()
-                container.update(content)
-
-
-def _own(held: dict[str, Any]) -> list[Any]:
-    """What a module holds, but for what every module has and running one does not change."""
-    names = list(held)
-    if names[: len(_COMMON)] == _COMMON:  # as nn.Module makes it
-        return [held[name] for name in _STATE + names[len(_COMMON) :]]
-    return [held[name] for name in names if name in _STATE or name not in _COMMON]
-
-
-_COMMON = list(nn.Module().__dict__)
-_STATE = ["_parameters", "_buffers", "_modules"]
-_REGISTRIES = frozenset(_COMMON)
-_CONTAINERS = (list, dict, set)
-
-
-def _copied(value: Any) -> Any:
-    return list(value) if isinstance(value, list) else value.copy()
-
-
-def _is_same(held: dict[str, Any], before: dict[str, Any]) -> bool:
-    """The same objects under the same names, in the same order."""
-    return all(map(is_, held.values(), before.values())) and list(held) == list(before)
-
-
-def _is_kept(container: Any, content: Any) -> bool:
-    if isinstance(container, dict):
-        return _is_same(container, content)
-    return len(container) == len(content) and all(map(is_, container, content))

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import OrderedDict, namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -307,6 +308,51 @@ def everything(module: nn.Module) -> Any:
         )
         for name, m in module.named_modules()
     ]
+
+
+def _registers_a_hook(module: Any) -> None:
+    module.inner.register_forward_hook(lambda *_: None)
+
+
+def _adds_a_child(module: Any) -> None:
+    module.inner.child = nn.Identity()
+
+
+def _renames(module: Any) -> None:
+    module.second = module.__dict__.pop("first")
+
+
+def _replaces_hooks(module: Any) -> None:
+    module._forward_hooks = {0: lambda *_: None}
+
+
+def _fills_what_was_empty(module: Any) -> None:
+    module.seen.add(3)
+    module.notes["a"] = 1
+
+
+CHANGES = [_registers_a_hook, _adds_a_child, _renames, _replaces_hooks, _fills_what_was_empty]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_module_does_to_itself_is_taken_back(change: Callable[[Any], None]) -> None:
+    class Restless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+            self.seen: set[int] = set()
+            self.notes: dict[str, int] = {}
+            self.first = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.inner(x)
+            change(self)
+            return x
+
+    module = Restless()
+    before = [str(m.__dict__) for m in module.modules()]
+    export(module, (X,))
+    assert [str(m.__dict__) for m in module.modules()] == before
 
 
 @pytest.mark.parametrize("fails", [False, True])

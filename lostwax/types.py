@@ -202,15 +202,16 @@ def unique(t: TensorType) -> TensorType:
 def concrete(
     size: tuple[int, ...],
     stride: tuple[int, ...],
-    offset: int,
+    offset: int | torch.SymInt,
     dtype: torch.dtype,
     device: torch.device,
 ) -> TensorType:
     """The one object for a type of plain numbers."""
-    found = _UNIQUE.get((size, stride, offset, dtype, device, torch.strided))
-    return found or unique(TensorType(tuple(size), dtype, device, stride, offset))
+    found = _UNIQUE.get((size, stride, offset, dtype, device, _STRIDED))
+    return found or unique(TensorType(tuple(size), dtype, device, stride, int(offset)))
 
 
+_STRIDED = torch.strided
 _UNIQUE: dict[tuple[object, ...], TensorType] = {}
 _MOST = 50_000
 

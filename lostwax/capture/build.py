@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ from torch import fx
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from lostwax.capture.steps import Body, Region, Step, Value, values_of
+from lostwax.capture.steps import Body, Region, Step, Value, is_shared, values_of
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
@@ -42,20 +42,23 @@ class Builder:
         self.origins = origins
         self.grad = grad
         """Whether gradients flow through the program at all."""
+        self._stops = False
+        """Whether some of its steps have none."""
         self.graph = fx.Graph()
         self.modules: dict[str, fx.GraphModule] = {}
         """The sub-graphs, by the name that the graph has for them."""
         self._append = self.graph._root._prepend
         self._alike: dict[int, dict[fx.Node, None]] = {}
         """The calls of each target (by identity), for the graph's own table."""
+        self._others: list[fx.Node] = []
+        """The nodes that call nothing."""
         self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
-        self._names: dict[str, int] = {}
+        self._names = dict.fromkeys(_TAKEN, 1)
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
         self._detached: dict[Value, fx.Node] = {}
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
-        self._shared: dict[tuple[int, ...], Any] = {}
         self._current: Step | None = None
         """The step that becomes a node: what it needs computed first stands on its line."""
         self._asked = ""
@@ -66,7 +69,7 @@ class Builder:
         name = self._name(name)
         if value is not None and value.type is not None:
             val = self._fake(value)
-        node = self._insert("placeholder", name, name, (), {})
+        node = self._insert("placeholder", name, name, (), _NOTHING)
         node.meta["val"] = val
         if value is not None:
             self._nodes[value] = node
@@ -77,6 +80,7 @@ class Builder:
         recorded."""
         conditions = [guard.cond for guard in demands]
         needed, read = live(region.steps, [*outputs, *conditions], self.origins)
+        self._stops = self.grad and not all(step.grad for step in region.steps)
         due = self._due(region.steps, demands)
         for guard in due.pop(None, ()):
             self._assertion(guard)
@@ -138,7 +142,7 @@ class Builder:
         """The end of the program: one flat tuple."""
         args = tuple([self._operand(v, self.grad) for v in values])
         vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
-        node = self._insert("output", "output", "output", (args,), {})
+        node = self._insert("output", "output", "output", (args,), _NOTHING)
         node.meta["val"] = vals
         self._register()
         return node
@@ -147,9 +151,8 @@ class Builder:
         """Tell the graph of its nodes and names, all at once."""
         graph = self.graph
         table = graph._find_nodes_lookup_table.table
-        for node in graph.nodes:
-            if node.op != "call_function":
-                table[node.op, None][node] = None
+        for node in self._others:
+            table[node.op, None][node] = None
         for nodes in self._alike.values():
             table["call_function", next(iter(nodes)).target] = nodes
         graph._graph_namespace._used_names.update(self._named.values())
@@ -163,12 +166,11 @@ class Builder:
 
     def _step(self, step: Step) -> None:
         self._current = step
-        grad, result, nodes = step.grad, step.result, self._nodes
+        grad, result, nodes = step.grad and self._stops, step.result, self._nodes
         args = []
         for a in step.args:  # `_operand`, with what is most common inlined
             if a.__class__ is Value:
-                made = a.step
-                node = nodes.get(a) if made is None or made.grad or not grad else None
+                node = None if grad else nodes.get(a)
                 args.append(self._operand(a, grad) if node is None else node)
             else:
                 args.append(self._operand(a, grad) if a.__class__ in _BUILT else a)
@@ -176,7 +178,9 @@ class Builder:
         if kwargs:
             kwargs = {k: self._operand(v, grad) for k, v in kwargs.items()}
         if result.__class__ is Value:
-            val: Any = self._fake(result)
+            val: Any = result.fake
+            if val is None or val.fake_type is not result.type:
+                val = self._fake(result)
             nodes[result] = self._call(step.target, tuple(args), kwargs, step, val)
         else:
             val = self._fakes(result)
@@ -202,10 +206,10 @@ class Builder:
         return node
 
     def _insert(
-        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> fx.Node:
         if kwargs:
-            node = fx.Node(self.graph, name, op, target, args, kwargs)
+            node = fx.Node(self.graph, name, op, target, args, dict(kwargs))
         else:
             node = _lean_node(self.graph, name, op, target, args)
         self._append(node)
@@ -215,17 +219,18 @@ class Builder:
             if alike is None:
                 alike = self._alike[id(target)] = {}
             alike[node] = None
+        else:
+            self._others.append(node)
         return node
 
     def _name(self, base: str) -> str:
         """`base`, or the first of base_1, base_2, ... that is free; no word that Python knows."""
         names = self._names
-        count = names.get(base, 0)
-        if count == 0 and base not in _TAKEN:
+        count = names.get(base)
+        if count is None:
             names[base] = 1
             return base
         while True:
-            count = count or 1
             name = f"{base}_{count}"
             count += 1
             if name not in names:
@@ -240,23 +245,12 @@ class Builder:
                 return self._detach(value)
             return self._plain(value)
         if cls is list or cls is tuple:
-            return self._sequence(value, grad)
+            return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
         if cls is Body:
             return self._subgraph(value)
         return value
-
-    def _sequence(self, values: Sequence[Any], grad: bool) -> Any:
-        """Lists are immutable in a graph; those of plain numbers are shared."""
-        for v in values:
-            if v.__class__ is not int:
-                return immutable_list([self._operand(v, grad) for v in values])
-        key = tuple(values)
-        found = self._shared.get(key)
-        if found is None:
-            found = self._shared[key] = immutable_list(values)
-        return found
 
     def _subgraph(self, body: Body) -> fx.Node:
         """The node that reads a graph of its own."""
@@ -331,12 +325,14 @@ def _lean_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any
     _init_node(node, graph, name, op, target, None)
     _set_args(node, args)
     _set_kwargs(node, _NOTHING)
+    if not args:
+        return node
     inputs = node._input_nodes
     for arg in args:
         if arg.__class__ is fx.Node:
             inputs[arg] = None
             arg.users[node] = None
-        elif arg.__class__ in _NESTED:
+        elif arg.__class__ in _NESTED and not is_shared(arg):
             for each in _nodes_in(arg):
                 inputs[each] = None
                 each.users[node] = None
@@ -362,9 +358,9 @@ _NOTHING: Any = immutable_dict()
 
 def live(
     steps: Sequence[Step], outputs: Sequence[Any], origins: Origins
-) -> tuple[set[Step], set[Value]]:
+) -> tuple[set[Step | None], set[Value]]:
     """The steps that the outputs, or the world (random numbers), depend on, and the values read."""
-    found: set[Step] = set()
+    found: set[Step | None] = set()
     read: set[Value] = set()
     numbers: set[Any] = set()
 
@@ -389,7 +385,10 @@ def live(
         if step in found or has_effect(step.target):
             found.add(step)
             for arg in step.args:
-                if arg.__class__ in _BUILT:
+                if arg.__class__ is Value:  # `need`, with what is most common inlined
+                    read.add(arg)
+                    found.add(arg.step)
+                elif arg.__class__ in _BUILT:
                     need(arg)
             if step.kwargs:
                 need(list(step.kwargs.values()))

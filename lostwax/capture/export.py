@@ -216,8 +216,8 @@ class Capture:
             fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
         if fake.tracked is not None:
             fake = fake.snapshot()
-        self.initial[id(fake)] = tracer.input(fake, kind, name)
-        root = self.roots[id(fake)] = fake.tracked.root
+        root = self.roots[id(fake)] = tracer.input(fake, kind, name)
+        self.initial[id(fake)] = root.value
         first = self.shared.setdefault(id(fake.fake_storage), root)
         if first is not root:
             first.others = root.others = True
@@ -310,6 +310,10 @@ class Capture:
         """What the program writes: buffers and parameters first, then the user's inputs."""
         found: list[tuple[tuple[OutputKind, str | None], Value]] = []
         for slot, fake in self.slots:
+            root = self.roots[id(fake)]
+            as_given = fake.tracked is root and root.version == 0 and fake.fake_type is root.type
+            if as_given and not self.reassigned:  # most common
+                continue
             new = self._written(slot, fake) if self.reassigned else self._final(fake)
             if new is not None:
                 kind = (
@@ -348,13 +352,15 @@ class Capture:
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
         specs: list[InputSpec] = []
+        initial, placed = self.initial, builder.placeholder
         for slot, fake in self.slots:
+            value = initial[id(fake)]
             if slot.kind == "parameter":
                 name, kind, persistent = "p_", InputKind.PARAMETER, None
             else:
                 name, kind, persistent = "b_", InputKind.BUFFER, slot.persistent
-            name = self._placeholder(builder, name + identifier(slot.name), fake)
-            specs.append(InputSpec(kind, TensorArgument(name), slot.name, persistent))
+            node = placed(name + identifier(slot.name), value, value.fake)
+            specs.append(InputSpec(kind, TensorArgument(node.name), slot.name, persistent))
         self.constant_names: list[str] = []
         paths, lifted = _attributes(self.state) if self.tracer.constants else {}, 0
         for tensor, value in self.tracer.constants:

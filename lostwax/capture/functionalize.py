@@ -37,35 +37,13 @@ class View(NamedTuple):
     """Whether gradients flow through it."""
 
 
-class Root:
-    """A storage's functional content: its present value, and how often it was written."""
-
-    __slots__ = ("kind", "name", "others", "type", "value", "version")
-
-    def __init__(self, value: Value, type: TensorType, kind: str = "", name: str = "") -> None:
-        self.value = value
-        self.type = type
-        """The type of the tensor that owns the storage; its values keep this layout."""
-        self.version = 0
-        self.others = False
-        """Another input shares this memory without being a view we know."""
-        self.kind = kind
-        """What it is to the user, for a message: "" for what the program makes itself."""
-        self.name = name
-
-
 class Tracked:
     """What a fake of the trace knows of itself; kept in `fake.tracked`."""
 
     __slots__ = ("base", "root", "seen", "type", "value", "view")
 
     def __init__(
-        self,
-        value: Value,
-        root: Root,
-        type: TensorType,
-        base: Tracked | None = None,
-        view: View | None = None,
+        self, value: Value, root: Root, type: TensorType, base: Tracked | None, view: View | None
     ) -> None:
         self.value = value
         self.root = root
@@ -85,14 +63,37 @@ class Tracked:
         return found[::-1]
 
 
+class Root(Tracked):
+    """A tensor that owns its storage: its value is the storage's functional content."""
+
+    __slots__ = ("kind", "name", "others", "version")
+
+    def __init__(self, value: Value, type: TensorType, kind: str = "", name: str = "") -> None:
+        self.value = value
+        self.root = self
+        self.type = type
+        """Its values keep this layout."""
+        self.base = self.view = None
+        self.seen = self.version = 0
+        """How often it was written."""
+        self.others = False
+        """Another input shares this memory without being a view we know."""
+        self.kind = kind
+        """What it is to the user, for a message: "" for what the program makes itself."""
+        self.name = name
+
+    def write(self, value: Value) -> None:
+        self.value = value
+        self.seen = self.version = self.version + 1
+
+
 Again = Callable[[Value, View], Value]
 
 
-def track(fake: FakeTensor, value: Value) -> Tracked:
+def track(fake: FakeTensor, value: Value) -> Root:
     """A new tensor: its own root."""
-    tracked = Tracked(value, Root(value, fake.fake_type), fake.fake_type)
-    fake.tracked = tracked
-    return tracked
+    root = fake.tracked = Root(value, fake.fake_type)
+    return root
 
 
 def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> None:
@@ -110,10 +111,9 @@ def read(tracked: Tracked, again: Again) -> Value:
 
 
 def _renew(tracked: Tracked, again: Again) -> None:
-    if tracked.base is None or tracked.view is None:
-        tracked.value = tracked.root.value
-    else:
-        tracked.value = again(tracked.base.value, tracked.view)
+    assert tracked.base is not None, "a root is always new"
+    assert tracked.view is not None
+    tracked.value = again(tracked.base.value, tracked.view)
     tracked.seen = tracked.root.version
 
 
@@ -135,7 +135,7 @@ def written(
             detached.append((tracked, new))
         new = scatter(tracked.base, new, tracked.view)
         tracked = tracked.base
-    root.value, root.version = new, root.version + 1
+    root.write(new)
     return detached
 
 

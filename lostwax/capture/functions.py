@@ -127,8 +127,7 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
                 "  instead: call x.register_hook(...) where x is computed, before it is used"
             )
         new = Hook.apply(fake)
-        fake.tracked.root.value = tracer.value_of(new)
-        fake.tracked.root.version += 1
+        fake.tracked.root.write(tracer.value_of(new))
     return RemovableHandle(OrderedDict())
 
 
@@ -243,7 +242,7 @@ class _Backward:
         for i, output in enumerate(outputs):
             if i in followed:
                 grads.append(new_fake(self.tracer, self.tracer.adopt(output).fake_type))
-                given.append(self.tracer.input(grads[-1]))
+                given.append(self.tracer.input(grads[-1]).value)
             elif isinstance(output, torch.Tensor):
                 grads.append(torch.zeros_like(output))
             else:

@@ -131,11 +131,11 @@ class _Joint(Capture):
     def _incoming(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
         """A further input for each result: the gradient that comes in."""
         found = []
-        for i, root in enumerate(roots):
-            fake = self.tracer.adopt(root).fake_type
+        for i, result in enumerate(roots):
+            fake = self.tracer.adopt(result).fake_type
             made = new_fake(self.tracer, TensorType(fake.size, fake.dtype, fake.device))
-            self.initial[id(made)] = self.tracer.input(made, "the input", f"{TANGENTS}_{i}")
-            self.roots[id(made)] = made.tracked.root
+            root = self.roots[id(made)] = self.tracer.input(made, "the input", f"{TANGENTS}_{i}")
+            self.initial[id(made)] = root.value
             self.names.append(f"{TANGENTS}_{i}")
             self.user_inputs.append(made)
             found.append(made)

@@ -57,9 +57,13 @@ class Entered:
         self.module = module
         self.outer = outer
         self.frame: FrameType | None = frame
-        self.frames = _walk(frame.f_back, bottom if outer is None else outer.frame)
+        self.frames: Frames = ()
+        if outer is None:
+            self.frames = _walk(frame.f_back, bottom)
+        elif outer.place is None:
+            self.frames = _walk(frame.f_back, outer.frame)
         self.place: Place | None = None
-        """Of all that is computed in it, if none of the user's code runs there."""
+        """Of all that is computed in it, if none of the user's code stands between."""
         self.stack: dict[str, tuple[str, str]] | None = None
         self.text: str | None = None
 
@@ -231,16 +235,16 @@ _COMPILED = "_compiled_call_impl"
 
 @cache
 def _runs_alone(cls: Any) -> bool:
-    """Is it a module of torch whose `forward` calls nothing that the user gave it?"""
+    """Is it a module of torch whose `forward` calls nothing of the user's but modules?"""
     package, _, name = cls.__module__.rpartition(".")
     return package == "torch.nn.modules" and name in _ALONE
 
 
 _ALONE = frozenset(
     (
-        "activation", "batchnorm", "conv", "dropout", "flatten", "fold", "instancenorm", "linear",
-        "loss", "normalization", "padding", "pixelshuffle", "pooling", "rnn", "sparse",
-        "upsampling",
+        "activation", "batchnorm", "container", "conv", "dropout", "flatten", "fold",
+        "instancenorm", "linear", "loss", "normalization", "padding", "pixelshuffle", "pooling",
+        "rnn", "sparse", "upsampling",
     )
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lostwax.capture import functionalize
-from lostwax.capture.functionalize import Root, Tracked, View, track, track_view
+from lostwax.capture.functionalize import Root, View, track, track_view
 from lostwax.capture.steps import Value
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
@@ -34,7 +34,7 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         return tracer.results(step, out)
     t = out.fake_type
     value = step.result = Value(step, None, t, out)
-    out.tracked = Tracked(value, Root(value, t), t)
+    out.tracked = Root(value, t)
     return out
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress, filterfalse
 from operator import call, is_, itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -20,12 +20,15 @@ class Snapshot:
     """All that some modules hold."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self._held = [module.__dict__ for module in modules]
-        self.attributes = [held.copy() for held in self._held]
+        self._held: list[dict[str, Any]] = list(map(vars, modules))
+        self.attributes = list(map(dict.copy, self._held))
         """Of each module."""
-        taken = [_taken(module.__class__, module.__dict__) for module in modules]
-        self._getters = [getter for getter, _ in taken]
-        self._values = list(chain.from_iterable([values for _, values in taken]))
+        try:
+            self._getters = list(map(_known_getter, map(type, modules), self._held))
+            self._values = list(chain.from_iterable(map(call, self._getters, self._held)))
+        except KeyError:  # two modules of one class have attributes of other names
+            self._getters = list(map(_new_getter, self._held))
+            self._values = list(chain.from_iterable(map(call, self._getters, self._held)))
         kinds = map(_IS_CONTAINER.__getitem__, map(type, self._values))
         self._hooks = list(map(_HOOKS, self._held))
         containers = list(chain(compress(self._values, kinds), chain.from_iterable(self._hooks)))
@@ -33,12 +36,11 @@ class Snapshot:
         self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
         self._expected = self._filled
         """What they hold when the call begins."""
-        self._state = [v for held in self._held for v in (held["_parameters"], held["_buffers"])]
         self._untouched = False
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
         """Put fakes (by the tensor's id) in the places of parameters and buffers."""
-        state = set(map(id, filter(None, self._state)))
+        state = set(map(id, chain.from_iterable(map(_STATE, self._held))))
         self._expected = [
             (v, {n: None if t is None else fakes[id(t)] for n, t in content.items()})
             if id(v) in state
@@ -60,7 +62,7 @@ class Snapshot:
                 return False
         except KeyError:
             return False
-        self._untouched = all(_is_kept(v, content) for v, content in self._expected)
+        self._untouched = _are_kept(self._expected)
         return self._untouched
 
     def added(self, value: Any, before: Any) -> list[Any]:
@@ -99,41 +101,46 @@ def _copied(value: Any) -> Any:
     return list(value) if isinstance(value, list) else value.copy()
 
 
-def _is_kept(container: Any, content: Any) -> bool:
-    """The same objects (under the same names) in the same order?"""
-    if len(container) != len(content):
+def _are_kept(pairs: Sequence[tuple[Any, Any]]) -> bool:
+    """Do the containers hold the same objects (under the same names) in the same order?"""
+    containers, contents = [c for c, _ in pairs], [c for _, c in pairs]
+    if list(map(len, containers)) != list(map(len, contents)):
         return False
-    if isinstance(container, dict):
-        same = all(map(is_, container.values(), content.values()))
-        return same and list(container) == list(content)
-    return all(map(is_, container, content))
+    now, before = (chain.from_iterable(map(_members, c)) for c in (containers, contents))
+    if not all(map(is_, now, before)):
+        return False
+    names, named = (chain.from_iterable(filter(_is_dict, c)) for c in (containers, contents))
+    return list(names) == list(named)
+
+
+def _members(container: Any) -> Any:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _is_dict(container: Any) -> bool:
+    return isinstance(container, dict)
 
 
 # ------------------------------------------------------------------------------------ attributes
 
 
-class _Layout(NamedTuple):
-    """The attributes that modules of a class have, and how to take all of them at once, but for the
-    hooks."""
-
-    names: int
-    getter: Callable[[dict[str, Any]], tuple[Any, ...]]
+Getter = Callable[[dict[str, Any]], tuple[Any, ...]]
 
 
-def _taken(cls: type, held: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    """How to take all that a module holds, and what it is; most have the attributes that the last
-    one of their class had."""
-    layout = _LAYOUTS.get(cls)
-    if layout is not None and layout.names == len(held):
-        try:
-            return layout.getter, layout.getter(held)
-        except KeyError:
-            pass
-    if len(_LAYOUTS) >= 1000:
-        _LAYOUTS.clear()
-    own = [name for name in held if name not in _HOOK_NAMES]
-    layout = _LAYOUTS[cls] = _Layout(len(held), itemgetter(*own))
-    return layout.getter, layout.getter(held)
+def _new_getter(held: dict[str, Any]) -> Getter:
+    """Takes all that a module holds, but for its hooks, at once."""
+    return itemgetter(*[name for name in held if name not in _HOOK_NAMES])
+
+
+def _known_getter(cls: type, held: dict[str, Any]) -> Getter:
+    """The same, if it has the attributes that the last one of its class had, which most have. It
+    has as many: if one of them is another, the getter fails."""
+    known = _GETTERS.get(cls)
+    if known is None or known[0] != len(held):
+        if len(_GETTERS) >= 1000:
+            _GETTERS.clear()
+        known = _GETTERS[cls] = (len(held), _new_getter(held))
+    return known[1]
 
 
 class _Kinds(dict[type, bool]):
@@ -144,7 +151,7 @@ class _Kinds(dict[type, bool]):
         return found
 
 
-_LAYOUTS: dict[type, _Layout] = {}
+_GETTERS: dict[type, tuple[int, Getter]] = {}
 _IS_CONTAINER = _Kinds()
 _CONTAINERS = (list, dict, set)
 _HOOK_NAMES = [
@@ -153,5 +160,6 @@ _HOOK_NAMES = [
     if isinstance(value, (dict, set)) and name not in ("_parameters", "_buffers", "_modules")
 ]
 _HOOKS = itemgetter(*_HOOK_NAMES)
+_STATE = itemgetter("_parameters", "_buffers")
 REGISTRIES = frozenset(nn.Module().__dict__)
 """The attributes that every module has."""

@@ -49,10 +49,11 @@ class State:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
                 self.modules.append(module)
-            prefix = f"{path}." if path else ""
-            _collect(parameters, "parameter", prefix, module._parameters, ())
-            passing = module._non_persistent_buffers_set
-            _collect(buffers, "buffer", prefix, module._buffers, passing)
+            if module._parameters:
+                _collect(parameters, "parameter", path, module._parameters, ())
+            if module._buffers:
+                passing = module._non_persistent_buffers_set
+                _collect(buffers, "buffer", path, module._buffers, passing)
         self.slots = [*parameters.values(), *buffers.values()]
         self._saved: Snapshot | None = None
 
@@ -190,10 +191,11 @@ def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
 def _collect(
     slots: dict[int, Slot],
     kind: str,
-    prefix: str,
+    owner: str,
     held: Mapping[str, torch.Tensor | None],
     passing: Collection[str],
 ) -> None:
+    prefix = f"{owner}." if owner else ""
     for name, tensor in held.items():
         if tensor is not None:
             path = prefix + name

@@ -7,7 +7,10 @@ tensors' aliasing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from torch.fx.immutable_collections import immutable_list
 
 from lostwax.capture.provenance import Place
 from lostwax.types import TensorType
@@ -61,6 +64,28 @@ def values_of(result: Any) -> list[Value]:
             else:
                 found += values_of(each)
     return found
+
+
+def shared(numbers: Sequence[int]) -> Any:
+    """The one list of these plain ints, for steps and for the nodes made of them."""
+    key = tuple(numbers)
+    found = _SHARED.get(key)
+    if found is None:
+        if len(_SHARED) >= 10_000:
+            _SHARED.clear()
+            _IDS.clear()
+        found = _SHARED[key] = immutable_list(key)
+        _IDS.add(id(found))
+    return found
+
+
+def is_shared(numbers: Any) -> bool:
+    """Is it such a list? Then nothing in it needs to be looked at."""
+    return id(numbers) in _IDS
+
+
+_SHARED: dict[tuple[int, ...], Any] = {}
+_IDS: set[int] = set()
 
 
 class Region:

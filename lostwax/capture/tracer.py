@@ -22,7 +22,7 @@ from lostwax.capture.layout import copy_like
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import Body, Region, Step, Value, values_of
+from lostwax.capture.steps import Body, Region, Step, Value, shared, values_of
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import fallback
 from lostwax.fake.mode import FakeTensorMode
@@ -86,13 +86,13 @@ class Tracer(FakeTensorMode):
 
     # --------------------------------------------------------------------------------- inputs
 
-    def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Value:
+    def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Root:
         """A tensor that the program is given."""
         t = fake.fake_type
         value = Value(None, None, t, fake)
-        fake.tracked = Tracked(value, Root(value, t, kind, name), t)
+        root = fake.tracked = Root(value, t, kind, name)
         self.region.inputs.append(value)
-        return value
+        return root
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         if tensor.__class__ is FakeTensor and tensor.tracked and tensor.fake_mode is self:
@@ -111,7 +111,7 @@ class Tracer(FakeTensorMode):
                 "buffer"
             )
         value = Value(None, None, fake.fake_type, fake)
-        root = track(fake, value).root
+        root = track(fake, value)
         root.kind, root.name = "the constant", f"of size {tuple(tensor.shape)}"
         self.constants.append((tensor, value))
 
@@ -186,7 +186,10 @@ class Tracer(FakeTensorMode):
         if cls is FakeTensor or isinstance(value, FakeTensor):
             return self.value_of(value)
         if isinstance(value, (list, tuple)):
-            return [v if v.__class__ is int else self.operand(v) for v in value]
+            for v in value:
+                if v.__class__ is not int:
+                    return [self.operand(v) for v in value]
+            return shared(value)
         if cls in _SYMBOLIC:
             return unwrap(value)
         if isinstance(value, torch.Tensor):
@@ -212,7 +215,7 @@ class Tracer(FakeTensorMode):
         if out.__class__ is FakeTensor:
             t = out.fake_type
             value = Value(step, index, t, out)
-            out.tracked = Tracked(value, Root(value, t), t)
+            out.tracked = Root(value, t)
             return value
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]

@@ -44,27 +44,29 @@ class FakeTensorConverter:
     def keep(self, mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
         """The fake of a tensor, with its own sizes. The tensor is kept alive until `forget`: that
         is cheaper than to watch for its end."""
-        known = self._kept.get(id(tensor))
-        if known is not None:
-            return known[1]
+        key = id(tensor)
+        if key in self._kept:
+            return self._kept[key][1]
         cls = tensor.__class__
         if cls not in _PLAIN:
             return self.from_real_tensor(mode, tensor, static_shapes=True)
-        check_supported(tensor)
-        stride, offset = tensor.stride(), int(tensor.storage_offset())
-        t = concrete(tensor.shape, stride, offset, tensor.dtype, tensor.device)
+        if tensor.layout is not _STRIDED or tensor.is_quantized or tensor.is_nested:
+            check_supported(tensor)
+        t = concrete(
+            tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
+        )
         real = tensor.untyped_storage()
-        key = real._cdata
-        storage = self._kept_storages.get(key)
+        memory = real._cdata
+        storage = self._kept_storages.get(memory)
         if storage is None:
-            storage = self._kept_storages[key] = FakeStorage(t, real.nbytes())
+            storage = self._kept_storages[memory] = FakeStorage(t, real.nbytes())
         if tensor.is_leaf and tensor.grad is None:
             fake = new_fake(mode, t, storage, tensor.requires_grad)
-            if cls is torch.nn.Parameter:
+            if cls is _Parameter:
                 fake._is_param = True
         else:
             fake = self._make(mode, tensor, t, storage)
-        self._kept[id(tensor)] = (tensor, fake)
+        self._kept[key] = (tensor, fake)
         return fake
 
     def forget(self) -> None:
@@ -163,7 +165,8 @@ class FakeTensorConverter:
         return type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
 
 
-_PLAIN = (torch.nn.Parameter, torch.Tensor)
+_STRIDED, _Parameter = torch.strided, torch.nn.Parameter
+_PLAIN = (_Parameter, torch.Tensor)
 
 
 def _mark(fake: Any, tensor: torch.Tensor) -> None:

@@ -76,7 +76,8 @@ def _key(node: Node) -> Hashable | None:
 
 def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
     """Equal for calls of one function with the same arguments."""
-    return (id(target), _frozen(args), _frozen(kwargs) if kwargs else ())
+    operands = tuple([a if a.__class__ is Node else _frozen(a) for a in args])
+    return (id(target), operands, _frozen(kwargs) if kwargs else ())
 
 
 def _frozen(value: Any) -> Hashable:

@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from torch import no_grad
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram, ModuleCallEntry
 
 
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
 class Origin(NamedTuple):
     """A call that was taken apart: the node's name, and its operator. The nodes that stand for it
     have it, after earlier ones, in `meta["decomposed_from"]`."""
@@ -53,7 +57,8 @@ def decomposed(
     """The program with the operators of the table taken apart; without one, in core ATen."""
     mode = _mode_of(program.graph)
     expansions = Expansions(DecompositionTable() if table is None else table, mode)
-    with collector.paused():
+    # Entered here, not for each expansion: that costs as much as recording one.
+    with collector.paused(), no_grad(), expansions.recorder:
         module, names = _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
     signature = program.graph_signature
     return replace(
@@ -115,7 +120,8 @@ class _Rewriter:
         self.module = module
         self.expansions = expansions
         self.mode = mode
-        self.writer = GraphWriter(n.name for n in module.graph.nodes)
+        self.nodes = list(module.graph.nodes)
+        self.writer = GraphWriter([n.name for n in self.nodes])
         self.children: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self._new: dict[Node, Any] = {}
@@ -125,24 +131,33 @@ class _Rewriter:
         self._equal: dict[Any, Node] = {}
         """Calls by target and arguments: what an expansion computes again is there already."""
         self._made: list[Node] = []
-        self._shown = _kept_apart(module.graph)
+        self._shown = _kept_apart(module.graph, self.nodes)
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
     def run(self, wanted: Container[str]) -> Graph:
-        for node in self.module.graph.nodes:
-            if node.op == "call_function":
+        for node in self.nodes:
+            op = node.op
+            if op == "call_function":
                 self._call(node)
-            elif node.op == "get_attr":
+            elif op == "placeholder":
+                self._copy(node, node.args, {})
+            elif op == "get_attr":
                 self._child(node)
             else:
                 self._copied(node)
         graph = self.writer.finish()
-        kept = {id(self._new[n]) for n in self.module.graph.nodes if n.name in wanted}
-        for node in reversed(self._made):  # what an expansion made and nobody reads
+        unread = [n for n in self._made if not n.users and not has_effect(n.target)]
+        if unread:
+            self._removed(graph, wanted)
+        return graph
+
+    def _removed(self, graph: Graph, wanted: Container[str]) -> None:
+        """Without what expansions made and nobody reads."""
+        kept = {id(self._new[n]) for n in self.nodes if n.name in wanted}
+        for node in reversed(self._made):
             if not node.users and not has_effect(node.target) and id(node) not in kept:
                 graph.erase_node(node)
-        return graph
 
     # ------------------------------------------------------------------------------ untouched nodes
 
@@ -151,8 +166,15 @@ class _Rewriter:
 
     def _mapped(self, node: Node) -> tuple[Any, Any]:
         """The arguments of a node, in the new graph."""
-        new = self._new.__getitem__
-        return map_arg(node.args, new), map_arg(node.kwargs, new) if node.kwargs else {}
+        new = self._new
+        args = [
+            new[a] if a.__class__ is Node else a if a.__class__ in _PLAIN else self._moved(a)
+            for a in node.args
+        ]
+        return tuple(args), self._moved(node.kwargs) if node.kwargs else {}
+
+    def _moved(self, argument: Any) -> Any:
+        return map_arg(argument, self._new.__getitem__)
 
     def _copy(self, node: Node, args: Any, kwargs: Any) -> Node:
         copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
@@ -215,7 +237,8 @@ class _Rewriter:
 
     def _expanded(self, node: Node, expansion: Expansion) -> None:
         self._origin = node
-        self._meta = {k: v for k, v in node.meta.items() if k != "val"}
+        self._meta = dict(node.meta)
+        self._meta.pop("val", None)
         self._meta["decomposed_from"] = (
             *node.meta.get("decomposed_from", ()),
             Origin(node.name, node.target),  # type: ignore[arg-type]
@@ -271,7 +294,7 @@ class _Rewriter:
         cls = value.__class__
         if cls is Value:
             return nodes[value]
-        if cls is list or cls is tuple:
+        if cls is list:
             return immutable_list([self._operand(v, nodes) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(value)
@@ -308,9 +331,10 @@ def _collect(values: Sequence[Any], found: list[Node]) -> None:
             _collect(value, found)
 
 
-def _kept_apart(graph: Graph) -> set[Node]:
+def _kept_apart(graph: Graph, nodes: list[Node]) -> set[Node]:
     """The nodes whose memory may share with no other: what the caller sees; all of them, if the
     graph writes in place."""
-    if any(isinstance(n.target, OpOverload) and record(n.target).mutates for n in graph.nodes):
-        return set(graph.nodes)
+    targets = {id(t): t for t in [n.target for n in nodes]}  # torch hashes overloads in Python
+    if any(isinstance(t, OpOverload) and record(t).mutates for t in targets.values()):
+        return set(nodes)
     return shown(graph)

@@ -21,10 +21,10 @@ from lostwax.ops.registry import operator
 def has_effect(target: Any) -> bool:
     """Drawing random numbers moves the generator, and a call without a result is there for what it
     does: such a call stays, read or not."""
-    if not isinstance(target, OpOverload):
-        return False
     found = _EFFECTS.get(id(target))
     if found is None:
+        if not isinstance(target, OpOverload):
+            return False
         acts = torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
         found = _EFFECTS[id(target)] = (target, acts or bool(operator(target).mutates))
     return found[1]

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
+from torch.fx.immutable_collections import immutable_list
 
 from lostwax.errors import DecompositionError
 from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode
@@ -27,6 +28,7 @@ from lostwax.sym.real import Real
 from lostwax.types import TensorType
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+_PLAIN = frozenset((int, float, bool, type(None)))
 
 
 class Expansion:
@@ -44,10 +46,19 @@ class Expansion:
             self._read.update(_values_in(results))
         self.numbers = set(_numbers_in([(call.args, call.kwargs) for call in self.calls]))
         """The symbolic numbers among the arguments."""
+        for call in self.calls:
+            call.args = tuple([_settled(a) for a in call.args])
 
     def read(self, call: Call) -> list[Value]:
         """The outputs of a call that are needed one by one."""
         return [v for v in call.outputs if v in self._read]
+
+
+def _settled(argument: Any) -> Any:
+    """A list in which nothing is to be put in is made as nodes have it, once for all of them."""
+    if isinstance(argument, list) and all(a.__class__ in _PLAIN for a in argument):
+        return immutable_list(argument)
+    return argument
 
 
 def _live(calls: list[Call], results: Any) -> tuple[list[Call], set[Value]]:
@@ -99,7 +110,7 @@ def _numbers_in(tree: Any) -> Iterator[Any]:
 
 
 class Expansions:
-    """The expansions of one program by one table."""
+    """The expansions of one program by one table. To be asked inside of `recorder`."""
 
     def __init__(self, table: Mapping[OpOverload, Decomposition], mode: FakeTensorMode) -> None:
         self.table = table
@@ -153,12 +164,11 @@ class Expansions:
         inputs: list[Value] = []
         args, kwargs = self._given(node.args, inputs), self._given(node.kwargs, inputs)
         recorder.start()
-        with torch.no_grad(), recorder:
-            out = recorder.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
-            wanted = node.meta["val"]
-            _check(node, wanted, out, used)
-            fresh = shown and _makes_new(target, decomposition)
-            results = self._results(wanted, out, used, fresh)
+        out = recorder.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
+        wanted = node.meta["val"]
+        _check(node, wanted, out, used)
+        fresh = shown and _makes_new(target, decomposition)
+        results = self._results(wanted, out, used, fresh)
         expansion = Expansion(inputs, recorder.calls, results)
         is_default = decomposition is default_decomposition(target)  # type: ignore[arg-type]
         comes_back = any(call.target is target for call in expansion.calls)
@@ -270,7 +280,8 @@ def _key(value: Any) -> Any:
     if cls is Node:
         value = value.meta["val"]
         if value.__class__ is FakeTensor:
-            return value.fake_type
+            kind = value.fake_type
+            return kind.token or kind
         cls = value.__class__
     if cls is int or value is None:
         return value

@@ -6,18 +6,20 @@ operator, and listed only when somebody asks for all of it. Must not run a decom
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cache
 from typing import Any
 
 import torch
 import torch._decomp as decomp
-from torch._ops import OpOverload, OpOverloadPacket
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from lostwax.fake import composite, fallback
 from lostwax.ir.recorder import Composite, Decomposition
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import operator
+
+Table = Mapping[OpOverload, Decomposition]
 
 
 class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
@@ -42,14 +44,21 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
         return default if found is None else found
 
     def __setitem__(self, op: OpOverload, function: Decomposition) -> None:
-        if not isinstance(op, OpOverload):
-            raise TypeError(f"a table of decompositions is keyed by overloads, not by {op!r}; "
-                            "for example torch.ops.aten.silu.default")  # fmt: skip
+        _check_key(op)
         self._changed[op] = function
 
     def __delitem__(self, op: OpOverload) -> None:
+        _check_key(op)
         self[op]  # a KeyError if it is not there
         self._changed[op] = None
+
+    def copy(self) -> DecompositionTable:
+        """A table that is edited apart from this one."""
+        made = DecompositionTable()
+        made._changed.update(self._changed)
+        return made
+
+    __copy__ = copy
 
     def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
         """Leave these operators whole, whether the table had them or not; the table is returned."""
@@ -72,6 +81,33 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
 
     def __repr__(self) -> str:
         return f"DecompositionTable({len(self)} operators)"
+
+
+def as_table(table: Table | None) -> Table:
+    """What a user gives as a table; None: the default one."""
+    if table is None:
+        return DecompositionTable()
+    if isinstance(table, DecompositionTable):
+        return table
+    if not isinstance(table, Mapping):
+        raise TypeError(
+            "a table of decompositions is a mapping from operators to functions, not "
+            f"{type(table).__name__}; for example lostwax.default_decompositions()"
+        )
+    entries = dict(table.items())  # torch's table is a dict that is empty until it is listed
+    for op in entries:
+        _check_key(op)
+    return entries
+
+
+def _check_key(op: object) -> None:
+    if not isinstance(op, (OpOverload, HigherOrderOperator)):
+        example = "torch.ops.aten.silu.default"
+        if isinstance(op, OpOverloadPacket):
+            example = f"torch.ops.{op}.{op.overloads()[0]}"
+        raise TypeError(
+            f"a table of decompositions is keyed by overloads, not by {op!r}; for example {example}"
+        )
 
 
 def default_decompositions() -> DecompositionTable:

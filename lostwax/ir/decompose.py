@@ -22,7 +22,7 @@ from torch.fx.node import map_arg
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir import collector
-from lostwax.ir.core_aten import DecompositionTable
+from lostwax.ir.core_aten import as_table
 from lostwax.ir.cse import call_key
 from lostwax.ir.effects import has_effect, shown
 from lostwax.ir.expansion import Expansion, Expansions
@@ -56,7 +56,7 @@ def decomposed(
 ) -> ExportedProgram:
     """The program with the operators of the table taken apart; without one, in core ATen."""
     mode = _mode_of(program.graph)
-    expansions = Expansions(DecompositionTable() if table is None else table, mode)
+    expansions = Expansions(as_table(table), mode)
     # Entered here, not for each expansion: that costs as much as recording one.
     with collector.paused(), no_grad(), expansions.recorder:
         module, names = _rewritten(program.graph_module, expansions, mode, program.named_by_calls)

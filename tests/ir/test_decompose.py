@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Callable
 from dataclasses import replace
@@ -411,6 +412,27 @@ def test_a_table_of_torch(block: Any) -> None:
     assert aten.addmm.default not in targets(other)
     x = torch.randn(3, 4)
     torch.testing.assert_close(outputs(other, x), model(x))
+    core = program.run_decompositions(torch.export.default_decompositions())
+    assert left(core) == set()
+
+
+def test_a_copy_of_a_table_is_edited_apart() -> None:
+    table = default_decompositions().keep(aten.mish)
+    for other in (copy.copy(table), table.copy()):
+        del other[aten.silu.default]
+        assert aten.silu.default in table
+        assert aten.mish.default not in other
+
+
+def test_what_is_no_table_is_refused(block: Any) -> None:
+    """A packet as a key would be passed over in silence."""
+    _, program = block
+    with pytest.raises(TypeError, match=r"keyed by overloads.*torch.ops.aten.silu.default"):
+        program.run_decompositions({aten.silu: lambda x: x})
+    with pytest.raises(TypeError, match=r"keyed by overloads.*torch.ops.aten.silu.default"):
+        del default_decompositions()[aten.silu]
+    with pytest.raises(TypeError, match="a mapping from operators to functions, not list"):
+        program.run_decompositions([aten.silu.default])
 
 
 def test_the_default_table_is_a_mapping() -> None:
@@ -441,6 +463,7 @@ WRONG: dict[str, tuple[Callable[..., Any], str]] = {
     "size": (lambda x: x.sum(0), "gives f32[4], the operator f32[3, 4]"),
     "dtype": (lambda x: x.double(), "gives f64[3, 4], the operator f32[3, 4]"),
     "outputs": (lambda x: (x, x), "gives 2 outputs, the operator 1"),
+    "device": (lambda x: x.to("meta"), "gives f32[3, 4] on meta, the operator f32[3, 4] on cpu"),
     "nothing": (lambda x: None, "gives a NoneType, the operator f32[3, 4]"),
     "raises": (lambda x: x.no_such_thing(), "failed: "),
     "data": (lambda x: x * x.sum().item(), "failed: "),
@@ -474,6 +497,19 @@ def test_too_few_outputs_are_refused() -> None:
     program = export(lambda x: torch.aminmax(x, dim=0), (torch.ones(3, 4),))
     with pytest.raises(DecompositionError, match="gives 1 outputs, the operator 2"):
         program.run_decompositions({aten.aminmax.default: lambda x, dim: x.amax(dim)})
+
+
+def test_outputs_that_nobody_reads_are_checked_too() -> None:
+    program = export(lambda x: torch.aminmax(x, dim=0)[0], (torch.ones(3, 4),))
+    table = {aten.aminmax.default: lambda x, dim: (x.amin(dim), x.amax(dim).double())}
+    with pytest.raises(DecompositionError, match=r"gives f64\[4\], the operator f32\[4\]"):
+        program.run_decompositions(table)
+
+
+def test_without_a_line_of_the_user_the_module_is_named() -> None:
+    program = export(nn.Sequential(nn.Linear(4, 4), nn.SiLU()), (torch.ones(3, 4),))
+    with pytest.raises(DecompositionError, match=r"at the module '1', .*SiLU"):
+        program.run_decompositions({aten.silu.default: lambda x: x.double()})
 
 
 def test_an_entry_that_holds_for_some_sizes_only_is_refused() -> None:

@@ -39,7 +39,8 @@ TOLERANCE = {
 
 class Verdict(StrEnum):
     EQUAL = "equal"
-    SKIPPED = "skipped"  # eager raises, or export refuses: nothing to decompose
+    SKIPPED = "skipped"  # eager raises: nothing to compare with
+    REFUSED = "refused"  # export refuses: nothing to decompose
     LEFT = "left"  # an operator is neither core nor in the list
     DIFFERS = "differs"
     RAISES = "raises"
@@ -70,12 +71,15 @@ def judged(call: Call) -> Outcome:
     function, inputs = one_call(call)
     with torch.no_grad():
         try:
-            program = export(function, inputs)
-            program.validate()
             torch.manual_seed(42)
             wanted = function(*copy.deepcopy(inputs))
-        except (LostwaxError, RuntimeError, ValueError, TypeError, IndexError, AssertionError):
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError):
             return Outcome(Verdict.SKIPPED)
+        try:
+            program = export(function, inputs)
+            program.validate()
+        except (LostwaxError, RuntimeError, ValueError, TypeError, IndexError) as error:
+            return Outcome(Verdict.REFUSED, _told(error))
         try:
             core = program.run_decompositions()
             core.validate()
@@ -83,8 +87,7 @@ def judged(call: Call) -> Outcome:
             torch.manual_seed(42)
             got = module(*copy.deepcopy(inputs))
         except Exception as error:
-            text = str(error).splitlines()[0] if str(error) else ""
-            return Outcome(Verdict.RAISES, f"{type(error).__name__}: {text}")
+            return Outcome(Verdict.RAISES, _told(error))
     left = tuple(sorted({str(t) for t in targets(core) if not is_core(t)}))
     unlisted = [name for name in left if name.startswith("aten.") and name not in WHOLE]
     if unlisted:
@@ -93,6 +96,10 @@ def judged(call: Call) -> Outcome:
     if difference:
         return Outcome(Verdict.DIFFERS, difference, left)
     return Outcome(Verdict.EQUAL, "", left)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 
 
 def targets(program: Any) -> Iterator[OpOverload]:
@@ -141,14 +148,20 @@ def main() -> int:
     warnings.simplefilter("ignore")
     tally: Counter[Verdict] = Counter()
     left: Counter[str] = Counter()
+    refused: Counter[tuple[str, str]] = Counter()
     for call in samples(options.operators, options.samples):
         outcome = judged(call)
         tally[outcome.verdict] += 1
         left.update(outcome.left)
-        if outcome.verdict not in (Verdict.EQUAL, Verdict.SKIPPED):
+        if outcome.verdict is Verdict.REFUSED:
+            refused[call.operator, outcome.detail] += 1
+        elif outcome.verdict not in (Verdict.EQUAL, Verdict.SKIPPED):
             print(f"{outcome.verdict:8} {call}: {outcome.detail}"[:400], flush=True)
     print(dict(tally))
     print("left whole:", ", ".join(sorted(left)))
+    print("refused by export:")
+    for (operator, reason), count in refused.items():
+        print(f"{count:>6} {operator}: {reason}")
     return int(any(tally[v] for v in (Verdict.LEFT, Verdict.DIFFERS, Verdict.RAISES)))
 
 

@@ -191,8 +191,14 @@ class Draft:
         nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
         if not all(n.name in by_name for n in nodes) and len(nodes) == len(by_name):
             by_name = {n.name: spec for n, (_, spec) in zip(nodes, self._given, strict=True)}
+        before = {id(spec): node.meta for node, spec in self._given}
+        for node in self.graph.nodes:  # what has the name of an old node comes from where it did
+            self._origins.setdefault(node.name, node.meta)
         self.graph_module = module
         self.inputs = {n: by_name[n.name] for n in nodes if n.name in by_name}
+        for node, spec in self.inputs.items():
+            if "val" not in node.meta:
+                node.meta.update(before[id(spec)])
 
     # --------------------------------------------------------------------------------- the end
 

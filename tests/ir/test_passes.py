@@ -282,6 +282,23 @@ def test_a_pass_that_returns_another_module(program):
     agrees(Pipeline((copies,))(program), program, *arguments())
 
 
+def test_a_transformer_of_torch_fx(program):
+    """It builds another graph, whose placeholders say nothing of their types."""
+
+    class Swaps(torch.fx.Transformer):
+        def call_function(self, target, args, kwargs):
+            if target is aten.relu.default:
+                target, args = aten.clamp_min.default, (*args, 0)
+            return super().call_function(target, args, kwargs)
+
+    after = Pipeline((lambda module: Swaps(module).transform(),))(program)
+    assert "clamp_min" in str(after)
+    agrees(after, program, *arguments())
+    for node in after.graph.nodes:
+        if node.op == "call_function":
+            assert node.meta["nn_module_stack"], node
+
+
 def test_a_pass_of_torch_fx(program):
     class Swaps(PassBase):
         def call(self, graph_module):

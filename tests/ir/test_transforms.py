@@ -510,6 +510,8 @@ def test_conversions_that_are_refused():
         ConvertDtype(torch.bfloat16)(program)
     with pytest.raises(PassError, match=r"torch.int8 is not a floating-point type"):
         ConvertDtype(torch.int8)(program)
+    with pytest.raises(PassError, match=r"inputs is 'keep' or 'convert', not True"):
+        ConvertDtype(torch.bfloat16, inputs=True)(program)
     program = lostwax.export(lambda x: torch.fft.rfft(x).abs(), (torch.ones(4),))
     with pytest.raises(PassError, match=r"instead: compute it in torch.float32, keep=\(torch.ops"):
         ConvertDtype(torch.bfloat16)(program)
@@ -551,6 +553,12 @@ def test_patterns_are_replaced(shapes):
             assert one.meta["nn_module_stack"] == was.meta["nn_module_stack"]
     assert after.graph_signature.user_outputs[0] == new[1].name
     same(after, model, *((torch.randn(n, 4),) for n in ((3,) if shapes is None else (3, 1))))
+
+
+def test_a_replacement_with_other_arguments_is_refused():
+    program = lostwax.export(lambda x: torch.relu(x), (torch.ones(3),))
+    with pytest.raises(PassError, match="the pattern takes 1 arguments, its replacement 2"):
+        ReplacePattern(lambda x: aten.relu.default(x), add_relu)(program)
 
 
 def test_filters_and_literals():
@@ -619,6 +627,27 @@ def test_sizes_that_must_be_equal_are_asserted():
         unchecked(torch.ones(5), torch.ones(4), torch.ones(6))
     with pytest.raises(RuntimeError, match=r"z.shape\[0\] must be x.shape\[0\] \+ 1"):
         unchecked(torch.ones(5), torch.ones(5), torch.ones(5))
+
+
+def test_sizes_that_are_computed_from_a_number_are_asserted():
+    """Nothing but `2 * h` and `k + 3` gives the two numbers."""
+    h, k = lostwax.Dim("h", min=1, max=20), lostwax.Dim("k", min=0, max=5)
+    program = lostwax.export(
+        lambda x, y: (x.view(-1, 2) * 2, y + 1),
+        (torch.ones(6), torch.ones(4)),
+        dynamic_shapes=({0: 2 * h}, {0: k + 3}),
+    )
+    unchecked = RuntimeAssertions()(program).graph_module
+    assert unchecked(torch.ones(8), torch.ones(3))[0].shape == (4, 2)
+    for n, m, text in (
+        (7, 4, r"x.shape\[0\] must be 2\*\(x.shape\[0\] // 2\)"),
+        (42, 4, r"x.shape\[0\] // 2 <= 20 is required"),
+        (0, 4, r"x.shape\[0\] // 2 >= 1 is required"),
+        (8, 2, r"y.shape\[0\] - 3 >= 0 is required"),
+        (8, 9, r"y.shape\[0\] - 3 <= 5 is required"),
+    ):
+        with pytest.raises(RuntimeError, match=text):
+            unchecked(torch.ones(n), torch.ones(m))
 
 
 def test_a_program_of_fixed_sizes_has_nothing_to_assert():

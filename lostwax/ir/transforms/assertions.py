@@ -25,6 +25,9 @@ from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Symbol, show
 
+Place = tuple[Node, int | None, Expr, str]
+"""A size or a number among the inputs: the node, the dimension, the value, the text."""
+
 
 @dataclass(frozen=True)
 class RuntimeAssertions(Pass):
@@ -44,16 +47,15 @@ class _Assertions:
         self.inputs = [n for n, s in draft.inputs.items() if s.kind is InputKind.USER_INPUT]
         self.sources: dict[Symbol, str] = {}
         """Each symbol that the inputs give, and the place that it is read from."""
+        self.computed: set[Symbol] = set()
+        """Those that are not sizes themselves: they may come out negative."""
         self.stack = ""
 
     def run(self) -> None:
         for node in self.inputs:
             self.numbers.note(node, node.meta["val"])
         places = list(self._places())
-        for _, _, expr, text in places:
-            for symbol in expr.symbols():
-                if expr is symbol.expr:
-                    self.sources.setdefault(symbol, text)
+        self._find_sources(places)
         for node, dim, expr, text in places:
             if expr.symbols() <= self.sources.keys():
                 self._equal(node, dim, expr, text)
@@ -64,7 +66,19 @@ class _Assertions:
                 self.stack = f'  File "{where.file}", line {where.line}, in {where.function}\n'
                 self._assert(guard.cond, guard.reason)
 
-    def _places(self) -> Iterator[tuple[Node, int | None, Expr, str]]:
+    def _find_sources(self, places: list[Place]) -> None:
+        for _, _, expr, text in places:
+            for symbol in expr.symbols():
+                if expr is symbol.expr:
+                    self.sources.setdefault(symbol, text)
+        for _, _, expr, text in places:  # `2*h + 1` gives h, where nothing else does
+            for symbol in expr.symbols() - self.sources.keys():
+                scale, offset = expr.terms.get((symbol,), 0), expr.terms.get((), 0)
+                if scale > 0 and len(expr.terms) == 1 + (offset != 0):
+                    self.sources[symbol] = _solved(text, scale, offset)
+                    self.computed.add(symbol)
+
+    def _places(self) -> Iterator[Place]:
         """The sizes and numbers among the inputs that are not fixed."""
         for node in self.inputs:
             value = node.meta["val"]
@@ -93,7 +107,7 @@ class _Assertions:
         for symbol in sorted(self.sources, key=lambda s: s.id):
             lo, hi = limits.get(symbol.name, (None, None))
             conditions: list[Any] = []
-            if lo is not None and lo > 0:  # no size is less than 0
+            if lo is not None and (lo > 0 or symbol in self.computed):  # no size is less than 0
                 conditions.append(symbol.expr >= lo)
             if hi is not None:
                 conditions.append(symbol.expr <= hi)
@@ -112,3 +126,11 @@ class _Assertions:
         node = self.draft.graph.call_function(target, args)
         node.meta.update({**PROVENANCE, "stack_trace": self.stack})
         return node
+
+
+def _solved(text: str, scale: int, offset: int) -> str:
+    """The number of which `scale * number + offset` is the size of this text."""
+    less = f"{text} {'-' if offset > 0 else '+'} {abs(offset)}" if offset else text
+    if scale == 1:
+        return less
+    return f"({less}) // {scale}" if offset else f"{less} // {scale}"

@@ -16,6 +16,7 @@ from torch.fx import Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from lostwax.errors import PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import FakeStorage, concrete_device, new_fake
 from lostwax.ir.draft import Draft
@@ -68,7 +69,14 @@ class MoveToDevice(Pass):
         return torch.device(self.location)
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.to(self.destination(tensor.device))
+        device = self.destination(tensor.device)
+        try:
+            return tensor.to(device)
+        except (
+            AssertionError,
+            RuntimeError,
+        ) as error:  # torch was built without it, or none is here
+            raise PassError(f"nothing can be moved to {device} here: {error}") from error
 
     def _fake(
         self, fake: FakeTensor, mode: FakeTensorMode, storages: dict[int, FakeStorage]

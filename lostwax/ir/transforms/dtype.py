@@ -51,6 +51,10 @@ class ConvertDtype(Pass):
         for dtype in (self.to, self.of):
             if not dtype.is_floating_point:
                 raise PassError(f"{dtype} is not a floating-point type")
+        for option in ("inputs", "outputs"):
+            policy = getattr(self, option)
+            if policy not in ("keep", "convert"):
+                raise PassError(f"{option} is 'keep' or 'convert', not {policy!r}")
         with draft.typing():
             _Conversion(draft, self).run()
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch.fx import Graph, GraphModule, subgraph_rewriter
+from torch.fx import Graph, GraphModule, subgraph_rewriter, symbolic_trace
 
+from lostwax.errors import PassError
 from lostwax.ir.draft import Draft
 from lostwax.ir.passes import Pass
 from lostwax.ir.retype import PROVENANCE
@@ -41,16 +42,30 @@ class ReplacePattern(Pass):
     ignore_literals: bool = False
 
     def edit(self, draft: Draft) -> None:
+        pattern, replacement = _graph(self.pattern), _graph(self.replacement)
+        taken, given = (_arguments(g) for g in (pattern, replacement))
+        if taken != given:
+            raise PassError(f"the pattern takes {taken} arguments, its replacement {given}")
         for module in list(draft.graph_modules()):
             found = subgraph_rewriter.replace_pattern_with_filters(
                 module,
-                self.pattern,
-                self.replacement,
+                pattern,
+                replacement,
                 list(self.filters) or None,
                 self.ignore_literals,
             )
             for match in found:
                 _explain(match)
+
+
+def _graph(pattern: Pattern) -> Graph:
+    if isinstance(pattern, Graph):
+        return pattern
+    return pattern.graph if isinstance(pattern, GraphModule) else symbolic_trace(pattern).graph
+
+
+def _arguments(graph: Graph) -> int:
+    return sum(n.op == "placeholder" for n in graph.nodes)
 
 
 def _explain(match: subgraph_rewriter.ReplacedPatterns) -> None:

@@ -187,7 +187,7 @@ class Conditions(Rules):
                 parts[condition] = None
         if len(parts) < 2:
             return next(iter(parts), not settles)
-        return self.condition(kind, self.zero, tuple(sorted(parts, key=lambda x: x.id)))
+        return self.condition(kind, self.zero, tuple(sorted(parts, key=lambda x: x.rank())))
 
 
 def single_atom(p: Expr) -> tuple[Atom, int, int] | None:

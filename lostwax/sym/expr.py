@@ -265,8 +265,8 @@ class BoolExpr:
     """
 
     __slots__ = (
-        "_atoms", "args", "asked_at", "depth", "env", "face", "hint", "id", "kind", "poly",
-        "unbacked",
+        "_atoms", "_rank", "args", "asked_at", "depth", "env", "face", "hint", "id", "kind",
+        "poly", "unbacked",
     )  # fmt: skip
 
     def __init__(self, env: ShapeEnv, kind: str, poly: Expr, args: tuple[BoolExpr, ...] = ()):
@@ -281,6 +281,7 @@ class BoolExpr:
         self.asked_at = -1
         self.face: Any = None  # what a layer above shows for this condition
         self._atoms: frozenset[Atom] | None = None
+        self._rank: tuple[Any, ...] | None = None
 
     def _hint(self) -> bool | None:
         if not self.args:
@@ -294,6 +295,14 @@ class BoolExpr:
         if self._atoms is None:
             self._atoms = self.poly.atoms().union(*(x.atoms() for x in self.args))
         return self._atoms
+
+    def rank(self) -> tuple[Any, ...]:
+        """An order that depends on what a condition says, not on when it was made."""
+        if self._rank is None:
+            terms = self.poly.terms
+            of = tuple(sorted((rank_of(m), k) for m, k in terms.items() if m)), terms.get((), 0)
+            self._rank = (bool(self.args), *of, self.kind, *(x.rank() for x in self.args))
+        return self._rank
 
     def symbols(self) -> frozenset[Symbol]:
         return frozenset(a for a in self.atoms() if isinstance(a, Symbol))

@@ -239,7 +239,10 @@ class Numbers:
     def _solved(self, e: Expr, origin: Origin) -> Any:
         """A symbol from the number that stands at its origin."""
         node = self._read(origin)
-        stands: Any = e * origin.scale + origin.offset
+        # a number of data keeps its name here, whatever is known of it by now: else the graph
+        # would speak of it and nothing would give it
+        plain = e.unbacked and (origin.scale, origin.offset) == (1, 0)
+        stands: Any = e if plain else e * origin.scale + origin.offset
         node.meta["val"] = wrap(stands)
         if origin.offset:
             stands = e * origin.scale

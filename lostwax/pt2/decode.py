@@ -21,19 +21,20 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensorMode
+from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.program import ExportedProgram, ModuleCallEntry
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.pt2 import metadata
-from lostwax.pt2.guards import places, read_guards
+from lostwax.pt2.guards import places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH
 from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, SCHEMA_MAJOR
 from lostwax.pt2.signature import read_call_graph, read_signature
 from lostwax.pt2.symbols import SymbolReader, hints_of
 from lostwax.pt2.targets import target_named, unspeakable
 from lostwax.pt2.weights import read_device
-from lostwax.sym import ShapeEnv
+from lostwax.sym import Expr, ShapeEnv, Size
 from lostwax.types import TensorType
 
 Json = Mapping[str, Any]
@@ -110,7 +111,7 @@ def _program(
     with reading.here("the signature"):
         signature = read_signature(module["signature"])
     names = [spec.arg.name for spec in signature.input_specs]
-    builder = _GraphReader(reading, mode, symbols)
+    builder = _GraphReader(reading, mode, symbols, own)
     made = builder.graph(graph, names)
     with reading.here("the module call graph"):
         calls = read_call_graph(module["module_call_graph"], signature)
@@ -126,8 +127,8 @@ def _program(
     with reading.here("the guards"):
         where = places(root.in_spec, root.forward_arg_names, users)
         guards = read_guards(given, symbols, where)
-        for guard in guards:
-            env.learn(guard.cond)
+        for fact in read_facts(given, symbols, guards):
+            env.learn(fact)
     return ExportedProgram(
         graph_module=made,
         graph_signature=signature,
@@ -204,6 +205,7 @@ class _GraphReader:
         reading: _Reading,
         mode: FakeTensorMode,
         symbols: SymbolReader,
+        beside: Json,
         depth: int = 0,
         title: str = "main",
     ) -> None:
@@ -211,6 +213,9 @@ class _GraphReader:
             raise LoadError(f"graphs are nested deeper than {MAX_GRAPH_DEPTH} levels")
         self.reading, self.mode, self.symbols, self.depth = reading, mode, symbols, depth
         self.title = title
+        self.beside = beside
+        self.recorded = beside.get("values", {}).get(title, {})
+        self.items = beside.get("items", {}).get(title, {})
         self.fx = fx.Graph()
         self.values: dict[str, fx.Node] = {}
         self.names: set[str] = set()
@@ -301,17 +306,25 @@ class _GraphReader:
         dtype = DTYPES.get(meta["dtype"])
         if dtype is None or len(sizes) != len(strides) or len(sizes) > MAX_DIMS:
             raise LoadError(f"the type of {name!r} is damaged")
-        t = TensorType(
-            tuple([size(s) for s in sizes]),
-            dtype,
-            _device(meta["device"]),
-            tuple([size(s) for s in strides]),
-            size(meta["storage_offset"]),
-        )
+        layout = [size(s) for s in (*sizes, *strides, meta["storage_offset"])]
+        if name in self.recorded:
+            layout = self._recorded_layout(name, len(layout))
+        dims, device = len(sizes), _device(meta["device"])
+        t = TensorType(tuple(layout[:dims]), dtype, device, tuple(layout[dims:-1]), layout[-1])
         grad = meta["requires_grad"] is True and (dtype.is_floating_point or dtype.is_complex)
         return new_fake(self.mode, t, requires_grad=grad)
 
+    def _recorded_layout(self, name: str, count: int) -> list[Size]:
+        """Sizes, strides and offset as they were before more became known of them."""
+        given = self.recorded[name]
+        found = [self.symbols.expression(s) if isinstance(s, str) else s for s in given]
+        if len(found) != count or not all(s.__class__ in (int, Expr) for s in found):
+            raise LoadError(f"our own record of {name!r} is damaged")
+        return found
+
     def _number(self, kind: str, name: Any) -> Any:
+        if name in self.recorded:
+            return wrap(self.symbols.expression(self.recorded[name]))
         return self.symbols.number(self.given[_SYMBOLIC[kind]][name])
 
     # ---- nodes
@@ -398,7 +411,8 @@ class _GraphReader:
         if name == f"{given.get('name')}_unused_{index}":
             return value
         item = self._insert("call_function", self._name(name), operator.getitem, (node, index), {})
-        item.meta = {**meta, "val": value}
+        own = metadata.read(self.items[name]) if name in self.items else meta
+        item.meta = {**own, "val": value}
         self._define(name, item)
         return value
 
@@ -431,8 +445,8 @@ class _GraphReader:
         if wanted.__class__ is str and hasattr(fx.GraphModule, wanted):
             wanted = f"{wanted}_graph"  # it becomes an attribute of a module
         name = self._name(wanted)
-        title = f"{self.title}.{name}"
-        reader = _GraphReader(self.reading, self.mode, self.symbols, self.depth + 1, title)
+        title, depth = f"{self.title}.{given['name']}", self.depth + 1
+        reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
         self.children[name] = reader.graph(given["graph"])
         return self._insert("get_attr", name, name, (), {})
 

@@ -34,7 +34,7 @@ from lostwax.ir.signature import (
     SymIntArgument,
 )
 from lostwax.pt2 import metadata
-from lostwax.pt2.guards import guards_code, own_record
+from lostwax.pt2.guards import Beside, guards_code, own_record
 from lostwax.pt2.schema import (
     DTYPE_NUMBERS,
     KEYWORD,
@@ -45,10 +45,11 @@ from lostwax.pt2.schema import (
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
 )
-from lostwax.pt2.symbols import SymbolWriter
+from lostwax.pt2.symbols import SymbolWriter, as_recorded, settled, settled_number
 from lostwax.pt2.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.weights import device_json
+from lostwax.sym import Expr
 
 Json = dict[str, Any]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -64,7 +65,8 @@ def encode(program: ExportedProgram) -> Json:
         for s in specs.input_specs
         if s.kind is InputKind.USER_INPUT and isinstance(s.arg, ConstantArgument)
     }
-    graph = _GraphWriter(program.graph_module, symbols).graph(constants)
+    beside = Beside()
+    graph = _GraphWriter(program.graph_module, symbols, beside).graph(constants)
     if isinstance(program.range_constraints, RangeConstraints):
         for limited in program.range_constraints.limits:  # also of what no node has any more
             symbols.text(limited)
@@ -91,7 +93,7 @@ def encode(program: ExportedProgram) -> Json:
         "verifiers": [program.dialect],
         "torch_version": torch.__version__,
         "guards_code": guards_code(program),
-        "lostwax": own_record(program, symbols),
+        "lostwax": own_record(program, symbols, beside),
     }
 
 
@@ -140,8 +142,10 @@ def _empty_kind(type_text: str) -> str:
 class _GraphWriter:
     """One graph with its own names."""
 
-    def __init__(self, module: GraphModule, symbols: SymbolWriter) -> None:
-        self.module, self.symbols = module, symbols
+    def __init__(
+        self, module: GraphModule, symbols: SymbolWriter, beside: Beside, path: str = "main"
+    ) -> None:
+        self.module, self.symbols, self.beside, self.path = module, symbols, beside, path
         self.taken = {node.name for node in module.graph.nodes}
         self.folded: dict[Node, Node] = {}
         """A second reading of the same result, by the first one."""
@@ -183,18 +187,27 @@ class _GraphWriter:
     def _value(self, name: str, value: Any) -> Json:
         """A value that gets its name here."""
         if isinstance(value, FakeTensor):
-            self.tensors[name] = self._tensor(value)
+            self.tensors[name] = self._tensor(name, value)
             return {"as_tensor": {"name": name}}
         if isinstance(value, (*_SYMBOLIC, int, float)):
             kind, record = self.symbols.number(value)
             self.numbers[kind][name] = record
+            if settled_number(value) is not as_recorded(value):
+                self._keep(name, as_recorded(value))
             return {_NUMBER[kind]: {"as_name": name}}
         if value is None:
             return {"as_none": True}
         raise SaveError(f"a value of type {type(value).__name__} has no form in .pt2 files")
 
-    def _tensor(self, fake: FakeTensor) -> Json:
+    def _keep(self, name: str, value: Any) -> None:
+        """torch is told what became of a value; our own record, what the graph says of it."""
+        self.beside.values.setdefault(self.path, {})[name] = value
+
+    def _tensor(self, name: str, fake: FakeTensor) -> Json:
         t, size = fake.fake_type, self.symbols.size
+        layout = (*t.size, *t.stride, t.offset)
+        if any(settled(s) is not s for s in layout if isinstance(s, Expr)):
+            self._keep(name, layout)
         return {
             "dtype": DTYPE_NUMBERS[t.dtype],
             "sizes": [size(s) for s in t.size],
@@ -291,7 +304,15 @@ class _GraphWriter:
                 first = found.setdefault(index % len(node.meta["val"]), user)
                 if first is not user:
                     self.folded[user] = first
+                else:
+                    self._keep_metadata(user, node)
         return found
+
+    def _keep_metadata(self, item: Node, node: Node) -> None:
+        """Of a node that reads an item, unless it is that of the node whose result it reads."""
+        told = metadata.written(item.meta)
+        if told != metadata.written(node.meta):
+            self.beside.items.setdefault(self.path, {})[item.name] = told
 
     def _unused(self, node: Node, index: int) -> str:
         name = f"{node.name}_unused_{index}"
@@ -334,9 +355,8 @@ class _GraphWriter:
         name = path.replace(".", "_")
         while self.graph_names.setdefault(name, child) is not child:
             name += "_"
-        return {
-            "as_graph": {"name": name, "graph": _GraphWriter(child, self.symbols).graph()},
-        }
+        inner = _GraphWriter(child, self.symbols, self.beside, f"{self.path}.{name}")
+        return {"as_graph": {"name": name, "graph": inner.graph()}}
 
     def _sequence(self, values: list[Any], empty: str | None) -> Json:
         parts = [self.argument(v) for v in values]

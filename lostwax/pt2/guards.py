@@ -2,7 +2,8 @@
 
 torch keeps them as Python expressions over `L['x'].size()[0]`; these are written for it, and read
 by the grammar of `lostwax.sym`, never evaluated. What that form has no place for (the user's line,
-the reason, what symbols stand for) is in a record of our own, which torch's reader passes over.
+the reason, what symbols stand for, all that the trace came to know, and what values were called
+before it did) is in a record of our own, which torch's reader passes over.
 """
 
 from __future__ import annotations
@@ -24,6 +25,18 @@ from lostwax.location import NOWHERE, Location
 from lostwax.pt2.symbols import SymbolReader, SymbolWriter
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, parse, show
 
+
+class Beside:
+    """What the graphs hold that torch's form does not, by graph and by name."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, Any]] = {}
+        """Numbers, and tensors' sizes, strides and offset, where torch is told what became of
+        them."""
+        self.items: dict[str, dict[str, dict[str, str]]] = {}
+        """Metadata of nodes that read an item of a result, which files have no nodes for."""
+
+
 _RECORD_VERSION = 1
 _TRUNCATED = re.compile(r"math\.trunc\(([^()]*(?:\(\)[^()]*)*) / (\d+)\)")
 
@@ -39,14 +52,33 @@ def guards_code(program: ExportedProgram) -> list[str]:
     return [show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys()]
 
 
-def own_record(program: ExportedProgram, symbols: SymbolWriter) -> dict[str, Any]:
+def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) -> dict[str, Any]:
     """What torch's form has no place for."""
     guards = [_guard(g, symbols) for g in program.guards]
+    values = {
+        path: {name: _texts(value, symbols) for name, value in graph.items()}
+        for path, graph in beside.values.items()
+    }
+    envs = dict.fromkeys(s.expr.env for s in symbols.symbols.values())
+    facts = [symbols.text(fact) for env in envs for fact in dict.fromkeys(env.facts.told)]
     ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
     told: dict[str, Any] = {name: _told(symbol) for name, symbol in ordered}
     told |= {n: {"name": r.args[0], "origin": r.args[1]} for n, r in symbols.floats.items()}
-    ranges = list(limits_by_name(program.range_constraints))
-    return {"version": _RECORD_VERSION, "guards": guards, "symbols": told, "ranges": ranges}
+    return {
+        "version": _RECORD_VERSION,
+        "guards": guards,
+        "facts": facts,
+        "symbols": told,
+        "values": values,
+        "items": beside.items,
+        "ranges": list(limits_by_name(program.range_constraints)),
+    }
+
+
+def _texts(value: Any, symbols: SymbolWriter) -> Any:
+    if isinstance(value, tuple):
+        return [_texts(v, symbols) for v in value]
+    return value if isinstance(value, int) else symbols.text(value)
 
 
 def _guard(guard: Guard, symbols: SymbolWriter) -> dict[str, Any]:
@@ -131,6 +163,20 @@ def read_guards(
     names = dict(where)
     found = [_peer_guard(text, names) for text in given.get("guards_code") or ()]
     return [g for g in found if g is not None]
+
+
+def read_facts(
+    given: Mapping[str, Any], symbols: SymbolReader, guards: list[Guard]
+) -> list[BoolExpr]:
+    """All that was known when the program was captured; of other files its guards are."""
+    own = given.get("lostwax")
+    if not isinstance(own, dict) or "facts" not in own:
+        return [guard.cond for guard in guards]
+    found = [symbols.expression(text) for text in own["facts"]]
+    for fact, text in zip(found, own["facts"], strict=True):
+        if fact is not True and not isinstance(fact, BoolExpr):
+            raise LoadError(f"{text[:300]!r} is no condition, or never holds")
+    return [fact for fact in found if fact is not True]
 
 
 def _own_guard(given: Mapping[str, Any], symbols: SymbolReader) -> Guard | None:

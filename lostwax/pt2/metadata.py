@@ -14,6 +14,7 @@ from typing import Any
 from torch import nn
 
 from lostwax.errors import LoadError, SaveError
+from lostwax.ir.decompose import Origin
 from lostwax.pt2.targets import name_of, target_named
 
 _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
@@ -36,6 +37,9 @@ def written(meta: dict[str, Any]) -> dict[str, str]:
         out["custom"] = _json(meta["custom"])
     if meta.get("from_node_text"):
         out["from_node"] = meta["from_node_text"]
+    if meta.get("decomposed_from"):  # our own: torch's reader passes over it
+        origins = meta["decomposed_from"]
+        out["decomposed_from"] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
     return out
 
 
@@ -53,6 +57,9 @@ def read(given: dict[str, Any]) -> dict[str, Any]:
         out["custom"] = json.loads(given["custom"])
     if given.get("from_node"):
         out["from_node_text"] = str(given["from_node"])
+    if given.get("decomposed_from"):
+        parts = [part.partition(",") for part in given["decomposed_from"].split(";")]
+        out["decomposed_from"] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
     return out
 
 

@@ -13,7 +13,7 @@ from functools import reduce
 from typing import Any
 
 from lostwax.errors import LoadError, ParseError
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symnode import wrap
 from lostwax.fake.symops import BINARY, to_real
 from lostwax.pt2.limits import MAX_SIZE
 from lostwax.sym import (
@@ -96,8 +96,7 @@ class SymbolReader:
         for key in ("as_int", "as_float", "as_bool"):
             if key in given:
                 return given[key]
-        expression = given["as_expr"]
-        return wrap(self.expression(expression["expr_str"]))
+        return wrap(self.expression(given["as_expr"]["expr_str"]))
 
     def expression(self, text: str) -> Any:
         found = self._known.get(text)
@@ -319,25 +318,19 @@ class SymbolWriter:
         self._texts: dict[Any, str] = {}
 
     def size(self, value: Size) -> dict[str, Any]:
-        value = _settled(value)
+        value = settled(value)
         if isinstance(value, int):
             return {"as_int": value}
         return self._expression(value, "as_int")
 
     def number(self, value: Any) -> tuple[str, dict[str, Any]]:
         """The kind of a number ("int", "float", "bool"), and what the file says of its value."""
-        inner = getattr(getattr(value, "node", None), "value", None)
-        value = _settled(inner) if isinstance(inner, Expr) else unwrap(value)
-        if isinstance(value, BoolExpr) and any(_is_fixed(s) for s in value.symbols()):
-            certain = known(value)  # the file does not say any more where that symbol comes from
-            value = value if certain is None else certain
+        value = settled_number(value)
         if isinstance(value, (bool, BoolExpr)):
             plain = isinstance(value, bool)
             return "bool", {"as_bool": value} if plain else self._expression(value, "as_bool")
         if isinstance(value, (int, Expr)):
             return "int", self.size(value)
-        if isinstance(value, Real):
-            value = current_real(value)
         if isinstance(value, float):
             return "float", {"as_float": value}
         return "float", self._expression(value, "as_float")
@@ -405,7 +398,26 @@ def _is_fixed(symbol: Symbol) -> bool:
     return isinstance(current(symbol.expr), int)
 
 
-def _settled(size: Size) -> Size:
+def as_recorded(value: Any) -> Any:
+    """What the graph says of a number, whatever became known of it later."""
+    inner = getattr(getattr(value, "node", None), "value", None)
+    return value if inner is None else inner
+
+
+def settled_number(value: Any) -> Any:
+    """A number of the graph as torch's part of a file has it."""
+    value = as_recorded(value)
+    if isinstance(value, Expr):
+        return settled(value)
+    if isinstance(value, Real):
+        return current_real(value)
+    if isinstance(value, BoolExpr) and any(_is_fixed(s) for s in value.symbols()):
+        certain = known(value)  # the file does not say any more where that symbol comes from
+        return value if certain is None else certain
+    return value
+
+
+def settled(size: Size) -> Size:
     """Under today's facts, but for what depends on data: there facts hold behind an assertion, and
     the nodes before it are what they were. Of two forms that take each other's place (`min(s0, s1 +
     1)` and `min(s0 - 1, s1) + 1`) the one that is given: else a file would not read back as it was.

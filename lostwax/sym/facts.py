@@ -24,6 +24,8 @@ class Range(NamedTuple):
 class Facts:
     def __init__(self, version: int) -> None:
         self.version = version
+        self.told: list[BoolExpr] = []
+        """The conditions that all of this was learned from, in their order."""
         self.ranges: dict[Symbol, Range] = {}
         self.substitutions: dict[Atom, Expr] = {}
         # products that equal something else, by the first atom of the product
@@ -39,6 +41,7 @@ class Facts:
 
     def copy(self, version: int) -> Facts:
         twin = Facts(version)
+        twin.told = list(self.told)
         twin.ranges = dict(self.ranges)
         twin.substitutions = dict(self.substitutions)
         twin.rewrites = {a: dict(rules) for a, rules in self.rewrites.items()}

@@ -41,6 +41,8 @@ class Learner(Prover):
         self._queue.append((condition, False))
         if self._busy:
             return
+        if isinstance(condition, BoolExpr):
+            self.facts.told.append(condition)
         self._busy = True
         limit = self.steps + LEARNING
         rounds: Counter[Symbol] = Counter()

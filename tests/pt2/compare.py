@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch.export.pt2_archive._package import load_pt2
+from torch.fx import GraphModule
 
 import lostwax
 
@@ -55,14 +56,10 @@ def peer_load(data: bytes) -> Any:
 def assert_identical(a: lostwax.ExportedProgram, b: lostwax.ExportedProgram) -> None:
     """The same program: graph, names, metadata, constraints, signature, weights."""
     assert str(a) == str(b)
-    assert [str(g) for g in a.guards] == [str(g) for g in b.guards]
-    for m, n in zip(a.graph.nodes, b.graph.nodes, strict=True):
-        assert (m.name, m.target if m.op != "output" else "") == (
-            n.name,
-            n.target if n.op != "output" else "",
-        )
-        for key in ("stack_trace", "nn_module_stack", "source_fn_stack"):
-            assert m.meta.get(key) == n.meta.get(key), (m, key)
+    assert [_guard(g) for g in a.guards] == [_guard(g) for g in b.guards]
+    assert repr(a.range_constraints) == repr(b.range_constraints)
+    assert a.graph_signature == b.graph_signature
+    assert_same_graph(a.graph_module, b.graph_module)
     assert a.module_call_graph == b.module_call_graph
     assert a.dialect == b.dialect
     for one, other in ((a.state_dict, b.state_dict), (a.constants, b.constants)):
@@ -72,3 +69,41 @@ def assert_identical(a: lostwax.ExportedProgram, b: lostwax.ExportedProgram) -> 
             assert type(one[name]) is type(other[name])
             assert one[name].requires_grad == other[name].requires_grad
             assert one[name].stride() == other[name].stride()
+
+
+def assert_same_graph(a: GraphModule, b: GraphModule) -> None:
+    """Node for node, with all that a node has, also in the graphs inside."""
+    for m, n in zip(a.graph.nodes, b.graph.nodes, strict=True):
+        assert (m.op, m.name, m.op == "output" or m.target) == (
+            *(n.op, n.name),
+            n.op == "output" or n.target,
+        )
+        assert pytree.tree_map(str, (m.args, m.kwargs)) == pytree.tree_map(str, (n.args, n.kwargs))
+        assert described(m.meta.get("val")) == described(n.meta.get("val")), m
+        assert _rest(m.meta) == _rest(n.meta), m
+    inner = {name: child for name, child in a.named_children() if isinstance(child, GraphModule)}
+    for name, child in inner.items():
+        assert_same_graph(child, getattr(b, name))
+
+
+def described(value: Any) -> Any:
+    """All that is recorded of a value."""
+    if isinstance(value, (tuple, list)):
+        return type(value), [described(v) for v in value]
+    if isinstance(value, lostwax.FakeTensor):
+        t = value.fake_type
+        numbers = [str(s) for s in (*t.size, *t.stride, t.offset)]
+        return numbers, t.dtype, t.device, t.layout, value.requires_grad
+    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return type(value), str(value), value.node.hint
+    return type(value), value
+
+
+def _rest(meta: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in meta.items() if key != "val" and value}
+
+
+def _guard(guard: Any) -> tuple[Any, ...]:
+    where = guard.where
+    place = where.file, where.line, where.function, where.text
+    return str(guard.cond), guard.kind, guard.asked_by, guard.reason, *place

@@ -101,7 +101,8 @@ def test_generated_programs() -> None:
 
 def test_generated_programs_of_any_size() -> None:
     done = 0
-    for seed in (*range(12), 41, 44, 56, 107):
+    # the last ones have numbers that assertions and guards fix after they were recorded
+    for seed in (*range(10), 41, 44, 56, 107, 28, 33, 51, 75, 98, 111, 152, 313):
         generated = sized_programs.generate(seed)
         module, args = generated.fresh()
         dims = tuple(

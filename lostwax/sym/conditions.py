@@ -8,9 +8,10 @@ remainders use). Quotients are eliminated where possible, so that a chain of poo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from lostwax.sym.bounds import MAX_DEPTH
-from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Size
+from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Size, rank_of
 from lostwax.sym.rules import Rules
 from lostwax.sym.terms import Monomial, factor_of, leading
 
@@ -126,7 +127,9 @@ class Conditions(Rules):
         factor = factor_of(p.terms)
         if p.terms.get((), 0) % factor:
             return False
-        if p.terms[leading(p.terms)] < 0:
+        # ids of what is made of symbols differ from trace to trace, and with them the sign would
+        head = max(p.terms, key=_by_rank) if p.composite else leading(p.terms)
+        if p.terms[head] < 0:
             factor = -factor
         if factor != 1:
             p = self.make({m: k // factor for m, k in p.terms.items()})
@@ -188,6 +191,10 @@ class Conditions(Rules):
         if len(parts) < 2:
             return next(iter(parts), not settles)
         return self.condition(kind, self.zero, tuple(sorted(parts, key=lambda x: x.rank())))
+
+
+def _by_rank(monomial: Monomial) -> tuple[int, tuple[Any, ...]]:
+    return len(monomial), rank_of(monomial)
 
 
 def single_atom(p: Expr) -> tuple[Atom, int, int] | None:

@@ -57,6 +57,7 @@ def decode(
     reading = _Reading(place)
     with reading.here("its records"):
         _check_version(given)
+        given = (given.get("lostwax") or {}).get("whole", given)
         return _program(reading, given, state_dict, constants)
 
 
@@ -241,7 +242,23 @@ class _GraphReader:
                 raise
         with self.reading.here(f"the outputs of graph {self.title!r}"):
             self._output(given)
+        with self.reading.here(f"the order of graph {self.title!r}"):
+            self._rearrange(self.beside.get("order", {}).get(self.title))
         return _LazyGraphModule(self.children, self.fx)
+
+    def _rearrange(self, names: list[str] | None) -> None:
+        """Put the nodes in the order that our own record has."""
+        if names is None:
+            return
+        nodes = {node.name: node for node in self.fx.nodes}
+        if len(names) != len(nodes) or nodes.keys() != set(names):
+            return
+        seen: set[fx.Node] = set()
+        for node in map(nodes.__getitem__, names):
+            if not seen.issuperset(node.all_input_nodes):
+                raise LoadError(f"the node {node.name!r} stands before what it reads")
+            seen.add(node)
+            self.fx._root.prepend(node)
 
     def _insert(
         self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -150,6 +150,8 @@ class _GraphWriter:
         self.folded: dict[Node, Node] = {}
         """A second reading of the same result, by the first one."""
         self.graph_names: dict[str, GraphModule] = {}
+        self.placed: list[str] = []
+        """The nodes in the order in which a reader makes them."""
         self.tensors: Json = {}
         self.numbers: dict[str, Json] = {"int": {}, "float": {}, "bool": {}}
 
@@ -163,10 +165,12 @@ class _GraphWriter:
                     single = isinstance(node.args[0], Node)
                     results = [node.args[0]] if single else node.args[0]
                     outputs = [self.argument(a) for a in results]
+                    self.placed.append(node.name)
                 elif node.op == "call_function" and not self._is_reading(node):
                     nodes.append(self._node(node))
             except SaveError as error:
                 raise SaveError(f"{error}\n  while writing the node {node.name!r}") from None
+        self._keep_order()
         return {
             "inputs": inputs,
             "outputs": outputs,
@@ -179,7 +183,16 @@ class _GraphWriter:
             "sym_float_values": self.numbers["float"],
         }
 
+    def _keep_order(self) -> None:
+        """Readers put graphs before the node that takes them, and items behind the one that gives
+        them. Where they stand elsewhere, our own record says so."""
+        placed = set(self.placed)
+        order = [n.name for n in self.module.graph.nodes if n.name in placed]
+        if order != self.placed:
+            self.beside.order[self.path] = order
+
     def _input(self, node: Node, constants: Mapping[str, Any] | None) -> Json:
+        self.placed.append(node.name)
         if constants is not None and node.name in constants:
             return self.argument(constants[node.name])
         return self._value(node.name, node.meta.get("val"))
@@ -236,9 +249,11 @@ class _GraphWriter:
         value = node.meta.get("val")
         if isinstance(target, HigherOrderOperator):
             single = not isinstance(value, (tuple, list))
+        inputs = self._arguments(node, name, form)
+        self.placed.append(node.name)
         return {
             "target": name,
-            "inputs": self._arguments(node, name, form),
+            "inputs": inputs,
             "outputs": self._outputs(node, value, form),
             "metadata": metadata.written(node.meta),
             "is_hop_single_tensor_return": single,
@@ -306,6 +321,7 @@ class _GraphWriter:
                     self.folded[user] = first
                 else:
                     self._keep_metadata(user, node)
+        self.placed += [found[i].name for i in sorted(found)]
         return found
 
     def _keep_metadata(self, item: Node, node: Node) -> None:
@@ -352,6 +368,7 @@ class _GraphWriter:
         child = attribute(self.module, path)
         if not isinstance(child, GraphModule):
             raise SaveError(f"{path} is no graph; only graphs are read as attributes")
+        self.placed.append(node.name)
         name = path.replace(".", "_")
         while self.graph_names.setdefault(name, child) is not child:
             name += "_"

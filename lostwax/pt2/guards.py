@@ -35,6 +35,8 @@ class Beside:
         them."""
         self.items: dict[str, dict[str, dict[str, str]]] = {}
         """Metadata of nodes that read an item of a result, which files have no nodes for."""
+        self.order: dict[str, list[str]] = {}
+        """Of graphs whose nodes stand in another order than a reader would make them in."""
 
 
 _RECORD_VERSION = 1
@@ -71,6 +73,7 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
         "symbols": told,
         "values": values,
         "items": beside.items,
+        "order": beside.order,
         "ranges": list(limits_by_name(program.range_constraints)),
     }
 

@@ -52,7 +52,6 @@ def save(
     is replaced only when all is written. `example_inputs=False` leaves them out.
     """
     programs = {"model": program} if isinstance(program, ExportedProgram) else dict(program)
-    programs = {name: _readable(each) for name, each in programs.items()}
     records = _Records(programs, extra_files or {}, example_inputs)
     if isinstance(file, (str, os.PathLike)):
         with replaced(file) as target:
@@ -65,16 +64,19 @@ def save(
         file.write(buffer.getbuffer())
 
 
-def _readable(program: ExportedProgram) -> ExportedProgram:
-    """The program as torch can read it."""
+def _encoded(program: ExportedProgram) -> dict[str, Any]:
+    """The program as torch can read it; what it cannot is in our own record."""
     if not has_custom_gradients(program):
-        return program
+        return encode(program)
     warnings.warn(
-        "the program has a backward of its own (torch.autograd.Function), which the format cannot "
-        "hold: loaded from the file, it differentiates what it computes",
-        stacklevel=3,
+        "the program has a backward of its own (torch.autograd.Function), which torch's format "
+        "cannot hold: lostwax.load gives it back, but loaded by torch.export the program "
+        "differentiates what it computes",
+        stacklevel=5,
     )
-    return PlainGradients()(program)
+    records = encode(PlainGradients()(program))
+    records["lostwax"]["whole"] = encode(program)
+    return records
 
 
 class _Records:
@@ -121,7 +123,7 @@ class _Records:
         add = self.small.append
         add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
         add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
-        add((MODEL.format(name), _json(encode(program))))
+        add((MODEL.format(name), _json(_encoded(program))))
         sample = _pickled(program.example_inputs) if example_inputs else b""
         add((SAMPLE_INPUTS.format(name), sample))
 

@@ -119,9 +119,12 @@ def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:
 
 
 def range_constraints(env: ShapeEnv, sizes: list[Expr]) -> RangeConstraints:
-    """The ranges of all symbols, and of the inputs' sizes that are computed of them."""
+    """The ranges of the symbols that inputs' sizes or data give, and of the sizes that are computed
+    of them. (Strides of an input with gaps are symbols, too, and nothing that a user declares.)"""
     computed = dict.fromkeys(e for e in sizes if e.terms.keys() != {_only(e)})
-    free = [s.expr for s in env.symbols if _is_free(env, s)]
+    declared = frozenset[Symbol]().union(*(e.symbols() for e in sizes))
+    shown = (s for s in env.symbols if s.unbacked or s in declared)
+    free = [s.expr for s in shown if _is_free(env, s)]
     return RangeConstraints((e, env.bounds(e)) for e in [*free, *computed])
 
 

@@ -147,6 +147,21 @@ def test_symbols_guards_and_ranges() -> None:
         peer_load(saved(program)).module()(torch.randn(2), torch.randn(5))
 
 
+def test_strides_of_inputs_with_gaps() -> None:
+    """They are symbols, too, and nothing that a user declares."""
+
+    class Twice(nn.Module):
+        def forward(self, x):
+            return x * 2
+
+    x = torch.randn(8, 10)[:, :6]
+    program = lostwax.export(Twice(), (x,), dynamic_shapes=({0: lostwax.Dim.AUTO},))
+    assert [str(s) for s in program.range_constraints] == ["s0"]
+    theirs = check(program, (x,))
+    for y in (torch.randn(4, 9)[:, :6], torch.randn(3, 6)):
+        assert_runs_alike(program.module(), theirs.module(), (y,), {})
+
+
 def test_a_dim_that_torch_would_take_for_unbacked() -> None:
     """`u...` is reserved in torch's reader: the file has another name for it, ours comes back."""
     users = lostwax.Dim("users", min=1, max=9)

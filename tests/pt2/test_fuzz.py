@@ -8,6 +8,7 @@ More of them, with the seeds of what went wrong:
 from __future__ import annotations
 
 import io
+import json
 import resource
 import sys
 import time
@@ -22,7 +23,7 @@ from torch import nn
 import lostwax
 from lostwax.errors import LoadError, VerificationError
 from tests.pt2.compare import saved
-from tests.pt2.mutants import mutant
+from tests.pt2.mutants import mutant, records
 from tests.pt2.peer_programs import cases
 
 CHUNKS, SIZE = 4, 750
@@ -41,11 +42,46 @@ class Small(nn.Module):
         return {"v": values + y.sum(), "t": [self.t * x.shape[0], x.reshape(-1)[: y.shape[0]]]}
 
 
+class _Rounded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.round()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Particular(nn.Linear):
+    """All that our own record is for: a number that an assertion fixes, a backward of its own,
+    items whose metadata is not that of the call."""
+
+    def forward(self, x, k):
+        n = k.item()
+        torch._check(n == x.shape[0])
+        a, b = _Rounded.apply(super().forward(x)).split(2, 1)
+        return a * n, b + torch.ones(n, 1)
+
+
+def particular() -> bytes:
+    args = (torch.randn(4, 3), torch.tensor(4))
+    program = lostwax.export(Particular(3, 3), args, dynamic_shapes=({0: lostwax.Dim.AUTO}, None))
+    with pytest.warns(UserWarning, match="a backward of its own"):
+        return saved(program.run_decompositions())
+
+
+def test_our_own_record_is_in_use() -> None:
+    own = json.loads(records(particular())["archive/models/model.json"])["lostwax"]
+    for part in ("facts", "symbols", "values", "items", "order", "ranges"):
+        assert own["whole"]["lostwax"][part]
+
+
 def archives() -> list[bytes]:
-    """A program of ours with symbols and writes, and three of torch's."""
+    """Programs of ours with symbols, writes and all that our own record is for, and three of
+    torch's."""
     args = (torch.randn(4, 3), torch.randn(5))
     auto = {"x": {0: lostwax.Dim.AUTO}, "y": {0: lostwax.Dim.AUTO}}
-    found = [saved(lostwax.export(Small(), args, dynamic_shapes=auto))]
+    found = [saved(lostwax.export(Small(), args, dynamic_shapes=auto)), particular()]
     for name in ("cond", "trees", "symbolic"):
         case = cases()[name]
         with warnings.catch_warnings():

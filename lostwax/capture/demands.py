@@ -132,6 +132,8 @@ def _is_free(env: ShapeEnv, symbol: Symbol) -> bool:
     """Has it values of its own? So has one that its declared range leaves a single value: no guard
     says so, and calls are to be checked for it."""
     form = env.current_form(symbol.expr)
+    if not _is_input(symbol):
+        return form is symbol.expr
     limited = bool(symbol.lo) or symbol.hi is not None
     return form is symbol.expr or (form.const is not None and limited)
 

@@ -52,6 +52,7 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.sym import BoolExpr, Expr
+from lostwax.sym.guards import in_order
 from lostwax.sym.real import Real
 
 
@@ -262,7 +263,7 @@ class Capture:
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
             example_inputs=(self.args, self.kwargs),
-            guards=[*(self.symbols.promised if self.symbols else ()), *found.on_call],
+            guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
         )
 
     def _declared_sizes(self) -> list[Expr]:

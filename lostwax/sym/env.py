@@ -38,6 +38,8 @@ class ShapeEnv(Learner):
         self.guards: list[Guard] = []
         self.where: Callable[[], Location] = user_location
         self.asking: Callable[[], str] = str  # which operator is being evaluated; "" if none
+        self.narrow: Callable[[BoolExpr], tuple[Condition, bool]] = lambda b: (True, False)
+        """The sizes at which a condition on floats holds, and whether that is all it says."""
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
 
@@ -103,12 +105,21 @@ class ShapeEnv(Learner):
         """Record a guard, and learn it. What is recorded may say more than b, never less."""
         b = self._strengthened(self._shortened(b))
         if isinstance(b, BoolExpr):
+            interval, settles = self.narrow(b)
+            if self.known(interval) is not True:
+                self._record(interval, kind, asked_by)
+                self.absorb(interval)
+            if not settles:
+                self._record(b, kind, asked_by)
+        self.absorb(b)
+
+    def _record(self, b: Condition, kind: str, asked_by: str) -> None:
+        if isinstance(b, BoolExpr):
             operator = "" if asked_by else self.asking()
             reason = self._reason(b, kind, operator)
             guard = Guard(b, kind, self.where(), asked_by or operator, reason)
             self.guards.append(guard)
             logs.dynamic.info("guard %s", guard)
-        self.absorb(b)
 
     def _reason(self, b: BoolExpr, kind: str, operator: str) -> str:
         backed = sorted((s for s in b.symbols() if s.hint is not None), key=lambda s: s.id)

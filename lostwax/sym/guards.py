@@ -7,7 +7,7 @@ own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lostwax.errors import ContradictionError
@@ -74,8 +74,12 @@ def minimal(env: Learner, born: Facts, guards: list[Guard]) -> list[Guard]:
 
     Checked in the order given, they never divide by zero: those that divide by a symbol come last.
     """
-    kept = _irredundant(env, born, guards) if guards else []
-    return sorted(kept, key=lambda g: _divides_by_symbol(g.cond))
+    return in_order(_irredundant(env, born, guards) if guards else [])
+
+
+def in_order(guards: Iterable[Guard]) -> list[Guard]:
+    """Those that divide by a symbol last: a guard before them says that it is not zero."""
+    return sorted(guards, key=lambda g: _divides_by_symbol(g.cond))
 
 
 def _irredundant(env: Learner, facts: Facts, guards: list[Guard]) -> list[Guard]:

@@ -22,6 +22,7 @@ from lostwax.errors import DataDependentError
 from lostwax.sym.arith import absolute, round_half_even, truncdiv
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expr import (
+    BoolExpr,
     Condition,
     Expr,
     Size,
@@ -33,6 +34,7 @@ from lostwax.sym.expr import (
     negate,
     quotient,
 )
+from lostwax.sym.intervals import interval
 
 Number: TypeAlias = "Real | float"
 
@@ -323,6 +325,7 @@ def _leaves(x: Any) -> Iterable[Real]:
 def _reals(env: ShapeEnv) -> Reals:
     if env.reals is None:
         env.reals = Reals()
+        env.narrow = _narrowed
     assert isinstance(env.reals, Reals)
     return env.reals
 
@@ -542,6 +545,42 @@ def completed(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> dict[S
             args = (evaluate_real(a, done) for a in what.args)
             done[symbol] = int(_FUNCTIONS[what.op](*args))
     return done
+
+
+def roots(condition: BoolExpr) -> set[Symbol]:
+    """The symbols that a condition is about in the end, those in the floats included."""
+    found, left = set[Symbol](), list(condition.symbols())
+    while left:
+        symbol = left.pop()
+        what = definition(symbol)
+        if what is None:
+            found.add(symbol)
+        else:
+            left += [s for a in what.args if isinstance(a, Real) for s in a.symbols()]
+    return found
+
+
+def _narrowed(b: BoolExpr) -> tuple[Condition, bool]:
+    """A condition on floats that are made of one size, as a range of that size: readable, and known
+    to all who ask of the size."""
+    symbols = b.symbols()
+    found = roots(b) if any(definition(s) for s in symbols) else set()
+    if len(found) != 1 or b.unbacked:
+        return True, False
+    (symbol,) = found
+    if symbol.hint is None:
+        return True, False
+
+    def holds(size: int) -> bool:
+        try:
+            return bool(evaluate(b, completed({symbol: size}, symbols)))
+        except (ArithmeticError, ValueError):
+            return False
+
+    lo, hi, sure = interval(holds, symbol.hint, *b.env.bounds(symbol.expr))
+    e = symbol.expr
+    limits: list[Condition] = [True if lo is None else e >= lo, True if hi is None else e <= hi]
+    return b.env.all_of(c for c in limits if known(c) is not True), sure
 
 
 def _integer_bounds(what: Definition) -> tuple[int | None, int | None]:

@@ -258,14 +258,14 @@ def test_floats_made_of_sizes() -> None:
     same(program, f, *((torch.ones(n),) for n in (0, 1, 3, 10, 101)))
 
 
-def test_a_branch_on_an_inexact_float_is_asserted() -> None:
+def test_a_branch_on_an_inexact_float_of_two_sizes_is_asserted() -> None:
     def f(x):
-        return x + 1 if torch.sym_int(x.shape[0] * 0.3) > 2 else x
+        return x + 1 if torch.sym_int(x.shape[0] * 0.3 + x.shape[1] * 0.1) > 2 else x
 
-    program = export(f, (torch.ones(20),), dynamic_shapes={"x": {0: AUTO}})
-    same(program, f, (torch.ones(10),))
+    program = export(f, (torch.ones(20, 1),), dynamic_shapes={"x": (AUTO, AUTO)})
+    same(program, f, (torch.ones(10, 1),), (torch.ones(0, 31),))
     with pytest.raises(RuntimeError, match=r"is required at .*sym_int"):
-        program.module()(torch.ones(9))
+        program.module()(torch.ones(9, 2))
 
 
 # -------------------------------------------------------------------------------------------- data

@@ -1,0 +1,72 @@
+"""Sizes in the user's own Python: floats made of them, keys, strides, lengths. What eager does at
+every size, or a guard that says where the program holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from lostwax import Dim, export, refine_dynamic_shapes_from_suggested_fixes
+from lostwax.errors import ConstraintViolationError, InputValueError
+
+SIZES = (0, 1, 2, 3, 5, 8, 13, 40)
+
+
+def at_all_sizes(function: Any, program: Any, sizes: Any = SIZES) -> set[int]:
+    """The sizes at which the program runs, and does what eager does; it refuses the others."""
+    module, taken = program.module(), set()
+    for size in sizes:
+        x = torch.randn(size, 3)
+        try:
+            got = module(x)
+        except (InputValueError, ZeroDivisionError):
+            continue
+        taken.add(size)
+        torch.testing.assert_close(got, function(x), rtol=0, atol=0)
+    return taken
+
+
+FLOATS = [
+    (lambda x: x[: int(x.shape[0] * 0.3)], "x.shape[0] >= 10 and x.shape[0] <= 13", 10, 13),
+    (lambda x: x * 2 if x.shape[0] ** 0.5 > 3 else x, "x.shape[0] >= 10", 10, None),
+    (lambda x: x * 2 if x.shape[0] * 0.3 < 3.5 else x, "x.shape[0] <= 11", None, 11),
+    (lambda x: x * 2 if (x.shape[0] + 1) ** 0.5 <= 4 else x, "x.shape[0] <= 15", None, 15),
+]
+
+
+@pytest.mark.parametrize(("function", "condition", "lo", "hi"), FLOATS)
+def test_a_question_to_a_float_of_a_size_is_a_range_of_the_size(function, condition, lo, hi):
+    example = (torch.randn(10, 3),)
+    program = export(function, example, dynamic_shapes={"x": {0: Dim.AUTO}})
+    assert [g.predicate for g in program.guards] == [condition]
+    assert list(map(str, program.range_constraints)) == ["s0"]
+    expected = {s for s in SIZES if (lo or 0) <= s <= (hi or 100)}
+    assert at_all_sizes(function, program) == expected
+
+
+@pytest.mark.parametrize(("function", "condition", "lo", "hi"), FLOATS)
+def test_a_dim_that_a_float_narrows_is_told_with_a_fix(function, condition, lo, hi):
+    example, shapes = (torch.randn(10, 3),), {"x": {0: Dim("n")}}
+    with pytest.raises(ConstraintViolationError) as caught:
+        export(function, example, dynamic_shapes=shapes)
+    assert f"the program is right only where {condition}, which is not so at n = " in str(
+        caught.value
+    )
+    shapes = refine_dynamic_shapes_from_suggested_fixes(caught.value, shapes)
+    assert repr(shapes["x"][0]) == repr(Dim("n", min=lo, max=hi))
+    assert at_all_sizes(function, export(function, example, dynamic_shapes=shapes))
+
+
+def test_a_constraint_that_divides_is_checked_after_what_it_divides_by():
+    def double(x):
+        return x * 2
+
+    shapes = {"x": {0: Dim("n"), 1: Dim("k")}}
+    program = export(
+        double, (torch.randn(4, 3),), dynamic_shapes=shapes, constraints=["n % k == 1"]
+    )
+    with pytest.raises(InputValueError, match=r"x\.shape\[1\] != 0"):
+        program.module()(torch.randn(4, 0))

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.sym import Size, eq, known
+from lostwax.sym import Size, eq, known, maximum
 
 Sizes = tuple[Size, ...]
 
@@ -40,6 +40,24 @@ def contiguous_strides(size: Sequence[Size]) -> Sizes:
             step = step * s
     out.reverse()
     return tuple(out)
+
+
+def visible_strides(t: TensorType, first: TensorType) -> Sizes:
+    """The strides of `t`, in memory that was made for `first`, as Python is to see them: in
+    row-major memory a size that may be 0 counts as 1 then, as in eager. Within the house that makes
+    no difference, and products are easier to compare."""
+    if first.stride != contiguous_strides(first.size):
+        return t.stride
+    orders = [tuple(range(t.ndim))]
+    hints = [s if isinstance(s, int) else s.hint for s in t.stride]
+    if None not in hints:
+        orders.append(tuple(sorted(orders[0], key=lambda d: (-(hints[d] or 0), d))))
+    for order in orders:
+        size = [t.size[d] for d in order]
+        if contiguous_strides(size) == tuple(t.stride[d] for d in order):
+            found = contiguous_strides([maximum(1, s) for s in size])
+            return tuple(found[order.index(d)] for d in range(t.ndim))
+    return t.stride
 
 
 def channels_last_strides(size: Sequence[Size]) -> Sizes:

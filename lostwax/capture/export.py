@@ -16,7 +16,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.capture import control, functions
+from lostwax.capture import control, functions, plain_numbers
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -168,6 +168,7 @@ class Capture:
             functions.recorded(tracer),
             portable_modules(),
             control.answered(),
+            plain_numbers.taken(tracer),
         ):
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)

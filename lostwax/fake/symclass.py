@@ -68,6 +68,7 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
         patch.unary(_SymFloat, method, float_node, function)
     _install_conditions(patch, bool_node)
     _install_format(int_node)
+    _install_hash(int_node)
     _install_checks(int_node, bool_node)
 
 
@@ -190,6 +191,16 @@ def _install_format(ours: Any) -> None:
         return before(self, spec)
 
     _Patch.put(_SymInt, "__format__", formatted)
+
+
+def _install_hash(ours: Any) -> None:
+    """A key of a dict is one number: it is the example's, with a guard."""
+    before: Any = _SymInt.__hash__
+
+    def hashed(self: Any) -> int:
+        return hash(int(self)) if self.node.__class__ is ours else before(self)
+
+    _Patch.put(_SymInt, "__hash__", hashed)
 
 
 # ------------------------------------------------------------------------------------- torch._check

@@ -16,7 +16,7 @@ from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symnode import wrap
 from lostwax.location import user_location
 from lostwax.sym import Size
-from lostwax.types import Sizes, TensorType, product
+from lostwax.types import Sizes, TensorType, product, visible_strides
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -35,9 +35,14 @@ class FakeStorage:
     __slots__ = ("__weakref__", "_first", "_nbytes", "version")
 
     def __init__(self, first: TensorType, nbytes: Size | None = None) -> None:
-        self._first = first  # the type it was made for
+        self._first = first
         self._nbytes = nbytes
         self.version = 0
+
+    @property
+    def first(self) -> TensorType:
+        """The type it was made for."""
+        return self._first
 
     @property
     def device(self) -> torch.device:
@@ -117,7 +122,11 @@ class FakeTensor(torch.Tensor):
 
     def stride(self, *args: Any, **kwargs: Any) -> Any:
         self.fake_mode.layout_asked(self, "stride()")
-        return super().stride(*args, **kwargs)
+        t = self.fake_type
+        if not t.is_symbolic:
+            return super().stride(*args, **kwargs)
+        strides = visible_strides(t, self.fake_storage.first)
+        return _strides(tuple(map(wrap, strides)), *args, **kwargs)
 
     def storage_offset(self) -> Any:
         self.fake_mode.layout_asked(self, "storage_offset()")
@@ -221,6 +230,10 @@ class FakeTensor(torch.Tensor):
         if self.requires_grad:
             parts.append("requires_grad=True")
         return f"FakeTensor({', '.join(parts)})"
+
+
+def _strides(strides: tuple[Any, ...], dim: int | None = None) -> Any:
+    return strides if dim is None else strides[dim]
 
 
 def new_fake(

@@ -4,6 +4,7 @@ every size, or a guard that says where the program holds.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -70,3 +71,41 @@ def test_a_constraint_that_divides_is_checked_after_what_it_divides_by():
     )
     with pytest.raises(InputValueError, match=r"x\.shape\[1\] != 0"):
         program.module()(torch.randn(4, 0))
+
+
+KEPT = [
+    lambda x: x * math.sqrt(x.shape[0]),
+    lambda x: x.new_zeros(math.floor(math.sqrt(x.shape[0]))),
+    lambda x: x + torch.tensor(x.shape[0]),
+    lambda x: torch.tensor([x.shape, (1, 2)]),
+    lambda x: torch.tensor([x.shape[0] / 3, x.shape[0]], dtype=torch.float64),
+    lambda x: torch.as_tensor([x.shape[0] > 2, True]),
+    lambda x: torch.linspace(-1, 1, steps=x.shape[0]),
+    lambda x: torch.linspace(0.5, x.shape[0] - 0.5, x.shape[0] + 1, dtype=torch.float64),
+    lambda x: x.new_zeros(x.stride(0), x.mT.stride(-1)),
+]
+
+
+@pytest.mark.parametrize("function", KEPT)
+def test_a_size_stays_a_size(function):
+    shapes = {"x": {0: Dim("n"), 1: Dim("k")}}
+    program = export(function, (torch.randn(4, 3),), dynamic_shapes=shapes)
+    assert at_all_sizes(function, program) == set(SIZES)
+    for size in ((4, 0), (0, 0), (1, 1), (2, 5)):
+        x = torch.randn(size)
+        torch.testing.assert_close(program.module()(x), function(x), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: {5: x + 1, 3: x + 2}.get(x.shape[0], x),
+        lambda x: x * 2 if x.shape[0] in {3, 5} else x,
+        lambda x: {tuple(x.shape): x + 1}.get((5, 3), x),
+    ],
+)
+def test_a_size_as_a_key_is_the_example_s(function):
+    shapes = {"x": {0: Dim.AUTO}}
+    for size in (5, 8):
+        program = export(function, (torch.randn(size, 3),), dynamic_shapes=shapes)
+        assert at_all_sizes(function, program) == {size}

@@ -1,0 +1,114 @@
+"""Functions that read their arguments as plain numbers, and would fix a size: `torch.tensor(n)`,
+`torch.linspace(0, 1, n)`, `math.sqrt(n)`. While a capture runs they take symbolic numbers too.
+
+Only calls with a symbolic number are answered here; all others go to the function itself. Must not
+change what a function computes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from lostwax.capture.tracer import Tracer
+from lostwax.ops.registry import aten
+from lostwax.sym.real import MATH
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_LISTS = (list, tuple)  # and torch.Size
+
+
+@contextmanager
+def taken(tracer: Tracer) -> Iterator[None]:
+    """Inside, symbolic numbers may be given where torch and `math` want plain ones."""
+    answers = [(math, name, _of_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH]
+    answers += [
+        (torch, "tensor", _tensor),
+        (torch, "as_tensor", _tensor),
+        (torch, "linspace", _linspace(tracer)),
+    ]
+    before = [(where, name, getattr(where, name)) for where, name, _ in answers]
+    for where, name, answer in answers:
+        setattr(where, name, _choosing(getattr(where, name), answer))
+    try:
+        yield
+    finally:
+        for where, name, function in before:
+            setattr(where, name, function)
+
+
+def _choosing(function: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, but for calls that `answer` does not leave to it."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        result = answer(*args, **kwargs) if any(map(_has_symbol, args)) or kwargs else None
+        return function(*args, **kwargs) if result is None else result
+
+    called.__name__ = function.__name__
+    return called
+
+
+def _has_symbol(value: Any) -> bool:
+    if value.__class__ in _SYMBOLIC:
+        return True
+    return isinstance(value, _LISTS) and any(map(_has_symbol, value))
+
+
+def _of_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
+    def answer(*args: Any, **kwargs: Any) -> Any:
+        return function(*args) if len(args) == 1 and not kwargs else None
+
+    return answer
+
+
+# ------------------------------------------------------------------------------- tensors of numbers
+
+
+def _tensor(data: Any = None, **options: Any) -> Any:
+    """`torch.tensor` of numbers in lists, as a tensor of each."""
+    if not _has_symbol(data) or options.keys() - {"dtype", "device"}:
+        return None
+    shape = _shape(data)
+    numbers = _flat(data)
+    if shape is None or not all(isinstance(n, (int, float, *_SYMBOLIC)) for n in numbers):
+        return None
+    options.setdefault("dtype", _dtype(numbers))
+    parts = [torch.scalar_tensor(n, **options) for n in numbers]
+    return torch.stack(parts).reshape(shape) if shape else parts[0]
+
+
+def _shape(data: Any) -> list[int] | None:
+    """The sizes of nested lists; None if they are not alike."""
+    if not isinstance(data, _LISTS):
+        return []
+    shapes = [_shape(each) for each in data]
+    if any(s is None or s != shapes[0] for s in shapes):
+        return None
+    return [len(data), *(shapes[0] or [])]
+
+
+def _flat(data: Any) -> list[Any]:
+    return [n for each in data for n in _flat(each)] if isinstance(data, _LISTS) else [data]
+
+
+def _dtype(numbers: Sequence[Any]) -> torch.dtype:
+    if any(isinstance(n, (float, torch.SymFloat)) for n in numbers):
+        return torch.get_default_dtype()
+    is_bool = all(isinstance(n, (bool, torch.SymBool)) for n in numbers)
+    return torch.bool if is_bool else torch.int64
+
+
+def _linspace(tracer: Tracer) -> Callable[..., Any]:
+    def answer(start: Any, end: Any, steps: Any, **options: Any) -> Any:
+        numbers = (int, float, *_SYMBOLIC)
+        if steps.__class__ is not torch.SymInt or options.keys() - {"dtype", "device"}:
+            return None
+        if not isinstance(start, numbers) or not isinstance(end, numbers):
+            return None
+        return tracer.call(aten.linspace.default, start, end, steps, **options)
+
+    return answer

@@ -18,7 +18,7 @@ from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call, module_of
 from lostwax.capture.spec import Leaf, Spec
-from lostwax.errors import InputStructureError, InputValueError
+from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import Location, user_location
@@ -61,6 +61,11 @@ class Captured:
     """Calls a module through captured programs; see `lostwax.capture`."""
 
     def __init__(self, mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) -> None:
+        if dynamic not in (None, True, False):
+            raise DynamicShapesError(
+                f"capture: dynamic is None (what changes becomes dynamic), False or True, not "
+                f"{dynamic!r}\n  instead: which sizes vary can be said to lostwax.export"
+            )
         self.wrapped = mod
         self.dynamic = dynamic
         self.variants: list[Variant] = []

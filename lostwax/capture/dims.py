@@ -5,6 +5,7 @@ The words only. What they mean for a call is worked out in spec.py; nothing here
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -176,7 +177,7 @@ class Dim(_Affine):
     STATIC: ClassVar[Static] = Static()
 
     def __init__(self, name: str, *, min: int | None = None, max: int | None = None) -> None:
-        if not isinstance(name, str) or not name.isidentifier():
+        if not isinstance(name, str) or not _is_name(name):
             hint = f'Dim("{_identifier(name)}")' if isinstance(name, str) else 'Dim("batch")'
             raise DynamicShapesError(
                 f"the name of a Dim must be a Python identifier, not {name!r}\n  instead: {hint}"
@@ -245,9 +246,13 @@ def _derived(root: Dim, scale: int, offset: int) -> Dim | DerivedDim:
     return root if (scale, offset) == (1, 0) else DerivedDim(root, scale, offset)
 
 
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
 def _identifier(name: str) -> str:
     cleaned = re.sub(r"\W", "_", name)
-    return cleaned if cleaned.isidentifier() else f"dim_{cleaned}".rstrip("_")
+    return cleaned if _is_name(cleaned) else f"dim_{cleaned}".rstrip("_")
 
 
 def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[Dim, ...]:

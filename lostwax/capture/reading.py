@@ -420,7 +420,10 @@ class _Leaf:
             return given
         if isinstance(given, str):
             return self.named.get(given) or Dim(given)
-        if isinstance(given, int | float) and not isinstance(given, bool):
+        is_number = isinstance(given, int) or (
+            isinstance(value, float) and isinstance(given, float)
+        )
+        if is_number and not isinstance(given, bool):
             if given != value:
                 raise self._at(dim, f"is {value} in the example, but {given} was written", "None")
             return Static()

@@ -183,10 +183,13 @@ def _check_example(root: Root) -> None:
     limit = f"at least {root.min}" if low else f"at most {root.max}"
     name, word = root.dim.__name__, "min" if low else "max"
     derived = f", so {name} is {root.value}" if isinstance(entry, DerivedDim) else ""
+    instead = f'{name} = Dim("{name}", {word}={root.value}), or an example within the range'
+    if root.value < 0:
+        instead = f"Dim.DYNAMIC for {place.path}: a Dim is a size, and never negative"
     raise wrong(
         place.path,
         f"{place.path} is {place.value} in the example{derived}, but {root.dim!r} is {limit}",
-        f'{name} = Dim("{name}", {word}={root.value}), or an example within the range',
+        instead,
     )
 
 

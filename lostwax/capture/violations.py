@@ -105,12 +105,37 @@ def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
         lines.append(f"    the program is right only where {guard.predicate}{wrong}")
         lines.append(f"      because {guard.reason}")
         lines.append(f"      at {guard.where}")
-        if guard.kind == "specialize" and "range(" in guard.where.text:
-            lines.append(
-                "      a loop over a size is unrolled, one turn each; compute on the whole tensor "
-                "instead, and the size may vary"
-            )
+        if guard.kind == "specialize":
+            lines += [f"      {way}" for word, way in _WAYS if word.search(guard.where.text)][:1]
     return "\n".join(lines)
+
+
+_WAYS = [
+    (re.compile(pattern), way)
+    for pattern, way in (
+        (
+            r"\brange\(|\bfor\b.*\bin\b|\bunbind\(",
+            "a loop over a size is unrolled, one turn each; compute on the whole tensor instead, "
+            "and the size may vary",
+        ),
+        (r"\blen\(", "len(x) is a plain integer; write x.shape[0], and the size may vary"),
+        (
+            r"\.shape\.numel\(|\.size\(\)\.numel\(",
+            "x.shape.numel() is a plain integer; write x.numel(), and the size may vary",
+        ),
+        (
+            r"\bint\(|\bfloat\(",
+            "int() and float() give plain numbers; write torch.sym_int(n), torch.sym_float(n), "
+            "n // 2 or math.floor(n * 0.3), and the size may vary",
+        ),
+        (
+            r"\]\s*\*|\*\s*\[",
+            "a list repeated by a size has one length; use expand() or repeat(), and the size may "
+            "vary",
+        ),
+    )
+]
+"""By what stands in the line: what to write instead of what needs a plain number."""
 
 
 def _declared(dim: str, spec: Spec) -> str:

@@ -23,6 +23,7 @@ from lostwax.ops.shapes import (
     hint,
     is_one,
     met,
+    must_be_one,
     require,
     same,
     same_device,
@@ -172,7 +173,7 @@ def _check_values(values: Sizes, target: Sizes) -> None:
             continue
         # The example broadcasts a 1: only sound when that size is always 1.
         if not (hint(v) == 1 != hint(t) and decide(eq(v, 1))):
-            require(eq(v, t), text)
+            require(eq(v, 1 if must_be_one(v, t) else t), text)
 
 
 @rule(aten._unsafe_masked_index.default)

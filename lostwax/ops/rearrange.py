@@ -24,6 +24,7 @@ from lostwax.ops.shapes import (
     hint,
     is_one,
     met,
+    must_be_one,
     promote,
     require,
     same,
@@ -99,7 +100,7 @@ def _check_written(size: Sizes, src: Sizes) -> None:
                 f"The size of tensor a ({have}) must match the size of tensor b ({given}) at "
                 f"non-singleton dimension {d + len(size) - len(src)}"
             )
-        require(eq(have, given), text)
+        require(eq(given, 1 if must_be_one(given, have) else have), text)
 
 
 @rule(aten.copy.default)

@@ -136,6 +136,9 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             return y
         if hint(y) == 1 != hint(x) and decide(eq(y, 1)):
             return x
+        for one, other in ((x, y), (y, x)):
+            if must_be_one(one, other) and met(eq(one, 1)):
+                return other
     if not met(eq(x, y)):
         fail(
             f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
@@ -148,6 +151,11 @@ def becomes(have: Size, want: Size) -> bool:
     """Does a dimension of size `have` broadcast to `want` in any case? `x[:1]` does to `x`, be it
     empty. Never a guard."""
     return known(eq(have, 1) | eq(have, want)) is True
+
+
+def must_be_one(have: Size, want: Size) -> bool:
+    """Can `have` broadcast to `want` only as a 1? `x[:1]` to 4, whether `x` has a row or none."""
+    return known(eq(have, want)) is False and known(eq(want, 1)) is False
 
 
 def hint(a: Size) -> int | None:

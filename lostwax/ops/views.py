@@ -22,6 +22,7 @@ from lostwax.ops.shapes import (
     hint,
     is_one,
     met,
+    must_be_one,
     real_dtype,
     require,
     same,
@@ -253,6 +254,8 @@ def _expand_dim(
     # Where that size is 0 there are no elements: strides address nothing.
     if always or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
         step, fits = 0, met(want >= 0)
+    elif must_be_one(have, want):
+        step, fits = 0, met(eq(have, 1))
     else:
         fits = met(eq(have, want))
     if not fits:

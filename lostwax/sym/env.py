@@ -40,6 +40,8 @@ class ShapeEnv(Learner):
         self.asking: Callable[[], str] = str  # which operator is being evaluated; "" if none
         self.narrow: Callable[[BoolExpr], tuple[Condition, bool]] = lambda b: (True, False)
         """The sizes at which a condition on floats holds, and whether that is all it says."""
+        self.spelled: Callable[[Condition], str] = lambda b: ""
+        """A condition on floats as the user would write it; "" if it is none."""
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
 
@@ -242,12 +244,21 @@ class ShapeEnv(Learner):
         return e.hint
 
     def _data_dependent(self, b: BoolExpr) -> DataDependentError:
+        short = self._shortened(b)
+        b = short if isinstance(short, BoolExpr) else b
+        either = [self.spelled(c) or show(c, joined=("&", "|")) for c in (b, negate(b))]
+        fix = f"torch._check({either[0]}) or torch._check({either[1]})"
+        if self._is_truth(b):
+            fix += ";\n  or compute both ways and choose, torch.where(condition, a, b)"
         return DataDependentError(
-            f"cannot decide `{b}` while tracing: it depends on data{self._origins(b)}\n"
-            f"  asked at {self.where()}\n"
-            f"  fix: state before that line which it is, torch._check({b}) or "
-            f"torch._check({negate(b)})"
+            f"cannot decide `{either[0]}` while tracing: it depends on data{self._origins(b)}\n"
+            f"  asked at {self.where()}\n  fix: state before that line which it is, {fix}"
         )
+
+    def _is_truth(self, b: BoolExpr) -> bool:
+        """Is it about a number that is 0 or 1?"""
+        symbols = b.symbols()
+        return len(symbols) == 1 and all(self.bounds(s.expr) == (0, 1) for s in symbols)
 
     def _origins(self, e: Expr | BoolExpr) -> str:
         unbacked = sorted((s for s in e.symbols() if s.unbacked), key=lambda s: s.id)

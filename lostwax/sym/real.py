@@ -326,6 +326,7 @@ def _reals(env: ShapeEnv) -> Reals:
     if env.reals is None:
         env.reals = Reals()
         env.narrow = _narrowed
+        env.spelled = _spelled
     assert isinstance(env.reals, Reals)
     return env.reals
 
@@ -581,6 +582,18 @@ def _narrowed(b: BoolExpr) -> tuple[Condition, bool]:
     e = symbol.expr
     limits: list[Condition] = [True if lo is None else e >= lo, True if hi is None else e <= hi]
     return b.env.all_of(c for c in limits if known(c) is not True), sure
+
+
+def _spelled(b: Condition) -> str:
+    """A comparison of floats, or its opposite; "" if it is something else."""
+    if isinstance(b, bool) or b.args or b.kind == "ge" or len(b.symbols()) != 1:
+        return ""
+    (symbol,) = b.symbols()
+    what = definition(symbol)
+    if what is None or len(what.args) != 2:
+        return ""
+    text = f"{_enclosed(what.args[0])} {what.op} {_enclosed(what.args[1])}"
+    return text if evaluate(b, {symbol: 1}) else f"torch.sym_not({text})"  # there is NaN
 
 
 def _integer_bounds(what: Definition) -> tuple[int | None, int | None]:

@@ -25,9 +25,14 @@ _OR, _AND, _COMPARISON, _SUM, _QUOTIENT, _PRODUCT, _POWER, _ATOM = range(8)
 _PRIMARY = re.compile(r"[A-Za-z_]\w*(\.\w+(\(\))?|\[[^\[\]]*\])*")
 
 
-def show(e: Printable, names: Mapping[Symbol, str] | None = None) -> str:
-    """`e` as readable Python. `names` replaces symbols by other texts, such as `x.shape[0]`."""
-    return _Python(names or {}).any(e)[0]
+def show(
+    e: Printable,
+    names: Mapping[Symbol, str] | None = None,
+    joined: tuple[str, str] = ("and", "or"),
+) -> str:
+    """`e` as readable Python. `names` replaces symbols by other texts, such as `x.shape[0]`.
+    `joined` are `&` and `|` where conditions are not to be decided."""
+    return _Python(names or {}, joined).any(e)[0]
 
 
 def to_srepr(e: Printable, spelling: Mapping[Symbol, str] | None = None) -> str:
@@ -42,8 +47,9 @@ def to_srepr(e: Printable, spelling: Mapping[Symbol, str] | None = None) -> str:
 class _Python:
     """Each method returns a text and how tightly it holds together."""
 
-    def __init__(self, names: Mapping[Symbol, str]) -> None:
+    def __init__(self, names: Mapping[Symbol, str], joined: tuple[str, str]) -> None:
         self.names = names
+        self.joined = joined
 
     def any(self, e: Printable) -> tuple[str, int]:
         if isinstance(e, bool):
@@ -100,8 +106,10 @@ class _Python:
     def bool(self, b: BoolExpr) -> tuple[str, int]:
         if b.kind in ("and", "or"):
             rank = _AND if b.kind == "and" else _OR
-            parts = (self.at_least(rank + 1, *self.any(x)) for x in b.args)
-            return f" {b.kind} ".join(parts), rank
+            word = self.joined[b.kind == "or"]
+            need = rank + 1 if word == b.kind else _SUM  # & and | hold tighter than comparisons
+            parts = (self.at_least(need, *self.any(x)) for x in b.args)
+            return f" {word} ".join(parts), rank
         return self.comparison(b.kind, b.poly.terms), _COMPARISON
 
     def comparison(self, kind: str, terms: Terms) -> str:

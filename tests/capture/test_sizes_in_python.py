@@ -5,13 +5,19 @@ every size, or a guard that says where the program holds.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
 import torch
 
-from lostwax import Dim, export, refine_dynamic_shapes_from_suggested_fixes
-from lostwax.errors import ConstraintViolationError, InputValueError
+from lostwax import Dim, capture, export, refine_dynamic_shapes_from_suggested_fixes
+from lostwax.errors import (
+    ConstraintViolationError,
+    DataDependentError,
+    DynamicShapesError,
+    InputValueError,
+)
 
 SIZES = (0, 1, 2, 3, 5, 8, 13, 40)
 
@@ -109,3 +115,71 @@ def test_a_size_as_a_key_is_the_example_s(function):
     for size in (5, 8):
         program = export(function, (torch.randn(size, 3),), dynamic_shapes=shapes)
         assert at_all_sizes(function, program) == {size}
+
+
+@pytest.mark.parametrize(
+    ("function", "advice"),
+    [
+        (lambda x: x * len(x), "write x.shape[0]"),
+        (lambda x: x.new_zeros(x.shape.numel()), "write x.numel()"),
+        (lambda x: x * float(x.shape[0]), "torch.sym_float(n)"),
+        (lambda x: x[: int(x.shape[0] * 0.3)], "math.floor(n * 0.3)"),
+        (lambda x: [row * 2 for row in x], "compute on the whole tensor"),
+        (lambda x: torch.stack([x] * x.shape[0]), "use expand() or repeat()"),
+    ],
+)
+def test_what_needs_a_plain_number_is_told_with_another_way(function, advice):
+    with pytest.raises(ConstraintViolationError, match=re.escape(advice)):
+        export(function, (torch.randn(4, 3),), dynamic_shapes={"x": {0: Dim("n")}})
+
+
+def test_a_branch_on_data_is_told_as_it_would_be_stated():
+    def between(x, k):
+        n = x.nonzero().shape[0]
+        return x * 2 if (n == 3) | (n == 4) else x
+
+    def above(x, k):
+        return x * 2 if k > 1 else x
+
+    example, shapes = (torch.randn(5), 2.5), (None, Dim.DYNAMIC)
+    with pytest.raises(DataDependentError) as caught:
+        export(between, example, dynamic_shapes=shapes)
+    text = "torch._check((u0 == 3) | (u0 == 4)) or torch._check((u0 != 3) & (u0 != 4))"
+    assert text in str(caught.value)
+    with pytest.raises(DataDependentError) as caught:
+        export(above, example, dynamic_shapes=shapes)
+    assert "torch._check(f0 > 1.0) or torch._check(torch.sym_not(f0 > 1.0))" in str(caught.value)
+    assert "torch.where(condition, a, b)" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[x > 0][:1] + torch.arange(4),
+        lambda x: x[x > 0][:1].expand(4),
+        lambda x: torch.zeros(4).copy_(x[x > 0][:1]),
+        lambda x: torch.zeros(9).index_put((torch.tensor([1, 2]),), x[x > 0][:1]),
+    ],
+)
+def test_one_row_or_none_broadcasts_as_one(function):
+    program = export(function, (torch.randn(5),))
+    x = torch.tensor([-1.0, 2.0, -3.0, 4.0, 5.0])
+    torch.testing.assert_close(program.module()(x), function(x))
+    with pytest.raises(RuntimeError, match="is required at"):
+        program.module()(-torch.ones(5))
+
+
+def test_small_mistakes_in_a_spec_are_told():
+    x = torch.randn(4)
+
+    def double(x, k=0):
+        return x * 2
+
+    with pytest.raises(DynamicShapesError, match=r"an int or None, not 4\.0"):
+        export(double, (x,), dynamic_shapes={"x": {0: 4.0}})
+    with pytest.raises(DynamicShapesError, match=r'instead: Dim\("dim_for"\)'):
+        Dim("for")
+    with pytest.raises(DynamicShapesError, match=r"instead: Dim\.DYNAMIC for k"):
+        export(double, (x, -2), dynamic_shapes={"k": Dim("k")})
+    with pytest.raises(DynamicShapesError, match=r"None .*, False or True, not 'yes'"):
+        capture(double, dynamic="yes")

@@ -30,6 +30,7 @@ def taken(tracer: Tracer) -> Iterator[None]:
         (torch, "tensor", _tensor),
         (torch, "as_tensor", _tensor),
         (torch, "linspace", _linspace(tracer)),
+        (torch.nn.functional, "one_hot", _one_hot),
     ]
     before = [(where, name, getattr(where, name)) for where, name, _ in answers]
     for where, name, answer in answers:
@@ -100,6 +101,14 @@ def _dtype(numbers: Sequence[Any]) -> torch.dtype:
         return torch.get_default_dtype()
     is_bool = all(isinstance(n, (bool, torch.SymBool)) for n in numbers)
     return torch.bool if is_bool else torch.int64
+
+
+def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+    if num_classes.__class__ is not torch.SymInt:
+        return None
+    torch._check((tensor.numel() > 0) | (num_classes > 0))
+    zeros = torch.zeros((*tensor.shape, num_classes), dtype=torch.int64, device=tensor.device)
+    return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
 def _linspace(tracer: Tracer) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
 from lostwax.errors import MixedModeError, NonFakeInputError
-from lostwax.fake import answers, composite, data, fallback, resampling
+from lostwax.fake import answers, composite, data, fallback, resampling, sized
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, new_fake
@@ -31,7 +31,8 @@ from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.types import TensorType
 
 assert ops  # importing the families fills the registry
-assert resampling  # and this one composite's table
+assert resampling  # and these two composite's table
+assert sized
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _PLAIN = frozenset(

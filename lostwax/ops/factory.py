@@ -274,7 +274,8 @@ def range_length(start: Scalar, end: Scalar, step: Scalar, dtype: torch.dtype) -
         if _is_positive(step):
             return ceildiv(end - start, step)
         return ceildiv(start - end, -step)
-    span = (real(end) - real(start)) / real(step)
+    first, last, apart = (x if isinstance(x, Real) else real(x) for x in (start, end, step))
+    span = (last - first) / apart
     return span.ceil() if isinstance(span, Real) else math.ceil(span)
 
 

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from examples.models import MODELS
+from lostwax import Dim, export
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symnode import wrap
 from lostwax.sym import ShapeEnv
@@ -169,3 +170,66 @@ def test_models_guard_only_what_eager_needs(name: str) -> None:
         want = model(*real)
     assert [s if isinstance(s, int) else s.node.value.hint for s in out.shape] == list(want.shape)
     assert [str(g.cond) for g in env.minimal_guards()] == EAGER_NEEDS.get(name, [])
+
+
+# ------------------------------------------------------------------------------- where sizes vary
+
+
+CELLS = [getattr(nn, kind)(4, 3) for kind in ("LSTMCell", "GRUCell", "RNNCell")]
+
+
+SIZED: dict[str, tuple[Any, tuple[int, ...]]] = {
+    "tensor_split": (lambda x: x.tensor_split(3), (4,)),
+    "tensor_split of 1": (lambda x: x.tensor_split(2, 1), (4, 5)),
+    "broadcast_tensors": (lambda x: torch.broadcast_tensors(x[:, :1], x), (5,)),
+    "diff": (lambda x: x.diff(dim=0), (4,)),
+    "diff twice": (lambda x: x.diff(n=2, dim=0, prepend=x[:1]), (4,)),
+    "diff of truths": (lambda x: (x > 0).diff(dim=0), (4,)),
+    "take_along_dim": (lambda x: x.take_along_dim(x.argsort(0), 0), (4,)),
+    "take_along_dim, one row": (lambda x: x.take_along_dim(x[:, :1].argsort(0), 0), (4,)),
+    "take_along_dim, flat": (lambda x: x.take_along_dim(x.flatten().argsort()), (4,)),
+    "tensordot": (lambda x: torch.tensordot(x, x, ([1, 2], [1, 2])), (3, 2)),
+    "tensordot inside": (lambda x: torch.tensordot(x, x, ([0], [0])), (3,)),
+    "kron": (lambda x: torch.kron(x, x[:1]), (3,)),
+    "kron of another rank": (lambda x: torch.kron(x[:, 0], x), (3,)),
+    "cdist": (lambda x: torch.cdist(x, x), (3,)),
+    "cdist, p = 1": (lambda x: torch.cdist(x, x, p=1.0), (3,)),
+    "lstm_cell": (CELLS[0], (4,)),
+    "gru_cell": (CELLS[1], (4,)),
+    "rnn_cell": (CELLS[2], (4,)),
+    "cross_entropy": (
+        lambda x: F.cross_entropy(x, torch.zeros(x.shape[0], 2, dtype=torch.int64)), (3, 2),
+    ),
+    "cross_entropy, each": (
+        lambda x: F.cross_entropy(
+            x, torch.zeros(x.shape[0], 2, dtype=torch.int64), reduction="none"
+        ),
+        (3, 2),
+    ),
+    "stft": (lambda x: torch.stft(x.T, 8, return_complex=True, window=torch.hann_window(8)), (2,)),
+    "stft of one": (
+        lambda x: torch.stft(
+            x[:, 0], 8, 3, 5, center=False, normalized=True, onesided=False, return_complex=True,
+            window=torch.hann_window(5),
+        ),
+        (2,),
+    ),
+    "one_hot": (lambda x: F.one_hot(torch.arange(x.shape[0]), x.shape[0]), (2,)),
+    "arange of floats": (lambda x: torch.arange(0.0, x.shape[0] / 2, 0.3), (2,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SIZED)
+def test_taken_apart_for_every_size(name: str) -> None:
+    function, rest = SIZED[name]
+    program = export(function, (torch.randn(12, *rest),), dynamic_shapes=({0: Dim("n")},))
+    module = program.module()
+    for n in (0, 1, 2, 7, 30):
+        x = torch.randn(n, *rest)
+        try:
+            want = function(x)
+        except (RuntimeError, IndexError):
+            with pytest.raises((RuntimeError, IndexError, ValueError)):
+                module(x)
+        else:
+            torch.testing.assert_close(module(x), want, equal_nan=True)

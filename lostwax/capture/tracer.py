@@ -35,7 +35,7 @@ from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
-from lostwax.sym import Expr, ShapeEnv
+from lostwax.sym import Expr, ShapeEnv, narrowing
 from lostwax.types import TensorType
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
@@ -60,6 +60,7 @@ class Tracer(FakeTensorMode):
     ) -> None:
         env = ShapeEnv()
         env.asking = operator_in_progress
+        narrowing.install(env)
         super().__init__(allow_non_fake_inputs=True, shape_env=env)
         self.provenance = provenance
         self.keep = keep

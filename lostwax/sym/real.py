@@ -22,7 +22,6 @@ from lostwax.errors import DataDependentError
 from lostwax.sym.arith import absolute, round_half_even, truncdiv
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expr import (
-    BoolExpr,
     Condition,
     Expr,
     Size,
@@ -34,7 +33,6 @@ from lostwax.sym.expr import (
     negate,
     quotient,
 )
-from lostwax.sym.intervals import interval
 
 Number: TypeAlias = "Real | float"
 
@@ -259,9 +257,9 @@ def apply(op: str, *args: Number) -> Number:
     """`op` of these as a tree."""
     env = _env(args)
     if env is None:
-        return float(_FUNCTIONS[op](*args))
+        return float(FUNCTIONS[op](*args))
     hints = [_hint(a) for a in args]
-    return _make(env, op, args, None if None in hints else float(_FUNCTIONS[op](*hints)))
+    return _make(env, op, args, None if None in hints else float(FUNCTIONS[op](*hints)))
 
 
 def extremum(op: str, a: Number, b: Number) -> Number:
@@ -293,7 +291,7 @@ def _integer(env: ShapeEnv, what: Definition) -> Expr:
         if None in hints:
             found = env.unbacked(name, lo=lo, hi=hi, origin=text)
         else:
-            hint = int(_FUNCTIONS[what.op](*hints))
+            hint = int(FUNCTIONS[what.op](*hints))
             found = env.symbol(name, hint=hint, lo=lo, hi=hi, source=text)
         reals.integers[what] = found
         (symbol,) = found.symbols()
@@ -306,7 +304,7 @@ def _definition_text(what: Definition) -> str:
     shown = [str(a) for a in what.args]
     text = f"{what.op}({', '.join(shown)})"
     if len(shown) == 2:
-        text = f"{_enclosed(what.args[0])} {what.op} {_enclosed(what.args[1])}"
+        text = f"{enclosed(what.args[0])} {what.op} {enclosed(what.args[1])}"
     origins = {str(r): r.args[1] for a in what.args for r in _leaves(a) if r.args[1]}
     known_as = ", ".join(f"{name} being {origin}" for name, origin in origins.items())
     return f"{text}, {known_as}" if known_as else text
@@ -325,8 +323,6 @@ def _leaves(x: Any) -> Iterable[Real]:
 def _reals(env: ShapeEnv) -> Reals:
     if env.reals is None:
         env.reals = Reals()
-        env.narrow = _narrowed
-        env.spelled = _spelled
     assert isinstance(env.reals, Reals)
     return env.reals
 
@@ -460,10 +456,10 @@ def compare(op: str, a: Number, b: Number) -> Condition:
         return negate(compare("==", a, b))
     env = _env((a, b))
     if env is None:
-        return bool(_FUNCTIONS[op](a, b))
+        return bool(FUNCTIONS[op](a, b))
     for x, y in ((a, b), (b, a)):
         if isinstance(x, float) and not math.isfinite(x) and isinstance(y, Real) and y.is_ratio:
-            return bool(_FUNCTIONS[op](a if x is a else 0.0, b if x is b else 0.0))
+            return bool(FUNCTIONS[op](a if x is a else 0.0, b if x is b else 0.0))
     sides = _comparable(a, b)
     if sides is None:
         return eq(_integer(env, Definition(op, (a, b))), 1)
@@ -523,7 +519,7 @@ def specialize_real(r: Number) -> float:
         return r.hint
     if r.is_ratio:
         return specialize(r.above) / specialize(r.below)
-    return float(_FUNCTIONS[r.op](*map(specialize_real, r.args)))
+    return float(FUNCTIONS[r.op](*map(specialize_real, r.args)))
 
 
 def evaluate_real(r: Number, values: Mapping[Symbol, int]) -> float:
@@ -532,7 +528,7 @@ def evaluate_real(r: Number, values: Mapping[Symbol, int]) -> float:
         return r
     if r.is_ratio:
         return evaluate(r.above, values) / evaluate(r.below, values)
-    return float(_FUNCTIONS[r.op](*(evaluate_real(a, values) for a in r.args)))
+    return float(FUNCTIONS[r.op](*(evaluate_real(a, values) for a in r.args)))
 
 
 def completed(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> dict[Symbol, int]:
@@ -544,62 +540,14 @@ def completed(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> dict[S
             inner = (s for a in what.args if isinstance(a, Real) for s in a.symbols())
             done = completed(done, inner)
             args = (evaluate_real(a, done) for a in what.args)
-            done[symbol] = int(_FUNCTIONS[what.op](*args))
+            done[symbol] = int(FUNCTIONS[what.op](*args))
     return done
-
-
-def roots(condition: BoolExpr) -> set[Symbol]:
-    """The symbols that a condition is about in the end, those in the floats included."""
-    found, left = set[Symbol](), list(condition.symbols())
-    while left:
-        symbol = left.pop()
-        what = definition(symbol)
-        if what is None:
-            found.add(symbol)
-        else:
-            left += [s for a in what.args if isinstance(a, Real) for s in a.symbols()]
-    return found
-
-
-def _narrowed(b: BoolExpr) -> tuple[Condition, bool]:
-    """A condition on floats that are made of one size, as a range of that size: readable, and known
-    to all who ask of the size."""
-    symbols = b.symbols()
-    found = roots(b) if any(definition(s) for s in symbols) else set()
-    if len(found) != 1 or b.unbacked:
-        return True, False
-    (symbol,) = found
-    if symbol.hint is None:
-        return True, False
-
-    def holds(size: int) -> bool:
-        try:
-            return bool(evaluate(b, completed({symbol: size}, symbols)))
-        except (ArithmeticError, ValueError):
-            return False
-
-    lo, hi, sure = interval(holds, symbol.hint, *b.env.bounds(symbol.expr))
-    e = symbol.expr
-    limits: list[Condition] = [True if lo is None else e >= lo, True if hi is None else e <= hi]
-    return b.env.all_of(c for c in limits if known(c) is not True), sure
-
-
-def _spelled(b: Condition) -> str:
-    """A comparison of floats, or its opposite; "" if it is something else."""
-    if isinstance(b, bool) or b.args or b.kind == "ge" or len(b.symbols()) != 1:
-        return ""
-    (symbol,) = b.symbols()
-    what = definition(symbol)
-    if what is None or len(what.args) != 2:
-        return ""
-    text = f"{_enclosed(what.args[0])} {what.op} {_enclosed(what.args[1])}"
-    return text if evaluate(b, {symbol: 1}) else f"torch.sym_not({text})"  # there is NaN
 
 
 def _integer_bounds(what: Definition) -> tuple[int | None, int | None]:
     if what.op not in ("floor", "ceil", "trunc", "round"):
         return 0, 1
-    lo, hi = (_FUNCTIONS[what.op](b) if math.isfinite(b) else None for b in _bounds(what.args[0]))
+    lo, hi = (FUNCTIONS[what.op](b) if math.isfinite(b) else None for b in _bounds(what.args[0]))
     return lo, hi
 
 
@@ -613,7 +561,7 @@ def _bounds(x: Number) -> tuple[float, float]:
         return -math.inf if lo is None else lo / x.below, math.inf if hi is None else hi / x.below
     if x.op in ("+", "-", "*"):
         (a, b), (c, d) = _bounds(x.args[0]), _bounds(x.args[1])
-        corners = [_FUNCTIONS[x.op](p, q) for p in (a, b) for q in (c, d)]
+        corners = [FUNCTIONS[x.op](p, q) for p in (a, b) for q in (c, d)]
         if not any(map(math.isnan, corners)):
             return min(corners), max(corners)
     return (0.0, math.inf) if x.op in ("sqrt", "abs") else (-math.inf, math.inf)
@@ -627,13 +575,13 @@ def _text(x: Any) -> str:
     if x.is_ratio:
         if x.below == 1:
             return f"float({x.above})"
-        return f"{_enclosed(x.above)}/{_enclosed(x.below)}"
+        return f"{enclosed(x.above)}/{enclosed(x.below)}"
     if x.op in _SIZE_OPERATORS or x.op in ("*", "/", "//", "%", "**"):
-        return f"{_enclosed(x.args[0])} {x.op} {_enclosed(x.args[1])}"
+        return f"{enclosed(x.args[0])} {x.op} {enclosed(x.args[1])}"
     return f"{x.op}({', '.join(map(_text, x.args))})"
 
 
-def _enclosed(x: Any) -> str:
+def enclosed(x: Any) -> str:
     text = _text(x)
     return text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
 
@@ -651,7 +599,7 @@ _SIZE_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 MATH = ("sqrt", "cos", "cosh", "sin", "sinh", "tan", "tanh", "asin", "acos", "atan", "log2")
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     **_SIZE_OPERATORS,
     **{name: getattr(math, name) for name in MATH},
     "==": operator.eq,

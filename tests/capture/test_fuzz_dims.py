@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from lostwax import Dim, export, refine_dynamic_shapes_from_suggested_fixes
-from lostwax.capture.dims import Auto, Dynamic
+from lostwax.capture.dims import Auto, Dynamic, Static
 from lostwax.capture.spec import resolve
 from lostwax.errors import ConstraintViolationError, DynamicShapesError, InputValueError
 
@@ -47,6 +47,36 @@ x = x.unfold(0, K, 1).sum(-1) if x.shape[0] >= K else x
 x = x + torch.zeros(x.shape[0], 1)
 torch._check(x.shape[0] >= K)
 x = x.chunk(2)[0]
+x = x * 2 if x.shape[0] * 0.3 > K else x - 1
+x = x * 2 if x.shape[0] ** 0.5 > K / 2 else x - 1
+x = x[: int(x.shape[0] * 0.7)] * 2
+x = x * (x.shape[0] / (x.shape[1] + 1))
+x = x.new_ones(round(x.shape[0] / 3) + 1, 2)
+x = x * 2 if x.shape[0] in (K, K + 1) else x - 1
+x = {K: x + 1}.get(x.shape[0], x)
+x = x * 2 if K <= x.shape[0] < 3 * K else x
+x = x[: max(x.shape[0] - K, 0)]
+x = x[: min(x.shape[0], y.shape[0])]
+x = torch.cat(list(x.tensor_split(K)))
+x = x.roll(x.shape[0] // 2, 0)
+x = x * len(y)
+x = x[-K:]
+x = x[x.shape[0] // 2].unsqueeze(0)
+x = x.unflatten(0, (-1, K)).sum(1)
+x = x.view(-1, K) if x.is_contiguous() else x
+x = x * 2 if x.numel() > 4 * K else x
+x = x * 2 if abs(x.shape[0] - y.shape[0]) < K else x
+x = x * 2 if x.shape[0] % K == x.shape[1] % K else x
+x = x * 2 if -x.shape[0] % K > 1 else x
+x = x * 2 if (x.shape[0] >> 1) & 1 else x
+x = torch.nn.functional.interpolate(x[None], scale_factor=1.5)[0]
+x = torch.nn.functional.avg_pool1d(x[None], K, ceil_mode=True)[0]
+x = torch.nn.functional.pad(x, (0, -x.shape[1] % K))
+x = x.repeat_interleave(K, 0)[: x.shape[0]]
+x = torch.stack(x.unbind(0)) if x.shape[0] < K else x
+x = x.expand(x.shape) + torch.linspace(0, 1, x.shape[1])
+x = torch.einsum("ij,kj->ik", x, y) if x.shape[1] == y.shape[1] else x
+x = x + y.sum() if max(x.shape[0], y.shape[0]) <= 2 * K else x
 """.strip().splitlines()
 
 
@@ -118,7 +148,7 @@ def test_suggested_fixes_lead_to_a_right_program(seed):
         return
     program_, shapes, constraints = exported(function, args, {"x": (a, b), "y": (c, d)})
     module = program_.module()
-    fixed = [e is None or isinstance(e, int) for given in shapes.values() for e in given]
+    fixed = [isinstance(e, Static | int | None) for given in shapes.values() for e in given]
     for _ in range(40):
         trial = [
             n if stays or choose.random() < 0.3 else choose.choice(SIZES)

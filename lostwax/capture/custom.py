@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lostwax.capture import apart
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.location import user_location
@@ -34,6 +35,8 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         )
     named = _by_name(record, args, kwargs)
     targets = [_adopted(tracer, named[name]) for name in record.mutates]
+    for target in _flat(targets):
+        apart.check(record.overload, target.tracked)
     out = _results(tracer, record, args, kwargs, targets)
     step = tracer.step(auto_functionalized, (record.overload,), named)
     copies = [_copied(tracer, t) for t in targets]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture import custom, functionalize
+from lostwax.capture import apart, custom, functionalize
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.recorders import flat, is_gradless, view
 from lostwax.errors import CaptureError
@@ -24,8 +24,6 @@ from lostwax.fake.write import (
 )
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
-from lostwax.sym import expect
-from lostwax.types import TensorType
 
 if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
@@ -59,7 +57,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     targets = flat(written_arguments(record, args, kwargs))
     targets = [tracer.adopt(t) for t in targets]
     for target in targets:
-        _check_apart(record.overload, target.fake_type)
+        apart.check(record.overload, target.tracked)
     out = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
     results = flat([out])
     if record.kind == "inplace":
@@ -78,7 +76,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
 def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The most common write: `x.relu_()`."""
     target = tracer.adopt(args[0])
-    _check_apart(record.overload, target.fake_type)
+    apart.check(record.overload, target.tracked)
     assert record.twin is not None
     new = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
     check_fits(target.fake_type, new.fake_type)
@@ -104,31 +102,6 @@ def fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     if not _is_real(args[0]) and _is_real(args[-1]):
         args = (*args[:-1], tracer.evaluate(aten.detach.default, (args[-1],), {}))
     return write(tracer, record, args, kwargs)
-
-
-def _check_apart(func: OpOverload, target: TensorType) -> None:
-    """Eager refuses to write to a tensor whose elements share one place in memory: which of the
-    values would be left there is not said."""
-    if 0 not in target.stride or func in _SAME_FOR_ALL:
-        return
-    for size, stride in zip(target.size, target.stride, strict=True):
-        if stride.__class__ is int and stride == 0 and not expect(size <= 1):
-            raise CaptureError(
-                f"{func} writes to a tensor of size {tuple(target.size)} whose elements share "
-                f"memory (expand).\n  at {user_location()}\n"
-                "  why: several values would be written to one place, and eager refuses that too\n"
-                "  instead: write to a copy, x.expand(...).clone()"
-            )
-
-
-_SAME_FOR_ALL = frozenset(
-    (
-        aten.fill_.Scalar, aten.zero_.default, aten.masked_fill_.Scalar, aten.masked_fill_.Tensor,
-        aten.index_put_.default, aten._index_put_impl_.default, aten.index_fill_.int_Scalar,
-        aten.index_fill_.int_Tensor, aten.threshold_.default,
-    )
-)  # fmt: skip
-"""Writes that eager takes all the same."""
 
 
 def _is_real(value: Any) -> bool:
@@ -169,7 +142,7 @@ def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
 def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.copy_(y)`: the whole of x is y, cast and expanded."""
     target, source = tracer.adopt(args[0]), args[1]
-    _check_apart(aten.copy_.default, target.fake_type)
+    apart.check(aten.copy_.default if _is_many(source) else aten.fill_.Tensor, target.tracked)
     if isinstance(source, torch.Tensor):
         tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
         source = tracer.adopt(source)
@@ -181,11 +154,15 @@ def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
     return target
 
 
+def _is_many(source: Any) -> bool:
+    return isinstance(source, torch.Tensor) and source.dim() > 0
+
+
 def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     outs = flat([kwargs[name] for name in record.out_names])
     outs = [tracer.adopt(o) for o in outs]
     for target in outs:
-        _check_apart(record.overload, target.fake_type)
+        apart.check(record.overload, target.tracked)
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
     inputs.update(factory_options(record, outs[0], args, inputs))
     results = flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]

@@ -523,6 +523,45 @@ def test_elements_that_share_memory_are_not_written_to(dynamic) -> None:
             export(write, (torch.ones(3),), dynamic_shapes=dynamic)
 
 
+@pytest.mark.parametrize(
+    ("write", "cause"),
+    [
+        (lambda x: x[0].expand(3, 4)[1].add_(5), "part of a tensor of size (3, 4) .* (expand)"),
+        (lambda x: x[0].expand(3, 4)[1:].fill_(5), "part of a tensor of size (3, 4) .* (expand)"),
+        (lambda x: x[0].expand(3, 4).masked_fill_(x[:3] > 5, 7.0), "(3, 4) .* (expand)"),
+        (lambda x: x.unfold(0, 2, 1).add_(1), "size (3, 4, 2) .* (unfold)"),
+        (lambda x: x.unfold(0, 2, 1)[0].add_(1), "part of a tensor .* (unfold)"),
+        (lambda x: x.as_strided((3, 3), (1, 1)).add_(1), "(as_strided)"),
+    ],
+)
+def test_parts_that_share_memory_are_not_written_to(write, cause) -> None:
+    """Eager writes to the places one after the other, in an order that nothing promises."""
+    text = cause.replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(CaptureError, match=text):
+        export(lambda x: write(x).sum(), (torch.arange(16.0).reshape(4, 4),))
+
+
+def test_windows_of_a_dynamic_size_that_overlap() -> None:
+    dynamic = {"x": {0: Dim("n", min=4)}}
+    with pytest.raises(CaptureError, match=r"\(unfold\)"):
+        export(lambda x: x.unfold(0, 2, 1).add_(1).sum(), (torch.ones(6),), dynamic_shapes=dynamic)
+    apart = export(lambda x: x.unfold(0, 2, 2).add_(1).sum(), (torch.ones(6),), None)
+    assert apart.module()(torch.ones(6)) == 12
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda x: x.as_strided((2, 3), (3, 2)).add_(1),
+        lambda x: x.as_strided((3, 3), (1, 1)).copy_(torch.tensor(3.0)),
+        lambda x: x.unfold(0, 2, 1).transpose(0, 1).fill_(3),
+        lambda x: x[0].expand(3, 4).zero_(),
+    ],
+)
+def test_the_same_for_all_elements_is_written(write) -> None:
+    exported(module(lambda self, x: write(x).sum()), torch.arange(16.0).reshape(4, 4))
+
+
 def test_elements_that_may_share_memory_are_checked() -> None:
     program = export(
         lambda x: x.new_zeros(1).expand(x.shape[0]).add_(x),

@@ -7,8 +7,6 @@ where gradients see them. Must not evaluate operators.
 
 from __future__ import annotations
 
-import builtins
-import keyword
 import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,13 +21,13 @@ from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
 from lostwax.ir.numbers import Numbers, Origin, Origins, simplified, sources
+from lostwax.ir.writer import SPOKEN, TAKEN
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
 
 _aten = torch.ops.aten
-# Names that Python or FX's generated code uses for something else.
-_FX_WORDS = ("inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
-_TAKEN = frozenset((*keyword.kwlist, *dir(builtins), *_FX_WORDS))
+# Names that are taken: for placeholders, and for calls, which shadow nothing that Python knows.
+_SPOKEN, _TAKEN = dict.fromkeys(SPOKEN, 1), dict.fromkeys(TAKEN, 1)
 _BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
 """What is something else in a node than in a step."""
 
@@ -53,7 +51,7 @@ class Builder:
         self._others: list[fx.Node] = []
         """The nodes that call nothing."""
         self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
-        self._names = dict.fromkeys(_TAKEN, 1)
+        self._names = _SPOKEN.copy()
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
@@ -78,6 +76,7 @@ class Builder:
     def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
         """Nodes for the steps that the outputs and the demands need, in the order they were
         recorded."""
+        self._names = {**_TAKEN, **self._names}
         conditions = [guard.cond for guard in demands]
         needed, read = live(region.steps, [*outputs, *conditions], self.origins)
         self._stops = self.grad and not all(step.grad for step in region.steps)
@@ -226,7 +225,7 @@ class Builder:
         return node
 
     def _name(self, base: str) -> str:
-        """`base`, or the first of base_1, base_2, ... that is free; no word that Python knows."""
+        """`base`, or the first of base_1, base_2, ... that is free."""
         names = self._names
         count = names.get(base)
         if count is None:

@@ -6,8 +6,9 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from lostwax.capture.steps import Value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
-from lostwax.errors import NotYetError
+from lostwax.errors import CaptureError, NotYetError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir import collector
@@ -131,9 +132,9 @@ class Capture:
         self.grad = torch.is_grad_enabled()
         forward = mod.forward if isinstance(mod, nn.Module) else mod
         tops = argument_names(forward, len(args), kwargs)
-        self.names = flat_names(tops, args, kwargs)
         self.argument_names = [*tops, *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
+        self.names = flat_names(tops, args, kwargs)
         check_leaves(self.leaves, [f"the input {name}" for name in self.names])
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
@@ -172,7 +173,10 @@ class Capture:
         ):
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
-            self.reassigned = self.state.after(self.fakes, FakeTensor)
+            if tracer.tracked:
+                self._check_gradients()
+            read = [tensor for tensor, _ in tracer.constants]
+            self.reassigned = self.state.after(self.fakes, FakeTensor, read)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
             program = self._program(outputs)
@@ -182,6 +186,19 @@ class Capture:
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
         return self.call(*args, **kwargs)
+
+    def _check_gradients(self) -> None:
+        """`loss.backward()` adds to the gradients of what the caller holds; a program does not."""
+        given = [(_KINDS[slot.kind], slot.name, fake) for slot, fake in self.slots]
+        given += [("the input", n, f) for n, f in zip(self.names, self.user_inputs, strict=True)]
+        for kind, name, fake in given:
+            if isinstance(fake, FakeTensor) and fake.grad is not None:
+                raise CaptureError(
+                    f"{kind} {name} is given a gradient (backward() or x.grad = ...).\n"
+                    "  why: a program returns what it computes, and leaves no gradients behind\n"
+                    "  instead: torch.autograd.grad(loss, x), which returns them; or call "
+                    "backward() on a copy, x = x.detach().requires_grad_()"
+                )
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program returns after the results."""
@@ -364,12 +381,10 @@ class Capture:
             node = placed(name + identifier(slot.name), value, value.fake)
             specs.append(InputSpec(kind, TensorArgument(node.name), slot.name, persistent))
         self.constant_names: list[str] = []
-        paths, lifted = _attributes(self.state) if self.tracer.constants else {}, 0
+        paths = _attributes(self.state) if self.tracer.constants else {}
+        numbered = self._numbered(paths.values())
         for tensor, value in self.tracer.constants:
-            path = paths.get(id(tensor))
-            if path is None:
-                path = f"lifted_tensor_{lifted}"
-                lifted += 1
+            path = paths.get(id(tensor)) or next(numbered)
             self.constant_names.append(path)
             node = builder.placeholder(f"c_{identifier(path)}", value, value.fake)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
@@ -378,6 +393,12 @@ class Capture:
                 InputSpec(InputKind.USER_INPUT, self._user_input(builder, name, leaf), None)
             )
         return specs
+
+    def _numbered(self, taken: Collection[str]) -> Iterator[str]:
+        """Names of constants that the module has no name for."""
+        for name in map("lifted_tensor_{}".format, count()):
+            if name not in taken and not any(name in slot.names for slot in self.state.slots):
+                yield name
 
     def _user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
         if isinstance(leaf, FakeTensor):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -17,13 +17,32 @@ import torch.utils._pytree as pytree
 def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """A readable name for each leaf of a call: the argument's own name (`tops` has those of the
     positional ones), with the way to the leaf."""
-    paths, _ = pytree.tree_flatten_with_path((tuple(args), dict(kwargs)))
     names = []
-    for keys, _ in paths:
-        path: Any = keys
+    for path in _key_paths((tuple(args), dict(kwargs))):
         top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
         names.append(identifier("_".join([top, *map(_step, path[2:])])))
     return _distinct(names)
+
+
+def _key_paths(call: Any) -> list[Any]:
+    try:
+        return [keys for keys, _ in pytree.tree_flatten_with_path(call)[0]]
+    except ValueError:  # a class was registered without names for its children: they are numbered
+        return list(_numbered_paths((), call))
+
+
+def _numbered_paths(path: tuple[Any, ...], tree: Any) -> Iterator[tuple[Any, ...]]:
+    if pytree.tree_is_leaf(tree):
+        yield path
+        return
+    record = pytree.SUPPORTED_NODES[pytree._get_node_type(tree)]
+    if record.flatten_with_keys_fn is None:
+        children = record.flatten_fn(tree)[0]
+        keyed: Any = [(pytree.SequenceKey(i), child) for i, child in enumerate(children)]
+    else:
+        keyed = record.flatten_with_keys_fn(tree)[0]
+    for key, child in keyed:
+        yield from _numbered_paths((*path, key), child)
 
 
 def _distinct(names: list[str]) -> list[str]:

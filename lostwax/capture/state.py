@@ -68,15 +68,19 @@ class State:
             saved.restore()
             self._saved = None
 
-    def after(self, fakes: Mapping[int, Any], fake: type) -> dict[str, torch.Tensor]:
+    def after(
+        self, fakes: Mapping[int, Any], fake: type, read: Collection[torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         """What the call left behind: the buffers that hold another tensor than they were given.
-        Raises where a program could not keep it."""
+        Raises where a program could not keep it. `read` are the constants that the program reads.
+        """
         assert self._saved is not None
         if self._saved.is_untouched():
             return {}
         found = self.reassigned(fakes)
         self.check_apart(fakes)
-        self.check_attributes(self._saved, fakes, fake)
+        self.check_registered()
+        self.check_attributes(self._saved, fakes, fake, read)
         return found
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -124,9 +128,20 @@ class State:
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
 
-    def check_attributes(self, saved: Snapshot, fakes: Mapping[int, Any], fake: type) -> None:
+    def check_registered(self) -> None:
+        """Parameters and buffers that the call has made are no state of the program."""
+        known = {name for slot in self.slots for name in slot.names}
+        for path, module in _walk(self.root):
+            prefix = f"{path}." if path else ""
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is not None and prefix + name not in known:
+                    raise _kept_tensor(prefix + name, name, tensor)
+
+    def check_attributes(
+        self, saved: Snapshot, fakes: Mapping[int, Any], fake: type, read: Collection[torch.Tensor]
+    ) -> None:
         """What is kept in a plain attribute would be lost between two runs of the program: a tensor
-        is refused, of a number is told."""
+        is refused, unless it is made anew in each run; of a number is told."""
         own = set(map(id, fakes.values()))
         for module, attributes in zip(self.modules, saved.attributes, strict=True):
             path = self.paths[id(module)]
@@ -135,7 +150,8 @@ class State:
                     continue
                 where, before = f"{path}.{name}" if path else name, attributes.get(name)
                 for found in saved.added(value, before):
-                    if isinstance(found, fake) and id(found) not in own:
+                    is_own = not isinstance(found, fake) or id(found) in own
+                    if not is_own and not _is_made_anew(before, found, read):
                         raise _kept_tensor(where, name, found)
                 if isinstance(value, (int, float, str)) and value != before:
                     warnings.warn(_KEPT_VALUE.format(where, before, value), stacklevel=2)
@@ -147,8 +163,23 @@ _KEPT_VALUE = (
 )
 
 
+def _is_made_anew(before: Any, now: Any, read: Collection[torch.Tensor]) -> bool:
+    """Is it a tensor that the program does not read before it makes it? (`weight_norm` as it was
+    before parametrizations.)"""
+    return (
+        isinstance(before, torch.Tensor)
+        and (before.shape, before.dtype) == (now.shape, now.dtype)
+        and not any(_storage(before) == _storage(each) for each in read)
+    )
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
 def _kept_tensor(where: str, name: str, value: Any) -> CaptureError:
-    step = value.tracked.value.step if value.tracked is not None else None
+    tracked = getattr(value, "tracked", None)
+    step = tracked.value.step if tracked is not None else None
     meta: dict[str, Any] = {"stack_trace": ""}
     if step is not None:
         step.place.describe(step.target, meta)

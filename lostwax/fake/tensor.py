@@ -182,6 +182,19 @@ class FakeTensor(torch.Tensor):
             self, "data_ptr()", "a fake has no memory; compare `fake_storage` to ask for aliasing"
         )
 
+    def apply_(self, *args: Any) -> NoReturn:
+        refuse(self, "calling Python for each element", "compute with operators")
+
+    map_ = map2_ = apply_  # type: ignore[assignment]
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(self, "handing memory to another library", "keep the computation in torch")
+
+    def __format__(self, form: str) -> str:
+        if form:
+            refuse(self, f"text in the form {form!r}", "leave the form out, or the text")
+        return repr(self)
+
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """As `Tensor.to`; a device without an index gets index 0, since no driver can be asked."""
         args = tuple(concrete_device(a) for a in args)

@@ -14,10 +14,15 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
-# Names that FX's generated code uses for something else.
-_TAKEN = frozenset(
-    (*dir(builtins), "inf", "nan", "NoneType", "torch", "device", "fx_pytree", "pytree")
-)
+# What generated code means something else by. A placeholder may shadow other names of Python.
+SPOKEN = frozenset(
+    (
+        *keyword.kwlist, "self", "torch", "math", "builtins", "operator", "_operator", "pytree",
+        "fx_pytree", "inf", "nan", "device", "NoneType", "round", "abs", "slice", "range",
+        "getattr",
+    )
+)  # fmt: skip
+TAKEN = SPOKEN.union(dir(builtins))
 
 
 class GraphWriter:
@@ -59,7 +64,7 @@ class GraphWriter:
     def name(self, base: str) -> str:
         """`base`, or the first of base_1, base_2, ... that is free; no word that Python knows."""
         count = self._counts.get(base, 0)
-        if count == 0 and not keyword.iskeyword(base) and base not in _TAKEN:
+        if count == 0 and base not in TAKEN:
             self._counts[base] = 1
             if base not in self._used:
                 self._used.add(base)

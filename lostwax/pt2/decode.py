@@ -26,6 +26,7 @@ from lostwax.fake.tensor import new_fake
 from lostwax.ir.program import ExportedProgram, ModuleCallEntry
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
+from lostwax.ir.writer import SPOKEN
 from lostwax.pt2 import metadata
 from lostwax.pt2.guards import places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH
@@ -39,14 +40,6 @@ from lostwax.types import TensorType
 
 Json = Mapping[str, Any]
 
-# What generated code means something else by; other names of Python may be shadowed.
-_TAKEN = frozenset(
-    [
-        *(*keyword.kwlist, "self", "torch", "math", "builtins", "operator", "_operator", "pytree"),
-        *("fx_pytree", "inf", "nan", "device", "NoneType", "round", "abs", "slice", "range"),
-        "getattr",
-    ]
-)
 _FAULTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
 
 
@@ -276,7 +269,7 @@ class _GraphReader:
         """A name for a node: as in the file, unless generated code could not use it."""
         if name.__class__ is not str or not name.isidentifier() or not name.isascii():
             raise LoadError(f"{name!r} is not a name")
-        free = f"{name}_" if name in _TAKEN else name
+        free = f"{name}_" if name in SPOKEN else name
         while free in self.names:
             free += "_"
         self.names.add(free)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.utils._pytree as pytree
 from functorch.experimental.control_flow import map as control_flow_map
 from torch import nn
 from torch._higher_order_ops.scan import scan
@@ -22,7 +23,14 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
-from lostwax.errors import CaptureError, DataDependentError, MissingFakeRuleError, NotYetError
+from lostwax.errors import (
+    CaptureError,
+    DataDependentError,
+    InputStructureError,
+    MissingFakeRuleError,
+    NotYetError,
+    UnsupportedFakeError,
+)
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.ir import register_dataclass
 from tests.capture.compare import exported
@@ -215,6 +223,22 @@ def test_dataclasses() -> None:
     out = program.module()(Pair(X, X + 1))
     assert isinstance(out, Pair)
     torch.testing.assert_close(out.right, X * 2)
+
+
+def test_a_class_registered_without_names_for_its_children() -> None:
+    class Held:
+        def __init__(self, value: torch.Tensor, factor: int) -> None:
+            self.value, self.factor = value, factor
+
+    pytree.register_pytree_node(
+        Held, lambda h: ([h.value], h.factor), lambda children, factor: Held(*children, factor)
+    )
+    program = export(Of(lambda self, h: Held(h.value * h.factor, 3)), (Held(X, 2),))
+    assert inputs(program) == ["h_0"]
+    out = program.module()(Held(X, 2))
+    torch.testing.assert_close(out.value, X * 2)
+    with pytest.raises(InputStructureError, match="h is another kind of Held: 3, at capture 2"):
+        program.module()(Held(X, 3))
 
 
 def test_leaf_types() -> None:
@@ -415,10 +439,23 @@ def _in_a_dict(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _new_buffer(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.register_buffer("made", x * 2)
+    return x
+
+
+def _buffer_that_was_none(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if self.empty is None:
+        self.empty = x * 2
+    return x
+
+
 @pytest.mark.parametrize(
     ("forward", "name"),
     [
         (_new_attribute, "cache"),
+        (_new_buffer, "made"),
+        (_buffer_that_was_none, "empty"),
         (_known_attribute, "none"),
         (_in_a_list, "seen"),
         (_in_a_dict, "caches"),
@@ -426,11 +463,47 @@ def _in_a_dict(self: Any, x: torch.Tensor) -> torch.Tensor:
 )
 def test_a_tensor_kept_in_a_plain_attribute_is_refused(forward: Any, name: str) -> None:
     module = Of(forward, none=None, seen=[], caches={})
+    module.register_buffer("empty", None)
     with pytest.raises(CaptureError, match=f"keeps a tensor in the attribute {name}") as error:
         export(module, (X,))
     assert f'self.register_buffer("{name}", ...)' in str(error.value)
     assert re.search(r'at File ".*test_export.py", line \d+, in _', str(error.value))
     assert (module.none, module.seen, module.caches) == (None, [], {})
+
+
+def test_an_attribute_that_is_made_anew_in_each_run() -> None:
+    """As `weight_norm` did before parametrizations."""
+    module = nn.utils.spectral_norm(nn.Linear(4, 4)).eval()
+    program = export(module, (X,))
+    torch.testing.assert_close(program.module()(X), module(X))
+
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.mean = self.mean * 0.9 + x.mean(0)
+        return x - self.mean
+
+    with pytest.raises(CaptureError, match="keeps a tensor in the attribute mean"):
+        export(Of(forward, mean=torch.zeros(4)), (X,))
+
+
+def test_gradients_left_behind_are_refused() -> None:
+    def backward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        loss = (self.weight * x).sum()
+        loss.backward()
+        return loss + self.weight.grad.sum()
+
+    module = Of(backward, weight=nn.Parameter(torch.ones(4)))
+    with pytest.raises(
+        CaptureError, match=r"parameter weight is given a gradient[\s\S]*autograd.grad"
+    ):
+        export(module, (X,))
+    assert module.weight.grad is None
+
+    def on_a_copy(self: Any, x: torch.Tensor) -> torch.Tensor:
+        x = x.detach().requires_grad_()
+        (x**2).sum().backward()
+        return x.grad
+
+    same(Of(on_a_copy), X)
 
 
 def test_a_number_that_the_module_counts_is_told_of() -> None:
@@ -620,6 +693,29 @@ def test_names_that_python_has_and_names_that_collide() -> None:
     ours, eager = copy.deepcopy(args), copy.deepcopy(args)
     torch.testing.assert_close(program.module()(*ours), forward(*eager))
     torch.testing.assert_close(ours, eager)
+    assert inputs(program)[0] == "input"
+
+
+def test_arguments_named_as_the_generated_code_speaks() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("lifted_tensor_0", torch.ones(4))
+
+        def forward(this, self, slice, device, c_lifted_tensor_0):
+            return (
+                self
+                + slice * device
+                - c_lifted_tensor_0
+                + torch.full((4,), 2.0)
+                * (torch.tensor([1.0, 2.0, 3.0, 4.0]) + this.lifted_tensor_0)
+            )
+
+    args = (X, X + 1, X + 2, X + 3)
+    program = export(Odd(), args)
+    program.validate()
+    torch.testing.assert_close(program.module()(*args), Odd()(*args))
+    torch.testing.assert_close(export(program.module(), args).module()(*args), Odd()(*args))
 
 
 def test_custom_operators_are_single_nodes() -> None:
@@ -693,6 +789,20 @@ def test_torch_compile_is_looked_through() -> None:
 def test_a_result_that_is_no_pytree_is_refused() -> None:
     with pytest.raises(TypeError, match="the result 1 is of type object"):
         export(Of(lambda self, x: (x, object())), (X,))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda self, x: x.apply_(lambda v: v + 1),
+        lambda self, x: x.map_(x, lambda a, b: a + b),
+        lambda self, x: torch.from_dlpack(x),
+        lambda self, x: f"{x.sum():.2f}",
+    ],
+)
+def test_what_would_read_memory_is_refused(forward: Any) -> None:
+    with pytest.raises(UnsupportedFakeError, match=r"needs the data of[\s\S]*at test_export.py"):
+        export(Of(forward), (X,))
 
 
 def test_scalar_tensors_are_computed_by_the_program() -> None:

@@ -6,6 +6,7 @@ why, and what to write instead; it carries the values it speaks of.
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 
@@ -162,6 +163,19 @@ class RegistrationError(LostwaxError, ValueError):
     """A class cannot be registered as a container: it is not a dataclass, or it is registered
     already under another name.
     """
+
+
+class NotPickledError(LostwaxError, pickle.PicklingError):
+    """A program, or its module, was to be pickled: types of values and their origin would be lost.
+
+    What to do: `lostwax.save(program, path)` and `lostwax.load(path)`; copies are made with `copy`.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} cannot be pickled: types of values and their origin would be lost\n"
+            "  instead: lostwax.save(program, path) and lostwax.load(path)"
+        )
 
 
 class NotCallableError(LostwaxError, RuntimeError):

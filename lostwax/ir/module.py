@@ -9,14 +9,14 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 
-from lostwax.errors import InputValueError
+from lostwax.errors import InputValueError, NotPickledError
 from lostwax.ir.calling import Convention
 from lostwax.ir.effects import viewed
 from lostwax.ir.in_place import written_in_place
@@ -73,6 +73,9 @@ class ProgramModule(nn.Module):
     _running: _Running
     _constants: dict[str, Any]
 
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _Maker(type(self)), (), self.__getstate__()  # type: ignore[no-untyped-call]
+
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
         """`.to()` and its like: inputs are expected in the new dtype, and the devices that the
         graph names are replaced."""
@@ -85,6 +88,19 @@ class ProgramModule(nn.Module):
             self._running = self._running.converted(casts, moves)
             self._constants = {k: _moved(v, moves) for k, v in self._constants.items()}
         return self
+
+
+class _Maker:
+    """Makes the object for a copy of a module; a pickle cannot have it, and says so."""
+
+    def __init__(self, cls: type[ProgramModule]) -> None:
+        self.cls = cls
+
+    def __call__(self) -> ProgramModule:
+        return self.cls.__new__(self.cls)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise NotPickledError("the module of a program")
 
 
 def state_of(module: nn.Module) -> list[torch.Tensor]:

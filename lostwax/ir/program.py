@@ -6,8 +6,9 @@ was made.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -15,7 +16,7 @@ from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule
 from torch.utils._pytree import TreeSpec
 
-from lostwax.errors import NotCallableError
+from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
 from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
@@ -160,6 +161,28 @@ class ExportedProgram:
             "call program.module(), an nn.Module with its parameters: program.module()(...)"
         )
 
+    def __copy__(self) -> ExportedProgram:
+        return replace(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
+        """With a graph and state of its own; structures and guards, which nothing changes, are
+        shared. (FX's own copy of a graph may choose other names.)"""
+        from lostwax.ir.copying import copied_module
+
+        return replace(
+            self,
+            graph_module=copied_module(self.graph_module)[0],
+            graph_signature=copy.deepcopy(self.graph_signature, memo),
+            state_dict=copy.deepcopy(self.state_dict, memo),
+            constants=copy.deepcopy(self.constants, memo),
+            range_constraints=dict(self.range_constraints),
+            module_call_graph=[_copied_entry(entry, memo) for entry in self.module_call_graph],
+            example_inputs=copy.deepcopy(self.example_inputs, memo),
+        )
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise NotPickledError("a program")
+
     def __str__(self) -> str:
         return text.program_text(self)
 
@@ -168,3 +191,11 @@ class ExportedProgram:
 
     def _repr_html_(self) -> str:
         return text.program_html(self)
+
+
+def _copied_entry(entry: ModuleCallEntry, memo: dict[int, Any]) -> ModuleCallEntry:
+    signature = entry.signature
+    if signature is None:
+        return replace(entry)
+    inputs, outputs = copy.deepcopy((signature.inputs, signature.outputs), memo)
+    return replace(entry, signature=replace(signature, inputs=inputs, outputs=outputs))

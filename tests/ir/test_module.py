@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import inspect
+import pickle
+import warnings
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+from lostwax.capture import export
 from lostwax.errors import InputStructureError, InputValueError, NotCallableError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symnode import wrap
@@ -442,6 +445,26 @@ def test_a_copy_is_another_module():
     assert str(inspect.signature(twin.forward)) == str(inspect.signature(m.forward))
     twin.double()
     m(torch.ones(2, 3))
+
+
+def test_copies_of_programs_keep_all_names():
+    """FX renames what is called as Python calls something, `input`."""
+    program = export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other = copy.deepcopy(program)
+    other.validate()
+    assert str(other) == str(program)
+    other.state_dict["weight"].data.zero_()
+    assert program.state_dict["weight"].abs().sum() > 0
+    assert copy.copy(program).graph is program.graph
+
+
+def test_pickles_are_refused_with_the_way_to_save():
+    program = export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    for what in (program, program.module()):
+        with pytest.raises(pickle.PicklingError, match=r"lostwax\.save\(program, path\)"):
+            pickle.dumps(what)
 
 
 def test_state_can_be_loaded():

@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 
 from lostwax.capture.functionalize import Tracked
 from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.sym import expect
@@ -93,3 +94,21 @@ def _are_counted_twice(dims: list[Any]) -> bool:
         if len(places) < count:
             return True
     return False
+
+
+def overlap(a: FakeTensor, b: FakeTensor) -> bool:
+    """May a place in memory be one of both? Sizes that are not known reach everywhere."""
+    if a.fake_storage is not b.fake_storage:
+        return False
+    if a.fake_type.is_symbolic or b.fake_type.is_symbolic:
+        return True
+    (start, end), (other, last) = _span(a.fake_type), _span(b.fake_type)
+    return start <= last and other <= end
+
+
+def _span(t: Any) -> tuple[int, int]:
+    """The first and the last place, in bytes."""
+    reach = sum((size - 1) * stride for size, stride in zip(t.size, t.stride, strict=True))
+    if 0 in t.size:
+        return t.offset * t.dtype.itemsize, -1
+    return t.offset * t.dtype.itemsize, (t.offset + reach + 1) * t.dtype.itemsize - 1

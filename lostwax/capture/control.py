@@ -7,10 +7,13 @@ they call it at once, and the tracer meets it. Must not import what compiles.
 
 from __future__ import annotations
 
+import random
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from torch._higher_order_ops import utils as torch_wrappers
 
@@ -66,6 +69,28 @@ def answered() -> Iterator[None]:
             function.__code__ = code
 
 
+@contextmanager
+def own_random_numbers() -> Iterator[None]:
+    """Python's and numpy's generators are put back; numbers that the module draws from them are
+    told of."""
+    python, array = random.getstate(), np.random.get_state(legacy=True)
+    try:
+        yield
+    finally:
+        others = np.random.get_state(legacy=True)
+        is_array = others[2:] == array[2:] and (others[1] == array[1]).all()  # type: ignore[index]
+        drawn = [] if random.getstate() == python else ["random"]
+        drawn += [] if is_array else ["numpy.random"]
+        if drawn:
+            random.setstate(python)
+            np.random.set_state(array)
+            warnings.warn(
+                f"the module draws from Python's {' and '.join(drawn)}; the number is baked into "
+                "the program. torch.rand would be drawn anew in each run.",
+                stacklevel=2,
+            )
+
+
 # They run among the names of the module that they stand in for: each imports what it needs.
 
 
@@ -98,6 +123,24 @@ def _seeded(seed: Any = None) -> None:
     refuse_generator()
 
 
+def _put_back(new_state: Any) -> None:
+    """`torch.set_rng_state`, which `fork_rng` ends with. A checkpoint that is computed once more
+    may call it: nothing is drawn while capturing."""
+    import sys
+
+    import torch
+
+    from lostwax.capture.control import refuse_generator
+
+    frame = sys._getframe()
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            torch.default_generator.set_state(new_state)
+            return
+    refuse_generator()
+
+
 _ANSWERS: list[tuple[Any, Any]] = [
     (function, answer)
     for function, answer in (
@@ -105,6 +148,7 @@ _ANSWERS: list[tuple[Any, Any]] = [
         (torch._assert, _asserted),
         (torch.random.manual_seed, _seeded),
         (torch.random.seed, _seeded),
+        (torch.random.set_rng_state, _put_back),
         (getattr(torch_wrappers, "_hop_compile_and_call", None), _called),
     )
     if function is not None

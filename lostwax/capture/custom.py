@@ -37,6 +37,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     targets = [_adopted(tracer, named[name]) for name in record.mutates]
     for target in _flat(targets):
         apart.check(record.overload, target.tracked)
+        _check_alone(record, target, named)
     out = _results(tracer, record, args, kwargs, targets)
     step = tracer.step(auto_functionalized, (record.overload,), named)
     copies = [_copied(tracer, t) for t in targets]
@@ -45,6 +46,24 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         tracer.write(target, copy)
     returned = [r for r in record.results if r.written]
     return targets[0] if returned else out
+
+
+def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) -> None:
+    """The operator would see what it writes through another argument, and a copy does not show
+    that."""
+    shared = [
+        name
+        for name, value in named.items()
+        for each in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(each, FakeTensor) and apart.overlap(each, target)
+    ]
+    if len(shared) > 1:
+        raise CaptureError(
+            f"{record.overload} writes to memory that its arguments {' and '.join(shared)} share."
+            f"\n  at {user_location()}\n"
+            "  why: what it reads there depends on the order of its writes\n"
+            "  instead: pass a copy (x.clone()) of one of them"
+        )
 
 
 def again(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:

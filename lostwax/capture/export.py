@@ -163,6 +163,7 @@ class Capture:
         self._find_symbols()
         args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
         with (
+            torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
             self.state.replaced(self.fakes),
             tracer,
             _announced(),
@@ -170,6 +171,7 @@ class Capture:
             portable_modules(),
             control.answered(),
             plain_numbers.taken(tracer),
+            control.own_random_numbers(),
         ):
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
@@ -181,6 +183,7 @@ class Capture:
             check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
             program = self._program(outputs)
         tracer.fake_tensor_converter.forget()  # the program's fakes keep the tracer alive
+        tracer.differentiable = False  # what they are asked now is not asked by the program
         return program
 
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -189,10 +192,11 @@ class Capture:
 
     def _check_gradients(self) -> None:
         """`loss.backward()` adds to the gradients of what the caller holds; a program does not."""
-        given = [(_KINDS[slot.kind], slot.name, fake) for slot, fake in self.slots]
-        given += [("the input", n, f) for n, f in zip(self.names, self.user_inputs, strict=True)]
-        for kind, name, fake in given:
-            if isinstance(fake, FakeTensor) and fake.grad is not None:
+        given = [(_KINDS[slot.kind], slot.name, slot.tensor, fake) for slot, fake in self.slots]
+        users = zip(self.names, self.leaves, self.user_inputs, strict=False)
+        given += [("the input", *each) for each in users]
+        for kind, name, tensor, fake in given:
+            if isinstance(fake, FakeTensor) and _has_new_gradient(tensor, fake):
                 raise CaptureError(
                     f"{kind} {name} is given a gradient (backward() or x.grad = ...).\n"
                     "  why: a program returns what it computes, and leaves no gradients behind\n"
@@ -246,6 +250,7 @@ class Capture:
 
     def _program(self, outputs: list[Any]) -> ExportedProgram:
         mutations = self._mutations()
+        self._copy_literals(outputs)
         results, more = [self._result(o) for o in outputs], self._more_outputs()
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
@@ -319,6 +324,17 @@ class Capture:
                 f"  fix: {fix}capture it again with such an input"
             )
             builder.layout_assertion(value, offset, text)
+
+    def _copy_literals(self, outputs: list[Any]) -> None:
+        """A tensor literal is a new tensor in each run of the module: what is returned of it must
+        not be the constant that the program keeps."""
+        for output in outputs:
+            if isinstance(output, torch.Tensor):
+                root = self.tracer.adopt(output).tracked.root
+                if root.value.is_literal:
+                    literal = self.tracer.temporary(root.value)
+                    copy = self.tracer.evaluate(torch.ops.aten.clone.default, (literal,), {})
+                    root.value, root.version = self.tracer.value_of(copy), root.version + 1
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):
@@ -445,6 +461,13 @@ def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
     if not callable(mod):
         raise TypeError(f"export takes a module, a function or a method, not {type(mod).__name__}")
     return nn.Module()
+
+
+def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:
+    grad: Any = fake.grad
+    if grad is None or tensor.grad is None:
+        return grad is not tensor.grad
+    return bool(grad.fake_storage.version) or grad.tracked is not None
 
 
 def _is_marked(*call: Any) -> bool:

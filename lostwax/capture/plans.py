@@ -38,6 +38,11 @@ Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
 _LSTM = aten.lstm.input
 
 
+def _unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`record_function`: it measures the capture, and is no part of the program."""
+    return func(*args, **kwargs)
+
+
 def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by C++, or by the user: its parts are recorded."""
     return fallback.evaluate(tracer, record, args, kwargs)
@@ -124,6 +129,23 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
 TAKING_APART = (_composite, _parts, _portable, _view_or_copy)
 
 
+def _of_conjugate(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`real`, `imag`, `resolve_conj`: torch conjugates when it is read, and fakes do not know."""
+    func, taken_apart = record.overload, (args, kwargs)
+    way = tracer.adopt(args[0]).tracked.way()
+    conjugated = sum(each.view is not None and each.view.func is _CONJ for each in way) % 2
+    if conjugated and func is aten.resolve_conj.default:
+        return tracer.call(aten.clone.default, args[0])
+    if conjugated:  # of what is no conjugate any more
+        taken_apart = ((tracer.call(_CONJ, args[0]),), kwargs)
+    out = _composite(tracer, record, *taken_apart)
+    return tracer.call(aten._neg_view.default, out) if conjugated and func is _IMAG else out
+
+
+_CONJ, _IMAG = aten._conj.default, aten.imag.default
+_SEEING_CONJUGATES = frozenset((aten.real.default, _IMAG, aten.resolve_conj.default))
+
+
 _LAYOUT_DECIDES = frozenset(
     (
         aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
@@ -143,11 +165,15 @@ def plan(func: Any) -> tuple[Handler, Any]:
         if func._name != "auto_functionalized":
             control.refuse(func)
         return custom.again, func
+    if func.namespace == "profiler":
+        return _unrecorded, func
     record = operator(func)
     if func in data.SPECIAL:
         return special, record
     if func in _LAYOUT_DECIDES:
         return _view_or_copy, record
+    if func in _SEEING_CONJUGATES:
+        return _of_conjugate, record
     if func is aten.native_batch_norm.default:
         return _batch_norm, record
     if func in composite.COMPOSITES:

@@ -14,7 +14,7 @@ from lostwax.capture.functionalize import Root, View, track, track_view
 from lostwax.capture.steps import Value
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, is_marked
 from lostwax.ir.numbers import Origin, sources
 from lostwax.ops.registry import Operator, aten
 from lostwax.sym import Expr
@@ -77,7 +77,7 @@ def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
     """A step only where it stops a gradient: not for what has none."""
     base = tracer.adopt(args[0])
     value = tracer.value_of(base)
-    has_gradient = value.step is not None or base.requires_grad or base.tracked.root.kind
+    has_gradient = value.step is not None or is_marked(base) or base.tracked.root.kind
     if has_gradient and not tracer.gradless:
         return view(tracer, record, args, kwargs)
     out = tracer.computed(record.overload, args, kwargs)

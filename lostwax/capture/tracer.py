@@ -27,7 +27,7 @@ from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
-from lostwax.fake.tensor import FakeTensor, new_fake, set_type
+from lostwax.fake.tensor import FakeTensor, is_marked, new_fake, set_type
 from lostwax.fake.write import (
     mark_written,
 )
@@ -49,6 +49,7 @@ class Tracer(FakeTensorMode):
     """
 
     portable = True
+    takes_wrappers = False
     supports_higher_order_operators = True
 
     def __init__(
@@ -228,6 +229,16 @@ class Tracer(FakeTensorMode):
             return super().hook_gradient(fake, hook)
         return self.hooked(fake, hook)
 
+    def is_taken_for_true(self, fake: FakeTensor) -> bool:
+        """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
+        step = fake.tracked.value.step if fake.tracked is not None else None
+        return step is not None and step.target is aten._is_all_true.default
+
+    def gradient_asked(self, fake: FakeTensor) -> bool:
+        if not (self._recording and self.differentiable) or self.tracked or fake.tracked is None:
+            return False
+        return has_gradient(self.value_of(fake))
+
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         if self._recording and fake.tracked is not None:
             self.reliance.note(fake.tracked.root, what)
@@ -347,17 +358,21 @@ class Tracer(FakeTensorMode):
         target.tracked = new.tracked
 
 
+def _is_differentiable(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def has_gradient(value: Value) -> bool:
     """Does a gradient of this value reach something that the program is given?"""
     left, seen = [value], set()
     while left:
         each = left.pop()
-        if each in seen or each.type is None or not each.type.dtype.is_floating_point:
+        if each in seen or each.type is None or not _is_differentiable(each.type.dtype):
             continue
         seen.add(each)
         step = each.step
         if step is None:
-            if each.fake.requires_grad:
+            if is_marked(each.fake):
                 return True
         elif step.grad and step.target is not aten.detach.default:
             left.extend(values_of([step.args, *step.kwargs.values()]))

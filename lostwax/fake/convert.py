@@ -93,8 +93,10 @@ class FakeTensorConverter:
         if known is not None and known[0]() is tensor:
             return known[1]
         check_supported(tensor)
-        if tensor.__class__ not in _PLAIN and is_traceable_wrapper_subclass(tensor):
-            return self._of_wrapper(mode, tensor)
+        if tensor.__class__ not in _PLAIN:
+            if mode.takes_wrappers and is_traceable_wrapper_subclass(tensor):
+                return self._of_wrapper(mode, tensor)
+            _check_class(tensor)
         env = None if static_shapes else mode.shape_env
         t = _type_of(tensor, env, sizes, source, mode.shape_env)
         fake = self._make(mode, tensor, t, self._storage(tensor, t))
@@ -175,6 +177,27 @@ def _mark(fake: Any, tensor: torch.Tensor) -> None:
         fake._is_param = True
     elif isinstance(tensor, torch.nn.Buffer):
         fake._is_buffer, fake.persistent = True, getattr(tensor, "persistent", True)
+
+
+def _check_class(tensor: torch.Tensor) -> None:
+    """A subclass that decides itself what operators do would be lost."""
+    cls = type(tensor)
+    if cls.__module__.startswith("torch._subclasses.") or issubclass(cls, torch.nn.Buffer):
+        return
+    function = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
+    if cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and function in _FUNCTIONS:
+        return
+    raise UnsupportedFakeError(
+        f"a tensor of class {cls.__qualname__} cannot be made fake: the class decides itself what "
+        f"operators do.\n  at {user_location()}\n"
+        "  instead: pass the tensors it is made of"
+    )
+
+
+_FUNCTIONS = (
+    torch.Tensor.__torch_function__.__func__,  # type: ignore[attr-defined]
+    torch._C._disabled_torch_function_impl,
+)
 
 
 def check_supported(tensor: torch.Tensor) -> None:

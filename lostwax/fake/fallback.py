@@ -51,6 +51,8 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
         composite = partial(func._op_dk, _COMPOSITE)
         return with_numbers_if_need_be(mode, composite, args, kwargs)
     if func._schema.name in custom_operators:
+        if not func._schema.returns:
+            return None
         raise _missing(func)
     _refuse_layouts(func)
     decompose = torch_decompositions().get(func)
@@ -259,7 +261,7 @@ def _refuse_layouts(func: OpOverload) -> None:
     """Nested and sparse tensors have no sizes and strides that a type could hold."""
     namespace, _, name = func._schema.name.partition("::")
     for kind, instead in _LAYOUTS.items():
-        if namespace == "aten" and kind in name:
+        if namespace == "aten" and (kind in name or _QUANTIZED.get(name) == kind):
             raise UnsupportedFakeError(
                 f"{name} deals with {kind} tensors, which cannot be fake, and programs cannot have."
                 f"\n  at {user_location()}\n  instead: {instead}"
@@ -269,7 +271,16 @@ def _refuse_layouts(func: OpOverload) -> None:
 _LAYOUTS = {
     "nested": "a padded tensor with a mask of what is padding",
     "sparse": "a dense tensor, or indices and values as two tensors",
+    "quantized": "integers with their scale as tensors, or torch.fake_quantize_per_tensor_affine",
 }
+
+
+_QUANTIZED = dict.fromkeys(
+    (
+        "quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel", "dequantize",
+    ),
+    "quantized",
+)  # fmt: skip
 
 
 def _missing(func: OpOverload) -> MissingFakeRuleError:

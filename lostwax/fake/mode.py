@@ -23,7 +23,7 @@ from lostwax.errors import MixedModeError, NonFakeInputError
 from lostwax.fake import answers, composite, data, fallback, resampling, sized
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, new_fake
+from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, is_marked, new_fake
 from lostwax.fake.write import write
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
@@ -63,6 +63,9 @@ class FakeTensorMode(TorchDispatchMode):
     error. `shape_env`: where symbolic sizes live; without one, sizes are ints and data-dependent
     operators are refused.
     """
+
+    takes_wrappers = True
+    """A tensor subclass that says what it wraps keeps its class, around fakes."""
 
     portable = False
     """Take composite operators apart into operators that every device has, instead of those that
@@ -294,6 +297,14 @@ class FakeTensorMode(TorchDispatchMode):
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         """Python asks for strides: a tracer takes note."""
 
+    def is_taken_for_true(self, fake: FakeTensor) -> bool:
+        """Is it a check that only who has bad arguments fails?"""
+        return False
+
+    def gradient_asked(self, fake: FakeTensor) -> bool:
+        """Does a gradient reach it that autograd does not know of?"""
+        return False
+
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
         """`x.register_hook(hook)`."""
         return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
@@ -362,7 +373,7 @@ def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
 def _require_grad(values: Iterable[Any]) -> bool:
     for v in values:
         if isinstance(v, torch.Tensor):
-            if v.requires_grad:
+            if is_marked(v):
                 return True
         elif v.__class__ in _LISTS and _require_grad(v):
             return True

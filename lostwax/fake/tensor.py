@@ -27,6 +27,8 @@ _copied: Any = torch.Tensor._make_subclass
 _WithoutDispatch: Any = torch._C._DisableTorchDispatch
 _META = torch.device("meta")
 _STRIDED = torch.strided
+_own_requires_grad: Any = torch._C.TensorBase.requires_grad
+_own_is_leaf: Any = torch._C.TensorBase.is_leaf
 
 
 class FakeStorage:
@@ -57,6 +59,11 @@ class FakeStorage:
 
     def __repr__(self) -> str:
         return f"FakeStorage({self.nbytes} bytes, {self.device})"
+
+
+def is_marked(tensor: torch.Tensor) -> bool:
+    """Does autograd know that it requires a gradient? What C++ says, at its speed."""
+    return _own_requires_grad.__get__(tensor)  # type: ignore[no-any-return]
 
 
 class FakeTensor(torch.Tensor):
@@ -116,6 +123,21 @@ class FakeTensor(torch.Tensor):
         self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
         self.tracked = other.tracked
 
+    @property
+    def requires_grad(self) -> bool:
+        """Also where autograd does not see the operators, and a tracer knows better."""
+        return _own_requires_grad.__get__(self) or self.fake_mode.gradient_asked(self)
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        _own_requires_grad.__set__(self, value)
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        if not _own_is_leaf.__get__(self):
+            return False
+        return _own_requires_grad.__get__(self) or not self.requires_grad
+
     def get_device(self) -> int:
         index = self.fake_type.device.index
         return -1 if index is None else index
@@ -141,6 +163,17 @@ class FakeTensor(torch.Tensor):
         self.fake_mode.layout_decided(self, out, "contiguous()")
         return out
 
+    def retain_grad(self) -> None:
+        if self.requires_grad and not is_marked(self):
+            raise UnsupportedFakeError(
+                f"retain_grad() of {self!r}, which the program only computes.\n"
+                f"  at {user_location()}\n"
+                "  why: a program leaves no gradients behind in its values\n"
+                "  instead: call it on what the program returns, or not while exporting: "
+                "if not torch.compiler.is_exporting()"
+            )
+        super().retain_grad()
+
     def register_hook(self, hook: Any) -> Any:
         return self.fake_mode.hook_gradient(self, hook)
 
@@ -161,6 +194,12 @@ class FakeTensor(torch.Tensor):
         setitem(self, index, value)
 
     # -------------------------------------------------------------- what C++ would do with the data
+
+    def __bool__(self) -> bool:
+        if self.fake_mode.is_taken_for_true(self):
+            torch._check(self.item())
+            return True
+        return super().__bool__()
 
     def tolist(self) -> Any:
         if self.fake_type.ndim == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import random
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ from functorch.experimental.control_flow import map as control_flow_map
 from torch import nn
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
@@ -540,6 +543,42 @@ def test_the_program_is_differentiable() -> None:
     same_gradients(net, X)
 
 
+def test_questions_about_gradients_are_answered_as_in_eager() -> None:
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        y = self.linear(x)
+        with torch.no_grad():
+            stopped = self.linear(x)
+        y[0] = 1
+        z = torch.view_as_complex(torch.stack([y, y], -1))
+        asked = [x, y, y.view(-1), z, stopped, y.detach(), y > 0, self.linear.weight]
+        return [t.requires_grad for t in asked], [t.is_leaf for t in asked]
+
+    module = Of(forward, linear=nn.Linear(4, 4))
+    same(module, X)
+    same(module, X.clone().requires_grad_())
+    with torch.no_grad():
+        same(module, X)
+
+
+def test_what_is_left_of_a_gradient_is_refused() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.retain_grad()
+        return y
+
+    with pytest.raises(UnsupportedFakeError, match=r"retain_grad\(\)[\s\S]*instead"):
+        export(Of(forward), (X.clone().requires_grad_(),))
+
+
+def test_the_grad_mode_is_put_back() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        torch.set_grad_enabled(False)
+        return x * self.weight
+
+    export(Of(forward, weight=nn.Parameter(torch.ones(4))), (X,))
+    assert torch.is_grad_enabled()
+
+
 def test_no_grad_regions_stop_gradients() -> None:
     def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
         y = self.a(x)
@@ -636,6 +675,11 @@ def bump(x: torch.Tensor, by: torch.Tensor) -> None:
     x.add_(by)
 
 
+@torch.library.custom_op("lostwax_test::told", mutates_args=())
+def told(x: torch.Tensor) -> None:
+    pass
+
+
 @torch.library.custom_op("lostwax_test::halve", mutates_args={"x", "more"})
 def halve(x: torch.Tensor, more: list[torch.Tensor], factor: float = 0.5) -> torch.Tensor:
     for each in (x, *more):
@@ -670,10 +714,83 @@ def test_custom_operators_that_write_are_functional() -> None:
     torch.testing.assert_close(ours, eager)
 
 
+def test_custom_operators_that_see_their_writes_are_refused() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        bump(x[:2], x[:2].t())
+        return x
+
+    text = r"writes to memory that its arguments x and by share[\s\S]*test_export.py[\s\S]*clone"
+    with pytest.raises(CaptureError, match=text):
+        export(forward, (torch.ones(4, 2),))
+
+    def apart(x: torch.Tensor) -> torch.Tensor:
+        bump(x[:2], x[2:])
+        return x * 1
+
+    same(Of(lambda self, x: apart(x.clone())), torch.ones(4, 2))
+
+
+def test_a_custom_operator_that_returns_nothing_needs_no_fake_kernel() -> None:
+    program = export(lambda x: (told(x), x + 1)[1], (X,))
+    torch.testing.assert_close(program.module()(X), X + 1)
+
+
+def test_measuring_is_no_part_of_a_program() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("part"):
+            return x + 1
+
+    assert targets(same(Of(forward), X)) == ["aten.add.Tensor"]
+
+
+def test_distributions_check_their_arguments_when_the_program_runs() -> None:
+    def forward(self: Any, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Normal(mean, std).rsample()
+
+    program = same(Of(forward), X, X.abs() + 1)
+    with pytest.raises(RuntimeError, match=r"is required at .*test_export.py:\d+ in forward"):
+        program.module()(X, -X.abs() - 1)
+
+
+def test_random_numbers_of_python_are_told_of_and_put_back() -> None:
+    for draw in (random.random, np.random.rand):
+        before, array = random.getstate(), np.random.get_state()[1].copy()
+        with pytest.warns(UserWarning, match=r"random; the number is baked into"):
+            export(lambda x, draw=draw: x * float(draw()), (X,))
+        assert random.getstate() == before
+        assert (np.random.get_state()[1] == array).all()
+
+
+def test_literals_that_are_returned_are_new_in_each_run() -> None:
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        literal = torch.tensor([1.0, 2.0])
+        return literal, literal[1:], x
+
+    module = export(Of(forward), (X,)).module()
+    whole, part, _ = module(X)
+    whole.add_(1)
+    assert part.tolist() == [3.0]
+    assert module(X)[0].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda self, z: z.conj().imag,
+        lambda self, z: z[1:].conj()[1:].real + z.conj().conj().imag[2:],
+        lambda self, z: torch.view_as_real(z.conj().resolve_conj()),
+        lambda self, z: z.clone().conj().imag.mul_(2),
+    ],
+)
+def test_conjugates_that_torch_has_not_computed_yet(forward: Any) -> None:
+    same(Of(forward), torch.randn(4, dtype=torch.complex64))
+
+
 def test_seeds_and_generators_are_refused() -> None:
     before = torch.get_rng_state()
     for forward in (
         lambda x: (torch.manual_seed(3), x)[1],
+        lambda x: (torch.set_rng_state(torch.get_rng_state()), x)[1],
         lambda x: torch.rand(3, generator=torch.Generator().manual_seed(1)) + x,
     ):
         with pytest.raises(CaptureError, match=r"no random generator[\s\S]*test_export.py"):
@@ -808,6 +925,23 @@ def test_what_would_read_memory_is_refused(forward: Any) -> None:
 def test_scalar_tensors_are_computed_by_the_program() -> None:
     program = same(Of(lambda self, x: torch.ops.aten.scalar_tensor(2.0) + x), X)
     assert targets(program) == ["aten.scalar_tensor", "aten.add.Tensor"]
+
+
+def test_classes_that_decide_what_operators_do_are_refused() -> None:
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    wrapped = TwoTensor(X, X)
+    for value in (wrapped, X.as_subclass(Logged)):
+        name = type(value).__name__
+        with pytest.raises(UnsupportedFakeError, match=rf"class .*{name} cannot[\s\S]*instead"):
+            export(Of(lambda self, x: x + 1), (value,))
+    with pytest.raises(UnsupportedFakeError, match="class TwoTensor cannot"):
+        export(Of(lambda self, x: x + wrapped), (X,))
+    with pytest.raises(UnsupportedFakeError, match="deals with quantized tensors"):
+        export(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (X,))
 
 
 def test_sparse_inputs_are_refused() -> None:

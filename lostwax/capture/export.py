@@ -182,7 +182,7 @@ class Capture:
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
             program = self._program(outputs)
-        tracer.fake_tensor_converter.forget()  # the program's fakes keep the tracer alive
+        tracer.forget()  # the program's fakes keep the tracer alive
         tracer.differentiable = False  # what they are asked now is not asked by the program
         return program
 

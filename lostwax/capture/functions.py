@@ -26,6 +26,7 @@ from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.numbers import sources
 from lostwax.location import user_location
+from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.real import Real
 
@@ -47,9 +48,11 @@ def recorded(tracer: Tracer) -> Iterator[None]:
             bound = inspect.signature(cls.forward).bind(*args, **kwargs)
             bound.apply_defaults()
             args, kwargs = bound.args, bound.kwargs
-        if _can_attach(tracer, cls, args):
-            return _attached(tracer, cls, args, kwargs)
-        return _seen_through(tracer, cls, plain, args, kwargs)
+        if not _can_attach(tracer, cls, args):
+            return _seen_through(tracer, cls, plain, args, kwargs)
+        if tracer.tracked:
+            return original.__get__(None, _attaching(tracer, cls))(*args, **kwargs)
+        return _attached(tracer, cls, args, kwargs)
 
     _Function.apply = classmethod(apply)
     tracer.hooked = lambda fake, hook: _hooked(tracer, fake, hook)
@@ -63,7 +66,6 @@ def recorded(tracer: Tracer) -> Iterator[None]:
 def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:
     return (
         tracer.differentiable
-        and not tracer.tracked
         and not torch._C._are_functorch_transforms_active()
         and _backward_of(cls) is not None
         and any(map(_has_gradient, args))
@@ -87,18 +89,23 @@ def _seen_through(
 ) -> Any:
     """What the forward computes counts as computed where it is called: else its results would seem
     to come from a `no_grad` region."""
-    if tracer.differentiable and any(map(_has_gradient, args)):
-        why = "in a program that differentiates inside" if tracer.tracked else "here"
+    if tracer.differentiable and _backward_of(cls) is None and any(map(_has_gradient, args)):
         warnings.warn(
-            f"{cls.__name__}.backward is not part of the exported program {why}, which "
-            "differentiates what its forward computes; gradients differ where the two do.\n"
-            f"  at {user_location()}\n"
-            "  instead: make it a torch.library.custom_op with register_autograd",
+            f"{cls.__name__} has no backward: the exported program differentiates what its forward "
+            f"computes, where eager raises an error.\n  at {user_location()}\n"
+            "  instead: give it a backward, or call it under torch.no_grad()",
             stacklevel=3,
         )
+    with _gradients(tracer):
+        return plain(*args, **kwargs)
+
+
+@contextmanager
+def _gradients(tracer: Tracer) -> Iterator[None]:
+    """Inside, what is recorded has gradients, also where autograd takes no note."""
     before, tracer.grad = tracer.grad, True
     try:
-        return plain(*args, **kwargs)
+        yield
     finally:
         tracer.grad = before
 
@@ -126,13 +133,20 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
                 "  why: the gradients of those uses would not pass through the hook\n"
                 "  instead: call x.register_hook(...) where x is computed, before it is used"
             )
-        new = Hook.apply(fake)
+        new = _attached(tracer, Hook, (fake,), {})
         fake.tracked.root.write(tracer.value_of(new))
+    if tracer.tracked:
+        return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
     return RemovableHandle(OrderedDict())
 
 
 def _is_read(tracer: Tracer, value: Value) -> bool:
-    return any(value in values_of([s.args, *s.kwargs.values()]) for s in tracer.region.steps)
+    """Does a gradient come to it already?"""
+    return any(
+        value in values_of([s.args, *s.kwargs.values()])
+        for s in tracer.region.steps
+        if s.target is not aten.detach.default
+    )
 
 
 # ------------------------------------------------------------------------------------- the forward
@@ -161,21 +175,68 @@ def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> 
 
 def _attached(tracer: Tracer, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     context = _Context(args)
-    # The forward may write to them (`mark_dirty`).
-    before = [tracer.value_of(tracer.adopt(a)) if _has_gradient(a) else None for a in args]
+    before = _values(tracer, args)
     out = _forward(cls, context, args, kwargs)
+    _attach(tracer, cls, context, before, out)
+    return out
+
+
+def _values(tracer: Tracer, args: tuple[Any, ...]) -> list[Value | None]:
+    """Of the arguments that may have a gradient, before the forward writes to them."""
+    return [tracer.value_of(tracer.adopt(a)) if _has_gradient(a) else None for a in args]
+
+
+def _attach(
+    tracer: Tracer, cls: Any, context: _Context, before: list[Value | None], out: Any
+) -> None:
+    """From here on the outputs have the backward as their gradient."""
     outputs = list(out) if isinstance(out, (tuple, list)) else [out]
     stopped = {id(t) for t in context.non_differentiable}
     followed = [i for i, o in enumerate(outputs) if _has_gradient(o) and id(o) not in stopped]
-    if followed:
-        attached = _Backward(tracer, cls, context, before).attach(outputs, followed)
-        dirty = {id(t) for t in context.dirty_tensors}
-        for i, new in zip(followed, attached, strict=True):
-            if id(outputs[i]) in dirty:
+    if not followed:
+        return
+    attached = _Backward(tracer, cls, context, before).attach(outputs, followed)
+    dirty = {id(t) for t in context.dirty_tensors}
+    for i, new in zip(followed, attached, strict=True):
+        if id(outputs[i]) in dirty:
+            with _gradients(tracer):
                 tracer.write(outputs[i], new)
-            else:
-                outputs[i] = new
-    return tuple(outputs) if isinstance(out, (tuple, list)) else outputs[0]
+        else:
+            outputs[i].tracked = new.tracked
+
+
+def _attaching(tracer: Tracer, cls: Any) -> Any:
+    """The function as autograd is to see it in a program that differentiates inside: autograd calls
+    its backward, and what its forward returns has that backward in the program, too."""
+    before: list[Value | None] = []
+
+    def attach(ctx: Any, args: tuple[Any, ...], out: Any) -> None:
+        context = _Context(args)
+        context.__dict__.update(ctx.__dict__)
+        for name in ("to_save", "dirty_tensors", "non_differentiable"):
+            setattr(context, name, getattr(ctx, name) or ())
+        _attach(tracer, cls, context, before, out)
+
+    class Whole(cls):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+            before.extend(_values(tracer, args))
+            out = cls.forward(ctx, *args, **kwargs)
+            attach(ctx, args, out)
+            return out
+
+    class Parts(cls):  # type: ignore[misc]
+        @staticmethod
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            before.extend(_values(tracer, args))
+            return cls.forward(*args, **kwargs)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            cls.setup_context(ctx, inputs, output)
+            attach(ctx, inputs, output)
+
+    return Whole if cls.setup_context is _Function.setup_context else Parts
 
 
 # ------------------------------------------------------------------------------------- the backward
@@ -205,7 +266,7 @@ class _Backward:
         region, outer = Region(), tracer.region
         tracer.region = tracer.inner = region
         try:
-            grads, given = self._gradients(outputs, followed)
+            grads, given = self._given(outputs, followed)
             pairs = self._run(grads)
             results = [tracer.value_of(tracer.adopt(g)) for _, g in pairs]
         finally:
@@ -235,7 +296,7 @@ class _Backward:
             self.inside[id(inner)] = inner
         return self.inside[id(fake)]
 
-    def _gradients(self, outputs: list[Any], followed: list[int]) -> tuple[list[Any], list[Value]]:
+    def _given(self, outputs: list[Any], followed: list[int]) -> tuple[list[Any], list[Value]]:
         """A gradient for each output, and those that the graph is given."""
         grads: list[Any] = []
         given: list[Value] = []

@@ -18,6 +18,7 @@ from torch._ops import OpOverload
 from lostwax.capture import control, functionalize
 from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import Root, Tracked, View, track
+from lostwax.capture.joined import Joined
 from lostwax.capture.layout import copy_like
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Provenance, operator_in_progress
@@ -67,6 +68,7 @@ class Tracer(FakeTensorMode):
         self.keep = keep
         self.tracked = tracked
         self.templates = None if tracked else {}
+        self.joined = Joined(self) if tracked else None
         self.region = Region()
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}
@@ -125,9 +127,15 @@ class Tracer(FakeTensorMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
-        if self.tracked and torch.is_grad_enabled() and func not in fallback.PORTABLE:
-            return self._evaluate_tracked(func, args, kwargs or {})
-        return self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
+        if self.joined is None:
+            return self.evaluate(func, args, kwargs or {})
+        self.joined.recover([*args, *kwargs.values()] if kwargs else args)
+        if torch.is_grad_enabled() and func not in fallback.PORTABLE:
+            out = self._evaluate_tracked(func, args, kwargs or {})
+        else:
+            out = self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
+        self.joined.recover([out])
+        return out
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:
@@ -145,6 +153,12 @@ class Tracer(FakeTensorMode):
         if self.keep and func in self.keep and handler in TAKING_APART:
             handler = kept
         return handler(self, record, args, kwargs)
+
+    def forget(self) -> None:
+        """The capture is over."""
+        self.fake_tensor_converter.forget()
+        if self.joined is not None:
+            self.joined.forget()
 
     computed = FakeTensorMode.evaluate
     """What the call returns, without recording anything."""
@@ -225,7 +239,7 @@ class Tracer(FakeTensorMode):
         return out
 
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
-        if self.hooked is None or self.tracked:
+        if self.hooked is None:
             return super().hook_gradient(fake, hook)
         return self.hooked(fake, hook)
 

@@ -175,14 +175,20 @@ class FakeTensorMode(TorchDispatchMode):
         typed = record.kind == "functional" and record.rule is not None
         if typed and not (_require_grad(args) or _require_grad(kwargs.values())):
             return self.evaluate(func, args, kwargs)  # autograd has nothing to record
-        self._in_autograd = True
+        with self.in_autograd():
+            if record.rule is None and fallback.is_composite(func):
+                return fallback.with_numbers_if_need_be(self, func, args, kwargs)
+            return self.reentered(func, args, kwargs)
+
+    @contextmanager
+    def in_autograd(self) -> Iterator[None]:
+        """Inside, operators go by way of autograd."""
+        before, self._in_autograd = self._in_autograd, True
         try:
             with _include(_AUTOGRAD[0]), _include(_AUTOGRAD[1]):
-                if record.rule is None and fallback.is_composite(func):
-                    return fallback.with_numbers_if_need_be(self, func, args, kwargs)
-                return self.reentered(func, args, kwargs)
+                yield
         finally:
-            self._in_autograd = False
+            self._in_autograd = before
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """What this call returns, as fakes: the whole of fake execution, for dispatchers and

@@ -1,0 +1,59 @@
+"""What autograd saves and gives back, in a capture of a program that differentiates inside.
+
+A tensor that comes back from autograd is a copy, detached and then joined again to what made the
+original: to a program it is the original. Must not record anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ops.registry import aten
+
+
+class Joined:
+    """The tensors of one capture, by the place in autograd's graph where each was made."""
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+        self._made: dict[tuple[Any, int], FakeTensor] = {}
+        self._is_asking = False
+
+    def recover(self, values: Sequence[Any]) -> None:
+        """Let those that came back be the originals; keep in mind those that are new."""
+        for each in values:
+            if isinstance(each, (list, tuple)):
+                self.recover(each)
+            elif isinstance(each, FakeTensor) and each.requires_grad and each.tracked is not None:
+                original = self._original(each)
+                if original is not each:
+                    each.tracked = original.tracked
+
+    def _original(self, fake: FakeTensor) -> FakeTensor:
+        made_by = fake.grad_fn
+        if made_by is not None:
+            return self._made.setdefault((made_by, fake.output_nr), fake)
+        view = fake.tracked.view
+        if self._is_asking or view is None or view.func is not aten.detach.default:
+            return fake
+        leaf = self._leaf(fake)
+        return leaf if isinstance(leaf, FakeTensor) else fake
+
+    def _leaf(self, fake: FakeTensor) -> Any:
+        """The tensor that gets the gradient of a leaf: itself, or what it is a copy of."""
+        self._is_asking = True
+        try:
+            with self._mode.silent(), self._mode.in_autograd(), torch.enable_grad():
+                found: Any = fake.view_as(fake).grad_fn
+        finally:
+            self._is_asking = False
+        return found.next_functions[0][0].variable
+
+    def forget(self) -> None:
+        """They keep autograd's graph alive."""
+        self._made.clear()

@@ -334,7 +334,7 @@ class Capture:
                 if root.value.is_literal:
                     literal = self.tracer.temporary(root.value)
                     copy = self.tracer.evaluate(torch.ops.aten.clone.default, (literal,), {})
-                    root.value, root.version = self.tracer.value_of(copy), root.version + 1
+                    root.write(self.tracer.value_of(copy))
 
     def _result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):

@@ -217,7 +217,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
             setattr(context, name, getattr(ctx, name) or ())
         _attach(tracer, cls, context, before, out)
 
-    class Whole(cls):  # type: ignore[misc]
+    class Whole(cls):
         @staticmethod
         def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
             before.extend(_values(tracer, args))
@@ -225,7 +225,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
             attach(ctx, args, out)
             return out
 
-    class Parts(cls):  # type: ignore[misc]
+    class Parts(cls):
         @staticmethod
         def forward(*args: Any, **kwargs: Any) -> Any:
             before.extend(_values(tracer, args))

@@ -73,6 +73,24 @@ class Builder:
             self._nodes[value] = node
         return node
 
+    def placeholders(self, names: Sequence[str], values: Sequence[Value]) -> list[str]:
+        """The inputs of a module's state, which may be many, and the names they get."""
+        graph, append, named, taken = self.graph, self._append, self._named, self._names
+        found: list[str] = []
+        for name, value in zip(names, values, strict=True):
+            if name in taken:
+                name = self._name(name)
+            else:
+                taken[name] = 1
+            node = self._nodes[value] = _lean_node(graph, name, "placeholder", name, ())
+            append(node)
+            named[node] = name
+            fake = value.fake
+            node.meta["val"] = fake if fake.fake_type is value.type else self._fake(value)
+            self._others.append(node)
+            found.append(name)
+        return found
+
     def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
         """Nodes for the steps that the outputs and the demands need, in the order they were
         recorded."""
@@ -326,9 +344,7 @@ def _lean_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any
     _init_node(node, graph, name, op, target, None)
     _set_args(node, args)
     _set_kwargs(node, _NOTHING)
-    if not args:
-        return node
-    inputs = node._input_nodes
+    inputs = node._input_nodes if args else {}
     for arg in args:
         if arg.__class__ is fx.Node:
             inputs[arg] = None

@@ -145,8 +145,9 @@ class Capture:
         self.shared: dict[int, Root] = {}
         self.initial: dict[int, Value] = {}
         self.roots: dict[int, Root] = {}
+        keep = tracer.fake_tensor_converter.keep
         self.slots = [
-            (slot, self._input(slot.tensor, _KINDS[slot.kind], slot.name))
+            (slot, self._entered(keep(tracer, slot.tensor), _KINDS[slot.kind], slot.name))
             for slot in self.state.slots
         ]
         self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
@@ -215,7 +216,7 @@ class Capture:
     def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
         """What the module is called with in a leaf's place; `value` is symbolic, or None."""
         if isinstance(leaf, torch.Tensor):
-            return self._input(leaf, "the input", name, value)
+            return self._input(leaf, name, value)
         if value is None:
             return leaf
         number = wrap(value)
@@ -228,18 +229,20 @@ class Capture:
             value = self.initial[id(self.user_inputs[place.leaf])]
             self.tracer.origins[symbol] = Origin(value, place.dim, place.scale, place.offset)
 
-    def _input(
-        self, tensor: torch.Tensor, kind: str, name: str, sizes: tuple[Any, ...] | None = None
-    ) -> FakeTensor:
-        """An input of the program. One tensor in two places is two inputs that share memory."""
+    def _input(self, tensor: torch.Tensor, name: str, sizes: tuple[Any, ...] | None) -> FakeTensor:
+        """What the module is given for a tensor of the user's."""
         tracer = self.tracer
         if sizes is None:
             fake = tracer.fake_tensor_converter.keep(tracer, tensor)
         else:
             fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
+        return self._entered(fake, "the input", name)
+
+    def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
+        """An input of the program. One tensor in two places is two inputs that share memory."""
         if fake.tracked is not None:
             fake = fake.snapshot()
-        root = self.roots[id(fake)] = tracer.input(fake, kind, name)
+        root = self.roots[id(fake)] = self.tracer.input(fake, kind, name)
         self.initial[id(fake)] = root.value
         first = self.shared.setdefault(id(fake.fake_storage), root)
         if first is not root:
@@ -386,16 +389,17 @@ class Capture:
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
-        specs: list[InputSpec] = []
-        initial, placed = self.initial, builder.placeholder
-        for slot, fake in self.slots:
-            value = initial[id(fake)]
-            if slot.kind == "parameter":
-                name, kind, persistent = "p_", InputKind.PARAMETER, None
-            else:
-                name, kind, persistent = "b_", InputKind.BUFFER, slot.persistent
-            node = placed(name + identifier(slot.name), value, value.fake)
-            specs.append(InputSpec(kind, TensorArgument(node.name), slot.name, persistent))
+        initial = self.initial
+        names = builder.placeholders(
+            [_PREFIXES[slot.kind] + identifier(slot.name) for slot, _ in self.slots],
+            [initial[id(fake)] for _, fake in self.slots],
+        )
+        specs = [
+            InputSpec(InputKind.PARAMETER, TensorArgument(name), slot.name)
+            if slot.kind == "parameter"
+            else InputSpec(InputKind.BUFFER, TensorArgument(name), slot.name, slot.persistent)
+            for (slot, _), name in zip(self.slots, names, strict=True)
+        ]
         self.constant_names: list[str] = []
         paths = _attributes(self.state) if self.tracer.constants else {}
         numbered = self._numbered(paths.values())
@@ -449,6 +453,7 @@ class Capture:
 
 
 _KINDS = {"parameter": "the parameter", "buffer": "the buffer"}
+_PREFIXES = {"parameter": "p_", "buffer": "b_"}
 
 
 def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:

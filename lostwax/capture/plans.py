@@ -18,6 +18,7 @@ from lostwax.capture.recorders import (
     data_dependent,
     detach,
     flat,
+    plain_view,
     special,
     typed,
     view,
@@ -189,7 +190,7 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func is aten.detach.default:
         return detach, record
     if record.kind == "view":
-        return view, record
+        return (view if func is aten.as_strided.default else plain_view), record
     if record.data_dependent:
         return data_dependent, record
     is_typed = FakeTensorMode.plan(func)[0] is functional

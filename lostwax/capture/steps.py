@@ -66,8 +66,12 @@ def values_of(result: Any) -> list[Value]:
     return found
 
 
-def shared(numbers: Sequence[int]) -> Any:
-    """The one list of these plain ints, for steps and for the nodes made of them."""
+def shared(numbers: Sequence[Any]) -> Any:
+    """The one list of these plain ints, for steps and for the nodes made of them; None if there is
+    something else among them."""
+    for n in numbers:
+        if n.__class__ is not int:
+            return None
     key = tuple(numbers)
     found = _SHARED.get(key)
     if found is None:

@@ -183,14 +183,14 @@ class Tracer(FakeTensorMode):
                 operands.append(tracked.value if is_new else self.value_of(a))
             else:
                 operands.append(a if a.__class__ in _PLAIN else self.operand(a))
-        step = Step(
-            target,
-            tuple(operands),
-            {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {},
-            self.provenance.here(),
-            (torch.is_grad_enabled() if self.grad is None else self.grad)
-            and id(target) not in _UNDERIVED,
-        )
+        named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
+        return self.append(target, operands, named)
+
+    def append(self, target: Any, operands: list[Any], kwargs: dict[str, Any]) -> Step:
+        """The same, of operands."""
+        grad = torch.is_grad_enabled() if self.grad is None else self.grad
+        grad = grad and id(target) not in _UNDERIVED
+        step = Step(target, tuple(operands), kwargs, self.provenance.here(), grad)
         self.region.steps.append(step)
         return step
 
@@ -202,10 +202,8 @@ class Tracer(FakeTensorMode):
         if cls is FakeTensor or isinstance(value, FakeTensor):
             return self.value_of(value)
         if isinstance(value, (list, tuple)):
-            for v in value:
-                if v.__class__ is not int:
-                    return [self.operand(v) for v in value]
-            return shared(value)
+            numbers = shared(value)
+            return [self.operand(v) for v in value] if numbers is None else numbers
         if cls in _SYMBOLIC:
             return unwrap(value)
         if isinstance(value, torch.Tensor):

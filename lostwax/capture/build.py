@@ -55,6 +55,8 @@ class Builder:
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
+        self._several: dict[int, Any] = {}
+        """The lists of sizes, by identity of the tuple in the log."""
         self._detached: dict[Value, fx.Node] = {}
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
         self._current: Step | None = None
@@ -263,13 +265,21 @@ class Builder:
             if grad and step is not None and not step.grad and self.grad:
                 return self._detach(value)
             return self._plain(value)
-        if cls is list or cls is tuple:
+        if cls is tuple:
+            return self._several.get(id(value)) or self._sizes(value)
+        if cls is list:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplified(value))
         if cls is Body:
             return self._subgraph(value)
         return value
+
+    def _sizes(self, numbers: tuple[Any, ...]) -> Any:
+        """A list of integers of which some are symbolic, as the log shares it."""
+        found = immutable_list([self._operand(n, grad=False) for n in numbers])
+        self._several[id(numbers)] = found
+        return found
 
     def _subgraph(self, body: Body) -> fx.Node:
         """The node that reads a graph of its own."""
@@ -380,6 +390,7 @@ def live(
     found: set[Step | None] = set()
     read: set[Value] = set()
     numbers: set[Any] = set()
+    several: set[int] = set()
 
     def need(value: Any) -> None:
         cls = value.__class__
@@ -388,6 +399,10 @@ def live(
             if value.step is not None:
                 found.add(value.step)
         elif cls is list or cls is tuple:
+            if cls is tuple:  # the log has one of each
+                if id(value) in several:
+                    return
+                several.add(id(value))
             for v in value:
                 if v.__class__ in _BUILT:
                     need(v)

@@ -11,7 +11,7 @@ import torch
 
 from lostwax.capture import functionalize
 from lostwax.capture.functionalize import Root, View, track, track_view
-from lostwax.capture.steps import Value, shared
+from lostwax.capture.steps import Value
 from lostwax.fake import answers
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
@@ -65,17 +65,25 @@ def _asked_again(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list
         elif cls in _PLAIN:
             key += (a, cls)
             operands.append(a)
-        else:
-            numbers = shared(a) if cls is list else None
-            if numbers is None:
+        elif cls is list:
+            numbers = answers.sizes(a)
+            members = answers.members(tracer, a) if numbers is None else numbers
+            if members is None:
                 return None
-            key.append(tuple(a))
-            operands.append(numbers)
+            key.append(members)
+            operands.append(tracer.operand(a) if numbers is None else tracer.numbers(numbers))
+        elif cls is _SymInt or cls is Expr:
+            number = unwrap(a)
+            key.append(number)
+            operands.append(number)
+        else:
+            return None
     answer = answers.known(tracer, tuple(key))
     return None if answer is None else (answer, operands)
 
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
+_SymInt: Any = torch.SymInt
 
 
 def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -7,7 +7,6 @@ tensors' aliasing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch.fx.immutable_collections import immutable_list
@@ -66,20 +65,17 @@ def values_of(result: Any) -> list[Value]:
     return found
 
 
-def shared(numbers: Sequence[Any]) -> Any:
+def shared(numbers: tuple[Any, ...]) -> Any:
     """The one list of these plain ints, for steps and for the nodes made of them; None if there is
     something else among them."""
     for n in numbers:
         if n.__class__ is not int:
             return None
-    key = tuple(numbers)
-    found = _SHARED.get(key)
-    if found is None:
-        if len(_SHARED) >= 10_000:
-            _SHARED.clear()
-            _IDS.clear()
-        found = _SHARED[key] = immutable_list(key)
-        _IDS.add(id(found))
+    if len(SHARED) >= 10_000:
+        SHARED.clear()
+        _IDS.clear()
+    found = SHARED[numbers] = immutable_list(numbers)
+    _IDS.add(id(found))
     return found
 
 
@@ -88,7 +84,7 @@ def is_shared(numbers: Any) -> bool:
     return id(numbers) in _IDS
 
 
-_SHARED: dict[tuple[int, ...], Any] = {}
+SHARED: dict[tuple[Any, ...], Any] = {}
 _IDS: set[int] = set()
 
 

@@ -23,9 +23,9 @@ from lostwax.capture.layout import copy_like
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import Body, Region, Step, Value, shared, values_of
+from lostwax.capture.steps import SHARED, Body, Region, Step, Value, shared, values_of
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake import fallback
+from lostwax.fake import answers, fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake, set_type
@@ -70,6 +70,8 @@ class Tracer(FakeTensorMode):
         self.templates = None if tracked else {}
         self.joined = Joined(self) if tracked else None
         self.region = Region()
+        self._numbers: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        """The lists of integers of which some are symbolic."""
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
@@ -202,8 +204,10 @@ class Tracer(FakeTensorMode):
         if cls is FakeTensor or isinstance(value, FakeTensor):
             return self.value_of(value)
         if isinstance(value, (list, tuple)):
-            numbers = shared(value)
-            return [self.operand(v) for v in value] if numbers is None else numbers
+            numbers = answers.sizes(value)
+            if numbers is None:
+                return [self.operand(v) for v in value]
+            return self.numbers(numbers)
         if cls in _SYMBOLIC:
             return unwrap(value)
         if isinstance(value, torch.Tensor):
@@ -211,6 +215,15 @@ class Tracer(FakeTensorMode):
         if isinstance(value, torch.Generator):
             control.refuse_generator()
         return value
+
+    def numbers(self, numbers: tuple[Any, ...]) -> Any:
+        """A list of integers, as the one object for it: what is made of it is made once."""
+        found = SHARED.get(numbers)
+        if found is None:
+            found = self._numbers.get(numbers)
+        if found is None:
+            found = shared(numbers)
+        return self._numbers.setdefault(numbers, numbers) if found is None else found
 
     def value_of(self, fake: FakeTensor) -> Value:
         tracked: Tracked | None = fake.tracked

@@ -54,10 +54,10 @@ def question(
         elif cls is _SymInt or cls is Expr:
             key.append(unwrap(value))
         else:
-            members = _members(mode, value) if cls in _LISTS else None
-            if members is None:
+            found = members(mode, value) if cls in _LISTS else None
+            if found is None:
                 return None
-            key.append(members)
+            key.append(found)
     for name in kwargs:
         value = kwargs[name]
         if value.__class__ not in _PLAIN:
@@ -73,13 +73,24 @@ def _marked(mode: FakeTensorMode, t: TensorType) -> object | None:
     return t.mark
 
 
-def _members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
+def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
+    """What stands for a list in a key."""
+    found = sizes(values)
+    return question(mode, _OF_LISTS, values, {}) if found is None else found
+
+
+def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
+    """A list of integers, of which some may be symbolic; None if it is none."""
+    found: list[Any] = []
     for v in values:
-        if v.__class__ is not int:
-            break
-    else:
-        return tuple(values)
-    return question(mode, _OF_LISTS, values, {})
+        cls = v.__class__
+        if cls is int:
+            found.append(v)
+        elif cls is _SymInt or cls is Expr:
+            found.append(unwrap(v))
+        else:
+            return None
+    return tuple(found)
 
 
 _OF_LISTS = Operator(aten.cat.default)

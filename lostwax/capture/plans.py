@@ -112,6 +112,12 @@ def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
 
 def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
+    if record.overload is aten.batch_norm.default and args[5] and args[3] is not None:
+        raise CaptureError(
+            f"{record.overload} cannot be kept as one operator here: in training it writes to its "
+            f"statistics, and a program shows all that it writes.\n  at {user_location()}\n"
+            "  instead: export module.eval(), or leave it out of keep="
+        )
     with tracer.silent():
         out = tracer.computed(record.overload, args, kwargs)
     memories = {

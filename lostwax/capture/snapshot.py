@@ -1,12 +1,13 @@
 """What modules hold, so that it can be told whether they still do, and put back.
 
-One container deep, by identity. There are hundreds of modules with dozens of attributes each, and
-nearly always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not know of
-programs.
+By identity, containers in containers too. There are hundreds of modules with dozens of attributes
+each, and nearly always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not
+know of programs.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain, compress, filterfalse
 from operator import call, is_, itemgetter
@@ -32,6 +33,7 @@ class Snapshot:
         kinds = map(_IS_CONTAINER.__getitem__, map(type, self._values))
         self._hooks = list(map(_HOOKS, self._held))
         containers = list(chain(compress(self._values, kinds), chain.from_iterable(self._hooks)))
+        _add_inner(containers)
         self._empty = list(filterfalse(None, containers))
         self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
         self._expected = self._filled
@@ -65,10 +67,19 @@ class Snapshot:
         self._untouched = _are_kept(self._expected)
         return self._untouched
 
-    def added(self, value: Any, before: Any) -> list[Any]:
+    def added(self, value: Any, before: Any, above: tuple[Any, ...] = ()) -> list[Any]:
         """What an attribute holds and did not before: itself, or what is in a container."""
-        if not isinstance(value, _CONTAINERS):
+        if any(value is each for each in above):
+            return []
+        if not isinstance(value, (*_CONTAINERS, tuple)):
             return [] if value is before else [value]
+        found = self._added(value) if isinstance(value, _CONTAINERS) else []
+        inner = [each for each in _members(value) if isinstance(each, (*_CONTAINERS, tuple))]
+        for each in inner:
+            found += self.added(each, each, (*above, value))
+        return found
+
+    def _added(self, value: Any) -> list[Any]:
         known = next((content for held, content in self._expected if held is value), None)
         if known is None:
             if not any(held is value for held in self._empty):
@@ -92,9 +103,26 @@ class Snapshot:
         for container, content in self._filled:
             if isinstance(container, list):
                 container[:] = content
+            elif isinstance(container, deque):
+                container.clear()
+                container.extend(content)
             else:
                 container.clear()
                 container.update(content)
+
+
+def _add_inner(containers: list[Any]) -> None:
+    """To the containers those that are in them; nearly always there are none."""
+    members = list(chain.from_iterable(map(_members, filter(None, containers))))
+    left = list(compress(members, map(_IS_NESTED.__getitem__, map(type, members))))
+    seen = set(map(id, containers)) if left else set()
+    while left:
+        each = left.pop()
+        if id(each) not in seen:
+            seen.add(id(each))
+            left += [m for m in _members(each) if _IS_NESTED[type(m)]]
+            if not isinstance(each, tuple):
+                containers.append(each)
 
 
 def _copied(value: Any) -> Any:
@@ -144,16 +172,19 @@ def _known_getter(cls: type, held: dict[str, Any]) -> Getter:
 
 
 class _Kinds(dict[type, bool]):
-    """Is it a class of containers?"""
+    """Is it one of these classes?"""
+
+    def __init__(self, *classes: type) -> None:
+        self.classes = classes
 
     def __missing__(self, cls: type) -> bool:
-        found = self[cls] = issubclass(cls, _CONTAINERS)
+        found = self[cls] = issubclass(cls, self.classes)
         return found
 
 
 _GETTERS: dict[type, tuple[int, Getter]] = {}
-_IS_CONTAINER = _Kinds()
-_CONTAINERS = (list, dict, set)
+_CONTAINERS = (list, dict, set, deque)
+_IS_CONTAINER, _IS_NESTED = _Kinds(*_CONTAINERS), _Kinds(*_CONTAINERS, tuple)
 _HOOK_NAMES = [
     name
     for name, value in nn.Module().__dict__.items()

@@ -9,7 +9,7 @@ import random
 import re
 import subprocess
 import sys
-from collections import OrderedDict, namedtuple
+from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable
 from typing import Any
 
@@ -331,7 +331,7 @@ def everything(module: nn.Module) -> Any:
             {k: id(v) for k, v in m.__dict__.items() if not isinstance(v, (dict, list, set))},
             [(k, id(v), v._version, v.clone()) for k, v in m._parameters.items() if v is not None],
             [(k, id(v), v._version, v.clone()) for k, v in m._buffers.items() if v is not None],
-            list(m.__dict__.get("history", [])),
+            copy.deepcopy([m.__dict__.get(k) for k in ("history", "nested", "last")]),
         )
         for name, m in module.named_modules()
     ]
@@ -391,10 +391,15 @@ def test_the_module_is_untouched(fails: bool) -> None:
             self.register_buffer("count", torch.zeros(()))
             self.calls = 0
             self.history: list[int] = [1]
+            self.nested = {"a": [1, {2}]}
+            self.last = deque([1], maxlen=2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.calls += 1
             self.history.append(2)
+            self.nested["a"].append(3)
+            self.nested["a"][1].add(3)
+            self.last.append(2)
             self.count = self.count + 1
             self.norm.weight.data.mul_(1)
             x = self.norm(x)
@@ -437,6 +442,11 @@ def _in_a_list(self: Any, x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def _deep_in_a_list(self: Any, x: torch.Tensor) -> torch.Tensor:
+    self.deep[0]["k"].append(x + 1)
+    return x
+
+
 def _in_a_dict(self: Any, x: torch.Tensor) -> torch.Tensor:
     self.caches["k"] = x + 1
     return x
@@ -461,17 +471,19 @@ def _buffer_that_was_none(self: Any, x: torch.Tensor) -> torch.Tensor:
         (_buffer_that_was_none, "empty"),
         (_known_attribute, "none"),
         (_in_a_list, "seen"),
+        (_deep_in_a_list, "deep"),
         (_in_a_dict, "caches"),
     ],
 )
 def test_a_tensor_kept_in_a_plain_attribute_is_refused(forward: Any, name: str) -> None:
-    module = Of(forward, none=None, seen=[], caches={})
+    module = Of(forward, none=None, seen=[], caches={}, deep=[{"k": []}])
     module.register_buffer("empty", None)
     with pytest.raises(CaptureError, match=f"keeps a tensor in the attribute {name}") as error:
         export(module, (X,))
     assert f'self.register_buffer("{name}", ...)' in str(error.value)
     assert re.search(r'at File ".*test_export.py", line \d+, in _', str(error.value))
     assert (module.none, module.seen, module.caches) == (None, [], {})
+    assert module.deep == [{"k": []}]
 
 
 def test_an_attribute_that_is_made_anew_in_each_run() -> None:
@@ -645,6 +657,14 @@ def test_keep_leaves_composites_whole() -> None:
     assert targets(program) == ["aten.scaled_dot_product_attention"]
     program = export(nn.Conv2d(3, 4, 3), (torch.randn(1, 3, 8, 8),), keep=[aten.conv2d.default])
     assert targets(program) == ["aten.conv2d"]
+
+
+def test_what_writes_unseen_is_not_kept() -> None:
+    keep = [torch.ops.aten.batch_norm.default]
+    norm = nn.BatchNorm1d(4)
+    with pytest.raises(CaptureError, match=r"cannot be kept[\s\S]*training[\s\S]*eval\(\)"):
+        export(norm, (X,), keep=keep)
+    assert targets(export(norm.eval(), (X,), keep=keep)) == ["aten.batch_norm"]
 
 
 def test_unread_operators_are_left_out() -> None:

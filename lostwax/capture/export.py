@@ -6,7 +6,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -79,6 +79,7 @@ def export(
     """
     if strict:
         raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
+    _check_keep(keep)
     call_args, call_kwargs = as_call(args, kwargs)
     spec = None
     if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
@@ -466,6 +467,21 @@ def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
     if not callable(mod):
         raise TypeError(f"export takes a module, a function or a method, not {type(mod).__name__}")
     return nn.Module()
+
+
+def _check_keep(keep: Any) -> None:
+    wrong = (
+        [each for each in keep if not isinstance(each, OpOverload)] if _is_many(keep) else [keep]
+    )
+    if wrong:
+        raise TypeError(
+            f"keep= takes a list of operators, not {wrong[0]!r}\n"
+            "  instead: overloads such as torch.ops.aten.linear.default"
+        )
+
+
+def _is_many(value: Any) -> bool:
+    return isinstance(value, Iterable) and not isinstance(value, str)
 
 
 def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:

@@ -23,11 +23,12 @@ from lostwax.capture.recorders import (
     typed,
     view,
 )
-from lostwax.capture.writes import fill, inplace, is_plain_write, write
+from lostwax.capture.writes import DRAWN, drawn, fill, inplace, is_plain_write, write
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback, recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.graph_rules import SILENT_WRITERS
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import Expr
@@ -112,7 +113,9 @@ def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
 
 def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
-    if record.overload is aten.batch_norm.default and args[5] and args[3] is not None:
+    flag = SILENT_WRITERS.get(record.overload)
+    given = dict(zip(record.argument_names, args, strict=False)) | kwargs
+    if flag is not None and given.get(flag) and given.get("running_mean") is not None:
         raise CaptureError(
             f"{record.overload} cannot be kept as one operator here: in training it writes to its "
             f"statistics, and a program shows all that it writes.\n  at {user_location()}\n"
@@ -191,6 +194,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _composite, record
     if func in _FILLS:
         return fill, record
+    if func in DRAWN:
+        return drawn, record
     if record.kind in ("inplace", "out", "mixed"):
         return (inplace if is_plain_write(record) else write), record
     if func is aten.detach.default:

@@ -336,8 +336,12 @@ class Tracer(FakeTensorMode):
             self.doubts.written(root, len(self.region.steps))
         before = root.value
         detached = functionalize.written(target.tracked, value, self.again, self._scattered)
-        if self.differentiable and self._is_unseen(target) and has_gradient(before):
-            root.value = self._with_gradient_of(before, root.value)
+        if self.differentiable and self._is_unseen(target):
+            if has_gradient(before):
+                root.value = self._with_gradient_of(before, root.value)
+            elif has_gradient(root.value):  # autograd does not see that it comes from there
+                written = self.temporary(root.value)
+                root.value = self.value_of(self.evaluate(aten.detach.default, (written,), {}))
         # (Of what the caller can see, too, the shared memory counts more.)
         for each, new_value in detached if self.differentiable and not root.kind else ():
             if has_gradient(new_value):

@@ -84,6 +84,21 @@ def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     return target
 
 
+def drawn(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Random numbers: eager draws them in the order of memory, their functional twins in that of
+    indices. So they are written to the view in which the two are the same."""
+    target = tracer.adopt(args[0])
+    t = target.fake_type
+    if t.is_symbolic or t.is_contiguous or not t.is_dense:
+        return inplace(tracer, record, args, kwargs)
+    order = sorted(range(t.ndim), key=lambda d: t.stride[d], reverse=True)
+    inplace(tracer, record, (tracer.call(aten.permute.default, target, order), *args[1:]), kwargs)
+    return target
+
+
+DRAWN = frozenset((aten.bernoulli_.float, aten.uniform_.default, aten.exponential_.default))
+
+
 def is_plain_write(record: Operator) -> bool:
     """Does it write to its first argument, nothing else, and return it?"""
     return (

@@ -16,7 +16,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.fake.symnode import unwrap
-from lostwax.fake.tensor import FakeTensor, concrete_device, is_marked
+from lostwax.fake.tensor import FakeTensor, concrete_device
 from lostwax.ops.registry import Operator, aten
 from lostwax.ops.shapes import (
     broadcast_sizes,
@@ -299,7 +299,7 @@ def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
     t = large.fake_type
     if t.ndim < 3 or small.fake_type.ndim > 2:
         return False
-    if is_marked(small):
+    if small.requires_grad:
         return True
     if right and small.fake_type.ndim == 2:
         return False

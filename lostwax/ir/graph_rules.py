@@ -158,13 +158,13 @@ def _functional(module: GraphModule) -> Found:
         if written:
             yield node, f"{overload} writes to its argument {', '.join(map(repr, written))}"
         if silent_writes(node):
-            flag = _SILENT_WRITERS[overload]
+            flag = SILENT_WRITERS[overload]
             yield node, f"{overload} with {flag}=True writes to 'running_mean', 'running_var'"
 
 
 def silent_writes(node: Node) -> tuple[str, ...]:
     """The arguments that a call writes to and its schema does not say so."""
-    flag = _SILENT_WRITERS.get(node.target)  # type: ignore[call-overload]
+    flag = SILENT_WRITERS.get(node.target)  # type: ignore[call-overload]
     if flag is None or _argument(node, node.target, flag) is not True:  # type: ignore[arg-type]
         return ()
     is_given = isinstance(_argument(node, node.target, "running_mean"), Node)  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def silent_writes(node: Node) -> tuple[str, ...]:
 
 
 # Operators that write to their statistics, which their schemas do not say, if this flag is set.
-_SILENT_WRITERS = {
+SILENT_WRITERS = {
     torch.ops.aten.native_batch_norm.default: "training",
     torch.ops.aten.batch_norm.default: "training",
     torch.ops.aten._batch_norm_impl_index.default: "training",

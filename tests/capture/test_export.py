@@ -643,6 +643,12 @@ def test_random_operators_stay() -> None:
     assert not torch.equal(dropped(X), dropped(X))
 
 
+def test_random_numbers_are_drawn_in_the_order_of_memory() -> None:
+    same(Of(lambda self, x: F.dropout(x.t(), 0.5) + torch.empty(3, 4).t().uniform_()), X)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True)
+    same(layer, torch.randn(2, 5, 4))
+
+
 def test_keep_leaves_composites_whole() -> None:
     aten = torch.ops.aten
     net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
@@ -665,6 +671,13 @@ def test_what_writes_unseen_is_not_kept() -> None:
     with pytest.raises(CaptureError, match=r"cannot be kept[\s\S]*training[\s\S]*eval\(\)"):
         export(norm, (X,), keep=keep)
     assert targets(export(norm.eval(), (X,), keep=keep)) == ["aten.batch_norm"]
+    aten = torch.ops.aten
+    module = nn.InstanceNorm1d(4, track_running_stats=True)
+    with pytest.raises(CaptureError, match=r"aten\.instance_norm\.default cannot be kept"):
+        export(module, (torch.ones(2, 4, 3),), keep=[aten.instance_norm.default])
+    for wrong in ([aten.linear], ["linear"], aten.linear.default):
+        with pytest.raises(TypeError, match=r"keep= takes a list[\s\S]*linear\.default"):
+            export(nn.Linear(4, 4), (X,), keep=wrong)
 
 
 def test_unread_operators_are_left_out() -> None:

@@ -430,3 +430,22 @@ def test_a_backward_that_cannot_be_captured_is_refused() -> None:
     assert "instead: if no gradients are needed, export under torch.no_grad()" in str(error.value)
     with torch.no_grad():
         export(module, (x,))
+
+
+def test_a_write_that_autograd_does_not_see_leaves_state_without_a_gradient() -> None:
+    class Moving(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.mean.data.copy_(x.mean(0))
+            return x * 2 - self.mean
+
+    x = torch.randn(4, 3, requires_grad=True)
+    ours, eager = export(Moving(), (x,)).module(), Moving()
+    for module in (ours, eager):
+        for _ in range(2):  # a graph that is kept would be gone through twice
+            module(x).sum().backward()
+        assert not module.mean.requires_grad
+    torch.testing.assert_close(ours.mean, eager.mean)

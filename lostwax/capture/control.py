@@ -123,6 +123,12 @@ def _seeded(seed: Any = None) -> None:
     refuse_generator()
 
 
+def _told_causal(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+    """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
+    To find out would need the mask's data."""
+    return is_causal is True
+
+
 def _put_back(new_state: Any) -> None:
     """`torch.set_rng_state`, which `fork_rng` ends with. A checkpoint that is computed once more
     may call it: nothing is drawn while capturing."""
@@ -148,6 +154,7 @@ _ANSWERS: list[tuple[Any, Any]] = [
         (torch._assert, _asserted),
         (torch.random.manual_seed, _seeded),
         (torch.random.seed, _seeded),
+        (torch.nn.modules.transformer._detect_is_causal_mask, _told_causal),
         (torch.random.set_rng_state, _put_back),
         (getattr(torch_wrappers, "_hop_compile_and_call", None), _called),
     )

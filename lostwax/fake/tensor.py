@@ -199,6 +199,9 @@ class FakeTensor(torch.Tensor):
         if self.fake_mode.is_taken_for_true(self):
             torch._check(self.item())
             return True
+        t = self.fake_type
+        if t.dtype is not torch.bool and t.ndim == 0 and self.known_constant() is None:
+            return bool(self != 0)
         return super().__bool__()
 
     def tolist(self) -> Any:

@@ -1015,6 +1015,21 @@ def helper(x: torch.Tensor) -> torch.Tensor:
     return x.sin()
 
 
+def test_a_mask_is_used_whether_it_is_causal_or_not() -> None:
+    model = nn.Transformer(4, 2, 1, 1, 8, batch_first=True).eval()
+    x, causal = torch.randn(2, 5, 4), nn.Transformer.generate_square_subsequent_mask(5)
+    program = export(model, (x, x), {"tgt_mask": causal}).module()
+    for mask in (causal, causal.t(), torch.zeros(5, 5)):
+        torch.testing.assert_close(program(x, x, tgt_mask=mask), model(x, x, tgt_mask=mask))
+
+
+def test_the_truth_of_a_number_is_refused_with_a_way_out() -> None:
+    text = r"cannot decide[\s\S]*test_export.py[\s\S]*torch\.where\(condition, a, b\)"
+    with pytest.raises(DataDependentError, match=text):
+        export(lambda x: x if x[0, 0] else -x, (X,))
+    same(Of(lambda self, x: x if torch.tensor(2.0) else -x), X)
+
+
 def test_capturing_says_that_it_is_exporting() -> None:
     seen = []
 

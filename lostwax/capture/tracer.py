@@ -259,6 +259,12 @@ class Tracer(FakeTensorMode):
         step = fake.tracked.value.step if fake.tracked is not None else None
         return step is not None and step.target is aten._is_all_true.default
 
+    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
+        if not self._entered or fake.tracked is None:
+            return None
+        copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
+        return copy.requires_grad_(is_marked(fake))  # type: ignore[return-value]
+
     def gradient_asked(self, fake: FakeTensor) -> bool:
         if not (self._recording and self.differentiable) or self.tracked or fake.tracked is None:
             return False

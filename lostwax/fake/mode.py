@@ -307,6 +307,10 @@ class FakeTensorMode(TorchDispatchMode):
         """Is it a check that only who has bad arguments fails?"""
         return False
 
+    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
+        """`copy.deepcopy(x)` as a step of a program; None: it is none."""
+        return None
+
     def gradient_asked(self, fake: FakeTensor) -> bool:
         """Does a gradient reach it that autograd does not know of?"""
         return False

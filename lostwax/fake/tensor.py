@@ -204,6 +204,14 @@ class FakeTensor(torch.Tensor):
             return bool(self != 0)
         return super().__bool__()
 
+    def __len__(self) -> int:
+        if self.fake_type.ndim == 0:
+            raise TypeError(
+                f"len() of a 0-d tensor\n  at {user_location()}\n"
+                "  instead: if this is torch.tensor([a, b]) of computed values, torch.stack([a, b])"
+            )
+        return int(super().__len__())  # type: ignore[no-untyped-call]
+
     def tolist(self) -> Any:
         if self.fake_type.ndim == 0:
             return self.item()
@@ -259,6 +267,10 @@ class FakeTensor(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
         done = memo.get(id(self))
+        if done is None:
+            done = self.fake_mode.deep_copy(self)
+            if done is not None:
+                memo[id(self)] = done
         if done is None:
             storage = memo.get(id(self.fake_storage))
             if storage is None:

@@ -1030,6 +1030,20 @@ def test_the_truth_of_a_number_is_refused_with_a_way_out() -> None:
     same(Of(lambda self, x: x if torch.tensor(2.0) else -x), X)
 
 
+def test_deep_copies_are_copies() -> None:
+    def forward(self: Any, batch: Any) -> Any:
+        mine = copy.deepcopy(batch)
+        mine["x"].add_(1)
+        return mine, batch["x"] * 2
+
+    same(Of(forward), {"x": X, "n": 3})
+
+
+def test_a_literal_of_computed_values_is_refused_with_a_way_out() -> None:
+    with pytest.raises(TypeError, match=r"test_export.py[\s\S]*torch.stack"):
+        export(lambda x: torch.tensor([x.sum(), x.mean()]), (X,))
+
+
 def test_capturing_says_that_it_is_exporting() -> None:
     seen = []
 

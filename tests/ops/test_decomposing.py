@@ -30,6 +30,19 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
+REFUSED = {
+    "allclose": "it returns a bool that data decide",
+    "equal": "it returns a bool that data decide",
+    "istft": "it looks at data, whether its window is empty somewhere",
+    "nn.functional.gaussian_nll_loss": "it looks at data, whether a variance is negative",
+    "nn.functional.one_hot": "without `num_classes` its size depends on data",
+    "resize_": "it changes how an input lies in memory",
+    "resize_as_": "it changes how an input lies in memory",
+    "to_sparse": "no program has sparse tensors",
+}
+"""What export refuses, and so nothing decomposes."""
+
+
 @pytest.mark.parametrize("name", operators())
 def test_an_operator_in_core_aten(name: str) -> None:
     with warnings.catch_warnings():
@@ -38,7 +51,7 @@ def test_an_operator_in_core_aten(name: str) -> None:
         if call is None:
             return
         outcome = judged(call)
-    fine = (Verdict.EQUAL, Verdict.SKIPPED, Verdict.REFUSED)
+    fine = (Verdict.EQUAL, Verdict.REFUSED if name in REFUSED else Verdict.SKIPPED)
     assert outcome.verdict in fine, f"{call}: {outcome.detail}"
 
 

@@ -66,11 +66,14 @@ class CheckResult:
 
     @property
     def ok(self) -> bool:
-        return not self.differences
+        """Something was compared, and nothing differs."""
+        return bool(self.agreed) and not self.differences
 
     @property
     def report(self) -> str:
         lines = [str(d) for d in self.differences]
+        if not self.agreed and not self.differences:
+            lines.append("nothing was compared")
         lines += [f"the program agrees with the module: {case}" for case in self.agreed]
         return "\n".join([*lines, *(f"the program refuses: {case}" for case in self.refused)])
 
@@ -124,6 +127,11 @@ def _cases(
 ) -> Iterable[Drawn]:
     if inputs is not None:
         for i, given in enumerate(inputs):
+            if isinstance(inputs, torch.Tensor) or not isinstance(given, (tuple, list)):
+                raise CheckError(
+                    "inputs is a list of calls, each a tuple of arguments\n"
+                    "  instead: check(program, module, inputs=[(x, y)])"
+                )
             args, kwargs = given if _is_pair(given) else (tuple(given), {})
             yield Drawn(f"inputs[{i}]", args, kwargs, f"args, kwargs = {_pair_text(given, i)}")
         return
@@ -228,11 +236,14 @@ class _Case:
         return ""
 
     def _buffers(self, ours: nn.Module, theirs: Any) -> str:
-        root = theirs if isinstance(theirs, nn.Module) else getattr(theirs, "__self__", None)
-        known = dict(ours.named_buffers())
-        for name, want in root.named_buffers() if isinstance(root, nn.Module) else ():
-            if name in known and (wrong := self.close(known[name], want)):
-                return f"the buffer {name} afterwards: {wrong}"
+        """What differs in the buffers that one of the two has written."""
+        known, before = dict(ours.named_buffers()), _buffers_of(self.module)
+        written = set(self.program.graph_signature.buffers_to_mutate.values())
+        for name, want in _buffers_of(theirs).items():
+            if name in known and (name in written or not _identical(want, before.get(name))):
+                wrong = self.close(known[name], want)
+                if wrong:
+                    return f"the buffer {name} afterwards: {wrong}"
         return ""
 
     # ---- where it begins
@@ -270,10 +281,24 @@ def _state(program: ExportedProgram) -> list[Any]:
     return [held.get(s.target or "") for s in specs if s.kind is not InputKind.USER_INPUT]
 
 
-def _modules(module: Any) -> dict[str, nn.Module]:
-    """The modules by path; none for a function."""
+def _root(module: Any) -> nn.Module | None:
+    """The module, or the one whose method this is; None for a function."""
     root = module if isinstance(module, nn.Module) else getattr(module, "__self__", None)
-    return dict(root.named_modules()) if isinstance(root, nn.Module) else {}
+    return root if isinstance(root, nn.Module) else None
+
+
+def _modules(module: Any) -> dict[str, nn.Module]:
+    root = _root(module)
+    return dict(root.named_modules()) if root is not None else {}
+
+
+def _buffers_of(module: Any) -> dict[str, torch.Tensor]:
+    root = _root(module)
+    return dict(root.named_buffers()) if root is not None else {}
+
+
+def _identical(a: torch.Tensor, b: torch.Tensor | None) -> bool:
+    return b is not None and a.dtype is b.dtype and torch.equal(a, b)
 
 
 def _closeness(rtol: float | None, atol: float | None) -> Close:
@@ -340,25 +365,67 @@ class _Beside(Interpreter):
         self.values, self.close = values, close
         self.found = ""
         self._count: Counter[tuple[str, str, str]] = Counter()
+        self._places: dict[tuple[str, str], list[Any]] = {}
+        for (call, lines, *_), value in values.items():
+            self._places.setdefault((call, lines), []).append(value)
+        self._unknown: dict[Node, None] = {}
+        """Nodes that are neither like what the module computed nor known to be unlike it."""
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
-        if n.op == "call_function" and not self.found and isinstance(n.target, OpOverload):
-            call = next(reversed(n.meta.get("nn_module_stack") or {}), "")
-            key = (str(call), str(n.meta.get("stack_trace") or ""), _base(n.target))
-            want = self.values.get((*key, self._count[key]))
-            self._count[key] += 1
-            if want is not None and "empty" not in key[2]:
-                self._compare(n, value, want)
+        if n.op == "call_function" and not self.found:
+            self._judge(n, value)
         return value
 
-    def _compare(self, node: Node, value: Any, want: Any) -> None:
-        ours, theirs = pytree.tree_leaves(value), pytree.tree_leaves(want)
-        for a, b in zip(ours, theirs, strict=False):
-            if wrong := self.close(a, b):
-                where = f"\n    at {source_text(node)}" if source_text(node) else ""
-                self.found = f"{node.name} = {target_text(node.target)}{where}\n    {wrong}"
-                return
+    def _judge(self, node: Node, value: Any) -> None:
+        if not isinstance(node.target, OpOverload):
+            if any(n in self._unknown for n in node.all_input_nodes):
+                self._unknown[node] = None
+            return
+        key = (*_place(node), _base(node.target))
+        want = self.values.get((*key, self._count[key]))
+        self._count[key] += 1
+        if "empty" in key[2]:
+            return
+        if want is None:
+            if not any(self._wrong(value, v) == "" for v in self._places.get(_place(node), ())):
+                self._unknown[node] = None
+        elif wrong := self._wrong(value, want):
+            self.found = self._first(node, wrong)
+
+    def _wrong(self, value: Any, want: Any) -> str:
+        pairs = zip(pytree.tree_leaves(value), pytree.tree_leaves(want), strict=False)
+        return next((wrong for a, b in pairs if (wrong := self.close(a, b))), "")
+
+    def _first(self, node: Node, wrong: str) -> str:
+        """Where the difference of this node begins: at it, unless what it is computed from could
+        not be compared. Then on the first line of that; there at the last node."""
+        before = self._unknown_before(node)
+        known = [
+            n for n in before if isinstance(n.target, OpOverload) and _place(n) in self._places
+        ]
+        if known:
+            node = [n for n in known if _place(n) == _place(known[0])][-1]
+            wrong = "its value is none of those that the module computes there"
+        where = f"\n    at {source_text(node)}" if source_text(node) else ""
+        return f"{node.name} = {target_text(node.target)}{where}\n    {wrong}"
+
+    def _unknown_before(self, node: Node) -> list[Node]:
+        """The nodes not known to be right that this one is computed from, in order."""
+        found: set[Node] = set()
+        waiting = [node]
+        while waiting:
+            for each in waiting.pop().all_input_nodes:
+                if each in self._unknown and each not in found:
+                    found.add(each)
+                    waiting.append(each)
+        return [n for n in self._unknown if n in found]
+
+
+def _place(node: Node) -> tuple[str, str]:
+    """The call of a module, and the user's lines."""
+    call = next(reversed(node.meta.get("nn_module_stack") or {}), "")
+    return str(call), str(node.meta.get("stack_trace") or "")
 
 
 def _base(func: Any) -> str:

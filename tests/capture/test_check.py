@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from examples.models import MODELS
 from lostwax import Dim, check, export
 from lostwax.errors import CheckError
+from lostwax.passes import ConvertDtype
 
 X = torch.randn(4, 3)
 
@@ -96,6 +97,37 @@ def test_the_first_node_is_named_and_the_counterexample_runs(net: Net, program: 
     exec(found.counterexample, {"program": program, "module": net})
 
 
+def test_a_node_of_another_operator_is_named() -> None:
+    """The module calls nothing that it could be compared with by name."""
+    net = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.BatchNorm1d(3), nn.Linear(3, 3)).eval()
+    program = export(net, (X,))
+
+    def gelu(node: Any) -> None:
+        node.target = torch.ops.aten.gelu.default
+
+    (found,) = check(changed(program, "relu", gelu), net).differences
+    assert found.node.startswith("relu = torch.ops.aten.gelu.default")
+    assert found.node.endswith("its value is none of those that the module computes there")
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_wrong_decomposition_is_found(right: bool) -> None:
+    """Its nodes have no names in the module; the last of them should give what `silu` gave."""
+
+    def f(x: Tensor) -> Tensor:
+        y = x * 2
+        y = nn.functional.silu(y)
+        return y.exp()
+
+    silu = (lambda x: x * x.sigmoid()) if right else (lambda x: 2 * (x * x.sigmoid()))
+    program = export(f, (X,)).run_decompositions({torch.ops.aten.silu.default: silu})
+    result = check(program, f)
+    assert result.ok is right
+    for found in result.differences:
+        assert found.node.startswith("mul_2 = torch.ops.aten.mul.Tensor")
+        assert "y = nn.functional.silu(y)" in found.node
+
+
 def test_a_branch_on_a_size_that_was_lost() -> None:
     """At the example all is well; another size shows it."""
 
@@ -133,6 +165,27 @@ def test_guards_are_respected_and_refusals_are_told() -> None:
     result = check(program, Halves(), inputs=[(torch.randn(6), 3), (torch.randn(3), 3)])
     assert result.agreed == ("inputs[0]",)
     assert result.refused[0].startswith("inputs[1]: ")
+    result = check(program, Halves(), inputs=[(torch.randn(3), 3)])
+    assert not result.ok
+    with pytest.raises(
+        CheckError, match=r"^nothing was compared\nthe program refuses: inputs\[0\]"
+    ):
+        result.raise_on_difference()
+
+
+def test_inputs_that_are_no_arguments_are_refused(net: Net, program: Any) -> None:
+    for inputs in (X, [X]):
+        with pytest.raises(
+            CheckError, match=r"instead: check\(program, module, inputs=\[\(x, y\)\]\)"
+        ):
+            check(program, net, inputs=inputs)
+
+
+def test_buffers_that_nobody_writes_may_be_of_another_type(net: Net) -> None:
+    still = deepcopy(net).eval()
+    program = ConvertDtype(torch.float64)(export(still, (X, PICKED)))
+    result = check(program, still, rtol=1e-4, atol=1e-4)
+    assert result, result.report
 
 
 def test_writes_are_compared() -> None:

@@ -116,7 +116,7 @@ def check(
             refused.append(f"{case.title}: {refusal}")
             continue
         if what:
-            found = Difference(case.title, what, run.first_node(), _code(case, seed))
+            found = Difference(case.title, what, run.first_node(), run.code())
             return CheckResult(tuple(agreed), tuple(refused), (found,))
         agreed.append(case.title)
     return CheckResult(tuple(agreed), tuple(refused))
@@ -153,21 +153,6 @@ def _pair_text(given: Any, index: int) -> str:
     return f"inputs[{index}]" if _is_pair(given) else f"tuple(inputs[{index}]), {{}}"
 
 
-def _code(case: Drawn, seed: int) -> str:
-    return "\n".join(
-        [
-            "import copy, torch",
-            "from torch.utils._pytree import tree_flatten, tree_unflatten",
-            case.code,
-            "again = copy.deepcopy((module, args, kwargs))",
-            f"torch.manual_seed({seed})",
-            "expected = again[0](*again[1], **again[2])",
-            f"torch.manual_seed({seed})",
-            "torch.testing.assert_close(program.module()(*args, **kwargs), expected)",
-        ]
-    )
-
-
 # ----------------------------------------------------------------------------------------- one case
 
 
@@ -183,6 +168,22 @@ class _Case:
     ) -> None:
         self.program, self.module, self.case = program, module, case
         self.seed, self.close = seed, close
+        self.shown = "torch.testing.assert_close(program.module()(*args, **kwargs), expected)"
+        """The end of a counterexample: code that shows the difference."""
+
+    def code(self) -> str:
+        return "\n".join(
+            [
+                "import copy, torch",
+                "from torch.utils._pytree import tree_flatten, tree_unflatten",
+                self.case.code,
+                "again = copy.deepcopy((module, args, kwargs))",
+                f"torch.manual_seed({self.seed})",
+                "expected = again[0](*again[1], **again[2])",
+                f"torch.manual_seed({self.seed})",
+                self.shown,
+            ]
+        )
 
     def compared(self) -> str:
         """What differs, in words; "" if nothing does."""
@@ -194,11 +195,17 @@ class _Case:
         if isinstance(got, Exception) or isinstance(want, Exception):
             both = isinstance(got, Exception) and isinstance(want, Exception)
             return "" if both else _raised(got, want)
-        return (
-            self._trees("the result", got, want)
-            or self._trees("the arguments afterwards, (args, kwargs)", got_in, want_in)
-            or self._buffers(ours, theirs)
-        )
+        wrong = self._trees("the result", got, want)
+        if wrong:
+            return wrong
+        wrong = self._trees("the arguments afterwards, (args, kwargs)", got_in, want_in)
+        if wrong:
+            self.shown = (
+                "program.module()(*args, **kwargs)\n"
+                "torch.testing.assert_close((args, kwargs), again[1:])"
+            )
+            return wrong
+        return self._buffers(ours, theirs)
 
     def _check_refusal(self, error: Exception) -> None:
         """Does the program say itself that it does not hold here? By an error of its call, or by an
@@ -243,6 +250,14 @@ class _Case:
             if name in known and (name in written or not _identical(want, before.get(name))):
                 wrong = self.close(known[name], want)
                 if wrong:
+                    theirs = (
+                        "again[0]" if isinstance(self.module, nn.Module) else "again[0].__self__"
+                    )
+                    self.shown = (
+                        "ours = program.module()\nours(*args, **kwargs)\n"
+                        f"torch.testing.assert_close(ours.get_buffer({name!r}), "
+                        f"{theirs}.get_buffer({name!r}))"
+                    )
                     return f"the buffer {name} afterwards: {wrong}"
         return ""
 

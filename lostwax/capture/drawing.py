@@ -35,7 +35,7 @@ class Drawn:
 
 def example(inputs: tuple[tuple[Any, ...], dict[str, Any]]) -> Drawn:
     """The call that the program was captured with."""
-    return Drawn("the example", *inputs, "args, kwargs = program.example_inputs")
+    return Drawn("the example", *inputs, "args, kwargs = copy.deepcopy(program.example_inputs)")
 
 
 def drawn(
@@ -124,7 +124,10 @@ def _call(
     seed: int,
 ) -> Drawn:
     leaves, spec = pytree.tree_flatten(inputs)
-    lines = [f"torch.manual_seed({seed})", "leaves, spec = tree_flatten(program.example_inputs)"]
+    lines = [
+        f"torch.manual_seed({seed})",
+        "leaves, spec = tree_flatten(copy.deepcopy(program.example_inputs))",
+    ]
     names = {"torch": torch}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

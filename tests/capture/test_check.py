@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from copy import deepcopy
 from typing import Any
 
@@ -208,11 +209,19 @@ def test_writes_are_compared() -> None:
             x.add_(self.by)
             return x.shape[0] * torch.ones(1)
 
-    (found,) = check(export(Counts(), (X,)), Counts(2)).differences
-    assert found.what.startswith("the buffer count afterwards: ")
-    assert "code: self.count += self.step" in found.node
-    (found,) = check(export(Writes(1.0), (X,)), Writes(2.0)).differences
+    program = export(Counts(), (X,))
+    for module in (Counts(2), Counts(2).forward):
+        (found,) = check(program, module).differences
+        assert found.what.startswith("the buffer count afterwards: ")
+        assert "code: self.count += self.step" in found.node
+        with pytest.raises(AssertionError, match="not close"):
+            exec(found.counterexample, {"program": program, "module": module})
+    program = export(Writes(1.0), (X,))
+    (found,) = check(program, Writes(2.0)).differences
     assert found.what.startswith("the arguments afterwards, (args, kwargs)[0][0]: ")
+    for module in (Writes(2.0), Writes(1.0)):
+        with pytest.raises(AssertionError) if module.by == 2.0 else nullcontext():
+            exec(found.counterexample, {"program": program, "module": module})
 
 
 def test_structures_errors_and_functions() -> None:

@@ -1,4 +1,7 @@
-"""New tensors by `full`, `full_like`, `empty_strided`, `arange`."""
+"""New tensors by `full`, `full_like`, `empty_strided`, `arange`.
+
+`given` are a factory's keywords: dtype, layout, device, pin_memory, memory_format.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,17 @@ from lostwax.ops.decompositions.precision import cast
 from lostwax.ops.registry import aten, decomposition
 
 
-def _options(**options: Any) -> dict[str, Any]:
-    return {k: v for k, v in options.items() if v is not None}
+def _options(given: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Of a factory's keywords those of these names that say something."""
+    return {k: given[k] for k in names if given.get(k) is not None}
 
 
-def _filled(value: int, size: Any, dtype: Any, device: Any) -> Any:
+def _on(given: dict[str, Any], x: Tensor) -> dict[str, Any]:
+    """The dtype and the device that are asked for, else those of a tensor."""
+    return {"dtype": x.dtype, "device": x.device, **_options(given, "dtype", "device")}
+
+
+def _filled(value: int, size: Any, dtype: Any = None, device: Any = None) -> Any:
     dtype = dtype or torch.get_default_dtype()
     return aten.full.default(
         size, _number(value, dtype), dtype=dtype, device=device or torch.device("cpu")
@@ -31,216 +40,104 @@ def _number(value: Any, dtype: torch.dtype) -> Any:
 
 
 @decomposition(aten.zeros.default)
-def zeros(
-    size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
-    return _filled(0, size, dtype, device)
+def zeros(size: Any, **given: Any) -> Any:
+    return _filled(0, size, **_options(given, "dtype", "device"))
 
 
 @decomposition(aten.ones.default)
-def ones(
-    size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
-    return _filled(1, size, dtype, device)
+def ones(size: Any, **given: Any) -> Any:
+    return _filled(1, size, **_options(given, "dtype", "device"))
 
 
 @decomposition(aten.new_zeros.default)
-def new_zeros(
-    self: Tensor,
-    size: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    return _filled(0, size, dtype or self.dtype, device or self.device)
+def new_zeros(self: Tensor, size: Any, **given: Any) -> Any:
+    return _filled(0, size, **_on(given, self))
 
 
 @decomposition(aten.new_ones.default)
-def new_ones(
-    self: Tensor,
-    size: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    return _filled(1, size, dtype or self.dtype, device or self.device)
+def new_ones(self: Tensor, size: Any, **given: Any) -> Any:
+    return _filled(1, size, **_on(given, self))
 
 
 @decomposition(aten.new_full.default)
-def new_full(
-    self: Tensor,
-    size: Any,
-    fill_value: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    return aten.full.default(
-        size, fill_value, dtype=dtype or self.dtype, device=device or self.device
-    )
+def new_full(self: Tensor, size: Any, fill_value: Any, **given: Any) -> Any:
+    return aten.full.default(size, fill_value, **_on(given, self))
 
 
 @decomposition(aten.new_empty.default)
-def new_empty(
-    self: Tensor,
-    size: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    return aten.empty.memory_format(size, dtype=dtype or self.dtype, device=device or self.device)
+def new_empty(self: Tensor, size: Any, **given: Any) -> Any:
+    return aten.empty.memory_format(size, **_on(given, self))
 
 
 @decomposition(aten.new_empty_strided.default)
-def new_empty_strided(
-    self: Tensor,
-    size: Any,
-    stride: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    return aten.empty_strided.default(
-        size, stride, dtype=dtype or self.dtype, device=device or self.device
-    )
+def new_empty_strided(self: Tensor, size: Any, stride: Any, **given: Any) -> Any:
+    return aten.empty_strided.default(size, stride, **_on(given, self))
 
 
-def _filled_like(value: int, x: Tensor, dtype: Any, device: Any, memory_format: Any) -> Any:
-    number = _number(value, dtype or x.dtype)
-    options = _options(dtype=dtype, device=device, memory_format=memory_format)
-    return aten.full_like.default(x, number, **options)
+def _filled_like(value: int, x: Tensor, given: dict[str, Any]) -> Any:
+    number = _number(value, given.get("dtype") or x.dtype)
+    return aten.full_like.default(x, number, **_options(given, "dtype", "device", "memory_format"))
 
 
 @decomposition(aten.zeros_like.default)
-def zeros_like(
-    self: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Any:
-    return _filled_like(0, self, dtype, device, memory_format)
+def zeros_like(self: Tensor, **given: Any) -> Any:
+    return _filled_like(0, self, given)
 
 
 @decomposition(aten.ones_like.default)
-def ones_like(
-    self: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Any:
-    return _filled_like(1, self, dtype, device, memory_format)
+def ones_like(self: Tensor, **given: Any) -> Any:
+    return _filled_like(1, self, given)
 
 
 @decomposition(aten.empty_permuted.default)
-def empty_permuted(
-    size: Sequence[int],
-    physical_layout: Sequence[int],
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    options = _options(dtype=dtype, device=device)
+def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **given: Any) -> Any:
+    options = _options(given, "dtype", "device")
     made = aten.empty.memory_format([size[d] for d in physical_layout], **options)
     back = sorted(range(len(physical_layout)), key=list(physical_layout).__getitem__)
     return aten.permute.default(made, back)
 
 
-def _drawn_like(draw: Any, x: Tensor, options: dict[str, Any], memory_format: Any) -> Any:
-    if memory_format not in (None, torch.preserve_format) or not x.is_contiguous():
+def _drawn_like(draw: Any, x: Tensor, given: dict[str, Any]) -> Any:
+    kept = given.get("memory_format") in (None, torch.preserve_format)
+    if not kept or not x.is_contiguous():
         raise NotImplementedError("numbers are drawn in the order of memory")
-    return draw(x.shape, **{"dtype": x.dtype, "device": x.device, **options})
+    return draw(x.shape, **_on(given, x))
 
 
 @decomposition(aten.rand_like.default)
-def rand_like(
-    self: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Any:
-    options = _options(dtype=dtype, device=device)
-    return _drawn_like(aten.rand.default, self, options, memory_format)
+def rand_like(self: Tensor, **given: Any) -> Any:
+    return _drawn_like(aten.rand.default, self, given)
 
 
 @decomposition(aten.randn_like.default)
-def randn_like(
-    self: Tensor,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-    memory_format: Any = None,
-) -> Any:
-    options = _options(dtype=dtype, device=device)
-    return _drawn_like(aten.randn.default, self, options, memory_format)
+def randn_like(self: Tensor, **given: Any) -> Any:
+    return _drawn_like(aten.randn.default, self, given)
 
 
 @decomposition(aten.arange.default)
-def arange(
-    end: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
-    return aten.arange.start_step(0, end, 1, **_options(dtype=dtype, device=device))
+def arange(end: Any, **given: Any) -> Any:
+    return arange_from(0, end, **given)
 
 
 @decomposition(aten.arange.start)
-def arange_from(
-    start: Any,
-    end: Any,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    return aten.arange.start_step(start, end, 1, **_options(dtype=dtype, device=device))
+def arange_from(start: Any, end: Any, **given: Any) -> Any:
+    return aten.arange.start_step(start, end, 1, **_options(given, "dtype", "device"))
 
 
 @decomposition(aten.eye.default)
-def eye(
-    n: int, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
-) -> Any:
-    return eye_of(n, n, dtype=dtype, device=device)
+def eye(n: int, **given: Any) -> Any:
+    return eye_of(n, n, **given)
 
 
 @decomposition(aten.eye.m)
-def eye_of(
-    n: int,
-    m: int,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
-    rows, columns = _places(n, device), _places(m, device)
+def eye_of(n: int, m: int, **given: Any) -> Any:
+    rows, columns = (_places(count, given.get("device")) for count in (n, m))
     is_one = aten.eq.Tensor(aten.unsqueeze.default(rows, -1), columns)
-    return cast(is_one, dtype or torch.get_default_dtype())
+    return cast(is_one, given.get("dtype") or torch.get_default_dtype())
 
 
 def _places(count: int, device: Any) -> Any:
-    return aten.arange.start_step(0, count, 1, **_options(dtype=torch.int64, device=device))
+    return arange_from(0, count, dtype=torch.int64, device=device)
 
 
 def _below(x: Tensor, diagonal: int) -> Any:
@@ -273,21 +170,12 @@ def _chosen(choice: Tensor, x: Tensor) -> Any:
     aten.linspace.Tensor_Scalar,
     aten.linspace.Scalar_Tensor,
 )
-def linspace(
-    start: Any,
-    end: Any,
-    steps: int,
-    *,
-    dtype: Any = None,
-    layout: Any = None,
-    device: Any = None,
-    pin_memory: Any = None,
-) -> Any:
+def linspace(start: Any, end: Any, steps: int, **given: Any) -> Any:
     """Counted from the nearer end, so that both are met exactly."""
-    dtype = dtype or torch.get_default_dtype()
+    dtype = given.get("dtype") or torch.get_default_dtype()
     if not dtype.is_floating_point or steps.__class__ is not int:
         raise NotImplementedError("rounding to integers as eager's kernel does")
-    options = _options(dtype=dtype, device=device)
+    options = {"dtype": dtype, **_options(given, "device")}
     first, last = (_as_tensor(x, options) for x in (start, end))
     way = aten.sub.Tensor(last, first)
     step = aten.div.Tensor(way, steps - 1) if steps > 1 else way

@@ -34,7 +34,7 @@ from lostwax.ir.signature import (
     SymIntArgument,
 )
 from lostwax.pt2 import metadata
-from lostwax.pt2.guards import Beside, guards_code, own_record
+from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
 from lostwax.pt2.schema import (
     DTYPE_NUMBERS,
     KEYWORD,
@@ -58,7 +58,7 @@ _NUMBER = {"int": "as_sym_int", "float": "as_sym_float", "bool": "as_sym_bool"}
 
 def encode(program: ExportedProgram) -> Json:
     """The whole object."""
-    symbols = SymbolWriter()
+    symbols = SymbolWriter(example_sizes(program))
     specs = program.graph_signature
     constants = {
         s.arg.name: s.arg.value

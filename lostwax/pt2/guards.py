@@ -9,7 +9,7 @@ before it did) is in a record of our own, which torch's reader passes over.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch.utils._pytree import TreeSpec
@@ -23,7 +23,8 @@ from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
 from lostwax.location import NOWHERE, Location
 from lostwax.pt2.symbols import SymbolReader, SymbolWriter
-from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, parse, show
+from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
+from lostwax.sym.real import completed, definition
 
 
 class Beside:
@@ -40,6 +41,7 @@ class Beside:
 
 
 _RECORD_VERSION = 1
+_EXAMPLES = (2, 3, 4, 5, 6, 7, 8, 16, 32, 64, 1)
 _TRUNCATED = re.compile(r"math\.trunc\(([^()]*(?:\(\)[^()]*)*) / (\d+)\)")
 
 
@@ -52,6 +54,29 @@ def guards_code(program: ExportedProgram) -> list[str]:
         return []
     names = {s: path for path, size in _places(program) for s in _alone(size)}
     return [show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys()]
+
+
+def example_sizes(program: ExportedProgram) -> dict[Symbol, int]:
+    """What torch is told of the example where one of its sizes was 0 or 1: torch takes such sizes
+    for fixed, or refuses them. Empty if there is nothing else to tell."""
+    sizes = [size for _, size in _places(program) if isinstance(size, Expr)]
+    symbols = {s for size in sizes for s in size.symbols()}
+    small = [s for s in symbols if s.hint in (0, 1) and s.lo is not None and s.lo >= 0]
+    if not small:
+        return {}
+    known = {s: s.hint for s in sizes[0].env.symbols if s.hint is not None and not definition(s)}
+    for size in _EXAMPLES:
+        values = known | dict.fromkeys(small, size)
+        if all(s.hi is None or size <= s.hi for s in small) and _hold(program.guards, values):
+            return values
+    return {}
+
+
+def _hold(guards: Iterable[Guard], values: Mapping[Symbol, int]) -> bool:
+    try:
+        return all(evaluate(g.cond, completed(values, g.cond.symbols())) for g in guards)
+    except (ArithmeticError, ValueError):
+        return False
 
 
 def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from lostwax.sym import (
     Size,
     Symbol,
     current,
+    evaluate,
     known,
     parse,
     parse_srepr,
@@ -40,7 +41,16 @@ from lostwax.sym.parse import (
     extent,
     power,
 )
-from lostwax.sym.real import MATH, Real, apply, current_real, definition, real_symbol
+from lostwax.sym.real import (
+    MATH,
+    Real,
+    apply,
+    completed,
+    current_real,
+    definition,
+    evaluate_real,
+    real_symbol,
+)
 from lostwax.sym.srepr import FUNCTIONS as _ON_INTEGERS
 
 _PLAIN = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)", re.ASCII)
@@ -138,7 +148,7 @@ class SymbolReader:
         else:
             if lo is None and (assumptions.get("positive") or assumptions.get("nonnegative")):
                 lo = 0
-            hint = _within(self.hints.get(name, told.get("hint")), lo, hi)
+            hint = _within(told.get("hint", self.hints.get(name)), lo, hi)
             source, declared = told.get("source"), told.get("declared")
             made = self.env.symbol(
                 own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
@@ -309,9 +319,13 @@ _MIXED: Mapping[str, Function] = {
 
 
 class SymbolWriter:
-    """Numbers of one program as the file has them. `symbols` collects those that were written."""
+    """Numbers of one program as the file has them. `symbols` collects those that were written.
 
-    def __init__(self) -> None:
+    `examples` has the values of all symbols in an example that is not the program's own.
+    """
+
+    def __init__(self, examples: Mapping[Symbol, int]) -> None:
+        self.examples = examples
         self.symbols: dict[str, Symbol] = {}
         self.floats: dict[str, Real] = {}
         self._spelled: dict[Symbol, str] = {}
@@ -339,8 +353,19 @@ class SymbolWriter:
         text = self._texts.get(value)
         if text is None:
             text = self._texts[value] = self.text(value)
-        hint = None if kind == "as_bool" or value.hint is None else {kind: value.hint}
-        return {"as_expr": {"expr_str": text, "hint": hint}}
+        hint = None if kind == "as_bool" else self._example(value)
+        return {"as_expr": {"expr_str": text, "hint": None if hint is None else {kind: hint}}}
+
+    def _example(self, value: Expr | Real) -> int | float | None:
+        if not self.examples or value.hint is None:
+            return value.hint
+        values = completed(self.examples, value.symbols())
+        try:
+            return (
+                evaluate_real(value, values) if isinstance(value, Real) else evaluate(value, values)
+            )
+        except (ArithmeticError, ValueError):
+            return None
 
     def text(self, value: Any) -> str:
         """As sympy's `srepr` writes it."""

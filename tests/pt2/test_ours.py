@@ -147,6 +147,22 @@ def test_symbols_guards_and_ranges() -> None:
         peer_load(saved(program)).module()(torch.randn(2), torch.randn(5))
 
 
+@pytest.mark.parametrize("size", [0, 1])
+def test_an_example_that_torch_would_not_take(size: int) -> None:
+    """It takes sizes for positive; ours may be 0 in the example, and any other in a call."""
+
+    class Steps(nn.Module):
+        def forward(self, x):
+            return x[1:] - x[:-1], torch.cat([x, x]), torch.ones(x.shape[0] + 1) * (x.shape[0] / 2)
+
+    program = lostwax.export(
+        Steps(), (torch.randn(size, 3),), dynamic_shapes=({0: lostwax.Dim.AUTO},)
+    )
+    theirs = check(program, (torch.randn(size, 3),))
+    for n in range(5):
+        assert_runs_alike(program.module(), theirs.module(), (torch.randn(n, 3),), {})
+
+
 def test_strides_of_inputs_with_gaps() -> None:
     """They are symbols, too, and nothing that a user declares."""
 

@@ -116,12 +116,24 @@ def _opened(source: Any) -> tuple[str, Any]:
     if isinstance(source, (bytes, bytearray)):
         return "the buffer", bytearray(source)
     if hasattr(source, "read"):
-        return str(getattr(source, "name", "the buffer")), bytearray(source.read())
+        return str(getattr(source, "name", "the buffer")), _read(source)
     path = os.fspath(source)
     with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return str(path), bytearray()
         return str(path), mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+def _read(source: Any) -> bytearray:
+    data = source.read()
+    if not isinstance(data, (bytes, bytearray)):
+        raise TypeError("load reads a path or a file that is open for bytes, not for text")
+    if not data and source.seekable() and source.tell():
+        raise LoadError(
+            "there is nothing behind the present position of this file\n"
+            "  fix: file.seek(0) first, to where the archive begins"
+        )
+    return bytearray(data)
 
 
 # ------------------------------------------------------------------------------------ the directory

@@ -69,7 +69,7 @@ def _load(archive: Archive, weights: bool, extra_files: dict[str, Any] | None) -
     if not names:
         raise LoadError("the archive holds no program")
     reader = WeightReader(archive, FakeTensorMode(), weights)
-    programs = {name: _model(archive, name, reader) for name in sorted(names)}
+    programs = {name: _model(archive, name, reader) for name in names}
     if extra_files is not None:
         for name in archive.under(EXTRA):
             extra_files[name] = _text(archive.read(EXTRA + name))

@@ -51,8 +51,8 @@ def save(
     in common. A program whose weights are fake is saved as structure alone, with a warning. A path
     is replaced only when all is written. `example_inputs=False` leaves them out.
     """
-    programs = {"model": program} if isinstance(program, ExportedProgram) else dict(program)
-    records = _Records(programs, extra_files or {}, example_inputs)
+    _check_target(file)
+    records = _Records(_named(program), extra_files or {}, example_inputs)
     if isinstance(file, (str, os.PathLike)):
         with replaced(file) as target:
             records.write(target)
@@ -62,6 +62,40 @@ def save(
         buffer = io.BytesIO()
         records.write(buffer)
         file.write(buffer.getbuffer())
+
+
+def _named(program: Any) -> dict[str, ExportedProgram]:
+    programs = dict(program) if isinstance(program, Mapping) else {"model": program}
+    for name, each in programs.items():
+        if not isinstance(each, ExportedProgram):
+            kind, fix = type(each), "export it first, lostwax.export(module, args)"
+            if kind.__name__ == "ExportedProgram":
+                fix = "lostwax.interop.from_torch(program)"
+            raise SaveError(
+                f"save takes a program, or a dict of programs by name; {name!r} is a "
+                f"{kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
+            )
+    return programs
+
+
+def _check_target(file: Any) -> None:
+    if isinstance(file, io.TextIOBase) or not (
+        isinstance(file, (str, os.PathLike)) or hasattr(file, "write")
+    ):
+        raise TypeError(
+            f"save writes to a path or to a file that is open for bytes, not to a "
+            f"{type(file).__name__}"
+        )
+
+
+def _content(name: str, given: Any) -> bytes:
+    if isinstance(given, str):
+        return given.encode()
+    if not isinstance(given, (bytes, bytearray, memoryview)):
+        raise SaveError(
+            f"the extra file {name!r} is a {type(given).__name__}; a text or bytes is wanted"
+        )
+    return bytes(given)
 
 
 def _encoded(program: ExportedProgram) -> dict[str, Any]:
@@ -99,8 +133,7 @@ class _Records:
             self._model(name, program, example_inputs)
         for name, content in extra.items():
             _check_name(name)
-            data = content.encode() if isinstance(content, str) else bytes(content)
-            self.small.append((EXTRA + name, data))
+            self.small.append((EXTRA + name, _content(name, content)))
         if self.weights.fake:
             warnings.warn(
                 f"{self.weights.fake} weights are fake: the file holds the program's structure, "

@@ -7,6 +7,7 @@ get them at the end. The same records give the same bytes: no times, no names of
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import tempfile
@@ -208,7 +209,12 @@ def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     """A new file that takes the place of `path` when all went well; else `path` is as before."""
     path = os.path.realpath(os.fspath(path))
     folder, name = os.path.split(path)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+    except OSError as error:  # about a name that the user has not chosen
+        raise type(error)(error.errno, error.strerror, folder) from None
     try:
         with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
             yield file

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import lostwax
-from lostwax.errors import SaveError
+from lostwax.errors import LoadError, SaveError
 from lostwax.pt2 import writer
 from tests.pt2.compare import assert_runs_alike, assert_same, peer_load, saved
 
@@ -228,6 +228,36 @@ def test_what_cannot_be_saved() -> None:
     program = lostwax.export(Choose(), (torch.randn(2), torch.float64))
     with pytest.raises(SaveError, match=r"'dtype' is the constant .*\n  instead: bind"):
         saved(program)
+
+
+def test_what_is_no_program_or_no_place_for_it(net: Net, program: Any, tmp_path: Path) -> None:
+    theirs = torch.export.export(net, program.example_inputs[0])
+    with pytest.raises(SaveError, match=r"instead: lostwax.interop.from_torch\(program\)"):
+        lostwax.save(theirs, tmp_path / "net.pt2")
+    with pytest.raises(SaveError, match=r"'a' is a .*Net\n  instead: export it first"):
+        lostwax.save({"a": net}, tmp_path / "net.pt2")
+    with pytest.raises(SaveError, match="the extra file 'n' is a int"):
+        lostwax.save(program, tmp_path / "net.pt2", extra_files={"n": 3})
+    for target in (io.StringIO(), None, 3):
+        with pytest.raises(TypeError, match="save writes to a path or to a file that is open"):
+            lostwax.save(program, target)
+    with pytest.raises(IsADirectoryError):
+        lostwax.save(program, tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"nowhere'$"):
+        lostwax.save(program, tmp_path / "nowhere" / "net.pt2")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_buffer_that_is_not_rewound(program: Any) -> None:
+    buffer = io.BytesIO(b"before")
+    buffer.seek(0, io.SEEK_END)
+    lostwax.save(program, buffer)
+    with pytest.raises(LoadError, match=r"fix: file.seek\(0\) first"):
+        lostwax.load(buffer)
+    buffer.seek(len(b"before"))
+    assert not lostwax.diff(program, lostwax.load(buffer))
+    with pytest.raises(TypeError, match="not for text"):
+        lostwax.load(io.StringIO("text"))
 
 
 def test_example_inputs_are_optional(program: Any) -> None:

@@ -28,7 +28,7 @@ from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.ir.writer import SPOKEN
 from lostwax.pt2 import metadata
-from lostwax.pt2.guards import places, read_facts, read_guards
+from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH
 from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, SCHEMA_MAJOR
 from lostwax.pt2.signature import read_call_graph, read_signature
@@ -119,7 +119,7 @@ def _program(
         if spec.kind is InputKind.USER_INPUT
     ]
     with reading.here("the guards"):
-        where = places(root.in_spec, root.forward_arg_names, users)
+        where = places(root.in_spec, root.forward_arg_names, users) + flat_places(users)
         guards = read_guards(given, symbols, where)
         for fact in read_facts(given, symbols, guards):
             env.learn(fact)

@@ -152,10 +152,19 @@ def _places(program: ExportedProgram) -> list[tuple[str, Size]]:
 
 
 def places(in_spec: TreeSpec, names: list[str] | None, values: list[Any]) -> list[tuple[str, Size]]:
+    """Each size and each int of a call under the name that torch's guards have for it."""
     positional, by_name = in_spec.children()
     arguments = (*positional.children(), *by_name.children())
     named = zip(argument_names(in_spec, names), arguments, strict=True)
-    paths = [path for name, spec in named for path in leaf_paths(spec, f"L[{name!r}]")]
+    return _sizes([p for name, spec in named for p in leaf_paths(spec, f"L[{name!r}]")], values)
+
+
+def flat_places(values: list[Any]) -> list[tuple[str, Size]]:
+    """The same under the names that guards of strict mode have for them."""
+    return _sizes([f"L['flat_args'][{i}]" for i in range(len(values))], values)
+
+
+def _sizes(paths: list[str], values: list[Any]) -> list[tuple[str, Size]]:
     found: list[tuple[str, Size]] = []
     for path, value in zip(paths, values, strict=True):
         if isinstance(value, FakeTensor):

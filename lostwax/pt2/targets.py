@@ -47,9 +47,10 @@ def target_named(name: str) -> Any:
         return function
     parts = name.split(".")
     if parts[:2] != ["torch", "ops"] or not all(part.isidentifier() for part in parts):
+        vmap = "\n  fix: ep.run_decompositions() before torch.export.save, which resolves vmap"
         raise LoadError(
             f"{name!r} is not a function that a program may call: neither an operator nor "
-            "arithmetic on numbers"
+            f"arithmetic on numbers{vmap if parts[:2] == ['torch', '_functorch'] else ''}"
         )
     found = _operator(parts[2:])
     if found is None:

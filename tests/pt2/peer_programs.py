@@ -330,6 +330,10 @@ def cases() -> dict[str, Case]:
             Blocks(), (r(2, 3),), None, None, {"preserve_module_call_signature": ("b1", "b2")}
         ),
         "strict": Case(Blocks(), (r(2, 3),), None, None, {"strict": True}),
+        "strict sizes": Case(
+            Binary(lambda m, x, y: x + y),
+            *((r(4), r(4)), None, ({0: b}, {0: b}), {"strict": True}),
+        ),
         "annotated": Case(Unary(_annotated), (r(3),)),
         "open": Case(Open(), (r(3), r(3)), {"k": r(3)}),
         "no inputs": Case(Nothing(), ()),

@@ -58,6 +58,7 @@ _UNBACKED = re.compile(r"u\d+", re.ASCII)
 _UNBACKED_FLOAT = re.compile(r"zuf\d+", re.ASCII)
 # what sympy writes of a function that it has read without knowing it
 _UNKNOWN_FUNCTION = re.compile(r"Function\('(\w+)'\)\(", re.ASCII)
+_LONGEST_NAME = 200
 Json = Mapping[str, Any]
 
 
@@ -85,7 +86,8 @@ class SymbolReader:
         """By the name that the program has for them, where the file has another."""
         self.floats: dict[str, Real] = {}
         self._known: dict[str, Any] = {}
-        for name in told:  # in their order, which texts show
+        for name, given in told.items():  # in their order, which texts show
+            _check_told(name, given)
             if not _UNBACKED_FLOAT.fullmatch(name):
                 self._symbol(name, {})
 
@@ -133,7 +135,7 @@ class SymbolReader:
 
     def _symbol(self, name: str, assumptions: Mapping[str, bool]) -> Size:
         """A symbol that is read for the first time."""
-        if not name or len(name) > 200:
+        if not name or len(name) > _LONGEST_NAME:
             raise Refusal("the name of a symbol is empty, or too long")
         if _UNBACKED_FLOAT.fullmatch(name):
             raise Refusal(f"{name} is no integer")
@@ -182,6 +184,20 @@ class SymbolReader:
                 self.env, told.get("name", name), origin=told.get("origin")
             )
         return self.floats[name]
+
+
+_TOLD = {
+    **dict.fromkeys(("name", "source", "declared", "origin"), str),
+    **dict.fromkeys(("hint", "lo", "hi"), int),
+}
+
+
+def _check_told(name: str, given: Any) -> None:
+    for key, value in given.items():
+        if value is not None and value.__class__ is not _TOLD.get(key, value.__class__):
+            raise LoadError(f"our own record of the symbol {name} says {key} {str(value)[:100]!r}")
+    if not given.get("name") or len(given["name"]) > _LONGEST_NAME:
+        raise LoadError(f"our own record of the symbol {name} has no name for it, or a long one")
 
 
 def hints_of(metas: Iterable[Any]) -> dict[str, int]:

@@ -378,6 +378,41 @@ def test_example_inputs_come_back(good: bytes) -> None:
     assert kwargs == {}
 
 
+@pytest.mark.parametrize(
+    ("part", "value", "text"),
+    [
+        ("symbols", {"s0": {"name": -1}}, "says name '-1'"),
+        ("symbols", {"s0": {"name": ""}}, "has no name for it"),
+        ("symbols", {"s0": {"name": "s0", "hint": "4"}}, "says hint '4'"),
+        ("facts", ["Symbol('s0', integer=True)"], "is no condition"),
+        ("facts", ["false"], "never holds"),
+        ("facts", ["GreaterThan(Symbol('s0', integer=True), Integer(9))"], "contradicts"),
+        ("values", {"main": {"relu": [1]}}, "our own record of 'relu' is damaged"),
+        ("values", {"main": {"relu": ["true", 2, 2, 1, 0]}}, "our own record of 'relu' is damaged"),
+        ("values", {"main": {"relu": ["__import__('os')", 2, 2, 1, 0]}}, "not an expression"),
+        ("whole", {}, "it has no field 'graph_module'"),
+        ("whole", 3, "damaged"),
+    ],
+)
+def test_our_own_record(good: bytes, part: str, value: Any, text: str) -> None:
+    def change(tree: Any) -> None:
+        assert part == "whole" or part in tree["lostwax"]
+        tree["lostwax"][part] = value
+
+    refused(edited(good, change), text)
+
+
+def test_our_own_order(good: bytes) -> None:
+    """A wrong one is refused; one of other nodes says nothing."""
+
+    def change(names: list[str]) -> Callable[[Any], None]:
+        return lambda tree: tree["lostwax"].__setitem__("order", {"main": names})
+
+    names = [n.name for n in lostwax.load(io.BytesIO(good)).graph.nodes]
+    refused(edited(good, change(names[::-1])), "stands before what it reads", "the order of graph")
+    assert lostwax.load(io.BytesIO(edited(good, change(["x"]))))
+
+
 def test_a_guard_that_is_not_understood() -> None:
     """Without it the program could run where it is wrong."""
     good = saved(lostwax.export(Net(), (torch.randn(4, 3),)))

@@ -137,6 +137,8 @@ class _Machine:
         module, _, name = named.partition(" ")
         if module == "torch" and name in _STORAGES:
             self.stack.append(_StorageType(_STORAGES[name]))
+        elif named == "torch.storage UntypedStorage":
+            self.stack.append(_StorageType(torch.uint8))
         elif module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
             self.stack.append(getattr(torch, name))
         elif named in _MAKERS:
@@ -169,7 +171,7 @@ class _Machine:
 
 
 def _tensor(
-    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, *_: Any
+    storage: Any, offset: Any, size: Any, stride: Any, requires_grad: Any, _: Any, meta: Any = None
 ) -> torch.Tensor:
     numbers = (offset, *size, *stride)
     if not isinstance(storage, _Storage) or len(size) != len(stride) or len(size) > MAX_DIMS:
@@ -180,7 +182,29 @@ def _tensor(
     if 0 not in size and last >= storage.flat.numel():
         raise _UnreadableError("a tensor beyond its storage")
     made = torch.as_strided(storage.flat, size, stride, offset if 0 not in size else 0)
+    for name, value in (meta or {}).items():
+        if name not in _LAZILY or value is not True:
+            raise _UnreadableError("a tensor with a state of its own")
+        made = _LAZILY[name](made)
     return made.requires_grad_() if requires_grad is True else made
+
+
+def _tensor_of_bytes(
+    storage: Any, offset: Any, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, *meta: Any
+) -> torch.Tensor:
+    """A tensor of a dtype that has no storage of its own in pickles."""
+    if not isinstance(storage, _Storage) or not isinstance(dtype, torch.dtype):
+        raise _UnreadableError("a tensor without a storage or a dtype")
+    whole = storage.flat.numel() // dtype.itemsize * dtype.itemsize
+    flat = _Storage(storage.flat[:whole].view(dtype))
+    return _tensor(flat, offset, size, stride, grad, hooks, *meta)
+
+
+# what is computed when the tensor is read: its memory holds the values before that
+_LAZILY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "conj": torch.conj,
+    "neg": torch._neg_view,
+}
 
 
 def _parameter(tensor: torch.Tensor, requires_grad: Any, *_: Any) -> nn.Parameter:
@@ -203,6 +227,7 @@ def _ordered(*args: Any) -> OrderedDict[Any, Any]:
 
 _MAKERS: dict[str, Callable[..., Any]] = {
     "torch._utils _rebuild_tensor_v2": _tensor,
+    "torch._utils _rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils _rebuild_parameter": _parameter,
     "collections OrderedDict": _ordered,
     "torch device": _device,

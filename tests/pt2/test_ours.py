@@ -203,6 +203,31 @@ def test_numbers_of_data() -> None:
     assert_runs_alike(program.module(), theirs.module(), (torch.randn(9), torch.tensor(8)), {})
 
 
+class First(nn.Module):
+    def forward(self, parts):
+        return parts["plain"] + 1
+
+
+def test_example_inputs_of_every_kind() -> None:
+    r = torch.randn
+    parts = {
+        "plain": r(3), "leaf": r(3).requires_grad_(), "parameter": nn.Parameter(r(2)),
+        "steps": r(4, 6)[::2, 1:4], "spread": r(1).expand(4), "brain": r(3).bfloat16(),
+        "conjugated": r(3, dtype=torch.complex64).conj(), "small": r(4).to(torch.float8_e4m3fn),
+        "unsigned": torch.tensor([1, 7], dtype=torch.uint16), "empty": torch.empty(0, 3),
+        "others": [1, 2.5, True, "text", None, (torch.tensor(3),)],
+    }  # fmt: skip
+    program = lostwax.export(First(), (parts,))
+    again = lostwax.load(io.BytesIO(saved(program)))
+    assert_same(again.example_inputs, program.example_inputs)
+    for name, want in parts.items():
+        found = again.example_inputs[0][0][name]
+        assert type(found) is type(want)
+        if isinstance(want, torch.Tensor):
+            assert found.stride() == want.stride(), name
+            assert found.requires_grad == want.requires_grad, name
+
+
 class _Rounded(torch.autograd.Function):
     """Rounds, and passes gradients through."""
 

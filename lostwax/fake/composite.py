@@ -8,6 +8,7 @@ other composite operators are left to C++. Must not compute types itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -628,9 +629,11 @@ def _portable_attention(
     q, k, v = (to_dtype(mode, x, torch.float32) if low else x for x in (query, key, value))
     if grouped:
         k, v = (_repeated_heads(mode, x, q.fake_type.size[-3]) for x in (k, v))
-    factor = specialize(q.fake_type.size[-1]) ** -0.5 if scale is None else scale
+    if scale is None:
+        width = specialize(q.fake_type.size[-1])
+        scale = width**-0.5 if width else math.inf
     scores = matmul(
-        mode, mode.call(aten.mul.Scalar, q, factor), mode.call(aten.transpose.int, k, -2, -1)
+        mode, mode.call(aten.mul.Scalar, q, scale), mode.call(aten.transpose.int, k, -2, -1)
     )
     weights = dropout(mode, _masked_softmax(mode, scores, mask, is_causal), dropout_p, True)
     out = matmul(mode, weights, v)

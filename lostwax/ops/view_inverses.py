@@ -67,6 +67,8 @@ def _first_of_each(
         written = aten.select.int(written, 0, 0)
     for d in range(base.dim()):
         if base.shape[d] is not written.shape[d] and base.shape[d] != written.shape[d]:
+            if written.shape[d] == 0:
+                return base  # nothing is written
             written = aten.slice.Tensor(written, d, 0, 1)
     return written
 

@@ -315,11 +315,14 @@ def without_dims(x: TensorType, dims: Sequence[int]) -> TensorType:
 
 
 def _is_singleton(s: Size) -> bool:
-    """The number of dimensions hangs on it: a branch. An unbacked size is required not to be 1."""
+    """The number of dimensions hangs on it: a branch. An unbacked size is required not to be 1, one
+    that is 1 at the most (`x[:1]`) to be it."""
     if isinstance(s, int):
         return s == 1
     if not s.unbacked:
         return decide(eq(s, 1))
+    if known(s <= 1) is True:
+        return expect(eq(s, 1))
     return known(eq(s, 1)) is True or not expect(ne(s, 1))
 
 

@@ -106,6 +106,54 @@ def _shaped(g: Any) -> str | None:
     return text and f"{g.new()} = {text}"
 
 
+def _computed(g: Any) -> str | None:
+    """Floats of sizes, tensors of sizes, and operators that look at sizes in C++."""
+    found = _picked(g)
+    if found is None:
+        return None
+    x, t = found
+    d, n = g.dim(t), g.number(t, x)
+    m, row = f"{x}.shape[{d}]", f"{x}.float().flatten()[None]"
+    text = g.rng.choice(
+        (
+            f"{x}.float() * {m} ** 0.5", f"{x}.float() / max({m}, 1) ** 0.5",
+            f"torch.zeros(int({m} * 0.7))", f"torch.ones(round({m} / 3))",
+            f"torch.ones(-(-{m} // 3), 2)", f"torch.ones(-{m} % 3)", f"torch.ones(({m} + 1) >> 1)",
+            f"torch.ones({m} & 3)", f"torch.ones(divmod({m}, 3))", f"torch.full((2,), {m} / 3)",
+            f"torch.tensor([{n}, 2])", f"torch.tensor({n}) + {x}", f"torch.tensor({x}.shape)",
+            f"torch.linspace(0, 1, {m})", f"torch.linspace(0, {m}, 3)",
+            f"F.one_hot(torch.arange({m}), {m} + 1)", f"torch.arange(0, {m}, 2)",
+            f"torch.arange({m}, -1, -2)", f"torch.arange(0.0, {m} / 2, 0.5)",
+            f"{x}.new_zeros({x}.stride({d}))", f"torch.ones(len({x}))",
+            f"torch.ones(sum({x}.shape))",
+            f"torch.ones(max({x}.shape))", f"{x}.new_zeros({x}.shape[::-1])",
+            f"{x}.tensor_split(3, {d})[1]", f"{x}.tensor_split([1, {m} // 2], {d})[1]",
+            f"{x}.diff(dim={d})", f"torch.kron({x}.flatten(), {x}.flatten()[:2])",
+            f"{x}.take_along_dim({x}.argsort({d}), {d})", f"{x}.unflatten({d}, (-1, 2))",
+            f"torch.tensordot({x}.float(), {x}.float(), ([{d}], [{d}]))",
+            f"torch.cdist({x}.float(), {x}.float())" if t.dim() > 1 else None,
+            f"F.interpolate({row}[None], scale_factor=1.5)",
+            f"F.interpolate({row}[None], size={m})",
+            f"F.avg_pool1d({row}, 2, ceil_mode=True)", f"F.max_pool1d({row}, 3, 2, 1)",
+            f"F.adaptive_avg_pool1d({row}, 3)", f"F.conv1d({row}, torch.ones(2, 1, 3), padding=1)",
+            f"F.pad({row}, (1, 1), mode='reflect')", f"F.pad({row}, (0, -{m} % 4))",
+            f"{x}.repeat_interleave(2, {d})", f"{x}.repeat_interleave({m}, 0)",
+            f"torch.einsum('...i,...i->...', {x}, {x})", f"{x}.select({d}, {m} // 2)",
+            f"{x}.topk(2, {d})[0]", f"{x}.kthvalue(1, {d})[0]", f"{x}.view(-1, 2)",
+            f"{x}.reshape(2, -1)", f"torch.meshgrid({x}.flatten(), torch.arange({m}))[1]",
+            f"F.layer_norm({x}.float(), {x}.shape[-1:])", f"F.glu({x}.float(), {d})",
+            f"torch.searchsorted({x}.flatten().sort()[0], {x})", f"{x}.unbind({d})[0]",
+            f"{x}.index_add({d}, torch.arange({m}), {x})", f"{x}.tril({m} // 2)",
+            f"{x}.narrow({d}, {m} // 3, {m} // 2)", f"{x}[..., {m} // 2:]", f"{x}.nansum({d})",
+            f"{x}.gather({d}, {x}.argsort({d}).flip({d}))", f"{x}.float().logsumexp({d})",
+            f"torch.stack([{x}[:1].squeeze(0), {x}[-1]])", f"{x}.cummax({d})[0]",
+            f"F.scaled_dot_product_attention({x}.float(), {x}.float(), {x}.float())"
+            if t.dim() > 1 else None,
+        )
+    )  # fmt: skip
+    return text and f"{g.new()} = {text}"
+
+
 def _unbacked(g: Any) -> str | None:
     """Sizes and numbers that lie in data."""
     found = _picked(g)
@@ -141,6 +189,20 @@ def _unbacked(g: Any) -> str | None:
             f"{new} = torch.zeros({k}, k_{g.count})",
             f"{new} = torch.masked_select({x}, {x} < 0)",
             f"{new} = {x}.flatten()[torch.where({x}.flatten() > 0)[0]]",
+            f"{new} = {x}[{x} > 0].sort()[0].cumsum(0)",
+            f"{new} = {x}[{x} > 0].float().softmax(0)",
+            f"{new} = torch.outer({x}[{x} > 0], {x}.flatten())",
+            f"{new} = torch.cat([{x}[{x} > 0], {x}.flatten()]).flip(0)",
+            f"{new} = {x}[{x} > 0]\n{new} = {new}.view(-1, 1) + torch.arange({new}.shape[0])",
+            f"{new} = {x}[{x} > 0]\n{new} = F.pad({new}, (0, {x}.numel() - {new}.shape[0]))"
+            f".view({x}.shape)",
+            f"{new} = {x}[{x} > 0][:1] + torch.arange(4)",
+            f"{new} = F.conv1d({x}[{x} > 0].float()[None], torch.ones(2, 1, 3), padding=1)",
+            f"{new} = torch.linspace(0, 1, {x}[{x} > 0].shape[0])",
+            f"{new} = {x}.roll(({x} > 0).sum().item(), 0)",
+            f"{new} = {x}.flatten().tensor_split([({x} > 0).sum().item()])[1]",
+            f"{new} = torch.tensor([({x} > 0).sum().item(), {x}.shape[0]])",
+            f"{new} = {x}.flatten()[({x} > 9).sum().item()]",
         )
     )
 
@@ -162,6 +224,12 @@ def _checked(g: Any) -> str | None:
             f"if {x}.numel() % 2 == 0:\n    {x} = {x} - 1",
             f"{g.new()} = {x} + ({n})",
             f"{g.new()} = {x} if {x}.is_contiguous() else {x} + 2",
+            f"if {x}.shape[0] * 0.3 > {c} / 2:\n    {x} = {x} + 1",
+            f"if {x}.shape[0] ** 0.5 <= {c}:\n    {x} = {x} + 1",
+            f"if {x}.shape[0] in ({c}, {c} + 1):\n    {x} = {x} * 2",
+            f"if {x}.shape == ({c}, 3):\n    {x} = {x} * 2",
+            f"{g.new()} = {{{c}: {x} + 1}}.get({x}.shape[0], {x})",
+            f"for i in range({x}.shape[0] // 3):\n    {x} = {x} + i",
         )
     )
 
@@ -195,7 +263,8 @@ def _written(g: Any) -> str | None:
 
 
 _KINDS: tuple[Kind, ...] = (
-    *KINDS, *(_shaped,) * 14, *(_unbacked,) * 5, *(_checked,) * 3, *(_written,) * 5,
+    *KINDS, *(_shaped,) * 14, *(_computed,) * 7, *(_unbacked,) * 6, *(_checked,) * 3,
+    *(_written,) * 5,
 )  # fmt: skip
 
 

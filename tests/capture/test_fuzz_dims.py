@@ -125,7 +125,7 @@ def exported(function: Any, args: Any, shapes: Any) -> tuple[Any, Any, list[str]
 
 
 def is_promised(shapes: Any, function: Any, args: Any, constraints: list[str]) -> bool:
-    entries = [entry for given in shapes.values() for entry in given]
+    entries = [entry for given in shapes.values() for entry in given or ()]
     if any(isinstance(entry, Auto | Dynamic) for entry in entries):
         return False
     try:
@@ -148,7 +148,11 @@ def test_suggested_fixes_lead_to_a_right_program(seed):
         return
     program_, shapes, constraints = exported(function, args, {"x": (a, b), "y": (c, d)})
     module = program_.module()
-    fixed = [isinstance(e, Static | int | None) for given in shapes.values() for e in given]
+    fixed = [
+        isinstance(e, Static | int | None)
+        for given in shapes.values()
+        for e in given or (None, None)
+    ]
     for _ in range(40):
         trial = [
             n if stays or choose.random() < 0.3 else choose.choice(SIZES)

@@ -157,6 +157,7 @@ def test_a_branch_on_data_is_told_as_it_would_be_stated():
     [
         lambda x: x[x > 0][:1] + torch.arange(4),
         lambda x: x[x > 0][:1].expand(4),
+        lambda x: x[x > 0][:1].squeeze(0),
         lambda x: torch.zeros(4).copy_(x[x > 0][:1]),
         lambda x: torch.zeros(9).index_put((torch.tensor([1, 2]),), x[x > 0][:1]),
     ],

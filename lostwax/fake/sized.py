@@ -18,9 +18,9 @@ from lostwax.fake.composite import COMPOSITES, Composite, linear, reshape
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten
-from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, require, wrap_dim
+from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, require, same, wrap_dim
 from lostwax.sym import Size, eq
-from lostwax.types import product
+from lostwax.types import Sizes, product
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -82,7 +82,14 @@ def tensor_split(mode: FakeTensorMode, self: Any, sections: Any, dim: int = 0) -
 def broadcast_tensors(mode: FakeTensorMode, tensors: Sequence[Any]) -> Any:
     given = [mode.adopt(t) for t in tensors]
     size = broadcast_sizes([x.fake_type.size for x in given])
-    return [mode.call(aten.expand.default, x, list(size)) for x in given]
+    return [_broadcast(mode, x, size) for x in given]
+
+
+def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
+    own = x.fake_type.size
+    if len(own) == len(size) and all(map(same, own, size)):
+        return x  # itself, as C++ does it
+    return mode.call(aten.expand.default, x, list(size))
 
 
 @sized(aten.diff.default)

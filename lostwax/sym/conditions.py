@@ -134,9 +134,10 @@ class Conditions(Rules):
         if factor != 1:
             p = self.make({m: k // factor for m, k in p.terms.items()})
         if p.composite:
-            reached = self._is_extremum(p)
-            if reached is not None:
-                return reached
+            for form in (self._is_extremum, self._is_below):
+                reached = form(p)
+                if reached is not None:
+                    return reached
         for atom, sign, x in self._lone_quotients(p):
             r, q = atom.operands
             if x.symbols() <= r.symbols():  # else x may be solved for a symbol
@@ -156,6 +157,18 @@ class Conditions(Rules):
                 sign = 1 if atom.kind == "max" else -1
                 gaps = (self.scale(self.sub(other, x), sign) for x in atom.operands)
                 return self.all_of(self.nonnegative(gap) for gap in gaps)
+        return None
+
+    def _is_below(self, p: Expr) -> Condition | None:
+        """`r - r % q == 0`, which is `q*(r//q) == 0`, says that r is from 0 to q - 1."""
+        for monomial, k in p.terms.items():
+            if len(monomial) != 1 or abs(k) != 1 or monomial[0].kind != "mod":
+                continue
+            r, q = monomial[0].operands
+            rest = self.make({m: -k * v for m, v in p.terms.items() if m is not monomial})
+            if rest is r and q.const is not None and q.const > 0:
+                top = self.shift(self.scale(r, -1), q.const - 1)
+                return self.all_of((self.nonnegative(r), self.nonnegative(top)))
         return None
 
     # ---- not, and, or

@@ -23,6 +23,7 @@ from lostwax.ir.effects import has_effect
 from lostwax.ir.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.ir.writer import SPOKEN, TAKEN
 from lostwax.sym import BoolExpr, Expr, Guard
+from lostwax.sym.narrowing import spelled
 from lostwax.sym.real import Real
 
 _aten = torch.ops.aten
@@ -133,7 +134,9 @@ class Builder:
         frame = f'  File "{where.file}", line {where.line}, in {where.function}\n'
         self._asked = f"{frame}    {where.text}\n"
         holds = self._numbers.node(guard.cond)
-        text = f"{guard.predicate} is required at {where}"
+        said = guard.reason.partition(": ")[2] if guard.asked_by == "torch._check" else ""
+        text = f"{spelled(guard.cond) or guard.predicate} is required at {where}"
+        text += f"\n  because {said}" if said else ""
         self._call(_aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
 

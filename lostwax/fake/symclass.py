@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -213,7 +214,7 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
 
     def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
         if cond.__class__ is _SymBool and cond.node.__class__ is bool_node:
-            holds = expect(cond.node.value, "torch._check")
+            holds = _expected(cond.node.env, cond.node.value, message)
         elif cond is True or cond is False:
             holds = cond
         else:
@@ -232,6 +233,18 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
 
     torch._check_with = _check_with
     torch._check_is_size = _check_is_size
+
+
+def _expected(env: Any, condition: Any, message: Any) -> bool:
+    """With what the program says where it does not hold as the reason."""
+    before = len(env.guards)
+    holds = expect(condition, "torch._check")
+    if callable(message) and len(env.guards) > before:
+        text = ""
+        with suppress(Exception), env.trial():  # it may ask for the digits of a size
+            text = str(message())
+        env.explain(text)
+    return holds
 
 
 def _message(cond: Any, message: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
@@ -122,6 +123,12 @@ class ShapeEnv(Learner):
             guard = Guard(b, kind, self.where(), asked_by or operator, reason)
             self.guards.append(guard)
             logs.dynamic.info("guard %s", guard)
+
+    def explain(self, why: str) -> None:
+        """Add to the reason of the last guard."""
+        if why:
+            last = self.guards[-1]
+            self.guards[-1] = replace(last, reason=f"{last.reason}: {why}")
 
     def _reason(self, b: BoolExpr, kind: str, operator: str) -> str:
         backed = sorted((s for s in b.symbols() if s.hint is not None), key=lambda s: s.id)

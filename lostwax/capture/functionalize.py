@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, NoReturn
 
 from torch._ops import OpOverload
 
-from lostwax.capture.steps import Value
+from lostwax.capture.steps import Value, values_of
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, is_marked
 from lostwax.location import user_location
 from lostwax.ops.registry import aten, functional_twin, operator
 from lostwax.sym import Size, current
@@ -35,6 +35,8 @@ class View(NamedTuple):
     """Which of several outputs (`split`)."""
     grad: bool = True
     """Whether gradients flow through it."""
+    history: Value | None = None
+    """Of a detached tensor to which something was written since: what has its gradient."""
 
 
 class Tracked:
@@ -122,21 +124,69 @@ def written(
     new: Value,
     again: Again,
     scatter: Callable[[Tracked, Value, View], Value],
-) -> list[tuple[Tracked, Value]]:
-    """The tensor has a new value: so have its root and, when next read, the root's views. Returned
-    are the new values of detached tensors on the way: to autograd they are tensors of their own."""
+    unseen: Callable[[Value, Value], Value] | None,
+    seen: bool,
+) -> None:
+    """The tensor has a new value: so have its root and, when next read, the root's views.
+
+    To autograd a detached tensor is one of its own: a write to it, or to a view of it, is `seen` in
+    its history alone. `unseen` makes of an old and a new value the new one with the gradient of the
+    old; None: nothing has gradients.
+    """
     root = tracked.root
     check_writable(root)
     if tracked.base is not None:
-        read(tracked.base, again)
-    detached: list[tuple[Tracked, Value]] = []
+        read(tracked if unseen is not None and _is_apart(tracked) else tracked.base, again)
+    heads: list[tuple[Tracked, Value]] = []
     while tracked.base is not None and tracked.view is not None:
-        if tracked.view.func is _DETACH:
-            detached.append((tracked, new))
+        if unseen is not None:
+            seen = seen and tracked.view.grad
+            if tracked.view.func in _STOPPING:
+                new = new if seen else unseen(tracked.value, new)
+                heads.append((tracked, new))
+                seen = False
         new = scatter(tracked.base, new, tracked.view)
         tracked = tracked.base
+    if unseen is not None and not seen:
+        new = unseen(root.value, new)
     root.write(new)
-    return detached
+    for head, value in heads:
+        _remember(head, value)
+
+
+def _is_apart(tracked: Tracked) -> bool:
+    return tracked.view is not None and tracked.view.func in _STOPPING
+
+
+def _remember(head: Tracked, new: Value) -> None:
+    """A detached tensor has a new value."""
+    assert head.view is not None
+    before = head.view
+    head.view = before._replace(history=new if is_differentiable(new) else None)
+    # What the caller can see must be a view of what he handed in.
+    if head.view.history is not None and not head.root.kind and head.type == new.type:
+        head.value, head.seen = new, head.root.version
+
+
+def is_differentiable(value: Value) -> bool:
+    """Does a gradient of this value reach something that the program is given?"""
+    left, seen = [value], set()
+    while left:
+        each = left.pop()
+        if each in seen or each.type is None or not _is_real(each.type):
+            continue
+        seen.add(each)
+        step = each.step
+        if step is None:
+            if is_marked(each.fake):
+                return True
+        elif step.grad and step.target is not _DETACH:
+            left.extend(values_of([step.args, *step.kwargs.values()]))
+    return False
+
+
+def _is_real(t: TensorType) -> bool:
+    return t.dtype.is_floating_point or t.dtype.is_complex
 
 
 _PARTS = frozenset(
@@ -152,15 +202,8 @@ def is_scattered(tracked: Tracked) -> bool:
     return any(each.view is not None and each.view.func in _PARTS for each in tracked.way())
 
 
-def is_detached(tracked: Tracked) -> bool:
-    """Is it a view that gradients do not flow through?"""
-    return any(
-        each.view is not None and (not each.view.grad or each.view.func in _STOPPING)
-        for each in tracked.way()
-    )
-
-
 _STOPPING = (_DETACH, aten.view.dtype)
+"""Views that gradients do not flow through."""
 
 
 def check_writable(root: Root) -> None:

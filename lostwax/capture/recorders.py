@@ -24,7 +24,7 @@ from lostwax.types import TensorType
 if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
 
-_AS_STRIDED, _DETACH = aten.as_strided.default, aten.detach.default
+_AS_STRIDED = aten.as_strided.default
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 
@@ -122,9 +122,6 @@ def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     out = tracer.computed(func, args, kwargs)
     if func is _AS_STRIDED:
         return _strided(tracer, base, out)
-    if func is _DETACH and is_gradless(base.tracked.value):
-        out.tracked = base.tracked
-        return out
     step = tracer.step(func, args, kwargs)
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:
@@ -141,16 +138,20 @@ def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
     """A step only where it stops a gradient: not for what has none."""
     base = tracer.adopt(args[0])
     value = tracer.value_of(base)
+    gradless = is_gradless(value)
     has_gradient = value.step is not None or is_marked(base) or base.tracked.root.kind
-    if has_gradient and not tracer.gradless:
+    if has_gradient and not gradless and not tracer.gradless:
         return view(tracer, record, args, kwargs)
     out = tracer.computed(record.overload, args, kwargs)
-    track_view(out, value, base.tracked, View(record.overload, (), {}, None))
+    if gradless and value.fake is base:  # by C++, which nobody has seen yet
+        out.tracked = base.tracked
+    else:
+        track_view(out, value, base.tracked, View(record.overload, (), {}, None))
     return out
 
 
 def is_gradless(value: Value) -> bool:
-    """Does it come out of nothing that has a gradient? C++ detaches all that factories make."""
+    """Does it come out of nothing that has a gradient? C++ detaches what factories make."""
     step = value.step
     return value.is_literal if step is None else step.target in _FACTORIES
 
@@ -217,8 +218,7 @@ _FACTORIES = frozenset(
         aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided, aten.arange, aten.eye,
         aten.linspace, aten.logspace, aten.rand, aten.randn, aten.randint, aten.randperm,
         aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like, aten.rand_like,
-        aten.randn_like, aten.randint_like, aten.new_zeros, aten.new_ones, aten.new_full,
-        aten.new_empty, aten.new_empty_strided, aten.tril_indices, aten.triu_indices,
+        aten.randn_like, aten.randint_like, aten.tril_indices, aten.triu_indices,
         aten.scalar_tensor, aten.hann_window, aten.hamming_window, aten.bartlett_window,
     )
     for overload in packet.overloads()

@@ -17,18 +17,18 @@ from torch._ops import OpOverload
 
 from lostwax.capture import control, functionalize
 from lostwax.capture.doubt import Doubts
-from lostwax.capture.functionalize import Root, Tracked, View, track
+from lostwax.capture.functionalize import Root, Tracked, View, is_differentiable, track
 from lostwax.capture.joined import Joined
 from lostwax.capture.layout import copy_like
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import SHARED, Body, Region, Step, Value, shared, values_of
+from lostwax.capture.steps import SHARED, Body, Region, Step, Value, shared
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import answers, fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
-from lostwax.fake.tensor import FakeTensor, is_marked, new_fake, set_type
+from lostwax.fake.tensor import FakeTensor, new_fake, set_type
 from lostwax.fake.write import (
     mark_written,
 )
@@ -268,7 +268,7 @@ class Tracer(FakeTensorMode):
     def gradient_asked(self, fake: FakeTensor) -> bool:
         if not (self._recording and self.differentiable) or self.tracked or fake.tracked is None:
             return False
-        return has_gradient(self.value_of(fake))
+        return is_differentiable(self.value_of(fake))
 
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         if self._recording and fake.tracked is not None:
@@ -292,7 +292,7 @@ class Tracer(FakeTensorMode):
         step.grad = view.grad  # as when it was made: here it is only read
         if view.position is None:
             step.result = value = Value(step, None, out.fake_type, out)
-            return value
+            return value if view.history is None else self._with_gradient_of(view.history, value)
         step.result = values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         return values[view.position]
 
@@ -340,24 +340,16 @@ class Tracer(FakeTensorMode):
         root = target.tracked.root
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
-        before = root.value
-        detached = functionalize.written(target.tracked, value, self.again, self._scattered)
-        if self.differentiable and self._is_unseen(target):
-            if has_gradient(before):
-                root.value = self._with_gradient_of(before, root.value)
-            elif has_gradient(root.value):  # autograd does not see that it comes from there
-                written = self.temporary(root.value)
-                root.value = self.value_of(self.evaluate(aten.detach.default, (written,), {}))
-        # (Of what the caller can see, too, the shared memory counts more.)
-        for each, new_value in detached if self.differentiable and not root.kind else ():
-            if has_gradient(new_value):
-                each.value, each.seen = self.laid_out(each.value, new_value), root.version
+        seen = torch.is_grad_enabled() if self.grad is None else self.grad
+        unseen = self._unseen if self.differentiable and self.inner is None else None
+        functionalize.written(target.tracked, value, self.again, self._scattered, unseen, seen)
         mark_written([target])
 
-    def _is_unseen(self, target: FakeTensor) -> bool:
-        """Does autograd not see a write to this tensor?"""
-        seen = torch.is_grad_enabled() if self.grad is None else self.grad
-        return not seen or functionalize.is_detached(target.tracked)
+    def _unseen(self, old: Value, new: Value) -> Value:
+        """A new value, with the gradient of the one in whose place autograd did not see it put."""
+        if is_differentiable(old):
+            return self._with_gradient_of(old, self.laid_out(old, new))
+        return self.again(new, _DETACHED) if is_differentiable(new) else new
 
     def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
         """Record `with_gradient`; its results are of these types."""
@@ -366,7 +358,6 @@ class Tracer(FakeTensorMode):
         return list(self.results(step, tuple([new_fake(self, t) for t in types])))
 
     def _with_gradient_of(self, old: Value, new: Value) -> Value:
-        """A value in the place of another to which autograd did not see the write."""
         assert old.type is not None
         region = Region()
         grad = Value(None, None, old.type, new_fake(self, old.type))
@@ -393,27 +384,7 @@ class Tracer(FakeTensorMode):
         target.tracked = new.tracked
 
 
-def _is_differentiable(dtype: torch.dtype) -> bool:
-    return dtype.is_floating_point or dtype.is_complex
-
-
-def has_gradient(value: Value) -> bool:
-    """Does a gradient of this value reach something that the program is given?"""
-    left, seen = [value], set()
-    while left:
-        each = left.pop()
-        if each in seen or each.type is None or not _is_differentiable(each.type.dtype):
-            continue
-        seen.add(each)
-        step = each.step
-        if step is None:
-            if is_marked(each.fake):
-                return True
-        elif step.grad and step.target is not aten.detach.default:
-            left.extend(values_of([step.args, *step.kwargs.values()]))
-    return False
-
-
+_DETACHED = View(aten.detach.default, (), {}, None)
 _UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
 """They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
 identity: torch hashes its overloads in Python."""

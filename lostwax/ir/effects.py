@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake.mode import UNDECLARED_VIEWS
+from lostwax.ir.gradient import with_gradient
 from lostwax.ops.registry import operator
 
 
@@ -67,6 +68,16 @@ def viewed(node: Node) -> Node | None:
     if node.target is getitem:
         return base if viewed(base) is not None else None
     return base if _is_view(node.target) else None
+
+
+def lying_in(node: Node) -> Node | None:
+    """As `viewed`; also what `with_gradient` gives a gradient to, which stays where it is."""
+    made = node.args[0] if node.target is getitem else None
+    if isinstance(made, Node) and made.target is with_gradient:
+        outputs: Any = made.args[1]
+        found: Node = outputs[node.args[1]]
+        return found
+    return viewed(node)
 
 
 def _is_view(target: Any) -> bool:

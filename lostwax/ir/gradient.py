@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._ops import HigherOrderOperator
-from torch.fx import Graph
+from torch.fx import Graph, Node
+from torch.nn import Module
 
 
 class WithGradient(HigherOrderOperator):
@@ -71,6 +72,16 @@ def _in_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
 
 
 with_gradient = WithGradient()
+
+
+def kept_gradient(node: Node, owner: Module) -> Node | None:
+    """The value whose gradient this one has, with other values; None if it has another."""
+    made: Any = node.args[0] if node.target is getitem else None
+    if made is None or made.target is not with_gradient:
+        return None
+    body: Any = getattr(owner, made.args[0].target)
+    given, (returned,) = next(iter(body.graph.nodes)), body.graph.output_node().args
+    return made.args[2][0] if tuple(returned) == (given,) else None
 
 
 def without_gradients(graph: Graph) -> bool:

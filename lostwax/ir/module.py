@@ -18,7 +18,8 @@ from torch.fx.node import map_aggregate
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.ir.calling import Convention
-from lostwax.ir.effects import viewed
+from lostwax.ir.effects import lying_in
+from lostwax.ir.gradient import kept_gradient, with_gradient
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, overlap_check, storage_key
 from lostwax.ir.ranges import limits_by_name
@@ -421,18 +422,17 @@ def _repeats(value: torch.Tensor) -> bool:
     return any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True))
 
 
-def write_parameter(parameter: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A write to a parameter is not a part of what is differentiated: the original's stood under
-    `no_grad`, else autograd would have refused it."""
+def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A write that is not a part of what is differentiated."""
     with torch.no_grad():
-        return parameter.copy_(value)
+        return target.copy_(value)
 
 
-_WRITE: dict[OutputKind, Callable[..., Any]] = {
-    OutputKind.BUFFER_MUTATION: aten.copy_.default,
-    OutputKind.PARAMETER_MUTATION: write_parameter,
-    OutputKind.USER_INPUT_MUTATION: aten.copy_.default,
-}
+_WRITTEN = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
 
 
 def _graph_to_run(
@@ -449,7 +449,7 @@ def _graph_to_run(
         for node in graph.nodes:
             node.args = with_devices(node.args, moves)
             node.kwargs = with_devices(node.kwargs, moves)
-    _Writer(graph, _written_to(program, copies)).finish(list(output), specs)
+    _Writer(graph, _written_to(program, copies), program.graph_module).finish(list(output), specs)
     return GraphModule(program.graph_module, graph)
 
 
@@ -464,7 +464,8 @@ def graph_with_writes(
     targets = _written_to(program, copies)
     specs = program.graph_signature.output_specs
     kept = [i for i in range(len(specs)) if i not in left_out]
-    writer = _Writer(graph, {k: targets[i] for k, i in enumerate(kept) if i in targets})
+    wanted = {k: targets[i] for k, i in enumerate(kept) if i in targets}
+    writer = _Writer(graph, wanted, program.graph_module)
     writer.finish([output[i] for i in kept], [specs[i] for i in kept])
     return graph, copies
 
@@ -480,7 +481,7 @@ def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[i
         if s.kind is OutputKind.USER_INPUT_MUTATION
         else by_target[s.target]
         for i, s in enumerate(signature.output_specs)
-        if s.kind in _WRITE
+        if s.kind in _WRITTEN
     }
 
 
@@ -496,8 +497,9 @@ class _Writer:
     needed after it, is copied first.
     """
 
-    def __init__(self, graph: Graph, targets: Mapping[int, Node]) -> None:
+    def __init__(self, graph: Graph, targets: Mapping[int, Node], bodies: nn.Module) -> None:
         self.graph = graph
+        self.bodies = bodies
         self.targets = targets
         self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph._root)
         self.copies: dict[Node, Node] = {}
@@ -510,13 +512,25 @@ class _Writer:
         saved = [self.saved(changed.get(value, value), old) for value in values]
         for i, target in self.targets.items():
             if target in changed:
-                done = self.graph.call_function(_WRITE[specs[i].kind], (target, saved[i]))
+                write = self.writing(specs[i].kind, saved[i], changed[target])
+                done = self.graph.call_function(write, (target, saved[i]))
                 if specs[i].kind is OutputKind.USER_INPUT_MUTATION:
                     self.made[saved[i]] = done  # what was handed in is handed out
                 elif saved[i].op != "placeholder":
                     self.made.setdefault(saved[i], done)
         results = [v for v, s in zip(saved, specs, strict=True) if s.kind in _RESULTS]
         self.graph.output(tuple(map(self.derived, results)))
+
+    def writing(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
+        """How an output is written to its target. The write to a parameter stood under `no_grad` in
+        the original, else autograd would have refused it; that to an input, if it left the input's
+        gradient as it was."""
+        while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
+            kept = kept_gradient(value, self.bodies)
+            if kept is None:
+                return aten.copy_.default
+            value = kept
+        return aten.copy_.default if kind is OutputKind.BUFFER_MUTATION else write_unseen
 
     def before(self, target: Node) -> Node:
         """What the graph reads in the place of an input that is written at its end."""
@@ -532,31 +546,38 @@ class _Writer:
         if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
             return value
         if value not in self.copies:
-            base = viewed(value)
+            base = lying_in(value)
             if base is None or value in old:
                 self.copies[value] = self.graph.call_function(copied, (value,))
             else:
-                copy_of_base = self.saved(base, old)
-                self.copies[value] = self.graph.node_copy(
-                    value, lambda n: copy_of_base if n is base else n
-                )
+                self.copies[value] = self.moved(value, base, self.saved(base, old))
         return self.copies[value]
 
     def derived(self, value: Any) -> Any:
         """A result, read from where it was written to, if it is a view of a written value."""
         if not isinstance(value, Node) or value in self.made:
             return self.made.get(value, value)
-        base = viewed(value)
+        base = lying_in(value)
         new = None if base is None else self.derived(base)
         if new is base or base is None:
             return value
-        self.made[value] = self.graph.node_copy(value, lambda n: new if n is base else n)
+        self.made[value] = self.moved(value, base, new)
         return self.made[value]
+
+    def moved(self, value: Node, base: Node, new: Any) -> Node:
+        """What the value is of another base."""
+        made: Any = value.args[0]
+        if made is base or made.target is not with_gradient:
+            return self.graph.node_copy(value, lambda n: new if n is base else n)
+        backward, outputs, inputs, saved = made.args
+        outputs = [new if o is base else o for o in outputs]
+        again = self.graph.call_function(with_gradient, (backward, outputs, inputs, saved))
+        return self.graph.node_copy(value, lambda n: again if n is made else n)
 
 
 def view_chain(node: Node) -> list[Node]:
     """The node, what it is a view of, what that is a view of, ..."""
     chain = [node]
-    while (base := viewed(chain[-1])) is not None:
+    while (base := lying_in(chain[-1])) is not None:
         chain.append(base)
     return chain

@@ -114,7 +114,7 @@ class FakeTensorConverter:
         fake = new_fake(mode, t, storage, tensor.requires_grad)
         leaf = tensor.is_leaf
         if not leaf:
-            with torch.enable_grad():
+            with torch.enable_grad(), mode.silent():
                 fake = torch.ops.aten.alias.default(fake)
         if tensor.__class__ is not torch.Tensor:
             _mark(fake, tensor)

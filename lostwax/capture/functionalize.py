@@ -277,12 +277,42 @@ _OTHER_ELEMENTS = frozenset(
 
 
 def strided_base(tracked: Tracked) -> Tracked:
-    """Where `as_strided` starts: it reads the storage, whatever its argument shows of it."""
+    """Where `as_strided` starts: it reads the storage, whatever its argument shows of it; that of a
+    detached tensor, if all of it was detached."""
     while tracked.base is not None and tracked.view is not None:
         if tracked.view.func in _OTHER_ELEMENTS:
             break
+        if tracked.view.func is _DETACH and _is_all(tracked.type, tracked.root.type):
+            break
         tracked = tracked.base
     return tracked
+
+
+def _is_all(part: TensorType, whole: TensorType) -> bool:
+    """Has a view all elements, each once?"""
+    if part == whole:
+        return True
+    if part.is_symbolic or whole.is_symbolic or part.offset != whole.offset:
+        return False
+    return _is_dense(part) and _is_dense(whole) and part.numel() == whole.numel()
+
+
+def _is_dense(t: TensorType) -> bool:
+    places: Any = sum((s - 1) * stride for s, stride in zip(t.size, t.stride, strict=True))
+    return bool(places == t.numel() - 1)
+
+
+def is_stopped(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
+    """Is there a view on the way from a base that gradients do not flow through?"""
+    while tracked is not base:
+        assert tracked.base is not None
+        assert tracked.view is not None
+        if tracked.view.func in _STOPPING:
+            if tracked.view.history is not None:
+                _refuse_strided(seen, "a part of the memory has a gradient of its own")
+            return True
+        tracked = tracked.base
+    return False
 
 
 def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:

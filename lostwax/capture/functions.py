@@ -19,7 +19,7 @@ from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
-from lostwax.capture.functionalize import track
+from lostwax.capture.functionalize import View, track, track_view
 from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
@@ -176,7 +176,7 @@ def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> 
 def _attached(tracer: Tracer, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     context = _Context(args)
     before = _values(tracer, args)
-    out = _forward(cls, context, args, kwargs)
+    out = _apart(tracer, args, before, _forward(cls, context, args, kwargs))
     _attach(tracer, cls, context, before, out)
     return out
 
@@ -184,6 +184,18 @@ def _attached(tracer: Tracer, cls: Any, args: tuple[Any, ...], kwargs: dict[str,
 def _values(tracer: Tracer, args: tuple[Any, ...]) -> list[Value | None]:
     """Of the arguments that may have a gradient, before the forward writes to them."""
     return [tracer.value_of(tracer.adopt(a)) if _has_gradient(a) else None for a in args]
+
+
+def _apart(tracer: Tracer, args: Any, before: list[Value | None], out: Any) -> Any:
+    """The outputs; an argument among them that was not written to is a view of it, as in eager."""
+    unwritten = {
+        id(a)
+        for a, value in zip(args, before, strict=False)
+        if value is not None and tracer.value_of(tracer.adopt(a)) is value
+    }
+    if isinstance(out, (tuple, list)):
+        return tuple([o.view_as(o) if id(o) in unwritten else o for o in out])
+    return out.view_as(out) if id(out) in unwritten else out
 
 
 def _attach(
@@ -202,7 +214,17 @@ def _attach(
             with _gradients(tracer):
                 tracer.write(outputs[i], new)
         else:
-            outputs[i].tracked = new.tracked
+            _take(outputs[i], new)
+
+
+def _take(output: FakeTensor, new: FakeTensor) -> None:
+    """The output is `new` from now on. A view of an argument shares memory, and has a gradient of
+    its own: like a detached tensor to which something was written."""
+    if output.tracked.base is None:
+        output.tracked = new.tracked
+    else:
+        view = View(aten.detach.default, (), {}, None, history=new.tracked.value)
+        track_view(output, new.tracked.value, output.tracked, view)
 
 
 def _attaching(tracer: Tracer, cls: Any) -> Any:
@@ -221,7 +243,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
         @staticmethod
         def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
             before.extend(_values(tracer, args))
-            out = cls.forward(ctx, *args, **kwargs)
+            out = _apart(tracer, args, before, cls.forward(ctx, *args, **kwargs))
             attach(ctx, args, out)
             return out
 
@@ -229,7 +251,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
         @staticmethod
         def forward(*args: Any, **kwargs: Any) -> Any:
             before.extend(_values(tracer, args))
-            return cls.forward(*args, **kwargs)
+            return _apart(tracer, args, before, cls.forward(*args, **kwargs))
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

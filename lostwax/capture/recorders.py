@@ -163,6 +163,9 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     arguments = functionalize.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)
     track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
+    if functionalize.is_stopped(given.tracked, base, out.fake_type):
+        part, stop = out.tracked, View(aten.detach.default, (), {}, None)
+        track_view(out, tracer.again(part.value, stop), part, stop)
     return out
 
 

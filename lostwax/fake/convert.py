@@ -114,8 +114,8 @@ class FakeTensorConverter:
         fake = new_fake(mode, t, storage, tensor.requires_grad)
         leaf = tensor.is_leaf
         if not leaf:
-            with torch.enable_grad(), mode.silent():
-                fake = torch.ops.aten.alias.default(fake)
+            with torch.enable_grad():
+                fake = _made(fake, [new_fake(mode, t, storage)])
         if tensor.__class__ is not torch.Tensor:
             _mark(fake, tensor)
         if leaf and tensor.grad is not None:
@@ -169,6 +169,22 @@ class FakeTensorConverter:
 
 _STRIDED, _Parameter = torch.strided, torch.nn.Parameter
 _PLAIN = (_Parameter, torch.Tensor)
+
+
+class _Made(torch.autograd.Function):
+    """What autograd takes for a result of its own: neither a leaf nor a view of one."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: FakeTensor, made: list[FakeTensor]) -> FakeTensor:
+        return made[0]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        return grad, None
+
+
+# Without what a tracer puts before it.
+_made: Any = super(torch.autograd.Function, _Made).apply
 
 
 def _mark(fake: Any, tensor: torch.Tensor) -> None:

@@ -518,6 +518,11 @@ class _Writer:
                     self.made[saved[i]] = done  # what was handed in is handed out
                 elif saved[i].op != "placeholder":
                     self.made.setdefault(saved[i], done)
+                detached = saved[i]
+                while detached.target is aten.detach.default and detached not in old:
+                    detached = detached.args[0]
+                    if detached.op == "call_function" and detached not in old:
+                        self.made.setdefault(detached, done)
         results = [v for v, s in zip(saved, specs, strict=True) if s.kind in _RESULTS]
         self.graph.output(tuple(map(self.derived, results)))
 

@@ -1,7 +1,9 @@
 """Random programs: the gradients of the exported program are the module's.
 
-The programs are those of `test_fuzz`, of views and writes; here their inputs are copies of leaves
-that require gradients. What eager cannot differentiate is left out.
+Of two kinds: those of `test_fuzz`, of views and writes, whose inputs are here copies of leaves that
+require gradients; and those of `gradient_programs`, whose inputs are leaves, and of which results,
+inputs and state afterwards, and what shares memory, are compared as well. What eager cannot
+differentiate is left out.
 
     python -m tests.capture.test_gradient_fuzz [count [first seed]]
 """
@@ -19,6 +21,8 @@ from torch import Tensor, nn
 
 from lostwax.capture import export
 from lostwax.errors import LostwaxError
+from tests.capture.compare import storage
+from tests.capture.gradient_programs import GradientProgram, given, grown
 from tests.capture.programs import Program, generate
 
 CHUNKS, SIZE = 4, 100
@@ -88,10 +92,71 @@ def test_gradients(chunk: int) -> None:
     assert sum(text is not None for text in found) > SIZE / 3
 
 
+# ------------------------------------------------------ programs that speak of gradients themselves
+
+
+def left_behind(module: nn.Module, seed: int) -> dict[str, Any]:
+    """What a run leaves behind, with the gradients of a weighted sum of all that has one."""
+    leaves, args = given(seed)
+    results = list(module(*args))
+    values = [r.detach().clone() for r in results]
+    after = [t.detach().clone() for t in (*args, *module.parameters(), *module.buffers())]
+    sums = [
+        (r * torch.linspace(0.1, 1, r.numel()).view(r.shape)).sum()
+        for r in [*results, *args[1:]]
+        if r.requires_grad
+    ]
+    wanted = [*leaves, *module.parameters()]
+    found = torch.autograd.grad(sum(sums), wanted, allow_unused=True)
+    shown = [storage(t) for t in [*results[: -module_state(module)], *args]]
+    return {
+        "results": values,
+        "strides": [r.stride() for r in results],
+        "after": after,
+        "gradients": [
+            torch.zeros_like(w) if g is None else g for w, g in zip(wanted, found, strict=True)
+        ],
+        "shared": [[a == b for a in shown] for b in shown],
+    }
+
+
+def module_state(module: nn.Module) -> int:
+    """How many of the last results are there to show inputs and state."""
+    return 3 + len([*module.parameters(), *module.buffers()])
+
+
+def check_grown(program: GradientProgram) -> str | None:
+    """As `check`."""
+    try:
+        want = left_behind(program.fresh(), program.seed)
+    except RuntimeError:
+        return None
+    try:
+        exported = export(program.fresh(), tuple(given(program.seed)[1]))
+    except LostwaxError:
+        return None
+    try:
+        got = left_behind(exported.module(), program.seed)
+        torch.testing.assert_close(got, want, equal_nan=True, rtol=1e-4, atol=1e-5)
+    except Exception as error:
+        return f"seed {program.seed}\n{program.source}\n{type(error).__name__}: {error}"
+    return ""
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_programs_about_gradients(chunk: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [check_grown(grown(seed)) for seed in range(chunk * SIZE, (chunk + 1) * SIZE)]
+    assert not [text for text in found if text]
+    assert sum(text is not None for text in found) > SIZE * 3 / 4
+
+
 if __name__ == "__main__":
     count, first = (int(a) for a in (*sys.argv[1:], *("1000", "0")[len(sys.argv) - 1 :]))
     warnings.simplefilter("ignore")
-    told = [check(generate(seed)) for seed in range(first, first + count)]
+    seeds = range(first, first + count)
+    told = [*[check(generate(seed)) for seed in seeds], *[check_grown(grown(s)) for s in seeds]]
     print("\n".join(text for text in told if text))
     wrong, compared = sum(bool(t) for t in told), sum(t is not None for t in told)
     print(f"{wrong} of {compared} programs have other gradients than eager")

@@ -190,6 +190,42 @@ UNSEEN: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
 }
 
 
+def test_writes_to_a_detached_input() -> None:
+    """Its memory is the input's, its gradient is its own."""
+
+    def forward(x: Tensor, w: Tensor) -> Any:
+        d = x.detach()
+        d[0] *= w
+        return d, d * x, x + 1
+
+    def run(module: Callable[..., Any]) -> list[Any]:
+        x, w = torch.ones(2, 3, requires_grad=True), torch.full((3,), 2.0, requires_grad=True)
+        d, *results = module(x, w)
+        assert d.data_ptr() == x.data_ptr()
+        weighted = [(r * torch.arange(6.0).view(2, 3)).sum() for r in (d, *results)]
+        grads = torch.autograd.grad(sum(weighted), (x, w))
+        return [d.detach(), *results, x.detach(), *grads]
+
+    args = (torch.zeros(2, 3, requires_grad=True), torch.zeros(3, requires_grad=True))
+    torch.testing.assert_close(run(export(forward, args).module()), run(forward))
+
+
+def test_an_input_that_was_computed() -> None:
+    def forward(y: Tensor) -> Tensor:
+        y.mul_(5)
+        y.detach().mul_(2)
+        return y * 3
+
+    def run(module: Callable[..., Any]) -> list[Any]:
+        x = torch.linspace(-1, 1, 5, requires_grad=True)
+        y = x * 2
+        z = module(y)
+        return [y, z, *torch.autograd.grad((y + z * y.detach()).sum(), x)]
+
+    made = torch.zeros(5, requires_grad=True) * 1
+    torch.testing.assert_close(run(export(forward, (made,)).module()), run(forward))
+
+
 @pytest.mark.parametrize("name", UNSEEN)
 def test_unseen_writes(name: str) -> None:
     forward, count = UNSEEN[name]
@@ -342,7 +378,28 @@ def _hooked(w: Tensor, x: Tensor) -> Any:
     return y[0] + z, y
 
 
+def _returned(w: Tensor, x: Tensor) -> Any:
+    """The function returns a view of its argument: a write to one shows in the other."""
+    y = x.detach().clone()
+    z = Reversed.apply(y, 2.0)
+    with torch.no_grad():
+        y.mul_(3)
+    z.add_(1)
+    return y * w, z * x, Same.apply(w) * x
+
+
+class Same(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 5
+
+
 FUNCTIONS["hooks"] = _hooked
+FUNCTIONS["a view of an argument"] = _returned
 
 
 def test_hooks_that_cannot_be_captured_are_refused() -> None:

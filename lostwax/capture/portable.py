@@ -1,4 +1,5 @@
-"""Modules of torch.nn that have kernels of their own for some devices go the common way.
+"""Modules of torch.nn that have kernels of their own for some devices go the common way; and those
+that ask for data while they run are asked to compute with it.
 
 What that would change is refused. Must not change what a module computes.
 """
@@ -11,6 +12,8 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lostwax.errors import CaptureError
 from lostwax.location import user_location
@@ -18,10 +21,12 @@ from lostwax.location import user_location
 
 @contextmanager
 def portable_modules() -> Iterator[None]:
-    """Inside, attention and transformer layers do not take their fast path."""
-    attention = torch.backends.mha
+    """Inside, attention and transformer layers do not take their fast path, and batch normalization
+    computes its averages."""
+    attention, norm = torch.backends.mha, _BatchNorm.forward
     before, forward = attention.get_fastpath_enabled(), nn.TransformerEncoder.forward
     attention.set_fastpath_enabled(False)
+    _BatchNorm.forward = _normalize(norm)  # type: ignore[method-assign]
     if before:
         nn.TransformerEncoder.forward = _encode(forward)  # type: ignore[method-assign]
     try:
@@ -29,6 +34,30 @@ def portable_modules() -> Iterator[None]:
     finally:
         attention.set_fastpath_enabled(before)
         nn.TransformerEncoder.forward = forward  # type: ignore[method-assign]
+        _BatchNorm.forward = norm  # type: ignore[method-assign]
+
+
+def _normalize(original: Any) -> Any:
+    """Without a momentum the statistics are averages over all batches: torch asks for the number of
+    these, to hand it to a kernel."""
+
+    def forward(self: _BatchNorm, input: torch.Tensor) -> torch.Tensor:
+        mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
+        is_asked = self.training and self.track_running_stats and self.momentum is None
+        if not is_asked or mean is None or var is None or count is None:
+            return original(self, input)  # type: ignore[no-any-return]
+        self._check_input_dim(input)
+        out = functional.batch_norm(input, None, None, self.weight, self.bias, True, 0.0, self.eps)
+        with torch.no_grad():
+            count.add_(1)
+            dims = [d for d in range(input.ndim) if d != 1]
+            new_var, new_mean = torch.var_mean(input.to(mean.dtype), dims)
+            share = 1.0 / count.to(mean.dtype)
+            mean.lerp_(new_mean, share)
+            var.lerp_(new_var, share)
+        return out
+
+    return forward
 
 
 def _encode(original: Any) -> Any:

@@ -301,9 +301,27 @@ def test_batch_norm_in_evaluation() -> None:
     assert targets(program)[0] == "_native_batch_norm_legit_no_training.default"
 
 
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize(
+    ("norm", "size"),
+    [
+        (nn.BatchNorm1d, (4, 3)),
+        (nn.BatchNorm1d, (4, 3, 2)),
+        (nn.BatchNorm2d, (4, 3, 2, 2)),
+        (nn.BatchNorm3d, (2, 3, 2, 1, 2)),
+    ],
+)
+def test_batch_norm_averages_over_all_batches(norm: Any, size: Any, affine: bool) -> None:
+    program = exported(norm(3, momentum=None, affine=affine).train(), torch.randn(size), times=3)
+    assert written_buffers(program) == ["running_mean", "running_var", "num_batches_tracked"]
+    exported(norm(3, momentum=None, affine=affine).eval(), torch.randn(size))
+    exported(norm(3, momentum=None, dtype=torch.float64), torch.randn(size).double())
+
+
+@pytest.mark.parametrize("momentum", [0.1, None])
 @pytest.mark.parametrize("training", [True, False])
-def test_batch_norm_gradients(training: bool) -> None:
-    eager = nn.BatchNorm1d(3).train(training)
+def test_batch_norm_gradients(training: bool, momentum: float | None) -> None:
+    eager = nn.BatchNorm1d(3, momentum=momentum).train(training)
     ours = export(eager, (torch.randn(4, 3),)).module()
     x, y = (torch.randn(4, 3, generator=torch.manual_seed(1)).requires_grad_() for _ in "xy")
     deepcopy(eager)(x).pow(3).sum().backward()

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
 
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
-_LSTM = aten.lstm.input
 
 
 def _unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -66,8 +65,15 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
                 "  instead: fix the length, and let other sizes vary"
             )
         return computed(tracer, record, args, kwargs)
-    if record.overload is _LSTM:
-        return tracer.provenance.as_one(recurrent.lstm, tracer, *args)
+    layer = recurrent.LAYERS.get(record.overload)
+    if layer is not None:
+        return tracer.provenance.as_one(layer, tracer, *args)
+    if record.rule is None and args[6] and args[7] and args[5] > 1:
+        raise CaptureError(
+            f"{record.overload} of a packed sequence cannot be captured with dropout.\n"
+            f"  at {user_location()}\n"
+            "  instead: pass a padded sequence, or call eval() first"
+        )
     with fallback.without_mkldnn():
         function = record.overload.decompose
         return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)

@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lostwax import Dim
 from lostwax.capture import export
 from lostwax.errors import CaptureError, UnsupportedFakeError
-from tests.capture.compare import exported
+from tests.capture.compare import exported, run
 
 PICKED = (
     "mkldnn", "cudnn", "miopen", "mps", "flash", "efficient_attention", "fused", "thnn",
@@ -42,7 +43,9 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
     "lstm": (nn.LSTM(16, 8, batch_first=True), SEQUENCE),
     "lstm, two ways": (nn.LSTM(16, 8, 2, bidirectional=True), SEQUENCE),
     "gru": (nn.GRU(16, 8), SEQUENCE),
+    "gru, two ways": (nn.GRU(16, 8, 2, bidirectional=True, bias=False), SEQUENCE),
     "rnn": (nn.RNN(16, 8), SEQUENCE),
+    "rnn, relu": (nn.RNN(16, 8, 2, nonlinearity="relu", batch_first=True), SEQUENCE),
     "encoder layer": (nn.TransformerEncoderLayer(16, 4, batch_first=True).eval(), SEQUENCE),
 }
 
@@ -53,6 +56,40 @@ def test_modules(module: nn.Module, size: tuple[int, ...], grad: bool) -> None:
     with torch.set_grad_enabled(grad):
         program = exported(module, torch.randn(size))
     assert picked(program) == []
+
+
+class Beside(nn.Module):
+    """Random numbers are drawn by a layer, whether it is read or not, and after it."""
+
+    def __init__(self, layer: type[nn.RNNBase], is_read: bool) -> None:
+        super().__init__()
+        self.layer: Any = layer(4, 3, num_layers=3, dropout=0.5)
+        self.is_read = is_read
+
+    def forward(self, x: Tensor) -> Any:
+        out, _ = self.layer(x)
+        return out if self.is_read else x, torch.rand_like(x)
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize("length", [None, Dim("length", min=2)], ids=["fixed", "varies"])
+def test_dropout_between_layers(layer: Any, is_read: bool, length: Any) -> None:
+    module, x = Beside(layer, is_read), torch.randn(5, 2, 4)
+    ours = export(module, (x,), dynamic_shapes=({0: length},)).module()
+    torch.testing.assert_close(run(ours, (x,), 3).results, run(module, (x,), 3).results)
+
+
+def test_dropout_of_packed_sequences_is_refused() -> None:
+    layer = nn.GRU(4, 3, num_layers=2, dropout=0.5)
+
+    def forward(x: Tensor) -> Any:
+        sizes, hidden = torch.tensor([2, 2, 1]), torch.zeros(2, 2, 3)
+        weights = [w.detach() for w in layer._flat_weights]
+        return torch._VF.gru(x, sizes, hidden, weights, True, 2, 0.5, True, False)
+
+    with pytest.raises(CaptureError, match="packed sequence cannot be captured with dropout"):
+        export(forward, (torch.randn(5, 4),))
 
 
 class Attention(nn.Module):

@@ -91,11 +91,11 @@ def _strided(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Any:
-    """By the places in memory, where those of the base are all its own. `as_strided_scatter` would
-    do as well, but for its derivative, which torch has wrong (2.13)."""
+    """By the places in memory. `as_strided_scatter` would do as well, but for its derivative, which
+    torch has wrong (2.13)."""
     order = _memory_order(base)
     if order is None:
-        return aten.as_strided_scatter.default(base, written, size, stride, storage_offset)
+        return _among_gaps(base, written, size, stride, storage_offset or 0)
     is_turned = order != sorted(order)
     memory = aten.permute.default(base, order) if is_turned else base
     places = aten.arange.default(memory.numel(), device=base.device)
@@ -106,11 +106,25 @@ def _strided(
     return aten.permute.default(filled, back) if is_turned else filled
 
 
+def _among_gaps(
+    base: Tensor, written: Tensor, size: Sequence[int], stride: Sequence[int], offset: int
+) -> Any:
+    """The base is laid out in its memory, with what lies between its elements, and read again."""
+    sizes, strides = base.shape, base.stride()
+    end: Any = 1 + sum((s - 1) * step for s, step in zip(sizes, strides, strict=True))
+    count = max(end, 0) if end.__class__ is int else torch.sym_max(end, 0)
+    places = aten.arange.default(count, device=base.device)
+    own = aten.as_strided.default(places, sizes, strides, 0)
+    memory = aten.index_put.default(aten.new_zeros.default(base, [count]), [own], base)
+    index = aten.as_strided.default(places, size, stride, offset)
+    return aten.index.Tensor(aten.index_put.default(memory, [index], written), [own])
+
+
 def _memory_order(base: Tensor) -> list[int] | None:
     """The dimensions in the order of memory, outermost first, if nothing lies between elements."""
     size, stride = list(base.shape), list(base.stride())
     if any(s.__class__ is not int for s in (*size, *stride)):
-        return None
+        return list(range(len(size))) if base.is_contiguous() else None
     order = list(range(len(size)))
     if not base.is_contiguous():
         order.sort(key=lambda d: (size[d] != 1, -stride[d]))

@@ -11,6 +11,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
+from lostwax import Dim
 from lostwax.capture import export
 from lostwax.errors import CaptureError
 from lostwax.ir.gradient import without_gradients
@@ -138,6 +139,37 @@ def test_channels_last_is_kept() -> None:
         return y
 
     same(forward, 2, 3, 4, 5)
+
+
+def _turned_by_places(w: Tensor, x: Tensor) -> Tensor:
+    y = (w * x).t().clone()
+    y.as_strided((2, 2), (1, 4), 1).add_(x[:2, :2])
+    return y
+
+
+def _gaps_by_places(w: Tensor, x: Tensor) -> Any:
+    y = torch.empty_strided((3, 4), (9, 2))
+    y.copy_(w[:3] * x[:3])
+    y.as_strided((2, 2), (9, 4), 2).mul_(x[0, 0])
+    return y, y * w[:3]
+
+
+def _rows_by_places(w: Tensor, x: Tensor) -> Tensor:
+    y = w * x
+    y.as_strided((x.shape[0], 2), (4, 2), 1).copy_(w[:, :2])
+    return y * x
+
+
+PLACES = {"turned": _turned_by_places, "gaps": _gaps_by_places, "rows": _rows_by_places}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_places_in_memory_of_sizes_that_vary(name: str) -> None:
+    module = With(lambda w, x: PLACES[name](w[: x.shape[0]], x), 4, 4)
+    x = torch.randn(4, 4)
+    program = export(module, (x.clone().requires_grad_(),), dynamic_shapes=({0: Dim("n", min=3)},))
+    for n in (4, 3):
+        torch.testing.assert_close(seen(program.module(), x[:n]), seen(module, x[:n]))
 
 
 def test_random_numbers_stop_gradients() -> None:

@@ -257,6 +257,17 @@ def _differ(a: Size, b: Size) -> bool:
     return current(a) != current(b)
 
 
+def is_conjugated(value: Value) -> bool:
+    """Is it a view that conjugates what it shows?"""
+    found, step = False, value.step
+    while step is not None and isinstance(step.target, OpOverload):
+        if operator(step.target).kind != "view":
+            break
+        found ^= step.target is aten._conj.default
+        step = step.args[0].step
+    return found
+
+
 def is_blank(tracked: Tracked) -> bool:
     """Is it a tensor of the program's own that has no elements, so that nobody sees it resized?"""
     return tracked.base is None and not tracked.root.kind and 0 in tracked.type.size

@@ -24,7 +24,7 @@ from lostwax.types import TensorType
 if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
 
-_AS_STRIDED = aten.as_strided.default
+_AS_STRIDED, _VIEW_AS_REAL = aten.as_strided.default, aten.view_as_real.default
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 
@@ -122,6 +122,8 @@ def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     out = tracer.computed(func, args, kwargs)
     if func is _AS_STRIDED:
         return _strided(tracer, base, out)
+    if func is _VIEW_AS_REAL:
+        args = (tracer.resolved(base),)
     step = tracer.step(func, args, kwargs)
     rest = tuple(args[1:])
     if out.__class__ is FakeTensor:

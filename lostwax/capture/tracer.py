@@ -287,6 +287,8 @@ class Tracer(FakeTensorMode):
     def again(self, base: Value, view: View) -> Value:
         """The same view of another value of the base."""
         fake = self.temporary(base)
+        if view.func is aten.view_as_real.default:
+            fake = self.resolved(fake)
         out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         step.grad = view.grad  # as when it was made: here it is only read
@@ -295,6 +297,14 @@ class Tracer(FakeTensorMode):
             return value if view.history is None else self._with_gradient_of(view.history, value)
         step.result = values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         return values[view.position]
+
+    def resolved(self, fake: FakeTensor) -> FakeTensor:
+        """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
+        is written to such a view goes its own way, through the inverses.)"""
+        value = self.value_of(fake)
+        if not functionalize.is_conjugated(value):
+            return fake
+        return copy_like(self, self.temporary(value), fake.fake_type)
 
     def temporary(self, value: Value) -> FakeTensor:
         """A fake that stands for a value, aliasing nothing."""

@@ -126,6 +126,11 @@ def test_tied_unused_and_shared_gradients() -> None:
     assert sorted(gradients.values()) == ["a", "b", "embed.weight"]  # one each, whatever node it is
 
 
+def test_transforms_of_real_numbers() -> None:
+    net = of(lambda self, x: torch.fft.hfft(self.lin(x)).square().sum(), lin=nn.Linear(3, 3))
+    compare(net, X.clone().requires_grad_())
+
+
 def test_a_loss_among_the_results() -> None:
     def forward(self: Any, x: Tensor, y: Tensor) -> dict[str, Any]:
         out = self.lin(x)

@@ -589,3 +589,20 @@ def test_elements_that_may_share_memory_are_checked() -> None:
     torch.testing.assert_close(program.module()(torch.ones(1)), torch.ones(1))
     with pytest.raises(ValueError, match=r"x.shape\[0\] == 1"):
         program.module()(torch.ones(2))
+
+
+def _through_a_conjugate(x: Tensor) -> Any:
+    y = x * 2
+    conjugate = y.conj()
+    conjugate.imag.mul_(3)
+    first, copy = conjugate[0].imag, conjugate.resolve_conj()
+    y.mul_(2)
+    return y, conjugate.real, first, copy, x.mH.imag, x.conj().conj().imag
+
+
+def test_conjugates_have_real_and_imaginary_parts() -> None:
+    class Module(nn.Module):
+        def forward(self, x: Tensor) -> Any:
+            return _through_a_conjugate(x)
+
+    exported(Module(), torch.randn(2, 3, dtype=torch.complex64))

@@ -28,7 +28,7 @@ from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import answers, fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
-from lostwax.fake.tensor import FakeTensor, new_fake, set_type
+from lostwax.fake.tensor import FakeTensor, is_marked, new_fake, set_type
 from lostwax.fake.write import (
     mark_written,
 )

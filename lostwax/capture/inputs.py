@@ -87,9 +87,9 @@ def _step(key: Any) -> str:
 def identifier(text: str) -> str:
     """A Python name made of a text."""
     name = text.replace(".", "_")
-    if name.isidentifier():
+    if name.isidentifier() and name.isascii():
         return name
-    name = re.sub(r"\W", "_", text)
+    name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if not name or name[0].isdigit() else name
 
 

@@ -51,7 +51,7 @@ def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
 
 def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart here: its parts are recorded, all in its place."""
-    return tracer.provenance.as_one(tracer.computed, record.overload, args, kwargs)
+    return tracer.provenance.as_one(record.overload, tracer.computed, record.overload, args, kwargs)
 
 
 def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -67,7 +67,7 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         return computed(tracer, record, args, kwargs)
     layer = recurrent.LAYERS.get(record.overload)
     if layer is not None:
-        return tracer.provenance.as_one(layer, tracer, *args)
+        return tracer.provenance.as_one(record.overload, layer, tracer, *args)
     if record.rule is None and args[6] and args[7] and args[5] > 1:
         raise CaptureError(
             f"{record.overload} of a packed sequence cannot be captured with dropout.\n"
@@ -76,7 +76,7 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         )
     with fallback.without_mkldnn():
         function = record.overload.decompose
-        return tracer.provenance.as_one(tracer.reentered, function, args, kwargs)
+        return tracer.provenance.as_one(record.overload, tracer.reentered, function, args, kwargs)
 
 
 def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:

@@ -123,6 +123,26 @@ class Place:
         return found
 
 
+class PartPlace(Place):
+    """The same of the parts of one composite operator: they come from the function that the user
+    called."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, place: Place, whole: Any) -> None:
+        super().__init__(place.entered, place.frames)
+        self.whole = whole
+
+    def _source(self, target: Any) -> tuple[str, Any]:
+        return super()._source(_function(self.whole))
+
+
+@cache
+def _function(overload: Any) -> Any:
+    """`aten.linear.default` → `torch.nn.functional.linear`; what is not there is the operator."""
+    return getattr(nn.functional, overload._schema.name.rpartition("::")[2], overload)
+
+
 @cache
 def _is_of_torch(cls: type) -> bool:
     return cls.__module__.startswith("torch.nn.")
@@ -173,10 +193,12 @@ class Provenance:
         entered = self._entered
         return Place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
 
-    def as_one(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call something that runs none of the user's code: all its operators are in one place."""
+    def as_one(self, whole: Any, function: Callable[..., Any], *args: Any) -> Any:
+        """Call something that runs none of the user's code: all its operators are in one place, as
+        parts of `whole`."""
         before = self._whole
-        self._whole = self.here()
+        if before is None:
+            self._whole = PartPlace(self.here(), whole)
         try:
             return function(*args)
         finally:

@@ -6,6 +6,7 @@ text. Nothing is imported.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -87,6 +88,9 @@ def _type_text(kind: Any) -> str:
 def _function_text(function: Any) -> str:
     if isinstance(function, (str, type)):
         return _type_text(function)
+    name = getattr(function, "__name__", "")
+    if getattr(nn.functional, name, None) is function:
+        return f"torch.nn.functional.{name}"
     try:
         return name_of(function)
     except SaveError:
@@ -103,7 +107,10 @@ def _function(text: str) -> Any:
     if text.startswith("torch.nn."):
         module, _, leaf = text.rpartition(".")
         found = getattr(sys.modules.get(module), leaf, None)
-        return found if isinstance(found, type) and issubclass(found, nn.Module) else text
+        if isinstance(found, type) and issubclass(found, nn.Module):
+            return found
+        is_function = module == "torch.nn.functional" and inspect.isroutine(found)
+        return found if is_function else text
     try:
         return target_named(text)
     except LoadError:

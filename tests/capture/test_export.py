@@ -1044,6 +1044,19 @@ def test_a_literal_of_computed_values_is_refused_with_a_way_out() -> None:
         export(lambda x: torch.tensor([x.sum(), x.mean()]), (X,))
 
 
+def test_the_function_that_the_user_called_is_the_source_of_its_parts() -> None:
+    program = export(lambda x, w: F.linear(x, w), (X, X))
+    for node in program.graph.nodes:
+        if node.op == "call_function":
+            assert node.meta["source_fn_stack"] == [("linear", F.linear)]
+
+
+def test_names_that_files_cannot_have() -> None:
+    program = export(lambda größe, x: größe + x, (X, X))
+    assert inputs(program) == ["gr__e", "x"]
+    program.module()(größe=X, x=X)
+
+
 def test_capturing_says_that_it_is_exporting() -> None:
     seen = []
 

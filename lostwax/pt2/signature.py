@@ -136,6 +136,9 @@ def constant(given: Json) -> Any:
     return value
 
 
+_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+
+
 def read_call_graph(given: Any, signature: ExportGraphSignature) -> list[ModuleCallEntry]:
     return [_entry(entry, signature) for entry in given]
 
@@ -148,7 +151,7 @@ def _entry(given: Json, signature: ExportGraphSignature) -> ModuleCallEntry:
     outputs = [read_argument(a) for a in call["outputs"]]
     if fqn == "" and not inputs and not outputs:  # files leave out what the signature says
         inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
-        outputs = [s.arg for s in signature.output_specs if s.kind is OutputKind.USER_OUTPUT]
+        outputs = [s.arg for s in signature.output_specs if s.kind in _RESULTS]
     names = call.get("forward_arg_names")
     return ModuleCallEntry(
         fqn,

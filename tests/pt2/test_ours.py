@@ -203,6 +203,24 @@ def test_numbers_of_data() -> None:
     assert_runs_alike(program.module(), theirs.module(), (torch.randn(9), torch.tensor(8)), {})
 
 
+class Loss(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).pow(2).mean()
+
+
+def test_a_program_with_its_gradients() -> None:
+    x = torch.randn(4, 3)
+    program = lostwax.export_joint(Loss(3, 2), (x,), dynamic_shapes=({0: lostwax.Dim.AUTO},))
+    for node in program.graph.find_nodes(op="call_function", target=torch.ops.aten.mean.default):
+        node.meta["custom"] = {"stage": [1, {"last": True}]}
+    data = saved(program)
+    again = lostwax.load(io.BytesIO(data))
+    assert_identical(program, again)
+    assert saved(again) == data
+    signature = peer_load(data).graph_signature.backward_signature
+    assert set(signature.gradients_to_parameters.values()) == {"weight", "bias"}
+
+
 class First(nn.Module):
     def forward(self, parts):
         return parts["plain"] + 1

@@ -30,7 +30,7 @@ from lostwax.ir.writer import SPOKEN
 from lostwax.pt2 import metadata
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH
-from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, SCHEMA_MAJOR
+from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
 from lostwax.pt2.signature import read_call_graph, read_signature
 from lostwax.pt2.symbols import SymbolReader, hints_of
 from lostwax.pt2.targets import target_named, unspeakable
@@ -90,6 +90,13 @@ def _check_version(given: Json) -> None:
         raise LoadError(
             f"the program is written in schema {version['major']}.{version['minor']}; lostwax "
             f"reads schema {SCHEMA_MAJOR}, which torch 2.11 to 2.13 write"
+        )
+    given_opset = given["opset_version"].get("aten", 0)
+    if given_opset.__class__ is not int or given_opset > OPSET["aten"]:
+        raise LoadError(
+            f"the program uses version {given_opset} of the operators aten; this torch "
+            f"({torch.__version__}) has version {OPSET['aten']}, in which they may mean something "
+            "else\n  fix: load it with a newer torch"
         )
 
 

@@ -16,7 +16,7 @@ ARCHIVE_FORMAT = b"pt2"
 ARCHIVE_VERSION = b"0"
 CONTAINER_VERSION = b"6\n"
 SCHEMA_MAJOR, SCHEMA_MINOR = 8, 20
-OPSET = {"aten": 10}
+OPSET = {"aten": torch._C._get_max_operator_version()}
 
 # Records of a model, by its name.
 MODEL = "models/{}.json"

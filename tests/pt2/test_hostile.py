@@ -155,6 +155,10 @@ def test_versions(good: bytes) -> None:
     refused(packed({**parts, "archive/byteorder": b"big"}), "other byte order")
     newer = edited(good, lambda t: t["schema_version"].update(major=9))
     refused(newer, "schema 9.20", "lostwax reads schema 8", "while reading the model 'model'")
+    later = edited(good, lambda t: t["opset_version"].update(aten=99))
+    refused(later, "version 99 of the operators aten", "fix: load it with a newer torch")
+    refused(edited(good, lambda t: t["opset_version"].update(aten="x")), "version x")
+    assert lostwax.load(io.BytesIO(edited(good, lambda t: t["opset_version"].clear())))
     refused(packed({k: v for k, v in parts.items() if k != MODEL}), "holds no program")
     refused(packed({"old/serialized_exported_program.json": b"{}"}), "torch before 2.8", "fix:")
 

@@ -29,7 +29,7 @@ from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.ir.writer import SPOKEN
 from lostwax.pt2 import metadata
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
-from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH
+from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
 from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
 from lostwax.pt2.signature import read_call_graph, read_signature
 from lostwax.pt2.symbols import SymbolReader, hints_of
@@ -130,6 +130,8 @@ def _program(
         guards = read_guards(given, symbols, where)
         for fact in read_facts(given, symbols, guards):
             env.learn(fact)
+            if env.steps > MAX_LEARNING:
+                raise LoadError("its conditions on sizes are too many, or too intricate")
     return ExportedProgram(
         graph_module=made,
         graph_signature=signature,

@@ -13,6 +13,8 @@ MAX_JSON = 1 << 30
 MAX_GRAPH_DEPTH = 24
 """Graphs inside graphs."""
 MAX_TREE_DEPTH = 64
+MAX_LEARNING = 1_000_000
+"""Steps of reasoning that all conditions of a program may cost together: some seconds."""
 MAX_DIMS = 64
 MAX_SIZE = (1 << 62) - 1
 """Of one size, stride or offset: torch counts elements in 63 bits."""

@@ -406,6 +406,15 @@ def test_our_own_record(good: bytes, part: str, value: Any, text: str) -> None:
     refused(edited(good, change), text)
 
 
+def test_conditions_that_take_long(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lostwax.pt2.decode.MAX_LEARNING", 300)
+    size = "Symbol('s0', integer=True)"
+    facts = [f"Unequality(PythonMod(Mul({size}, {size}), Integer({n})), Integer(1))" for n in
+             range(3, 99)]  # fmt: skip
+    text = "too many, or too intricate"
+    refused(edited(good, lambda tree: tree["lostwax"].update(facts=facts)), text, "the guards")
+
+
 def test_our_own_order(good: bytes) -> None:
     """A wrong one is refused; one of other nodes says nothing."""
 

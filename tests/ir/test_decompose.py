@@ -216,6 +216,38 @@ def test_models(name: str, dynamic: bool) -> None:
         torch.testing.assert_close(module(*inputs), model(*inputs), rtol=1e-4, atol=1e-4)
 
 
+OF_ANY_SIZE: dict[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "dropout": (lambda x: F.dropout(x, 0.5), 3),
+    "nearest 1-d": (lambda x: F.interpolate(x, scale_factor=2.0), 3),
+    "nearest 1-d, a fraction": (lambda x: F.interpolate(x, scale_factor=1.7), 3),
+    "linear": (lambda x: F.interpolate(x, scale_factor=2.0, mode="linear"), 3),
+    "linear, corners": (
+        lambda x: F.interpolate(x, scale_factor=1.7, mode="linear", align_corners=True),
+        3,
+    ),
+    "nearest": (lambda x: F.interpolate(x, scale_factor=2.0), 4),
+    "bilinear": (lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), 4),
+    "to a size": (lambda x: F.interpolate(x, size=(x.shape[-1] + 3, 7), mode="bilinear"), 4),
+}
+
+
+@pytest.mark.parametrize("name", OF_ANY_SIZE)
+def test_core_aten_of_any_size(name: str) -> None:
+    function, rank = OF_ANY_SIZE[name]
+    least = 0 if name == "dropout" else 1
+    sizes = ({d: Dim(f"n{d}", min=least, max=40) for d in range(rank)},)
+    program = export(function, (torch.randn(3, 4, 5, 6)[(0,) * (4 - rank)],), dynamic_shapes=sizes)
+    core = program.run_decompositions()
+    core.validate()
+    assert left(core) <= {"aten.bernoulli.p", "aten.detach.default"}
+    for size in ((3, 4, 5, 6), (2, 7, 3, 9)):
+        x = torch.randn(size[-rank:])
+        torch.manual_seed(0)
+        wanted = function(x)
+        torch.manual_seed(0)
+        torch.testing.assert_close(core.module()(x), wanted)
+
+
 def test_sizes_are_computed_by_nodes_that_are_there() -> None:
     """`x.roll` needs the size; the program has it already."""
     program = export(

@@ -89,6 +89,18 @@ def ones_like(self: Tensor, **given: Any) -> Any:
     return _filled_like(1, self, given)
 
 
+@decomposition(aten.empty_like.default)
+def empty_like(self: Tensor, **given: Any) -> Any:
+    wanted = given.get("memory_format") or torch.preserve_format
+    if wanted is not torch.preserve_format:
+        return aten.empty.memory_format(self.shape, **_on(given, self), memory_format=wanted)
+    if self.is_contiguous():
+        return aten.empty.memory_format(self.shape, **_on(given, self))
+    strides = self.stride()
+    outermost_first = sorted(range(self.dim()), key=lambda d: (-strides[d], d))
+    return empty_permuted(self.shape, outermost_first, **_on(given, self))
+
+
 @decomposition(aten.empty_permuted.default)
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **given: Any) -> Any:
     options = _options(given, "dtype", "device")

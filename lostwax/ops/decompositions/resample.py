@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lostwax.ops.registry import aten, decomposition
+
+
+@decomposition(aten.upsample_nearest1d.default)
+def upsample_nearest1d(self: Tensor, output_size: Any, scales: float | None = None) -> Any:
+    """A row is a picture of one row."""
+    factors = () if scales is None else (1.0, scales)
+    rows = aten.unsqueeze.default(self, 2)
+    return aten.squeeze.dim(upsample_nearest2d(rows, [1, *output_size], *factors), 2)
+
+
+@decomposition(aten.upsample_linear1d.default)
+def upsample_linear1d(
+    self: Tensor, output_size: Any, align_corners: bool, scales: float | None = None
+) -> Any:
+    factors = () if scales is None else (1.0, scales)
+    rows = aten.unsqueeze.default(self, 2)
+    made = upsample_bilinear2d(rows, [1, *output_size], align_corners, *factors)
+    return aten.squeeze.dim(made, 2)
 
 
 @decomposition(aten.upsample_nearest2d.default)
@@ -34,12 +53,12 @@ def _by_size_or_factor(x: Tensor, size: Any, down: Any, across: Any) -> tuple[An
     """The core forms take either the new size or the factors, and compute the other."""
     if down is None and across is None:
         return size, None
-    numbers = (*size, *x.shape[-2:], down, across)
-    if any(n.__class__ not in (int, float) for n in numbers):
+    if down.__class__ is not float or across.__class__ is not float:
         raise NotImplementedError("a factor that is not known")
-    found = [int(n * f) for n, f in zip(x.shape[-2:], (down, across), strict=True)]
-    if found != list(size):
-        raise NotImplementedError("a size that the factors do not give")
+    for n, factor, wanted in zip(x.shape[-2:], (down, across), size, strict=True):
+        found = n * int(factor) if factor.is_integer() else math.floor(n * factor)
+        if found != wanted:  # of open sizes: proven, or the operator stays whole
+            raise NotImplementedError("a size that the factors do not give")
     return None, [down, across]
 
 

@@ -56,7 +56,7 @@ def _by_size_or_factor(x: Tensor, size: Any, down: Any, across: Any) -> tuple[An
     if down.__class__ is not float or across.__class__ is not float:
         raise NotImplementedError("a factor that is not known")
     for n, factor, wanted in zip(x.shape[-2:], (down, across), size, strict=True):
-        found = n * int(factor) if factor.is_integer() else math.floor(n * factor)
+        found = n * int(factor) if factor.is_integer() else math.trunc(n * factor)
         if found != wanted:  # of open sizes: proven, or the operator stays whole
             raise NotImplementedError("a size that the factors do not give")
     return None, [down, across]

@@ -415,6 +415,13 @@ def test_all_of_a_program_moves(location):
     assert program.state_dict["one.weight"].device == torch.device("cpu")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a device that is not here is needed")
+def test_a_device_that_is_not_here_is_refused():
+    program = lostwax.export(nn.Linear(2, 2), (torch.ones(1, 2),))
+    with pytest.raises(PassError, match="nothing can be moved to cuda here: "):
+        lostwax.move_to_device_pass(program, "cuda")
+
+
 def test_a_program_moved_to_where_it_is():
     model, x = Placed(), torch.randn(2, 3)
     program = lostwax.export(model, (x,))

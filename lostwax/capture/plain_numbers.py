@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.utils._device import _device_constructors
 
 from lostwax.capture.tracer import Tracer
 from lostwax.ops.registry import aten
@@ -22,34 +23,38 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LISTS = (list, tuple)  # and torch.Size
 
 
+_tracers: list[Tracer] = []
+"""Of the captures that run, the innermost last."""
+_before: dict[str, Callable[..., Any]] = {}
+"""The functions themselves, by name."""
+
+
 @contextmanager
 def taken(tracer: Tracer) -> Iterator[None]:
     """Inside, symbolic numbers may be given where torch and `math` want plain ones."""
-    answers = [(math, name, _of_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH]
-    answers += [
-        (torch, "tensor", _tensor),
-        (torch, "as_tensor", _tensor),
-        (torch, "linspace", _linspace(tracer)),
-        (torch.nn.functional, "one_hot", _one_hot),
-    ]
-    before = [(where, name, getattr(where, name)) for where, name, _ in answers]
-    for where, name, answer in answers:
-        setattr(where, name, _choosing(getattr(where, name), answer))
+    _device_constructors()  # a table of these functions, made once: not of those that follow
+    _tracers.append(tracer)
     try:
+        if len(_tracers) == 1:
+            for where, name, answer in _ANSWERS:
+                _before[name] = getattr(where, name)
+                setattr(where, name, answer)
         yield
     finally:
-        for where, name, function in before:
-            setattr(where, name, function)
+        _tracers.pop()
+        if not _tracers:
+            for where, name, _ in _ANSWERS:
+                setattr(where, name, _before[name])
 
 
-def _choosing(function: Callable[..., Any], answer: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, but for calls that `answer` does not leave to it."""
+def _choosing(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of this name, but for calls that `answer` does not leave to it."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         result = answer(*args, **kwargs) if any(map(_has_symbol, args)) or kwargs else None
-        return function(*args, **kwargs) if result is None else result
+        return _before[name](*args, **kwargs) if result is None else result
 
-    called.__name__ = function.__name__
+    called.__name__ = name
     return called
 
 
@@ -111,13 +116,24 @@ def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
-def _linspace(tracer: Tracer) -> Callable[..., Any]:
-    def answer(start: Any, end: Any, steps: Any, **options: Any) -> Any:
-        numbers = (int, float, *_SYMBOLIC)
-        if steps.__class__ is not torch.SymInt or options.keys() - {"dtype", "device"}:
-            return None
-        if not isinstance(start, numbers) or not isinstance(end, numbers):
-            return None
-        return tracer.call(aten.linspace.default, start, end, steps, **options)
+def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
+    numbers = (int, float, *_SYMBOLIC)
+    if steps.__class__ is not torch.SymInt or options.keys() - {"dtype", "device"}:
+        return None
+    if not isinstance(start, numbers) or not isinstance(end, numbers):
+        return None
+    tracer = _tracers[-1]
+    if options.get("device") is None:
+        with tracer.silent():
+            options["device"] = torch.empty(0).device  # torch knows which is the default
+    return tracer.call(aten.linspace.default, start, end, steps, **options)
 
-    return answer
+
+_OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
+    *((math, name, _of_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
+    (torch, "tensor", _tensor),
+    (torch, "as_tensor", _tensor),
+    (torch, "linspace", _linspace),
+    (torch.nn.functional, "one_hot", _one_hot),
+]
+_ANSWERS = [(where, name, _choosing(name, answer)) for where, name, answer in _OTHERS]

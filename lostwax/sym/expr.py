@@ -300,8 +300,10 @@ class BoolExpr:
         """An order that depends on what a condition says, not on when it was made."""
         if self._rank is None:
             terms = self.poly.terms
-            of = tuple(sorted((rank_of(m), k) for m, k in terms.items() if m)), terms.get((), 0)
-            self._rank = (bool(self.args), *of, self.kind, *(x.rank() for x in self.args))
+            of = sorted((rank_of(m), k) for m, k in terms.items() if m)
+            of[:1] = [(m, -k) for m, k in of[:1]]  # `n >= 4 and n <= 5`
+            parts = (x.rank() for x in self.args)
+            self._rank = (bool(self.args), tuple(of), -terms.get((), 0), self.kind, *parts)
         return self._rank
 
     def symbols(self) -> frozenset[Symbol]:

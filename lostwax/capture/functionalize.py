@@ -344,6 +344,15 @@ def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
     return arguments
 
 
+def check_own_places(given: Tracked, seen: TensorType) -> None:
+    """To autograd what `as_strided` shows beside the elements of its argument has no gradient; of a
+    view of the storage it would have one."""
+    if given.type.is_symbolic or seen.is_symbolic or _is_all(given.type, given.root.type):
+        return
+    if not set(_places(seen)) <= set(_places(given.type)):
+        _refuse_strided(seen, "it shows elements that its argument does not: they have no gradient")
+
+
 def _refuse_strided(seen: TensorType, why: str) -> NoReturn:
     raise CaptureError(
         f"as_strided({tuple(seen.size)}, {tuple(seen.stride)}, {seen.offset}) cannot be captured.\n"

@@ -14,6 +14,7 @@ from torch._ops import HigherOrderOperator
 
 from lostwax.capture import control, custom
 from lostwax.capture.recorders import (
+    SPECIAL_VIEWS,
     computed,
     data_dependent,
     detach,
@@ -207,7 +208,7 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func is aten.detach.default:
         return detach, record
     if record.kind == "view":
-        return (view if func is aten.as_strided.default else plain_view), record
+        return (view if func in SPECIAL_VIEWS else plain_view), record
     if record.data_dependent:
         return data_dependent, record
     is_typed = FakeTensorMode.plan(func)[0] is functional

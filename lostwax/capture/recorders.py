@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lostwax.capture import functionalize
-from lostwax.capture.functionalize import Root, View, track, track_view
+from lostwax.capture.functionalize import Root, View, is_differentiable, track, track_view
 from lostwax.capture.steps import Value
 from lostwax.fake import answers
 from lostwax.fake.mode import functional
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
 
 _AS_STRIDED, _VIEW_AS_REAL = aten.as_strided.default, aten.view_as_real.default
+SPECIAL_VIEWS = frozenset((_AS_STRIDED, _VIEW_AS_REAL))
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 
@@ -161,6 +162,8 @@ def is_gradless(value: Value) -> bool:
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = functionalize.strided_base(given.tracked)
+    if tracer.differentiable and is_differentiable(tracer.value_of(given)):
+        functionalize.check_own_places(given.tracked, out.fake_type)
     tracer.reliance.note(base.root, "as_strided")
     arguments = functionalize.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)

@@ -33,6 +33,22 @@ def _complex(base: Tensor, written: Tensor) -> Any:
     return aten.complex.default(aten.select.int(written, -1, 0), aten.select.int(written, -1, 1))
 
 
+def _sliced(base: Tensor, written: Tensor, dim: int, start: Any, end: Any, step: int = 1) -> Any:
+    """Complex numbers are scattered as pairs: torch has no derivative of it for them."""
+    if not base.is_complex():
+        return aten.slice_scatter.default(base, written, dim, start, end, step)
+    pairs = aten.view_as_real.default(base), aten.view_as_real.default(written)
+    dim %= base.dim()
+    return _complex(base, aten.slice_scatter.default(*pairs, dim, start, end, step))
+
+
+def _selected(base: Tensor, written: Tensor, dim: int, index: int) -> Any:
+    if not base.is_complex():
+        return aten.select_scatter.default(base, written, dim, index)
+    pairs = aten.view_as_real.default(base), aten.view_as_real.default(written)
+    return _complex(base, aten.select_scatter.default(*pairs, dim % base.dim(), index))
+
+
 def _is_empty(x: Tensor) -> bool:
     return any(s.__class__ is int and s == 0 for s in x.shape)
 
@@ -47,14 +63,14 @@ def _cast(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
 
 def _piece(base: Tensor, written: Tensor, position: int, split_size: int, dim: int = 0) -> Any:
     start = position * split_size
-    return aten.slice_scatter.default(base, written, dim, start, start + written.shape[dim])
+    return _sliced(base, written, dim, start, start + written.shape[dim])
 
 
 def _sized_piece(
     base: Tensor, written: Tensor, position: int, split_sizes: Sequence[int], dim: int = 0
 ) -> Any:
     start = sum(split_sizes[:position])
-    return aten.slice_scatter.default(base, written, dim, start, start + split_sizes[position])
+    return _sliced(base, written, dim, start, start + split_sizes[position])
 
 
 def _first_of_each(
@@ -156,11 +172,9 @@ _INVERSES: dict[OpOverload, Rule] = {
     aten.view_as_complex.default: lambda base, new: aten.view_as_real.default(new),
     aten.view.dtype: _cast,
     # The view shows a part of the base.
-    aten.select.int: lambda base, new, dim, index: aten.select_scatter.default(
-        base, new, dim, index
-    ),
-    aten.slice.Tensor: lambda base, new, dim=0, start=None, end=None, step=1: (
-        aten.slice_scatter.default(base, new, dim, start, end, step)
+    aten.select.int: _selected,
+    aten.slice.Tensor: lambda base, new, dim=0, start=None, end=None, step=1: _sliced(
+        base, new, dim, start, end, step
     ),
     aten.diagonal.default: lambda base, new, offset=0, dim1=0, dim2=1: (
         aten.diagonal_scatter.default(base, new, offset, dim1, dim2)
@@ -168,9 +182,7 @@ _INVERSES: dict[OpOverload, Rule] = {
     aten.as_strided.default: _strided,
     aten.split.Tensor: _piece,
     aten.split_with_sizes.default: _sized_piece,
-    aten.unbind.int: lambda base, new, position, dim=0: aten.select_scatter.default(
-        base, new, dim, position
-    ),
+    aten.unbind.int: lambda base, new, position, dim=0: _selected(base, new, dim, position),
     # Elements may show more than once: eager refuses most writes.
     aten.expand.default: _first_of_each,
     aten.unfold.default: _windows,

@@ -114,6 +114,14 @@ def _by_places(w: Tensor, x: Tensor) -> Any:
     return y, z
 
 
+def _complex_parts(w: Tensor, x: Tensor) -> Any:
+    y = torch.complex(w, x) * 2
+    y[0] = y[1].conj()
+    y[:, 1:3] *= 3
+    y[..., -1].add_(1)
+    return y.real, y.imag
+
+
 WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "row-major": _into(lambda: torch.empty(3, 4)),
     "turned": _into(lambda: torch.empty(4, 3).t()),
@@ -124,6 +132,7 @@ WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "a view read without gradients": _read_without_gradients,
     "a copy": _copy_stays_apart,
     "by places in memory": _by_places,
+    "parts of complex numbers": _complex_parts,
 }
 
 
@@ -170,6 +179,16 @@ def test_places_in_memory_of_sizes_that_vary(name: str) -> None:
     program = export(module, (x.clone().requires_grad_(),), dynamic_shapes=({0: Dim("n", min=3)},))
     for n in (4, 3):
         torch.testing.assert_close(seen(program.module(), x[:n]), seen(module, x[:n]))
+
+
+def test_places_beside_a_view_have_no_gradient() -> None:
+    def forward(w: Tensor, x: Tensor) -> Tensor:
+        return (w * x)[0].as_strided((2,), (4,), 0)
+
+    with pytest.raises(CaptureError, match="it shows elements that its argument does not"):
+        export(With(forward, 3, 4), (torch.ones(3, 4),))
+    with torch.no_grad():
+        export(With(forward, 3, 4), (torch.ones(3, 4),))
 
 
 def test_random_numbers_stop_gradients() -> None:

@@ -65,6 +65,8 @@ def gradients(module: nn.Module, args: tuple[Any, ...]) -> list[Tensor]:
 
 def check(program: Program) -> str | None:
     """What is wrong, "" for nothing; None: not compared."""
+    if ".data" in program.source:
+        return None  # a write to it changes what eager has saved, and eager does not notice
     module, args = program.fresh()
     try:
         want = gradients(OfCopies(module), args)

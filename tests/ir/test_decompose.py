@@ -173,6 +173,22 @@ def test_gradients_are_as_before(block: Any) -> None:
     model.zero_grad()
 
 
+def test_what_was_filled_in_keeps_its_gradient() -> None:
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        z = x * 2
+        z[0] = y.sum()
+        return z * z
+
+    def gradients(module: Callable[..., Any]) -> Any:
+        x, y = torch.ones(3, 4, requires_grad=True), torch.arange(3.0).requires_grad_()
+        return torch.autograd.grad(module(x, y).sum(), (x, y))
+
+    args = (torch.ones(3, 4, requires_grad=True), torch.ones(3, requires_grad=True))
+    core = export(forward, args).run_decompositions()
+    assert left(core) == set()
+    torch.testing.assert_close(gradients(core.module()), gradients(forward))
+
+
 def test_random_numbers_are_those_of_eager() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.SiLU()).train()
     x = torch.randn(3, 4)

@@ -224,6 +224,12 @@ def angle(self: Tensor) -> Any:
 # ------------------------------------------------------------------------------------------ choices
 
 
+@decomposition(aten.fill.Tensor)
+def fill(self: Tensor, value: Tensor) -> Any:
+    """Not by `copy`, which is core and has no derivative."""
+    return aten.expand.default(cast(value, self.dtype).to(self.device), self.shape)
+
+
 @decomposition(aten.masked_fill.Scalar)
 def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Any:
     return aten.where.self(mask, scalar_like(value, self), self)

@@ -420,11 +420,12 @@ def live(
         if step in found or has_effect(step.target):
             found.add(step)
             for arg in step.args:
-                if arg.__class__ is Value:  # `need`, with what is most common inlined
-                    read.add(arg)
-                    found.add(arg.step)
-                elif arg.__class__ in _BUILT:
-                    need(arg)
+                if arg.__class__ in _BUILT:
+                    if arg.__class__ is Value:  # `need`, with what is most common inlined
+                        read.add(arg)
+                        found.add(arg.step)
+                    else:
+                        need(arg)
             if step.kwargs:
                 need(list(step.kwargs.values()))
     return found, read

@@ -170,7 +170,7 @@ class Capture:
             tracer,
             _announced(),
             functions.recorded(tracer),
-            portable_modules(),
+            portable_modules(self.state.modules),
             control.answered(),
             plain_numbers.taken(tracer),
             control.own_random_numbers(),
@@ -348,12 +348,20 @@ class Capture:
     def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program writes: buffers and parameters first, then the user's inputs."""
         found: list[tuple[tuple[OutputKind, str | None], Value]] = []
-        for slot, fake in self.slots:
-            root = self.roots[id(fake)]
-            as_given = fake.tracked is root and root.version == 0 and fake.fake_type is root.type
-            if as_given and not self.reassigned:  # most common
-                continue
-            new = self._written(slot, fake) if self.reassigned else self._final(fake)
+        roots = self.roots
+        changed = (
+            self.slots
+            if self.reassigned
+            else [
+                (slot, fake)
+                for slot, fake in self.slots
+                if fake.tracked is not (root := roots[id(fake)])
+                or root.version
+                or fake.fake_type is not root.type
+            ]
+        )
+        for slot, fake in changed:
+            new = self._written(slot, fake)
             if new is not None:
                 kind = (
                     OutputKind.BUFFER_MUTATION

@@ -6,7 +6,7 @@ What that would change is refused. Must not change what a module computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,13 +20,15 @@ from lostwax.location import user_location
 
 
 @contextmanager
-def portable_modules() -> Iterator[None]:
-    """Inside, attention and transformer layers do not take their fast path, and batch normalization
-    computes its averages."""
+def portable_modules(modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Inside, attention and transformer layers do not take their fast path, and those of these that
+    normalize batches without a momentum compute their averages."""
     attention, norm = torch.backends.mha, _BatchNorm.forward
     before, forward = attention.get_fastpath_enabled(), nn.TransformerEncoder.forward
     attention.set_fastpath_enabled(False)
-    _BatchNorm.forward = _normalize(norm)  # type: ignore[method-assign]
+    averages = any(isinstance(m, _BatchNorm) and m.momentum is None for m in modules)
+    if averages:  # a method exchanged costs the interpreter's caches
+        _BatchNorm.forward = _normalize(norm)  # type: ignore[method-assign]
     if before:
         nn.TransformerEncoder.forward = _encode(forward)  # type: ignore[method-assign]
     try:
@@ -34,7 +36,8 @@ def portable_modules() -> Iterator[None]:
     finally:
         attention.set_fastpath_enabled(before)
         nn.TransformerEncoder.forward = forward  # type: ignore[method-assign]
-        _BatchNorm.forward = norm  # type: ignore[method-assign]
+        if averages:
+            _BatchNorm.forward = norm  # type: ignore[method-assign]
 
 
 def _normalize(original: Any) -> Any:

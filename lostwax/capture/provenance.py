@@ -217,7 +217,9 @@ class Provenance:
             if _COMPILED in held:
                 before.append((held, held[_COMPILED]))
             kind: Any = module.__class__
-            alone = _runs_alone(kind) and not watched and _is_plain(held)
+            alone = _runs_alone(kind) and not (
+                watched or held["_forward_hooks"] or held["_forward_pre_hooks"] or "forward" in held
+            )
             held[_COMPILED] = partial(called, module, paths[id(module)], alone)
         try:
             yield
@@ -269,11 +271,6 @@ _ALONE = frozenset(
         "rnn", "sparse", "upsampling",
     )
 )  # fmt: skip
-
-
-def _is_plain(held: dict[str, Any]) -> bool:
-    """Does nothing of the user's run with this module?"""
-    return not (held["_forward_hooks"] or held["_forward_pre_hooks"] or "forward" in held)
 
 
 def _is_watched() -> bool:

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import io
 import warnings
+from copy import deepcopy
 from typing import Any
 
 import pytest
 import torch
+from torch._export.db.examples import all_examples
 
 import lostwax
-from tests.pt2.compare import assert_runs_alike, peer_load, saved
+from examples.models import MODELS
+from tests.pt2.compare import assert_identical, assert_runs_alike, peer_load, saved
 from tests.pt2.peer_programs import cases
 
 NAMES = sorted(cases())
@@ -70,3 +73,37 @@ def test_round_trip(programs: dict[str, Any], name: str, decomposed: bool) -> No
     assert str(lostwax.load(io.BytesIO(again))) == text
     assert saved(lostwax.load(io.BytesIO(again))) == again
     assert_runs_alike(peer_load(again).module(), peer_load(data).module(), case.args, case.kwargs)
+
+
+def reread(peer: Any, args: Any, kwargs: Any = None) -> None:
+    """What torch writes of a program equals it here, and comes back as it is from our own file."""
+    buffer = io.BytesIO()
+    torch.export.save(peer, buffer)
+    ours = lostwax.load(io.BytesIO(buffer.getvalue()))
+    ours.validate()
+    assert_runs_alike(ours.module(), peer_load(buffer.getvalue()).module(), args, kwargs)
+    assert_identical(ours, lostwax.load(io.BytesIO(saved(ours))))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_exportdb() -> None:
+    done = 0
+    for case in all_examples().values():
+        args, kwargs = deepcopy((case.example_args, case.example_kwargs))
+        try:
+            peer = torch.export.export(
+                case.model, args, kwargs, dynamic_shapes=case.dynamic_shapes, strict=False
+            )
+        except Exception:  # of any class: some are there to be refused
+            continue
+        reread(peer, case.example_args, case.example_kwargs)
+        done += 1
+    assert done >= 32
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", ["gpt2", "efficientnet"])
+def test_models(name: str) -> None:
+    torch.manual_seed(0)
+    model, inputs = MODELS[name].tiny().eval(), MODELS[name].tiny_inputs()
+    reread(torch.export.export(model, inputs), inputs)

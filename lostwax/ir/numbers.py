@@ -222,10 +222,7 @@ class Numbers:
             return self._solved(symbol.expr, origin)
         made_of = definition(symbol)
         if made_of is None:
-            raise CaptureError(
-                f"the program needs the number {symbol.name}, and nothing in it gives its value"
-                + (f".\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else "")
-            )
+            raise _without_value(symbol)
         return self._defined(made_of, symbol.expr)
 
     def _defined(self, what: Definition, value: Any) -> fx.Node:
@@ -267,6 +264,22 @@ class Numbers:
         if r.below == 1:
             return self._apply(torch.sym_float, (above,), r)
         return self._apply(operator.truediv, (above, self.node(r.below)), r)
+
+
+def _without_value(symbol: Symbol) -> CaptureError:
+    name, of, _ = symbol.source.partition(".stride(")
+    if of:
+        return CaptureError(
+            f"the program needs {symbol.source}, and programs are not told strides that vary.\n"
+            f"  why: the input {name} has gaps in memory, is written to or read by strides, and "
+            "its sizes vary\n"
+            f"  instead: give an example without gaps, {name}.contiguous(), or work on a copy, "
+            f"{name}.clone(memory_format=torch.contiguous_format)"
+        )
+    origin = f".\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else ""
+    return CaptureError(
+        f"the program needs the number {symbol.name}, and nothing in it gives its value{origin}"
+    )
 
 
 class SeenNumbers(Numbers):

@@ -13,6 +13,7 @@ import torch
 
 from lostwax import Dim, capture, export, refine_dynamic_shapes_from_suggested_fixes
 from lostwax.errors import (
+    CaptureError,
     ConstraintViolationError,
     DataDependentError,
     DynamicShapesError,
@@ -203,3 +204,15 @@ def test_what_a_check_says_is_in_the_error():
         module(torch.ones(8), torch.tensor(-3))
     with pytest.raises(RuntimeError, match=r"f0 < 7.5 is required at "):
         module(torch.ones(8), torch.tensor(8))
+
+
+def test_strides_that_vary_are_refused_by_name():
+    def write(x):
+        rows = x.transpose(0, -1).flatten()
+        x.add_(1)
+        return rows
+
+    gapped = torch.randn(4, 6)[:, :3]
+    with pytest.raises(CaptureError, match=r"needs x\.stride\(0\).*\n.*has gaps") as caught:
+        export(write, (gapped,), dynamic_shapes={"x": {0: Dim.AUTO, 1: Dim.AUTO}})
+    assert "x.contiguous()" in str(caught.value)

@@ -10,11 +10,12 @@ import inspect
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+import torch.utils.checkpoint
 from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
@@ -31,6 +32,7 @@ from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.real import Real
 
 _Function: Any = torch.autograd.Function
+checkpoints: Any = torch.utils.checkpoint
 
 
 @contextmanager
@@ -55,12 +57,20 @@ def recorded(tracer: Tracer) -> Iterator[None]:
         return _attached(tracer, cls, args, kwargs)
 
     _Function.apply = classmethod(apply)
+    # What a checkpoint forgets would be computed again, with other random numbers.
+    forgetting, checkpoints._checkpoint_hook = checkpoints._checkpoint_hook, _kept
     tracer.hooked = lambda fake, hook: _hooked(tracer, fake, hook)
     try:
         yield
     finally:
         _Function.apply = original
+        checkpoints._checkpoint_hook = forgetting
         tracer.hooked = None
+
+
+def _kept(frame: Any) -> Any:
+    """What takes note in a checkpoint of what autograd saves: nothing; autograd keeps it."""
+    return nullcontext()
 
 
 def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:

@@ -110,6 +110,9 @@ SAVED: dict[str, Forward] = {
     "a checkpoint": lambda w, x: checkpoint(
         lambda a, b: (a * b).exp().tanh(), w, x, use_reentrant=False
     ),
+    "a checkpoint that draws": lambda w, x: checkpoint(
+        lambda a, b: torch.dropout((a * b).exp(), 0.5, True), w, x, use_reentrant=False
+    ),
     "a leaf of its own": lambda w, x: w.detach().requires_grad_().exp() * w.exp(),
 }
 
@@ -117,6 +120,11 @@ SAVED: dict[str, Forward] = {
 @pytest.mark.parametrize("name", SAVED)
 def test_what_autograd_saves_keeps_its_gradient(name: str) -> None:
     same(inner(SAVED[name]), 3, 4)
+
+
+def test_a_checkpoint_is_not_computed_again() -> None:
+    program = same(inner(SAVED["a checkpoint that draws"]), 3, 4)
+    assert sum("bernoulli" in target for target in targets(program)) == 1
 
 
 _func = torch.func

@@ -17,7 +17,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.capture import control, functions, plain_numbers
+from lostwax.capture import caches, control, functions, plain_numbers
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -27,8 +27,9 @@ from lostwax.capture.functionalize import Root, check_layout
 from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
 from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
+from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
-from lostwax.capture.state import Slot, State, check_alike
+from lostwax.capture.state import Kept, Slot, State, check_alike, kept_tensor
 from lostwax.capture.steps import Value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
@@ -180,10 +181,12 @@ class Capture:
             if tracer.tracked:
                 self._check_gradients()
             read = [tensor for tensor, _ in tracer.constants]
-            self.reassigned = self.state.after(self.fakes, FakeTensor, read)
+            self.reassigned, kept = self.state.after(self.fakes, read)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
             program = self._program(outputs)
+            if kept:
+                self._check_caches(kept, outputs)
         tracer.forget()  # the program's fakes keep the tracer alive
         tracer.differentiable = False  # what they are asked now is not asked by the program
         return program
@@ -191,6 +194,37 @@ class Capture:
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
         return self.call(*args, **kwargs)
+
+    def _check_caches(self, kept: list[Kept], outputs: list[Any]) -> None:
+        """Tensors that the call left in modules are no matter if they are caches."""
+        tensors = [self.tracer.adopt(each.tensor) for each in kept]
+        try:
+            first = self._recorded(outputs, self.out_spec)
+            caches.check(self.tracer, tensors, self._input_values(), first, self._next)
+        except caches.NoCache as reason:
+            raise kept_tensor(kept[0], str(reason)) from None
+
+    def _next(self) -> caches.Run:
+        """The call that would come next."""
+        args, kwargs = pytree.tree_unflatten(self.user_inputs, self.in_spec)
+        with self.tracer.provenance.watching(self.state.modules):
+            out = self._result_of(args, kwargs)
+        outputs, spec = pytree.tree_flatten(out)
+        self._copy_literals(outputs)
+        run = self._recorded(outputs, spec)
+        self.tracer.doubts.settle(self.env, run.steps, run.results)
+        return run
+
+    def _recorded(self, outputs: list[Any], structure: pytree.TreeSpec) -> caches.Run:
+        tracer = self.tracer
+        held, writes = caches.Held(tracer, self.root), bool(self._mutations())
+        results = [self._result(o) for o in outputs]
+        needed = self._layouts(self._input_values(), results)
+        layouts = frozenset((value, offset) for value, _, offset in needed)
+        tensors = [tracer.adopt(o) if isinstance(o, torch.Tensor) else None for o in outputs]
+        roots = [None if t is None else t.tracked.root for t in tensors]
+        steps = tracer.region.steps
+        return caches.Run(steps, results, roots, structure, layouts, writes, held)
 
     def _check_gradients(self) -> None:
         """`loss.backward()` adds to the gradients of what the caller holds; a program does not."""
@@ -309,16 +343,10 @@ class Capture:
 
     def _layout_assertions(self, builder: Builder, outputs: list[Any]) -> None:
         """Where the program holds for the example's strides alone, it asks for them."""
-        names = {
-            self.initial[id(fake)]: name
-            for fake, name in zip(self.user_inputs, self.names, strict=True)
-            if isinstance(fake, FakeTensor)
-        }
-        steps = self.tracer.region.steps
-        for value, note in self.tracer.reliance.inputs(names, steps, outputs).items():
+        names = self._input_values()
+        for value, note, offset in self._layouts(names, outputs):
             assert value.type is not None
             name, t = names[value], value.type
-            offset = note.offset and note.value is value
             place = f" and storage offset {t.offset}" if offset else ""
             copy = "clone()" if offset else "contiguous()"
             fix = f"pass {name}.{copy}, or " if t.is_contiguous else ""
@@ -328,6 +356,18 @@ class Capture:
                 f"  fix: {fix}capture it again with such an input"
             )
             builder.layout_assertion(value, offset, text)
+
+    def _layouts(
+        self, inputs: Collection[Value], outputs: list[Any]
+    ) -> list[tuple[Value, Note, bool]]:
+        """The inputs whose strides matter, because of what, and whether their offset does, too."""
+        found = self.tracer.reliance.inputs(inputs, self.tracer.region.steps, outputs)
+        return [(v, note, note.offset and note.value is v) for v, note in found.items()]
+
+    def _input_values(self) -> dict[Value, str]:
+        """The tensors that the user passes, with their names."""
+        named = zip(self.user_inputs, self.names, strict=True)
+        return {self.initial[id(x)]: name for x, name in named if isinstance(x, FakeTensor)}
 
     def _copy_literals(self, outputs: list[Any]) -> None:
         """A tensor literal is a new tensor in each run of the module: what is returned of it must

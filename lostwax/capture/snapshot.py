@@ -67,26 +67,29 @@ class Snapshot:
         self._untouched = _are_kept(self._expected)
         return self._untouched
 
-    def added(self, value: Any, before: Any, above: tuple[Any, ...] = ()) -> list[Any]:
-        """What an attribute holds and did not before: itself, or what is in a container."""
-        if any(value is each for each in above):
-            return []
-        if not isinstance(value, (*_CONTAINERS, tuple)):
-            return [] if value is before else [value]
-        found = self._added(value) if isinstance(value, _CONTAINERS) else []
-        inner = [each for each in _members(value) if isinstance(each, (*_CONTAINERS, tuple))]
-        for each in inner:
-            found += self.added(each, each, (*above, value))
+    def added(self, value: Any, before: Any) -> list[Any]:
+        """What an attribute holds and did not before: itself, or what is in containers."""
+        found: list[Any] = []
+        seen: set[int] = set()
+        left = [(value, value is before)]
+        while left:
+            each, was_there = left.pop()
+            if not _IS_NESTED[type(each)]:
+                if not was_there:
+                    found.append(each)
+            elif id(each) not in seen:
+                seen.add(id(each))
+                if isinstance(each, tuple):
+                    left += [(member, was_there) for member in each]
+                else:
+                    old = self.known(each)
+                    left += [(member, id(member) in old) for member in _members(each)]
         return found
 
-    def _added(self, value: Any) -> list[Any]:
-        known = next((content for held, content in self._expected if held is value), None)
-        if known is None:
-            if not any(held is value for held in self._empty):
-                return []
-            known = ()
-        old, new = (list(c.values()) if isinstance(c, dict) else list(c) for c in (known, value))
-        return [each for each in new if not any(each is o for o in old)]
+    def known(self, container: Any) -> set[int]:
+        """What a container held before the call, by identity."""
+        held = (content for known, content in self._expected if known is container)
+        return set(map(id, _members(next(held, ()))))
 
     def restore(self) -> None:
         """Put everything back."""

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -31,6 +31,14 @@ class Slot:
     tensor: torch.Tensor
     names: list[str]
     persistent: bool = True
+
+
+class Kept(NamedTuple):
+    """A tensor that the call left in a module, where there was none."""
+
+    where: str
+    name: str
+    tensor: Any
 
 
 class State:
@@ -69,19 +77,20 @@ class State:
             self._saved = None
 
     def after(
-        self, fakes: Mapping[int, Any], fake: type, read: Collection[torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
-        """What the call left behind: the buffers that hold another tensor than they were given.
-        Raises where a program could not keep it. `read` are the constants that the program reads.
+        self, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
+    ) -> tuple[dict[str, torch.Tensor], list[Kept]]:
+        """What the call left behind: the buffers that hold another tensor than they were given, and
+        tensors where a program does not keep them. `read` are the constants that the program reads.
         """
         assert self._saved is not None
         if self._saved.is_untouched():
-            return {}
+            return {}, []
         found = self.reassigned(fakes)
         self.check_apart(fakes)
-        self.check_registered()
-        self.check_attributes(self._saved, fakes, fake, read)
-        return found
+        kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
+        if not kept:  # else it is looked whether the next call leaves the same
+            self._tell_of_numbers(self._saved)
+        return found, kept
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
@@ -128,33 +137,44 @@ class State:
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
 
-    def check_registered(self) -> None:
+    def _registered(self) -> Iterator[Kept]:
         """Parameters and buffers that the call has made are no state of the program."""
         known = {name for slot in self.slots for name in slot.names}
         for path, module in _walk(self.root):
             prefix = f"{path}." if path else ""
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is not None and prefix + name not in known:
-                    raise _kept_tensor(prefix + name, name, tensor)
+                    yield Kept(prefix + name, name, tensor)
 
-    def check_attributes(
-        self, saved: Snapshot, fakes: Mapping[int, Any], fake: type, read: Collection[torch.Tensor]
-    ) -> None:
-        """What is kept in a plain attribute would be lost between two runs of the program: a tensor
-        is refused, unless it is made anew in each run; of a number is told."""
-        own = set(map(id, fakes.values()))
+    def _attributes(
+        self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
+    ) -> Iterator[Kept]:
+        """Tensors that are kept in plain attributes, but for those made anew in each run: they
+        would be lost between two runs of the program."""
+        own = {id(fake): tensor for tensor, fake in fakes.items()}
+        for where, name, value, before in self._held_now(saved):
+            for found in saved.added(value, before):
+                if (
+                    isinstance(found, torch.Tensor)
+                    and own.get(id(found)) not in (id(before), *saved.known(before))
+                    and not _is_made_anew(before, found, read)
+                ):
+                    yield Kept(where, name, found)
+
+    def _tell_of_numbers(self, saved: Snapshot) -> None:
+        """Numbers that are kept in plain attributes are lost, too."""
+        for where, _, value, before in self._held_now(saved):
+            if isinstance(value, (int, float, str)) and value != before:
+                warnings.warn(_KEPT_VALUE.format(where, before, value), stacklevel=3)
+
+    def _held_now(self, saved: Snapshot) -> Iterator[tuple[str, str, Any, Any]]:
+        """Attributes: their path and name, what they hold, and what they held before."""
         for module, attributes in zip(self.modules, saved.attributes, strict=True):
             path = self.paths[id(module)]
             for name, value in module.__dict__.items():
-                if name in REGISTRIES:
-                    continue
-                where, before = f"{path}.{name}" if path else name, attributes.get(name)
-                for found in saved.added(value, before):
-                    is_own = not isinstance(found, fake) or id(found) in own
-                    if not is_own and not _is_made_anew(before, found, read):
-                        raise _kept_tensor(where, name, found)
-                if isinstance(value, (int, float, str)) and value != before:
-                    warnings.warn(_KEPT_VALUE.format(where, before, value), stacklevel=2)
+                if name not in REGISTRIES:
+                    where = f"{path}.{name}" if path else name
+                    yield where, name, value, attributes.get(name)
 
 
 _KEPT_VALUE = (
@@ -177,8 +197,9 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _kept_tensor(where: str, name: str, value: Any) -> CaptureError:
-    tracked = getattr(value, "tracked", None)
+def kept_tensor(kept: Kept, because: str) -> CaptureError:
+    """It is refused: a program has no place for it."""
+    tracked = getattr(kept.tensor, "tracked", None)
     step = tracked.value.step if tracked is not None else None
     meta: dict[str, Any] = {"stack_trace": ""}
     if step is not None:
@@ -186,10 +207,12 @@ def _kept_tensor(where: str, name: str, value: Any) -> CaptureError:
     frames = meta["stack_trace"].rstrip().splitlines()[-2:]
     at = "".join(f"\n  {'at ' if i == 0 else '  '}{f.strip()}" for i, f in enumerate(frames))
     return CaptureError(
-        f"the module keeps a tensor in the attribute {where}.{at}\n"
+        f"the module keeps a tensor in the attribute {kept.where}.{at}\n"
         "  why: the program has no such state, the next run would not find it\n"
-        f'  instead: register a buffer, self.register_buffer("{name}", ...), '
-        "before exporting and write to it"
+        f"  and it is not taken for a cache: {because}\n"
+        f'  instead: register a buffer, self.register_buffer("{kept.name}", ...), '
+        "before exporting and write to it; or, if only the first call makes it, call the module "
+        "once under torch.no_grad() before exporting: then it is a constant of the program"
     )
 
 

@@ -116,6 +116,10 @@ class Tracer(FakeTensorMode):
                 f"  at {user_location()}\n  instead: pass it as an input, or register it as a "
                 "buffer"
             )
+        if not tensor.is_leaf:
+            _check_gradless(tensor)
+            with torch._C._DisableTorchDispatch():
+                tensor = tensor.detach()
         value = Value(None, None, fake.fake_type, fake)
         root = track(fake, value)
         root.kind, root.name = "the constant", f"of size {tuple(tensor.shape)}"
@@ -395,6 +399,20 @@ class Tracer(FakeTensorMode):
 
 
 _DETACHED = View(aten.detach.default, (), {}, None)
+
+
+def _check_gradless(tensor: torch.Tensor) -> None:
+    if torch.is_grad_enabled():
+        raise CaptureError(
+            f"a tensor of size {tuple(tensor.shape)}, which is neither an input nor state, was "
+            f"computed with gradients before the capture.\n  at {user_location()}\n"
+            "  why: they would have to reach what it was computed from; for the program it is a "
+            "constant\n"
+            "  instead: compute it under torch.no_grad(), or in forward (empty the cache, if it is "
+            "in one); or export under torch.no_grad()"
+        )
+
+
 _UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
 """They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
 identity: torch hashes its overloads in Python."""

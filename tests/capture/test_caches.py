@@ -302,3 +302,18 @@ def test_called_once_before_it_is_a_constant() -> None:
     program = export(block, (X,))
     assert list(program.constants) == ["none"]
     torch.testing.assert_close(program.module()(X), block(X))
+
+
+def test_a_cache_that_was_filled_with_gradients() -> None:
+    """Its gradients reach parameters behind the program's back."""
+    block = Block(in_a_dict)
+    block(X)
+    with pytest.raises(CaptureError, match=r"size \(4,\), .* was computed with gradients") as error:
+        export(block, (X,))
+    assert "in in_a_dict: return x + self.cache[str(x.device)]" in str(error.value)
+    with torch.no_grad():
+        program = export(block, (X,))
+    assert torch.equal(program.module()(X), block(X))
+    assert all(constant.is_leaf for constant in program.constants.values())
+    block.cache.clear()
+    assert not export(block, (X,)).constants

@@ -36,7 +36,7 @@ from lostwax.ir import collector
 MEDIAN_BAR, DEPTH_BAR = 40.0, 0.20
 DEPTHS = (64, 256, 1024, 4096)
 OURS_TURNS = 3
-DEPTH_TURNS = 7
+DEPTH_TURNS = 15
 
 
 @dataclass

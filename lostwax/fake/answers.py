@@ -108,7 +108,7 @@ def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named
     """What the rule answers, kept if it may be."""
     env = mode.shape_env
     if key is None or env is None or not env.symbols:
-        answer = rule(*types, **named)
+        answer = _unique(rule(*types, **named))
         return answer if key is None else _remembered(key, answer)
     version = env.facts.version
     answer = rule(*types, **named)
@@ -117,16 +117,21 @@ def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named
     return answer
 
 
+def _unique(answer: Any) -> Any:
+    """The answer, made of types that are the one object of their kind: what is asked of them next
+    can be remembered."""
+    if answer.__class__ is TensorType:
+        return unique(answer)
+    if answer.__class__ is tuple or answer.__class__ is list:
+        return type(answer)([unique(a) if a.__class__ is TensorType else a for a in answer])
+    return answer
+
+
 def _remembered(key: Question, answer: Any) -> Any:
-    """The answer, made of types that are the one object of their kind."""
     if len(ANSWERS) >= _MOST:
         ANSWERS.clear()
-    if answer.__class__ is TensorType:
-        answer = ANSWERS[key] = unique(answer)
-    elif answer.__class__ is tuple or answer.__class__ is list:
-        answer = ANSWERS[key] = type(answer)(
-            [unique(a) if a.__class__ is TensorType else a for a in answer]
-        )
+    if answer.__class__ in (TensorType, tuple, list):
+        ANSWERS[key] = answer
     return answer
 
 

@@ -69,8 +69,21 @@ def question(
 def _marked(mode: FakeTensorMode, t: TensorType) -> object | None:
     """The mark that equal symbolic types of one mode have in common."""
     if mode.shape_env is not None and t.is_symbolic:
-        t.mark = mode.marks.setdefault(t.key(), object())
+        _canonical(mode, t)
     return t.mark
+
+
+def _canonical(mode: FakeTensorMode, t: Any) -> Any:
+    """The one object for all types equal to this one; of symbolic ones, in one mode."""
+    if t.__class__ is not TensorType or t.token is not None:
+        return t
+    if not t.is_symbolic:
+        return unique(t)
+    found = mode.marks.setdefault(t.key(), t)
+    if found.mark is None:
+        found.mark = object()
+    t.mark = found.mark
+    return found
 
 
 def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
@@ -112,7 +125,14 @@ def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named
         return answer if key is None else _remembered(key, answer)
     version = env.facts.version
     answer = rule(*types, **named)
-    if env.facts.version == version and answer.__class__ in (TensorType, tuple, list):
+    cls = answer.__class__
+    if cls is TensorType:
+        answer = _canonical(mode, answer)
+    elif cls is tuple or cls is list:
+        answer = cls([_canonical(mode, a) for a in answer])
+    else:
+        return answer
+    if env.facts.version == version:
         mode.answers[key] = answer
     return answer
 

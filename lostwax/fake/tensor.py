@@ -353,12 +353,8 @@ def _new_symbolic(
         return _of_symbols(t, device, requires_grad)
     kept = mode.templates.get(id(t))
     if kept is None:
-        mode.templates[id(t)] = (t, None)
-        return _of_symbols(t, device, False)
+        kept = mode.templates[id(t)] = (t, _of_symbols(t, device, False))
     template = kept[1]
-    if template is None:
-        template = _of_symbols(t, device, False)
-        mode.templates[id(t)] = (t, template)
     guard = _WithoutDispatch()
     fake = _copied(FakeTensor, template)
     del guard

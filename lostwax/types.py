@@ -30,6 +30,18 @@ def product(sizes: Sequence[Size]) -> Size:
 
 def contiguous_strides(size: Sequence[Size]) -> Sizes:
     """Row-major strides; a concrete size 0 counts as 1, as in eager."""
+    for s in size:
+        if s.__class__ is not int:  # products of symbols are dear, and asked for again and again
+            known = s.env.strides  # type: ignore[union-attr]
+            key = tuple(size)
+            found = known.get(key)
+            if found is None:
+                found = known[key] = _row_major(key)
+            return found
+    return _row_major(size)
+
+
+def _row_major(size: Sequence[Size]) -> Sizes:
     out: list[Size] = []
     step: Size = 1
     for s in reversed(size):

@@ -11,7 +11,7 @@ import torch
 
 from lostwax.capture import functionalize
 from lostwax.capture.functionalize import Root, View, is_differentiable, track, track_view
-from lostwax.capture.steps import Value
+from lostwax.capture.steps import Step, Value
 from lostwax.fake import answers
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
@@ -24,14 +24,14 @@ from lostwax.types import TensorType
 if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
 
-_AS_STRIDED, _VIEW_AS_REAL = aten.as_strided.default, aten.view_as_real.default
-SPECIAL_VIEWS = frozenset((_AS_STRIDED, _VIEW_AS_REAL))
+AS_STRIDED, VIEW_AS_REAL = aten.as_strided.default, aten.view_as_real.default
+SPECIAL_VIEWS = frozenset((AS_STRIDED, VIEW_AS_REAL))
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 
 def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The most common operator: it has a rule, and its result is new."""
-    asked = None if kwargs else _asked_again(tracer, record, args)
+    asked = None if kwargs else _asked(tracer, record, args)
     if asked is None:
         out = functional(tracer, record, args, kwargs)
         step = tracer.step(record.overload, args, kwargs)
@@ -47,9 +47,9 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     return out
 
 
-def _asked_again(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list[Any]] | None:
-    """What the rule answered to a call whose like there was before, and the operands: those of
-    `answers` and `Tracer.operand` in one walk. None: not as simple as that."""
+def _asked(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list[Any]] | None:
+    """What the rule answers to a call, and the operands: `answers.question` and `Tracer.operand` in
+    one walk. None: not as simple as that."""
     key: list[Any] = [id(record), torch.get_default_dtype()]
     operands: list[Any] = []
     for a in args:
@@ -79,8 +79,11 @@ def _asked_again(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list
             operands.append(number)
         else:
             return None
-    answer = answers.known(tracer, tuple(key))
-    return None if answer is None else (answer, operands)
+    question = tuple(key)
+    answer = answers.known(tracer, question)
+    if answer is None:
+        answer = answers.ask(tracer, question, record.rule, *tracer.types(args, {}))
+    return answer, operands
 
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
@@ -102,31 +105,35 @@ def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 
 
 def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A view of which there was one like it before: `view`, in fewer steps."""
+    """A view as most are: `view`, in fewer steps."""
     asked = None
     if not kwargs and not torch.is_inference_mode_enabled():
-        asked = _asked_again(tracer, record, args)
-    if asked is None or asked[0].__class__ is not TensorType:
+        asked = _asked(tracer, record, args)
+    if asked is None:
         return view(tracer, record, args, kwargs)
-    t, operands = asked
-    base, func = args[0], record.overload
-    out = new_fake(tracer, t, base.fake_storage)
-    step = tracer.append(func, operands, {})
-    value = step.result = Value(step, None, t, out)
-    track_view(out, value, base.tracked, View(func, tuple(args[1:]), kwargs, None, step.grad))
-    return out
+    answer, operands = asked
+    base = args[0]
+    if answer.__class__ is TensorType:
+        out: Any = new_fake(tracer, answer, base.fake_storage)
+    else:
+        out = [new_fake(tracer, t, base.fake_storage) for t in answer]
+    return _seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
 
 
 def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     base = tracer.adopt(args[0])
     func = record.overload
     out = tracer.computed(func, args, kwargs)
-    if func is _AS_STRIDED:
+    if func is AS_STRIDED:
         return _strided(tracer, base, out)
-    if func is _VIEW_AS_REAL:
+    if func is VIEW_AS_REAL:
         args = (tracer.resolved(base),)
-    step = tracer.step(func, args, kwargs)
-    rest = tuple(args[1:])
+    return _seen(tracer.step(func, args, kwargs), base, args, kwargs, out)
+
+
+def _seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
+    """Track what a step shows of its base."""
+    func, rest = step.target, tuple(args[1:])
     if out.__class__ is FakeTensor:
         value = step.result = Value(step, None, out.fake_type, out)
         track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))

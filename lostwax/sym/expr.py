@@ -354,6 +354,8 @@ class Algebra(ABC):
         self.products: Results = {}
         self.quotients: Results = {}
         self.remainders: Results = {}
+        self.strides: dict[tuple[Any, ...], Any] = {}
+        """Row-major strides, by size."""
         self.comparisons: Answers = {}
         self.strict_comparisons: Answers = {}
         self.equalities: Answers = {}
@@ -452,6 +454,7 @@ class Algebra(ABC):
             answers.clear()
         self.extrema.clear()
         self.exact.clear()
+        self.strides.clear()
 
     # ---- sums and products
 

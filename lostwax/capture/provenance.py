@@ -137,10 +137,16 @@ class PartPlace(Place):
         return super()._source(_function(self.whole))
 
 
-@cache
 def _function(overload: Any) -> Any:
     """`aten.linear.default` → `torch.nn.functional.linear`; what is not there is the operator."""
-    return getattr(nn.functional, overload._schema.name.rpartition("::")[2], overload)
+    found = _FUNCTIONS.get(id(overload))
+    if found is None:
+        name = overload._schema.name.rpartition("::")[2]
+        found = _FUNCTIONS[id(overload)] = getattr(nn.functional, name, overload)
+    return found
+
+
+_FUNCTIONS: dict[int, Any] = {}  # by identity: torch hashes overloads in Python, and keeps them
 
 
 @cache

@@ -22,6 +22,7 @@ from torch import nn
 from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import Root, is_differentiable, track
 from lostwax.capture.reliance import Reliance
+from lostwax.capture.snapshot import is_object
 from lostwax.capture.steps import Body, Region, Step, Value
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.symnode import unwrap, wrap
@@ -230,6 +231,8 @@ class Held:
         """Tensors as values of the log, symbolic numbers as expressions."""
 
     def _add(self, value: Any) -> None:
+        if is_object(value):
+            value = vars(value)
         if isinstance(value, tuple):
             for each in value:
                 self._add(each)
@@ -278,7 +281,7 @@ def _logged(tracer: Tracer, value: Any) -> Any:
         return tracer.value_of(tracer.adopt(value))
     if isinstance(value, tuple):
         return tuple([_logged(tracer, each) for each in value])
-    if isinstance(value, _CONTAINERS):
+    if isinstance(value, _CONTAINERS) or is_object(value):
         return type(value)  # what is in it has places of its own
     return unwrap(value)
 

@@ -1,6 +1,6 @@
 """What modules hold, so that it can be told whether they still do, and put back.
 
-By identity, containers in containers too. There are hundreds of modules with dozens of attributes
+By identity, containers in containers too, and the attributes of plain objects. There are hundreds of modules with dozens of attributes
 each, and nearly always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not
 know of programs.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from itertools import chain, compress, filterfalse
 from operator import call, is_, itemgetter
 from typing import Any
@@ -32,7 +33,10 @@ class Snapshot:
             self._values = list(chain.from_iterable(map(call, self._getters, self._held)))
         kinds = map(_IS_CONTAINER.__getitem__, map(type, self._values))
         self._hooks = list(map(_HOOKS, self._held))
-        containers = list(chain(compress(self._values, kinds), chain.from_iterable(self._hooks)))
+        containers = list(compress(self._values, kinds))
+        if not _OBJECTS.isdisjoint(map(type, containers)):
+            containers = [vars(v) if is_object(v) else v for v in containers]
+        containers += chain.from_iterable(self._hooks)
         _add_inner(containers)
         self._empty = list(filterfalse(None, containers))
         self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
@@ -88,8 +92,11 @@ class Snapshot:
 
     def known(self, container: Any) -> set[int]:
         """What a container held before the call, by identity."""
-        held = (content for known, content in self._expected if known is container)
-        return set(map(id, _members(next(held, ()))))
+        return set(map(id, _members(self.content(container))))
+
+    def content(self, container: Any) -> Any:
+        """What a container held before the call."""
+        return next((content for known, content in self._expected if known is container), {})
 
     def restore(self) -> None:
         """Put everything back."""
@@ -185,9 +192,36 @@ class _Kinds(dict[type, bool]):
         return found
 
 
+class _KindsOrObjects(_Kinds):
+    """Or is it one of plain objects, whose attributes are a container as well?"""
+
+    def __missing__(self, cls: type) -> bool:
+        if _is_of_objects(cls):
+            _OBJECTS.add(cls)
+            self[cls] = True
+        return super().__missing__(cls) if cls not in self else True
+
+
+def is_object(value: Any) -> bool:
+    """Is it an object of the user's whose attributes a module may keep something in?"""
+    return type(value) in _OBJECTS
+
+
+def _is_of_objects(cls: Any) -> bool:
+    """Classes written in Python, but for those that are looked after otherwise."""
+    has_attributes = cls.__flags__ & _HEAP and cls.__dictoffset__ != 0
+    if not has_attributes or issubclass(cls, _OTHERS):
+        return False
+    return cls.__module__.partition(".")[0] not in _NOT_THE_USERS
+
+
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _GETTERS: dict[type, tuple[int, Getter]] = {}
 _CONTAINERS = (list, dict, set, deque)
-_IS_CONTAINER, _IS_NESTED = _Kinds(*_CONTAINERS), _Kinds(*_CONTAINERS, tuple)
+_OTHERS = (*_CONTAINERS, tuple, type, Enum, nn.Module, torch.Tensor)
+_OBJECTS: set[type] = set()
+_IS_CONTAINER, _IS_NESTED = _KindsOrObjects(*_CONTAINERS), _Kinds(*_CONTAINERS, tuple)
 _HOOK_NAMES = [
     name
     for name, value in nn.Module().__dict__.items()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.snapshot import REGISTRIES, Snapshot
+from lostwax.capture.snapshot import REGISTRIES, Snapshot, is_object
 from lostwax.errors import CaptureError
 from lostwax.types import TensorType
 
@@ -172,9 +172,15 @@ class State:
         for module, attributes in zip(self.modules, saved.attributes, strict=True):
             path = self.paths[id(module)]
             for name, value in module.__dict__.items():
-                if name not in REGISTRIES:
-                    where = f"{path}.{name}" if path else name
+                if name in REGISTRIES:
+                    continue
+                where = f"{path}.{name}" if path else name
+                if not is_object(value):
                     yield where, name, value, attributes.get(name)
+                    continue
+                before = saved.content(vars(value))
+                for inner, each in vars(value).items():
+                    yield f"{where}.{inner}", inner, each, before.get(inner)
 
 
 _KEPT_VALUE = (

@@ -486,6 +486,47 @@ def test_a_tensor_kept_in_a_plain_attribute_is_refused(forward: Any, name: str) 
     assert module.deep == [{"k": []}]
 
 
+class Box:
+    """An object that is no module."""
+
+    def __init__(self) -> None:
+        self.total: Any = torch.zeros(4)
+        self.calls = 0
+
+
+def test_a_tensor_kept_in_a_plain_object_is_refused() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.box = Box()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.box.total = self.box.total + x.sum(0)
+            return x + self.box.total
+
+    module = Net()
+    before = module.box.total
+    with pytest.raises(CaptureError, match=r"keeps a tensor in the attribute box\.total\.\n  at "):
+        export(module, (X,))
+    assert module.box.total is before
+
+
+def test_a_number_in_a_plain_object_is_told_of_and_put_back() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.box = Box()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.box.calls += 1
+            return x * self.box.calls
+
+    module = Net()
+    with pytest.warns(UserWarning, match=r"its attribute box\.calls, which was 0, to 1"):
+        export(module, (X,))
+    assert module.box.calls == 0
+
+
 def test_an_attribute_that_is_made_anew_in_each_run() -> None:
     """As `weight_norm` did before parametrizations."""
     module = nn.utils.spectral_norm(nn.Linear(4, 4)).eval()

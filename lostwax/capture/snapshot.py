@@ -1,8 +1,8 @@
 """What modules hold, so that it can be told whether they still do, and put back.
 
-By identity, containers in containers too, and the attributes of plain objects. There are hundreds of modules with dozens of attributes
-each, and nearly always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not
-know of programs.
+By identity, containers in containers too, and the attributes of plain objects. There are hundreds
+of modules with dozens of attributes each, and nearly always nothing changes: the walks are left to
+C (`map`, `itemgetter`). Must not know of programs.
 """
 
 from __future__ import annotations

@@ -229,16 +229,15 @@ def unique(t: TensorType) -> TensorType:
     return found
 
 
-def concrete(
+def known_concrete(
     size: tuple[int, ...],
     stride: tuple[int, ...],
     offset: int | torch.SymInt,
     dtype: torch.dtype,
     device: torch.device,
-) -> TensorType:
-    """The one object for a type of plain numbers."""
-    found = _UNIQUE.get((size, stride, offset, dtype, device, _STRIDED))
-    return found or unique(TensorType(tuple(size), dtype, device, stride, int(offset)))
+) -> TensorType | None:
+    """The one object for a type of plain numbers, if there is one yet."""
+    return _UNIQUE.get((size, stride, offset, dtype, device, _STRIDED))
 
 
 _STRIDED = torch.strided

@@ -78,21 +78,26 @@ class Builder:
 
     def placeholders(self, names: Sequence[str], values: Sequence[Value]) -> list[str]:
         """The inputs of a module's state, which may be many, and the names they get."""
-        graph, append, named, taken = self.graph, self._append, self._named, self._names
-        found: list[str] = []
+        graph, append = self.graph, self._append
+        distinct = dict.fromkeys(names, 1)
+        if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
+            self._names |= distinct
+        else:
+            names = list(map(self._name, names))
+        nodes: list[fx.Node] = []
         for name, value in zip(names, values, strict=True):
-            if name in taken:
-                name = self._name(name)
-            else:
-                taken[name] = 1
-            node = self._nodes[value] = _lean_node(graph, name, "placeholder", name, ())
+            node = _new_node(fx.Node)
+            _init_node(node, graph, name, "placeholder", name, None)
+            _set_args(node, ())
+            _set_kwargs(node, _NOTHING)
             append(node)
-            named[node] = name
             fake = value.fake
             node.meta["val"] = fake if fake.fake_type is value.type else self._fake(value)
-            self._others.append(node)
-            found.append(name)
-        return found
+            nodes.append(node)
+        self._named.update(zip(nodes, names, strict=True))
+        self._nodes.update(zip(values, nodes, strict=True))
+        self._others += nodes
+        return list(names)
 
     def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
         """Nodes for the steps that the outputs and the demands need, in the order they were
@@ -190,25 +195,26 @@ class Builder:
 
     def _step(self, step: Step) -> None:
         self._current = step
-        grad, result, nodes = step.grad and self._stops, step.result, self._nodes
-        args = []
-        for a in step.args:  # `_operand`, with what is most common inlined
-            if a.__class__ is Value:
+        grad, result, nodes, kwargs = step.grad and self._stops, step.result, self._nodes, _NOTHING
+        args = list(step.args)
+        for i in range(len(args)) if step.tensors is None else step.tensors:
+            a = args[i]
+            if a.__class__ is Value:  # `_operand`, with what is most common inlined
                 node = None if grad else nodes.get(a)
-                args.append(self._operand(a, grad) if node is None else node)
-            else:
-                args.append(self._operand(a, grad) if a.__class__ in _BUILT else a)
-        kwargs = step.kwargs
-        if kwargs:
-            kwargs = {k: self._operand(v, grad) for k, v in kwargs.items()}
+                args[i] = self._operand(a, grad) if node is None else node
+            elif a.__class__ in _BUILT:
+                args[i] = self._operand(a, grad)
+        if step.kwargs:
+            kwargs = {k: self._operand(v, grad) for k, v in step.kwargs.items()}
         if result.__class__ is Value:
             val: Any = result.fake
             if val is None or val.fake_type is not result.type:
                 val = self._fake(result)
-            nodes[result] = self._call(step.target, tuple(args), kwargs, step, val)
+            nodes[result] = self._call(step.target, tuple(args), kwargs, step, val, step.tensors)
         else:
             val = self._fakes(result)
-            self._made[step] = self._call(step.target, tuple(args), kwargs, step, val)
+            node = self._call(step.target, tuple(args), kwargs, step, val, step.tensors)
+            self._made[step] = node
 
     def _call(
         self,
@@ -217,9 +223,10 @@ class Builder:
         kwargs: dict[str, Any],
         step: Step | None,
         val: Any = None,
+        inputs: Sequence[int] | None = None,
     ) -> fx.Node:
         name = self._name(_BASE_NAMES.get(id(target)) or _base_name(target))
-        node = self._insert("call_function", name, target, args, kwargs)
+        node = self._insert("call_function", name, target, args, kwargs, inputs)
         meta = node.meta
         meta["val"] = val
         step = step or self._current
@@ -230,12 +237,18 @@ class Builder:
         return node
 
     def _insert(
-        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self,
+        op: str,
+        name: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[int] | None = None,
     ) -> fx.Node:
         if kwargs:
             node = fx.Node(self.graph, name, op, target, args, dict(kwargs))
         else:
-            node = _lean_node(self.graph, name, op, target, args)
+            node = _lean_node(self.graph, name, op, target, args, inputs)
         self._append(node)
         self._named[node] = name
         if op == "call_function":
@@ -350,22 +363,26 @@ class Builder:
         return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
 
 
-def _lean_node(graph: fx.Graph, name: str, op: str, target: Any, args: tuple[Any, ...]) -> fx.Node:
+def _lean_node(
+    graph: fx.Graph,
+    name: str,
+    op: str,
+    target: Any,
+    args: tuple[Any, ...],
+    inputs: Sequence[int] | None = None,
+) -> fx.Node:
     """As `fx.Node(...)` without keyword arguments, for arguments that are immutable already: FX
-    would take them apart and make all of them anew."""
+    would take them apart and make all of them anew. `inputs`: which of them are nodes, if no other
+    one has nodes in it."""
     node = _new_node(fx.Node)
     _init_node(node, graph, name, op, target, None)
     _set_args(node, args)
     _set_kwargs(node, _NOTHING)
-    inputs = node._input_nodes if args else {}
-    for arg in args:
-        if arg.__class__ is fx.Node:
-            inputs[arg] = None
-            arg.users[node] = None
-        elif arg.__class__ in _NESTED and not is_shared(arg):
-            for each in _nodes_in(arg):
-                inputs[each] = None
-                each.users[node] = None
+    nodes = _nodes_in(args) if inputs is None else [args[i] for i in inputs]
+    read = node._input_nodes
+    for each in nodes:
+        read[each] = None
+        each.users[node] = None
     return node
 
 
@@ -374,7 +391,7 @@ def _nodes_in(values: Sequence[Any]) -> list[fx.Node]:
     for v in values:
         if v.__class__ is fx.Node:
             found.append(v)
-        elif v.__class__ in _NESTED:
+        elif v.__class__ in _NESTED and not is_shared(v):
             found += _nodes_in(v)
     return found
 
@@ -419,7 +436,13 @@ def live(
     for step in reversed(steps):  # what a step reads was made before it
         if step in found or has_effect(step.target):
             found.add(step)
-            for arg in step.args:
+            args, tensors = step.args, step.tensors
+            if tensors is not None:
+                for i in tensors:
+                    read.add(args[i])
+                    found.add(args[i].step)
+                continue
+            for arg in args:
                 if arg.__class__ in _BUILT:
                     if arg.__class__ is Value:  # `need`, with what is most common inlined
                         read.add(arg)

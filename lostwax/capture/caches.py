@@ -20,7 +20,7 @@ import torch
 from torch import nn
 
 from lostwax.capture.doubt import Doubts
-from lostwax.capture.functionalize import Root, is_differentiable, track
+from lostwax.capture.functionalize import Root, is_differentiable, made
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.snapshot import is_object
 from lostwax.capture.steps import Body, Region, Step, Value
@@ -208,7 +208,7 @@ def _stale(tracer: Tracer, kept: FakeTensor, old: Symbol, new: Expr) -> FakeTens
     offset = _renamed(t.offset, old, new)
     renamed = TensorType(tuple(size), t.dtype, t.device, tuple(stride), offset)
     fake = new_fake(tracer, renamed, None, is_differentiable(tracer.value_of(kept)))
-    track(fake, Value(None, None, renamed, fake))
+    made(fake, None, None)
     return fake
 
 

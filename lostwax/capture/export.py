@@ -24,13 +24,20 @@ from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.functionalize import Root, check_layout
-from lostwax.capture.inputs import argument_names, as_call, check_leaves, flat_names, identifier
+from lostwax.capture.inputs import (
+    argument_names,
+    as_call,
+    check_leaves,
+    flat_names,
+    identifier,
+    identifiers,
+)
 from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Kept, Slot, State, check_alike, kept_tensor
-from lostwax.capture.steps import Value
+from lostwax.capture.steps import Value, new_value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
@@ -147,19 +154,17 @@ class Capture:
         self.shared: dict[int, Root] = {}
         self.initial: dict[int, Value] = {}
         self.roots: dict[int, Root] = {}
-        keep = tracer.fake_tensor_converter.keep
-        self.slots = [
-            (slot, self._entered(keep(tracer, slot.tensor), _KINDS[slot.kind], slot.name))
-            for slot in self.state.slots
-        ]
-        self.fakes = {id(slot.tensor): fake for slot, fake in self.slots}
+        tensors = [slot.tensor for slot in self.state.slots]
+        entered = self._state_entered(tensors)
+        self.slots = list(zip(self.state.slots, entered, strict=True))
+        self.fakes = dict(zip(map(id, tensors), entered, strict=True))
         values = self.symbols.values if self.symbols else [None] * len(self.leaves)
         flat = self.user_inputs = [
             self._user_value(leaf, name, value)
             for leaf, name, value in zip(self.leaves, self.names, values, strict=True)
         ]
         tracer.differentiable = self.grad and (
-            any(slot.tensor.requires_grad for slot in self.state.slots)
+            any(tensor.requires_grad for tensor in tensors)
             or any(isinstance(t, torch.Tensor) and t.requires_grad for t in self.leaves)
         )
         functions.check_hooks(tracer, self.state.modules)
@@ -255,7 +260,7 @@ class Capture:
         if value is None:
             return leaf
         number = wrap(value)
-        self.initial[id(number)] = Value(None, None, None, number)
+        self.initial[id(number)] = new_value(None, None, None, number)
         return number
 
     def _find_symbols(self) -> None:
@@ -272,6 +277,21 @@ class Capture:
         else:
             fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
         return self._entered(fake, "the input", name)
+
+    def _state_entered(self, tensors: list[torch.Tensor]) -> list[FakeTensor]:
+        """The inputs of a module's state, which may be many: what `_entered` does, for all."""
+        keep, slots = self.tracer.fake_tensor_converter.keep, self.state.slots
+        fakes = [keep(self.tracer, tensor) for tensor in tensors]
+        kinds, names = [_KINDS[slot.kind] for slot in slots], [slot.name for slot in slots]
+        storages = {id(fake.fake_storage) for fake in fakes}
+        if len(storages) != len(fakes):  # some share memory
+            return list(map(self._entered, fakes, kinds, names))
+        roots = self.tracer.inputs(fakes, kinds, names)
+        ids = list(map(id, fakes))
+        self.roots = dict(zip(ids, roots, strict=True))
+        self.initial = dict(zip(ids, self.tracer.region.inputs, strict=True))
+        self.shared = {id(fake.fake_storage): fake.tracked for fake in fakes}
+        return fakes
 
     def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
         """An input of the program. One tensor in two places is two inputs that share memory."""
@@ -439,15 +459,17 @@ class Capture:
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
         initial = self.initial
+        slots = self.state.slots
         names = builder.placeholders(
-            [_PREFIXES[slot.kind] + identifier(slot.name) for slot, _ in self.slots],
+            identifiers([_PREFIXES[s.kind] for s in slots], [s.name for s in slots]),
             [initial[id(fake)] for _, fake in self.slots],
         )
+        parameter, buffer = InputKind.PARAMETER, InputKind.BUFFER
         specs = [
-            InputSpec(InputKind.PARAMETER, TensorArgument(name), slot.name)
+            InputSpec(parameter, TensorArgument(name), slot.name)
             if slot.kind == "parameter"
-            else InputSpec(InputKind.BUFFER, TensorArgument(name), slot.name, slot.persistent)
-            for (slot, _), name in zip(self.slots, names, strict=True)
+            else InputSpec(buffer, TensorArgument(name), slot.name, slot.persistent)
+            for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
         paths = _attributes(self.state) if self.tracer.constants else {}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from torch._ops import OpOverload
 
-from lostwax.capture.steps import Value, values_of
+from lostwax.capture.steps import Step, Value, values_of
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked
 from lostwax.location import user_location
@@ -44,18 +44,15 @@ class Tracked:
 
     __slots__ = ("base", "root", "seen", "type", "value", "view")
 
-    def __init__(
-        self, value: Value, root: Root, type: TensorType, base: Tracked | None, view: View | None
-    ) -> None:
-        self.value = value
-        self.root = root
-        self.type = type
-        """Its type to the user: places in memory count from the storage's start."""
-        self.base = base
-        """What it is a view of; None: it is the root."""
-        self.view = view
-        self.seen = root.version
-        """The root's version at which `value` was right."""
+    value: Value
+    root: Root
+    type: TensorType
+    """Its type to the user: places in memory count from the storage's start."""
+    base: Tracked | None
+    """What it is a view of; None: it is the root."""
+    view: View | None
+    seen: int
+    """The root's version at which `value` was right."""
 
     def way(self) -> list[Tracked]:
         """From the root's own tensor to this view."""
@@ -66,23 +63,18 @@ class Tracked:
 
 
 class Root(Tracked):
-    """A tensor that owns its storage: its value is the storage's functional content."""
+    """A tensor that owns its storage: its value is the storage's functional content. Its values
+    keep its type, which is their layout."""
 
     __slots__ = ("kind", "name", "others", "version")
 
-    def __init__(self, value: Value, type: TensorType, kind: str = "", name: str = "") -> None:
-        self.value = value
-        self.root = self
-        self.type = type
-        """Its values keep this layout."""
-        self.base = self.view = None
-        self.seen = self.version = 0
-        """How often it was written."""
-        self.others = False
-        """Another input shares this memory without being a view we know."""
-        self.kind = kind
-        """What it is to the user, for a message: "" for what the program makes itself."""
-        self.name = name
+    version: int
+    """How often it was written."""
+    others: bool
+    """Another input shares this memory without being a view we know."""
+    kind: str
+    """What it is to the user, for a message: "" for what the program makes itself."""
+    name: str
 
     def write(self, value: Value) -> None:
         self.value = value
@@ -92,14 +84,41 @@ class Root(Tracked):
 Again = Callable[[Value, View], Value]
 
 
+def made(fake: FakeTensor, step: Step | None, index: Any, kind: str = "", name: str = "") -> Root:
+    """A new tensor, of a step or given to the program: its value, and its own root."""
+    value = Value()
+    value.step = step
+    value.index = index
+    value.type = t = fake.fake_type
+    value.fake = fake
+    value.is_literal = False
+    root = Root()
+    root.value = value
+    root.root = fake.tracked = root
+    root.type = t
+    root.base = root.view = None
+    root.seen = root.version = 0
+    root.others = False
+    root.kind = kind
+    root.name = name
+    return root
+
+
 def track(fake: FakeTensor, value: Value) -> Root:
-    """A new tensor: its own root."""
-    root = fake.tracked = Root(value, fake.fake_type)
+    """A fake that stands for a value: its own root."""
+    root = made(fake, None, None)
+    root.value = value
     return root
 
 
 def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> None:
-    fake.tracked = Tracked(value, base.root, fake.fake_type, base, view)
+    tracked = fake.tracked = Tracked()
+    tracked.value = value
+    tracked.root = root = base.root
+    tracked.type = fake.fake_type
+    tracked.base = base
+    tracked.view = view
+    tracked.seen = root.version
 
 
 def read(tracked: Tracked, again: Again) -> Value:

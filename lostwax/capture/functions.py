@@ -20,7 +20,7 @@ from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.utils.hooks import RemovableHandle
 
-from lostwax.capture.functionalize import View, track, track_view
+from lostwax.capture.functionalize import View, made, track_view
 from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
@@ -324,7 +324,7 @@ class _Backward:
         if id(fake) not in self.inside:
             self.saved.append(self.tracer.value_of(fake))
             inner = self.inside[id(fake)] = new_fake(self.tracer, fake.fake_type)
-            self.inputs.append(track(inner, Value(None, None, fake.fake_type, inner)).value)
+            self.inputs.append(made(inner, None, None).value)
             self.inside[id(inner)] = inner
         return self.inside[id(fake)]
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from types import FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -17,11 +19,16 @@ import torch.utils._pytree as pytree
 def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """A readable name for each leaf of a call: the argument's own name (`tops` has those of the
     positional ones), with the way to the leaf."""
+    if all(type(leaf) in _LEAVES for leaf in (*args, *kwargs.values())):
+        return _distinct([identifier(name) for name in (*tops, *kwargs)])
     names = []
     for path in _key_paths((tuple(args), dict(kwargs))):
         top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
         names.append(identifier("_".join([top, *map(_step, path[2:])])))
     return _distinct(names)
+
+
+_LEAVES = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str))
 
 
 def _key_paths(call: Any) -> list[Any]:
@@ -61,6 +68,9 @@ def _distinct(names: list[str]) -> list[str]:
 
 def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> list[str]:
     """The names of positional arguments; those of `*args` are numbered."""
+    plain = _plain_names(function)
+    if plain is not None and count <= len(plain):
+        return plain[:count]
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -77,6 +87,20 @@ def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, A
     return [*names[:count], *(f"arg_{i}" for i in range(len(names), count))]
 
 
+def _plain_names(function: Any) -> list[str] | None:
+    """The positional arguments of a function or method as it was written; None: ask `inspect`,
+    which takes as long as ten operators."""
+    is_method = isinstance(function, MethodType)
+    plain = function.__func__ if is_method else function
+    if not isinstance(plain, FunctionType) or vars(plain).keys() & _SPEAKING:
+        return None
+    code = plain.__code__
+    return list(code.co_varnames[is_method : code.co_argcount])
+
+
+_SPEAKING = frozenset(("__wrapped__", "__signature__"))
+
+
 def _step(key: Any) -> str:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
@@ -91,6 +115,17 @@ def identifier(text: str) -> str:
         return name
     name = re.sub(r"\W", "_", text, flags=re.ASCII)
     return f"_{name}" if not name or name[0].isdigit() else name
+
+
+def identifiers(prefixes: Sequence[str], texts: Sequence[str]) -> list[str]:
+    """Such names of many texts, each with a prefix."""
+    if _are_plain("\n".join(texts)):  # nothing to replace but dots
+        names = map(str.replace, texts, repeat("."), repeat("_"))
+        return list(map(str.__add__, prefixes, names))
+    return [prefix + identifier(text) for prefix, text in zip(prefixes, texts, strict=True)]
+
+
+_are_plain = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(\n[A-Za-z_][A-Za-z0-9_.]*)*").fullmatch
 
 
 def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

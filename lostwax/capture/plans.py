@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import HigherOrderOperator
 
-from lostwax.capture import control, custom
+from lostwax.capture import control, custom, one_for_one
 from lostwax.capture.recorders import (
     SPECIAL_VIEWS,
     computed,
@@ -143,7 +143,7 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     return tracer.results(step, out)
 
 
-TAKING_APART = (_composite, _parts, _portable, _view_or_copy)
+TAKING_APART = (_composite, _parts, one_for_one.parts, _portable, _view_or_copy)
 
 
 def _of_conjugate(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -193,6 +193,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _of_conjugate, record
     if func is aten.native_batch_norm.default:
         return _batch_norm, record
+    if func in one_for_one.ONE_FOR_ONE:
+        return one_for_one.parts, record
     if func in composite.COMPOSITES:
         return _parts, record
     if func in fallback.PORTABLE:

@@ -42,30 +42,17 @@ class Entered:
 
     __slots__ = ("count", "frame", "frames", "module", "outer", "path", "place", "stack", "text")
 
-    def __init__(
-        self,
-        path: str,
-        count: int,
-        module: nn.Module,
-        outer: Entered | None,
-        frame: FrameType,
-        bottom: FrameType | None,
-    ) -> None:
-        self.path = path
-        self.count = count
-        """How often the module was called before."""
-        self.module = module
-        self.outer = outer
-        self.frame: FrameType | None = frame
-        self.frames: Frames = ()
-        if outer is None:
-            self.frames = _walk(frame.f_back, bottom)
-        elif outer.place is None:
-            self.frames = _walk(frame.f_back, outer.frame)
-        self.place: Place | None = None
-        """Of all that is computed in it, if none of the user's code stands between."""
-        self.stack: dict[str, tuple[str, str]] | None = None
-        self.text: str | None = None
+    path: str
+    count: int
+    """How often the module was called before."""
+    module: nn.Module
+    outer: Entered | None
+    frame: FrameType | None
+    frames: Frames
+    place: Place | None
+    """Of all that is computed in it, if none of the user's code stands between."""
+    stack: dict[str, tuple[str, str]] | None
+    text: str | None
 
     @property
     def name(self) -> str:
@@ -199,12 +186,15 @@ class Provenance:
         entered = self._entered
         return Place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
 
+    def part_of(self, whole: Any) -> Place:
+        """The place of the parts of `whole`, which is being called now."""
+        return PartPlace(self.here(), whole) if self._whole is None else self._whole
+
     def as_one(self, whole: Any, function: Callable[..., Any], *args: Any) -> Any:
         """Call something that runs none of the user's code: all its operators are in one place, as
         parts of `whole`."""
         before = self._whole
-        if before is None:
-            self._whole = PartPlace(self.here(), whole)
+        self._whole = self.part_of(whole)
         try:
             return function(*args)
         finally:
@@ -216,33 +206,38 @@ class Provenance:
         self._bottom = sys._getframe(2)
         # Torch asks each module for a compiled form of its call. Replacing `nn.Module.__call__`
         # would empty the interpreter's caches of every subclass, twice in an export.
-        before: list[tuple[dict[str, Any], Any]] = []
+        all_held = list(map(vars, modules))
+        before = [(held, held[_COMPILED]) for held in all_held if _COMPILED in held]
         paths, called, watched = self._paths, self._called, _is_watched()
-        for module in modules:
-            held = module.__dict__
-            if _COMPILED in held:
-                before.append((held, held[_COMPILED]))
-            kind: Any = module.__class__
-            alone = _runs_alone(kind) and not (
+        for module, held in zip(modules, all_held, strict=True):
+            alone = _RUNS_ALONE[module.__class__] and not (
                 watched or held["_forward_hooks"] or held["_forward_pre_hooks"] or "forward" in held
             )
             held[_COMPILED] = partial(called, module, paths[id(module)], alone)
         try:
             yield
         finally:
-            for module in modules:
-                module.__dict__.pop(_COMPILED, None)
+            for held in all_held:
+                held.pop(_COMPILED, None)
             for held, compiled in before:
                 held[_COMPILED] = compiled
             self._bottom = self._entered = None
 
     def _called(self, module: Any, path: str, alone: bool, *args: Any, **kwargs: Any) -> Any:
         outer = self._entered
-        count = self._counts.get(path, 0)
+        entered = Entered()
+        entered.path = path
+        entered.count = count = self._counts.get(path, 0)
         self._counts[path] = count + 1
-        entered = Entered(path, count, module, outer, sys._getframe(), self._bottom)
-        if alone:
-            entered.place = Place(entered, ())
+        entered.module = module
+        entered.outer = outer
+        entered.frame = frame = sys._getframe()
+        if outer is None:
+            entered.frames = _walk(frame.f_back, self._bottom)
+        else:
+            entered.frames = _between(frame, outer.frame) if outer.place is None else ()
+        entered.place = Place(entered, ()) if alone else None
+        entered.stack = entered.text = None
         watcher = self._watcher
         if watcher is not None:
             if path in watcher.paths:
@@ -263,13 +258,16 @@ class Provenance:
 _COMPILED = "_compiled_call_impl"
 
 
-@cache
-def _runs_alone(cls: Any) -> bool:
+class _RunsAlone(dict[Any, bool]):
     """Is it a module of torch whose `forward` calls nothing of the user's but modules?"""
-    package, _, name = cls.__module__.rpartition(".")
-    return package == "torch.nn.modules" and name in _ALONE
+
+    def __missing__(self, cls: Any) -> bool:
+        package, _, name = cls.__module__.rpartition(".")
+        self[cls] = found = package == "torch.nn.modules" and name in _ALONE
+        return found
 
 
+_RUNS_ALONE = _RunsAlone()
 _ALONE = frozenset(
     (
         "activation", "batchnorm", "container", "conv", "dropout", "flatten", "fold",
@@ -284,6 +282,25 @@ def _is_watched() -> bool:
     module: Any = nn.modules.module
     hooks = module._global_forward_hooks or module._global_forward_pre_hooks
     return bool(hooks) or torch._C._len_torch_function_stack() > 0
+
+
+def _between(frame: Any, stop: FrameType | None) -> Frames:
+    """The user's frames between the call of a module and that of the module around it: nearly
+    always one, the latter's `forward`, with torch's own before and after it."""
+    before = frame.f_back
+    user = before.f_back
+    after = user.f_back
+    if after is None or after.f_back is not stop:
+        return _walk(before, stop)
+    if before.f_code is not _CALLING or after.f_code is not _CALLED:
+        return _walk(before, stop)
+    code = user.f_code
+    judged = JUDGED.get(id(code))
+    return (code, user.f_lasti) if (is_user_code(code) if judged is None else judged[1]) else ()
+
+
+_Module: Any = nn.Module
+_CALLING, _CALLED = _Module._wrapped_call_impl.__code__, _Module._call_impl.__code__
 
 
 def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lostwax.capture import functionalize
-from lostwax.capture.functionalize import Root, View, is_differentiable, track, track_view
-from lostwax.capture.steps import Step, Value
+from lostwax.capture.functionalize import View, is_differentiable, made, track, track_view
+from lostwax.capture.steps import SHARED, Step, Value, new_value
 from lostwax.fake import answers
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
@@ -41,15 +41,26 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         step = tracer.append(record.overload, operands, {})
     if out.__class__ is not FakeTensor:
         return tracer.results(step, out)
-    t = out.fake_type
-    value = step.result = Value(step, None, t, out)
-    out.tracked = Root(value, t)
+    step.result = made(out, step, None).value
     return out
 
 
 def _asked(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list[Any]] | None:
-    """What the rule answers to a call, and the operands: `answers.question` and `Tracer.operand` in
-    one walk. None: not as simple as that."""
+    """What the rule answers to a call, and the operands. None: not as simple as that."""
+    found = question(tracer, record, args)
+    if found is None:
+        return None
+    key, operands = found
+    answer = answers.known(tracer, key)
+    if answer is None:
+        answer = answers.ask(tracer, key, record.rule, *tracer.types(args, {}))
+    return answer, operands
+
+
+def question(
+    tracer: Tracer, record: Operator, args: Any
+) -> tuple[answers.Question, list[Any]] | None:
+    """A key for a call, and its operands: `answers.question` and `Tracer.operand` in one walk."""
     key: list[Any] = [id(record), torch.get_default_dtype()]
     operands: list[Any] = []
     for a in args:
@@ -67,26 +78,26 @@ def _asked(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list[Any]]
             key += (a, cls)
             operands.append(a)
         elif cls is list:
-            numbers = answers.sizes(a)
-            members = answers.members(tracer, a) if numbers is None else numbers
-            if members is None:
-                return None
+            members: Any = tuple(a)
+            if tuple(map(type, members)) in _INTEGERS:
+                operands.append(SHARED.get(members) or tracer.numbers(members))
+            else:
+                members = answers.members(tracer, a)
+                if members is None:
+                    return None
+                operands.append(tracer.operand(a))
             key.append(members)
-            operands.append(tracer.operand(a) if numbers is None else tracer.numbers(numbers))
         elif cls is _SymInt or cls is Expr:
             number = unwrap(a)
             key.append(number)
             operands.append(number)
         else:
             return None
-    question = tuple(key)
-    answer = answers.known(tracer, question)
-    if answer is None:
-        answer = answers.ask(tracer, question, record.rule, *tracer.types(args, {}))
-    return answer, operands
+    return tuple(key), operands
 
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
+_INTEGERS = frozenset([(int,) * n for n in range(8)])
 _SymInt: Any = torch.SymInt
 
 
@@ -98,7 +109,7 @@ def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
         out = tracer.computed(record.overload, args, kwargs)
     step = tracer.step(record.overload, args, kwargs)
     if out.__class__ is FakeTensor:
-        value = step.result = Value(step, None, out.fake_type, out)
+        value = step.result = new_value(step, None, out.fake_type, out)
         track(out, value)
         return out
     return tracer.results(step, out)
@@ -135,10 +146,10 @@ def _seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: 
     """Track what a step shows of its base."""
     func, rest = step.target, tuple(args[1:])
     if out.__class__ is FakeTensor:
-        value = step.result = Value(step, None, out.fake_type, out)
+        value = step.result = new_value(step, None, out.fake_type, out)
         track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
         return out
-    values = step.result = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+    values = step.result = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
     for i, (fake, value) in enumerate(zip(out, values, strict=True)):
         track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
     return out
@@ -201,9 +212,8 @@ def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     if isinstance(tensor, FakeTensor):
         return tensor
     fake = tracer.computed(record.overload, args, kwargs)
-    value = Value(None, None, fake.fake_type, fake)
+    value = made(fake, None, None).value  # a literal is the program's own: it may be written to
     value.is_literal = True
-    track(fake, value)  # a literal is the program's own: it may be written to
     tracer.constants.append((tensor, value))
     return fake
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -20,9 +19,10 @@ from lostwax.errors import CaptureError
 from lostwax.types import TensorType
 
 
-@dataclass(eq=False, slots=True)
 class Slot:
     """One distinct parameter or buffer: the real tensor and all the names it goes by."""
+
+    __slots__ = ("kind", "name", "names", "persistent", "tensor")
 
     kind: str
     """"parameter" or "buffer"."""
@@ -30,7 +30,7 @@ class Slot:
     """The first of its names."""
     tensor: torch.Tensor
     names: list[str]
-    persistent: bool = True
+    persistent: bool
 
 
 class Kept(NamedTuple):
@@ -238,13 +238,16 @@ def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
     times."""
     found: list[tuple[str, nn.Module]] = []
 
-    def visit(path: str, module: nn.Module) -> None:
-        found.append((path, module))
-        for name, child in module._modules.items():
+    def visit(prefix: str, children: Mapping[str, nn.Module | None]) -> None:
+        for name, child in children.items():
             if child is not None:
-                visit(f"{path}.{name}" if path else name, child)
+                path = prefix + name
+                found.append((path, child))
+                if child._modules:
+                    visit(f"{path}.", child._modules)
 
-    visit("", root)
+    found.append(("", root))
+    visit("", root._modules)
     return found
 
 
@@ -261,6 +264,11 @@ def _collect(
             path = prefix + name
             slot = slots.get(id(tensor))
             if slot is None:
-                slots[id(tensor)] = Slot(kind, path, tensor, [path], name not in passing)
+                slot = slots[id(tensor)] = Slot()
+                slot.kind = kind
+                slot.name = path
+                slot.tensor = tensor
+                slot.names = [path]
+                slot.persistent = name not in passing
             else:
                 slot.names.append(path)

@@ -7,6 +7,7 @@ tensors' aliasing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch.fx.immutable_collections import immutable_list
@@ -16,39 +17,48 @@ from lostwax.types import TensorType
 
 
 class Value:
-    """One tensor (or number) of the program: an input, or an output of a step."""
+    """One tensor (or number) of the program: an input, or an output of a step. (Made by a function,
+    not by `__init__`: Python calls functions in half the time.)"""
 
     __slots__ = ("fake", "index", "is_literal", "step", "type")
 
-    def __init__(self, step: Step | None, index: Any, type: TensorType | None, fake: Any) -> None:
-        self.step = step
-        """None: an input of the program."""
-        self.index = index
-        """Which output of the step; None: its only one; a pair: which of a list among them."""
-        self.type = type
-        self.fake = fake
-        """An object that has this type: what `meta["val"]` shows."""
-        self.is_literal = False
-        """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
+    step: Step | None
+    """None: an input of the program."""
+    index: Any
+    """Which output of the step; None: its only one; a pair: which of a list among them."""
+    type: TensorType | None
+    fake: Any
+    """An object that has this type: what `meta["val"]` shows."""
+    is_literal: bool
+    """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
+
+
+def new_value(step: Step | None, index: Any, type: TensorType | None, fake: Any) -> Value:
+    value = Value()
+    value.step = step
+    value.index = index
+    value.type = type
+    value.fake = fake
+    value.is_literal = False
+    return value
 
 
 class Step:
     """One call of an operator. Tensors among the arguments are `Value`s, symbolic numbers are
     expressions."""
 
-    __slots__ = ("args", "grad", "kwargs", "place", "result", "target")
+    __slots__ = ("args", "grad", "kwargs", "place", "result", "target", "tensors")
 
-    def __init__(
-        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: Place, grad: bool
-    ) -> None:
-        self.target = target
-        self.args = args
-        self.kwargs = kwargs
-        self.place = place
-        self.grad = grad
-        """Whether gradients flow through it (`no_grad` regions switch that off)."""
-        self.result: Any = None
-        """What the call returned, with a `Value` in each tensor's place."""
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    place: Place
+    grad: bool
+    """Whether gradients flow through it (`no_grad` regions switch that off)."""
+    tensors: Sequence[int] | None
+    """Which arguments are `Value`s, if no other one has something to look for; None: look."""
+    result: Any
+    """What the call returned, with a `Value` in each tensor's place."""
 
 
 def values_of(result: Any) -> list[Value]:

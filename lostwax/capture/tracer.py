@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -17,13 +18,13 @@ from torch._ops import OpOverload
 
 from lostwax.capture import control, functionalize
 from lostwax.capture.doubt import Doubts
-from lostwax.capture.functionalize import Root, Tracked, View, is_differentiable, track
+from lostwax.capture.functionalize import Root, Tracked, View, is_differentiable, made, track
 from lostwax.capture.joined import Joined
 from lostwax.capture.layout import copy_like
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
-from lostwax.capture.provenance import Provenance, operator_in_progress
+from lostwax.capture.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import SHARED, Body, Region, Step, Value, shared
+from lostwax.capture.steps import SHARED, Body, Region, Step, Value, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import answers, fallback
 from lostwax.fake.mode import FakeTensorMode
@@ -94,11 +95,18 @@ class Tracer(FakeTensorMode):
 
     def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Root:
         """A tensor that the program is given."""
-        t = fake.fake_type
-        value = Value(None, None, t, fake)
-        root = fake.tracked = Root(value, t, kind, name)
-        self.region.inputs.append(value)
+        root = made(fake, None, None, kind, name)
+        self.region.inputs.append(root.value)
         return root
+
+    def inputs(
+        self, fakes: Sequence[FakeTensor], kinds: Sequence[str], names: Sequence[str]
+    ) -> list[Root]:
+        """Many of them."""
+        nothing = repeat(None)
+        roots = list(map(made, fakes, nothing, nothing, kinds, names))
+        self.region.inputs += [root.value for root in roots]
+        return roots
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         if tensor.__class__ is FakeTensor and tensor.tracked and tensor.fake_mode is self:
@@ -120,10 +128,8 @@ class Tracer(FakeTensorMode):
             _check_gradless(tensor)
             with torch._C._DisableTorchDispatch():
                 tensor = tensor.detach()
-        value = Value(None, None, fake.fake_type, fake)
-        root = track(fake, value)
-        root.kind, root.name = "the constant", f"of size {tuple(tensor.shape)}"
-        self.constants.append((tensor, value))
+        root = made(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
+        self.constants.append((tensor, root.value))
 
     # ------------------------------------------------------------------------------ operators
 
@@ -192,11 +198,19 @@ class Tracer(FakeTensorMode):
         named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
         return self.append(target, operands, named)
 
-    def append(self, target: Any, operands: list[Any], kwargs: dict[str, Any]) -> Step:
+    def append(
+        self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
+    ) -> Step:
         """The same, of operands."""
         grad = torch.is_grad_enabled() if self.grad is None else self.grad
         grad = grad and id(target) not in _UNDERIVED
-        step = Step(target, tuple(operands), kwargs, self.provenance.here(), grad)
+        step = Step()
+        step.target = target
+        step.args = tuple(operands)
+        step.kwargs = kwargs
+        step.place = place or self.provenance.here()
+        step.grad = grad
+        step.tensors = step.result = None
         self.region.steps.append(step)
         return step
 
@@ -244,10 +258,7 @@ class Tracer(FakeTensorMode):
 
     def _output(self, step: Step, out: Any, index: Any) -> Any:
         if out.__class__ is FakeTensor:
-            t = out.fake_type
-            value = Value(step, index, t, out)
-            out.tracked = Root(value, t)
-            return value
+            return made(out, step, index).value
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]
             return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
@@ -297,9 +308,9 @@ class Tracer(FakeTensorMode):
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         step.grad = view.grad  # as when it was made: here it is only read
         if view.position is None:
-            step.result = value = Value(step, None, out.fake_type, out)
+            step.result = value = new_value(step, None, out.fake_type, out)
             return value if view.history is None else self._with_gradient_of(view.history, value)
-        step.result = values = [Value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+        step.result = values = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
         return values[view.position]
 
     def resolved(self, fake: FakeTensor) -> FakeTensor:
@@ -374,7 +385,7 @@ class Tracer(FakeTensorMode):
     def _with_gradient_of(self, old: Value, new: Value) -> Value:
         assert old.type is not None
         region = Region()
-        grad = Value(None, None, old.type, new_fake(self, old.type))
+        grad = new_value(None, None, old.type, new_fake(self, old.type))
         body = Body("unchanged_gradient", region, [grad], [grad])
         (out,) = self.attached((body, [new], [old], []), [old.type])
         return self.value_of(out)

@@ -137,6 +137,15 @@ def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named
     return answer
 
 
+def remember(mode: FakeTensorMode, key: Question, answer: Any) -> None:
+    """What was found out of a call, as long as its types are."""
+    env = mode.shape_env
+    if env is None or not env.symbols:
+        _remembered(key, answer)
+    else:
+        mode.answers[key] = answer
+
+
 def _unique(answer: Any) -> Any:
     """The answer, made of types that are the one object of their kind: what is asked of them next
     can be remembered."""
@@ -150,7 +159,7 @@ def _unique(answer: Any) -> Any:
 def _remembered(key: Question, answer: Any) -> Any:
     if len(ANSWERS) >= _MOST:
         ANSWERS.clear()
-    if answer.__class__ in (TensorType, tuple, list):
+    if isinstance(answer, (TensorType, tuple, list)):
         ANSWERS[key] = answer
     return answer
 

@@ -22,8 +22,8 @@ from lostwax.types import (
     Sizes,
     TensorType,
     channels_last_strides,
-    concrete,
     contiguous_strides,
+    known_concrete,
     unique,
 )
 
@@ -50,18 +50,24 @@ class FakeTensorConverter:
         cls = tensor.__class__
         if cls not in _PLAIN:
             return self.from_real_tensor(mode, tensor, static_shapes=True)
-        if tensor.layout is not _STRIDED or tensor.is_quantized or tensor.is_nested:
+        try:
+            real = tensor.untyped_storage()
+            t = known_concrete(
+                tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
+            )
+        except RuntimeError:  # it has no storage, or no sizes
             check_supported(tensor)
-        t = concrete(
-            tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device
-        )
-        real = tensor.untyped_storage()
+            raise
+        if t is None:
+            check_supported(tensor)
+            t = unique(_typed(tensor, tuple(tensor.shape), tensor.stride()))
         memory = real._cdata
         storage = self._kept_storages.get(memory)
         if storage is None:
             storage = self._kept_storages[memory] = FakeStorage(t, real.nbytes())
-        if tensor.is_leaf and tensor.grad is None:
-            fake = new_fake(mode, t, storage, tensor.requires_grad)
+        gradient = tensor.requires_grad
+        if (not gradient or tensor.is_leaf) and tensor.grad is None:
+            fake = new_fake(mode, t, storage, gradient)
             if cls is _Parameter:
                 fake._is_param = True
         else:

@@ -1,0 +1,106 @@
+"""Custom operators of users: single nodes, functional, and refused with the line."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lostwax.capture import export
+from lostwax.errors import (
+    CaptureError,
+    MissingFakeRuleError,
+)
+from tests.capture.compare import exported
+from tests.capture.small import Of, X, same, targets
+
+
+@torch.library.custom_op("lostwax_test::scaled", mutates_args=())
+def scaled(x: torch.Tensor, by: float) -> torch.Tensor:
+    return x * by
+
+
+@scaled.register_fake
+def _(x: torch.Tensor, by: float) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("lostwax_test::unknown", mutates_args=())
+def unknown(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+@torch.library.custom_op("lostwax_test::bump", mutates_args={"x"})
+def bump(x: torch.Tensor, by: torch.Tensor) -> None:
+    x.add_(by)
+
+
+@torch.library.custom_op("lostwax_test::told", mutates_args=())
+def told(x: torch.Tensor) -> None:
+    pass
+
+
+@torch.library.custom_op("lostwax_test::halve", mutates_args={"x", "more"})
+def halve(x: torch.Tensor, more: list[torch.Tensor], factor: float = 0.5) -> torch.Tensor:
+    for each in (x, *more):
+        each.mul_(factor)
+    return x.sum()
+
+
+@halve.register_fake
+def _(x: torch.Tensor, more: list[torch.Tensor], factor: float = 0.5) -> torch.Tensor:
+    return x.new_empty(())
+
+
+def _writes(self: Any, x: torch.Tensor) -> Any:
+    bump(x, x * 2)
+    y = x * 3
+    bump(y[0], x[1])
+    total = halve(self.state, [x[1:], y])
+    return y, total, self.state * 1
+
+
+def test_custom_operators_that_write_are_functional() -> None:
+    module = nn.Module()
+    module.register_buffer("state", torch.ones(4))
+    module.forward = _writes.__get__(module)  # type: ignore[method-assign]
+    program = exported(module, X.clone())
+    program.validate()
+    assert targets(program).count("auto_functionalized") == 3
+    assert "aten.clone" not in targets(program)
+    again = export(program.module(), (X.clone(),))
+    ours, eager = X.clone(), X.clone()
+    torch.testing.assert_close(again.module()(ours), copy.deepcopy(module)(eager))
+    torch.testing.assert_close(ours, eager)
+
+
+def test_custom_operators_that_see_their_writes_are_refused() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        bump(x[:2], x[:2].t())
+        return x
+
+    text = r"memory that its arguments x and by share[\s\S]*test_custom_operators.py[\s\S]*clone"
+    with pytest.raises(CaptureError, match=text):
+        export(forward, (torch.ones(4, 2),))
+
+    def apart(x: torch.Tensor) -> torch.Tensor:
+        bump(x[:2], x[2:])
+        return x * 1
+
+    same(Of(lambda self, x: apart(x.clone())), torch.ones(4, 2))
+
+
+def test_a_custom_operator_that_returns_nothing_needs_no_fake_kernel() -> None:
+    program = export(lambda x: (told(x), x + 1)[1], (X,))
+    torch.testing.assert_close(program.module()(X), X + 1)
+
+
+def test_custom_operators_are_single_nodes() -> None:
+    program = same(Of(lambda self, x: scaled(x + 1, 2.0)), X)
+    assert targets(program) == ["aten.add.Tensor", "lostwax_test.scaled"]
+    with pytest.raises(MissingFakeRuleError, match="lostwax_test::unknown") as error:
+        export(Of(lambda self, x: unknown(x)), (X,))
+    assert "test_custom_operators.py" in str(error.value)

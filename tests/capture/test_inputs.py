@@ -1,0 +1,126 @@
+"""Inputs of programs: pytrees and their leaves, and the names that they have in the graph."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+
+from lostwax.capture import export
+from lostwax.errors import (
+    InputStructureError,
+)
+from lostwax.ir import register_dataclass
+from tests.capture.small import Of, X, inputs, same
+
+Point = namedtuple("Point", "a b")
+
+
+@dataclasses.dataclass
+class Pair:
+    left: torch.Tensor
+    right: torch.Tensor
+    name: str = "pair"
+
+
+register_dataclass(Pair)
+
+
+def test_pytrees_in_and_out() -> None:
+    def forward(self: Any, tree: Any, *rest: Any, point: Any, none: Any = None) -> Any:
+        out = OrderedDict(sum=tree["a"][0] + rest[0], point=Point(point.b, point.a))
+        return out, [tree["b"], None, 3], (rest[1],)
+
+    tree = {"a": [X, 2], "b": (X + 1,)}
+    program = same(Of(forward), tree, X, X * 2, point=Point(X, X - 1))
+    names = inputs(program)
+    assert names == ["tree_a_0", "tree_a_1", "tree_b_0", "rest_0", "rest_1", "point_a", "point_b"]
+
+
+def test_dataclasses() -> None:
+    program = export(Of(lambda self, p: Pair(p.right, p.left * 2)), (Pair(X, X + 1),))
+    assert inputs(program)[:2] == ["p_left", "p_right"]
+    out = program.module()(Pair(X, X + 1))
+    assert isinstance(out, Pair)
+    torch.testing.assert_close(out.right, X * 2)
+
+
+def test_a_class_registered_without_names_for_its_children() -> None:
+    class Held:
+        def __init__(self, value: torch.Tensor, factor: int) -> None:
+            self.value, self.factor = value, factor
+
+    pytree.register_pytree_node(
+        Held, lambda h: ([h.value], h.factor), lambda children, factor: Held(*children, factor)
+    )
+    program = export(Of(lambda self, h: Held(h.value * h.factor, 3)), (Held(X, 2),))
+    assert inputs(program) == ["h_0"]
+    out = program.module()(Held(X, 2))
+    torch.testing.assert_close(out.value, X * 2)
+    with pytest.raises(InputStructureError, match="h is another kind of Held: 3, at capture 2"):
+        program.module()(Held(X, 3))
+
+
+def test_leaf_types() -> None:
+    def forward(self: Any, x: Any, dtype: Any, device: Any, layout: Any, mf: Any, text: str) -> Any:
+        assert text == "go"
+        return x.to(dtype=dtype, device=device, memory_format=mf)
+
+    same(
+        Of(forward), X, torch.float64, torch.device("cpu"), torch.strided,
+        torch.preserve_format, "go",
+    )  # fmt: skip
+
+
+def test_the_same_tensor_twice() -> None:
+    program = export(Of(lambda self, x, y: x + y), (X, X))
+    torch.testing.assert_close(program.module()(X, X), X + X)
+
+
+def test_names_that_python_has_and_names_that_collide() -> None:
+    def forward(input: torch.Tensor, d: Any) -> torch.Tensor:
+        input.add_(1)
+        d["a"]["b"].mul_(2)
+        return input + d["a_b"]
+
+    args = (X.clone(), {"a_b": X + 1, "a": {"b": X + 2}})
+    program = export(forward, copy.deepcopy(args))
+    program.validate()
+    ours, eager = copy.deepcopy(args), copy.deepcopy(args)
+    torch.testing.assert_close(program.module()(*ours), forward(*eager))
+    torch.testing.assert_close(ours, eager)
+    assert inputs(program)[0] == "input"
+
+
+def test_arguments_named_as_the_generated_code_speaks() -> None:
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("lifted_tensor_0", torch.ones(4))
+
+        def forward(this, self, slice, device, c_lifted_tensor_0):
+            return (
+                self
+                + slice * device
+                - c_lifted_tensor_0
+                + torch.full((4,), 2.0)
+                * (torch.tensor([1.0, 2.0, 3.0, 4.0]) + this.lifted_tensor_0)
+            )
+
+    args = (X, X + 1, X + 2, X + 3)
+    program = export(Odd(), args)
+    program.validate()
+    torch.testing.assert_close(program.module()(*args), Odd()(*args))
+    torch.testing.assert_close(export(program.module(), args).module()(*args), Odd()(*args))
+
+
+def test_names_that_files_cannot_have() -> None:
+    program = export(lambda größe, x: größe + x, (X, X))
+    assert inputs(program) == ["gr__e", "x"]
+    program.module()(größe=X, x=X)

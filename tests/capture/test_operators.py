@@ -1,0 +1,156 @@
+"""Operators of programs: which are recorded, kept whole, or left out; random ones."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lostwax.capture import export
+from lostwax.errors import (
+    CaptureError,
+)
+from tests.capture.small import Of, X, same, targets
+
+
+def test_random_operators_stay() -> None:
+    program = same(Of(lambda self, x: x + torch.rand(4) * torch.randn_like(x)), X)
+    assert {"aten.rand", "aten.randn_like"} <= set(targets(program))
+    dropped = export(Of(lambda self, x: F.dropout(x, 0.5, training=True)), (X,)).module()
+    assert not torch.equal(dropped(X), dropped(X))
+
+
+def test_random_numbers_are_drawn_in_the_order_of_memory() -> None:
+    same(Of(lambda self, x: F.dropout(x.t(), 0.5) + torch.empty(3, 4).t().uniform_()), X)
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True)
+    same(layer, torch.randn(2, 5, 4))
+
+
+def test_keep_leaves_composites_whole() -> None:
+    aten = torch.ops.aten
+    net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    program = export(net, (X,), keep=[aten.linear.default, aten.layer_norm.default])
+    assert targets(program) == ["aten.linear", "aten.layer_norm", "aten.linear"]
+    torch.testing.assert_close(program.module()(X), net(X))
+    q = torch.randn(2, 2, 5, 8)
+    program = export(
+        Of(lambda self, q: F.scaled_dot_product_attention(q, q, q)), (q,),
+        keep=[aten.scaled_dot_product_attention.default],
+    )  # fmt: skip
+    assert targets(program) == ["aten.scaled_dot_product_attention"]
+    program = export(nn.Conv2d(3, 4, 3), (torch.randn(1, 3, 8, 8),), keep=[aten.conv2d.default])
+    assert targets(program) == ["aten.conv2d"]
+
+
+def test_what_writes_unseen_is_not_kept() -> None:
+    keep = [torch.ops.aten.batch_norm.default]
+    norm = nn.BatchNorm1d(4)
+    with pytest.raises(CaptureError, match=r"cannot be kept[\s\S]*training[\s\S]*eval\(\)"):
+        export(norm, (X,), keep=keep)
+    assert targets(export(norm.eval(), (X,), keep=keep)) == ["aten.batch_norm"]
+    aten = torch.ops.aten
+    module = nn.InstanceNorm1d(4, track_running_stats=True)
+    with pytest.raises(CaptureError, match=r"aten\.instance_norm\.default cannot be kept"):
+        export(module, (torch.ones(2, 4, 3),), keep=[aten.instance_norm.default])
+    for wrong in ([aten.linear], ["linear"], aten.linear.default):
+        with pytest.raises(TypeError, match=r"keep= takes a list[\s\S]*linear\.default"):
+            export(nn.Linear(4, 4), (X,), keep=wrong)
+
+
+def test_unread_operators_are_left_out() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        _ = x.cos() @ x.t()
+        return x.sin()
+
+    assert targets(same(Of(forward), X)) == ["aten.sin"]
+
+
+def test_measuring_is_no_part_of_a_program() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        with torch.profiler.record_function("part"):
+            return x + 1
+
+    assert targets(same(Of(forward), X)) == ["aten.add.Tensor"]
+
+
+def test_distributions_check_their_arguments_when_the_program_runs() -> None:
+    def forward(self: Any, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+        return torch.distributions.Normal(mean, std).rsample()
+
+    program = same(Of(forward), X, X.abs() + 1)
+    with pytest.raises(RuntimeError, match=r"is required at .*test_operators.py:\d+ in forward"):
+        program.module()(X, -X.abs() - 1)
+
+
+def test_random_numbers_of_python_are_told_of_and_put_back() -> None:
+    for draw in (random.random, np.random.rand):
+        before, array = random.getstate(), np.random.get_state()[1].copy()
+        with pytest.warns(UserWarning, match=r"random; the number is baked into"):
+            export(lambda x, draw=draw: x * float(draw()), (X,))
+        assert random.getstate() == before
+        assert (np.random.get_state()[1] == array).all()
+
+
+def test_literals_that_are_returned_are_new_in_each_run() -> None:
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        literal = torch.tensor([1.0, 2.0])
+        return literal, literal[1:], x
+
+    module = export(Of(forward), (X,)).module()
+    whole, part, _ = module(X)
+    whole.add_(1)
+    assert part.tolist() == [3.0]
+    assert module(X)[0].tolist() == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda self, z: z.conj().imag,
+        lambda self, z: z[1:].conj()[1:].real + z.conj().conj().imag[2:],
+        lambda self, z: torch.view_as_real(z.conj().resolve_conj()),
+        lambda self, z: z.clone().conj().imag.mul_(2),
+    ],
+)
+def test_conjugates_that_torch_has_not_computed_yet(forward: Any) -> None:
+    same(Of(forward), torch.randn(4, dtype=torch.complex64))
+
+
+def test_seeds_and_generators_are_refused() -> None:
+    before = torch.get_rng_state()
+    for forward in (
+        lambda x: (torch.manual_seed(3), x)[1],
+        lambda x: (torch.set_rng_state(torch.get_rng_state()), x)[1],
+        lambda x: torch.rand(3, generator=torch.Generator().manual_seed(1)) + x,
+    ):
+        with pytest.raises(CaptureError, match=r"no random generator[\s\S]*test_operators.py"):
+            export(forward, (torch.ones(3),))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_scalar_tensors_are_computed_by_the_program() -> None:
+    program = same(Of(lambda self, x: torch.ops.aten.scalar_tensor(2.0) + x), X)
+    assert targets(program) == ["aten.scalar_tensor", "aten.add.Tensor"]
+
+
+def test_a_mask_is_used_whether_it_is_causal_or_not() -> None:
+    model = nn.Transformer(4, 2, 1, 1, 8, batch_first=True).eval()
+    x, causal = torch.randn(2, 5, 4), nn.Transformer.generate_square_subsequent_mask(5)
+    program = export(model, (x, x), {"tgt_mask": causal}).module()
+    for mask in (causal, causal.t(), torch.zeros(5, 5)):
+        torch.testing.assert_close(program(x, x, tgt_mask=mask), model(x, x, tgt_mask=mask))
+
+
+def test_deep_copies_are_copies() -> None:
+    def forward(self: Any, batch: Any) -> Any:
+        mine = copy.deepcopy(batch)
+        mine["x"].add_(1)
+        return mine, batch["x"] * 2
+
+    same(Of(forward), {"x": X, "n": 3})

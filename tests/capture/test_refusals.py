@@ -1,0 +1,125 @@
+"""What cannot be in a program is refused, with the user's line and a way out."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from functorch.experimental.control_flow import map as control_flow_map
+from torch import nn
+from torch._higher_order_ops.scan import scan
+from torch._higher_order_ops.while_loop import while_loop
+from torch.testing._internal.two_tensor import TwoTensor
+
+from lostwax.capture import export
+from lostwax.errors import (
+    DataDependentError,
+    NotYetError,
+    UnsupportedFakeError,
+)
+from tests.capture.small import Of, X, same
+
+
+def branch(self: Any, x: torch.Tensor) -> torch.Tensor:
+    if x.sum() > 0:
+        return x
+    return -x
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [branch, lambda self, x: x if x.sum().item() > 3 else -x, lambda self, x: x.numpy()],
+)
+def test_data_dependent_python_is_refused_with_the_line(forward: Any) -> None:
+    with pytest.raises((DataDependentError, RuntimeError)) as error:
+        export(Of(forward), (X,))
+    assert "test_refusals.py" in str(error.value)
+
+
+def _loop(self: Any, x: torch.Tensor) -> Any:
+    return while_loop(lambda v: v.sum() < 9, lambda v: (v + 1,), (x,))
+
+
+CONTROL: dict[str, tuple[Any, str]] = {
+    "torch.cond": (
+        lambda self, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+        r"torch.where\(predicate, a, b\)",
+    ),
+    "while_loop": (_loop, "fixed number of steps"),
+    "map": (lambda self, x: control_flow_map(torch.sin, x), "torch.vmap"),
+    "scan": (
+        lambda self, x: scan(lambda carry, row: (carry + row, carry * row), x[0], x),
+        r"x.unbind\(0\)",
+    ),
+    "cond": (
+        lambda self, x: torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
+        "torch.where",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow_is_refused_with_the_line(name: str) -> None:
+    forward, instead = CONTROL[name]
+    with pytest.raises(NotYetError, match=rf"{name} in a program.*not supported yet") as error:
+        export(Of(forward, layer=nn.Linear(4, 4)), (X,))
+    message = str(error.value)
+    assert "test_refusals.py" in message
+    assert "why: operators that take functions come with a later version" in message
+    assert re.search(f"until then: .*{instead}", message)
+    assert torch.compile.__module__ == "torch"
+
+
+def test_a_result_that_is_no_pytree_is_refused() -> None:
+    with pytest.raises(TypeError, match="the result 1 is of type object"):
+        export(Of(lambda self, x: (x, object())), (X,))
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda self, x: x.apply_(lambda v: v + 1),
+        lambda self, x: x.map_(x, lambda a, b: a + b),
+        lambda self, x: torch.from_dlpack(x),
+        lambda self, x: f"{x.sum():.2f}",
+    ],
+)
+def test_what_would_read_memory_is_refused(forward: Any) -> None:
+    with pytest.raises(UnsupportedFakeError, match=r"needs the data of[\s\S]*at test_refusals.py"):
+        export(Of(forward), (X,))
+
+
+def test_classes_that_decide_what_operators_do_are_refused() -> None:
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    wrapped = TwoTensor(X, X)
+    for value in (wrapped, X.as_subclass(Logged)):
+        name = type(value).__name__
+        with pytest.raises(UnsupportedFakeError, match=rf"class .*{name} cannot[\s\S]*instead"):
+            export(Of(lambda self, x: x + 1), (value,))
+    with pytest.raises(UnsupportedFakeError, match="class TwoTensor cannot"):
+        export(Of(lambda self, x: x + wrapped), (X,))
+    with pytest.raises(UnsupportedFakeError, match="deals with quantized tensors"):
+        export(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (X,))
+
+
+def test_sparse_inputs_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="strided"):
+        export(Of(lambda self, x: x), (torch.eye(3).to_sparse(),))
+
+
+def test_the_truth_of_a_number_is_refused_with_a_way_out() -> None:
+    text = r"cannot decide[\s\S]*test_refusals.py[\s\S]*torch\.where\(condition, a, b\)"
+    with pytest.raises(DataDependentError, match=text):
+        export(lambda x: x if x[0, 0] else -x, (X,))
+    same(Of(lambda self, x: x if torch.tensor(2.0) else -x), X)
+
+
+def test_a_literal_of_computed_values_is_refused_with_a_way_out() -> None:
+    with pytest.raises(TypeError, match=r"test_refusals.py[\s\S]*torch.stack"):
+        export(lambda x: torch.tensor([x.sum(), x.mean()]), (X,))

@@ -1,0 +1,119 @@
+"""Export leaves the user's module and torch as they were, also when it fails."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from lostwax.capture import export
+from lostwax.fake import FakeTensor
+from tests.capture.small import X
+
+
+def everything(module: nn.Module) -> Any:
+    return [
+        (
+            name,
+            sorted(m.__dict__),
+            {k: id(v) for k, v in m.__dict__.items() if not isinstance(v, (dict, list, set))},
+            [(k, id(v), v._version, v.clone()) for k, v in m._parameters.items() if v is not None],
+            [(k, id(v), v._version, v.clone()) for k, v in m._buffers.items() if v is not None],
+            copy.deepcopy([m.__dict__.get(k) for k in ("history", "nested", "last")]),
+        )
+        for name, m in module.named_modules()
+    ]
+
+
+def _registers_a_hook(module: Any) -> None:
+    module.inner.register_forward_hook(lambda *_: None)
+
+
+def _adds_a_child(module: Any) -> None:
+    module.inner.child = nn.Identity()
+
+
+def _renames(module: Any) -> None:
+    module.second = module.__dict__.pop("first")
+
+
+def _replaces_hooks(module: Any) -> None:
+    module._forward_hooks = {0: lambda *_: None}
+
+
+def _fills_what_was_empty(module: Any) -> None:
+    module.seen.add(3)
+    module.notes["a"] = 1
+
+
+CHANGES = [_registers_a_hook, _adds_a_child, _renames, _replaces_hooks, _fills_what_was_empty]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_module_does_to_itself_is_taken_back(change: Callable[[Any], None]) -> None:
+    class Restless(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 4)
+            self.seen: set[int] = set()
+            self.notes: dict[str, int] = {}
+            self.first = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.inner(x)
+            change(self)
+            return x
+
+    module = Restless()
+    before = [str(m.__dict__) for m in module.modules()]
+    export(module, (X,))
+    assert [str(m.__dict__) for m in module.modules()] == before
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_module_is_untouched(fails: bool) -> None:
+    class Busy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+            self.register_buffer("count", torch.zeros(()))
+            self.calls = 0
+            self.history: list[int] = [1]
+            self.nested = {"a": [1, {2}]}
+            self.last = deque([1], maxlen=2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            self.history.append(2)
+            self.nested["a"].append(3)
+            self.nested["a"][1].add(3)
+            self.last.append(2)
+            self.count = self.count + 1
+            self.norm.weight.data.mul_(1)
+            x = self.norm(x)
+            if fails:
+                raise KeyError("on purpose")
+            return x
+
+    module = Busy()
+    before, state = everything(module), torch.get_rng_state()
+    if fails:
+        with pytest.raises(KeyError):
+            export(module, (X,))
+    else:
+        export(module, (X,))
+    assert str(everything(module)) == str(before)
+    assert torch.equal(state, torch.get_rng_state())
+    assert not torch.compiler.is_exporting()
+    assert not torch.compiler.is_compiling()
+    assert not isinstance(torch.empty(1), FakeTensor)
+    assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
+    for function in (torch.compile, torch._assert, torch.manual_seed, torch.seed):
+        assert "lostwax" not in function.__code__.co_filename
+    assert torch.autograd.Function.apply.__module__ == "torch.autograd.function"
+    assert torch.backends.mha.get_fastpath_enabled()

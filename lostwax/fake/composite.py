@@ -3,12 +3,12 @@
 Two reasons to be in this table: the operator is on the hot path (one trip through Python instead of
 three), or its C++ form asks questions about sizes (`numel == 0`?) that would cost guards. Each
 entry calls, through `mode.call`, the same primitive operators that eager's dispatch reaches. All
-other composite operators are left to C++. Must not compute types itself.
+other composite operators are left to C++. Here stand the table, views and arithmetic; `layers`,
+`attention`, `resampling` and `sized` fill it further. Must not compute types itself.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,14 @@ from lostwax.ops.registry import Operator, aten
 from lostwax.ops.shapes import (
     broadcast_sizes,
     fail,
-    is_one,
     is_zero,
-    preserved_strides,
     require,
     same,
     wrap_dim,
 )
 from lostwax.ops.views import inferred_size, view_strides
-from lostwax.sym import Size, ceildiv, decide, decide_or, eq, specialize
-from lostwax.types import Sizes, TensorType, product
+from lostwax.sym import ceildiv, decide, decide_or, eq, specialize
+from lostwax.types import Sizes, product
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -247,6 +245,17 @@ def tensor_split(
     return mode.call(aten.tensor_split.indices, self, indices, dim)
 
 
+@composite(aten.fill_diagonal_.default)
+def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool = False) -> Any:
+    x = mode.adopt(self)
+    t = x.fake_type
+    if t.ndim == 2 and not wrap:  # C++ would count the places in memory
+        mode.call(aten.fill_.Scalar, mode.call(aten.diagonal.default, x), fill_value)
+        return x
+    kernel = partial(aten.fill_diagonal_.default._op_dk, _BY_TORCH)
+    return mode.reentered(kernel, (x, fill_value, wrap), {})
+
+
 # --------------------------------------------------------------------------------------- arithmetic
 
 
@@ -366,335 +375,3 @@ def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
     noise = mode.call(aten.empty_like.default, input, memory_format=torch.preserve_format)
     noise = mode.call(aten.bernoulli_.float, noise, 1 - p)
     return mode.call(aten.mul.Tensor, input, mode.call(aten.div_.Scalar, noise, 1 - p))
-
-
-# ------------------------------------------------------------------------------------- convolutions
-
-
-def _convolution(dimensions: int) -> Composite:
-    def convolution(
-        mode: FakeTensorMode,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Sequence[Size] = (1,),
-        padding: Sequence[Size] = (0,),
-        dilation: Sequence[Size] = (1,),
-        groups: Size = 1,
-    ) -> Any:
-        lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
-        rest = (weight, bias, *lists, False, [0] * dimensions, groups)
-        return _convolved(mode, input, rest, f"conv{dimensions}d", dimensions)
-
-    return convolution
-
-
-def _transposed_convolution(dimensions: int) -> Composite:
-    def convolution(
-        mode: FakeTensorMode,
-        input: Any,
-        weight: Any,
-        bias: Any = None,
-        stride: Sequence[Size] = (1,),
-        padding: Sequence[Size] = (0,),
-        output_padding: Sequence[Size] = (0,),
-        groups: Size = 1,
-        dilation: Sequence[Size] = (1,),
-    ) -> Any:
-        lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
-        rest = (weight, bias, *lists, True, _spread(output_padding, dimensions), groups)
-        return _convolved(mode, input, rest, f"conv_transpose{dimensions}d", dimensions)
-
-    return convolution
-
-
-def _convolved(
-    mode: FakeTensorMode, input: Any, rest: tuple[Any, ...], name: str, dimensions: int
-) -> Any:
-    """The convolution of a batch, or of a single input as a batch of one."""
-    x = mode.adopt(input)
-    if x.fake_type.ndim == dimensions + 2:
-        return mode.call(aten.convolution.default, x, *rest)
-    if x.fake_type.ndim != dimensions + 1:
-        fail(
-            f"Expected {dimensions + 1}D (unbatched) or {dimensions + 2}D (batched) "
-            f"input to {name}, but got input of size: {list(x.fake_type.size)}"
-        )
-    out = mode.call(aten.convolution.default, mode.call(aten.unsqueeze.default, x, 0), *rest)
-    return mode.call(aten.squeeze.dim, out, 0)
-
-
-def _spread(values: Sequence[Size], count: int) -> list[Size]:
-    return list(values) * count if len(values) == 1 else list(values)
-
-
-for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.conv3d.default), 1):
-    COMPOSITES[_overload] = _convolution(_n)
-for _n, _overload in enumerate(
-    (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input), 1
-):
-    COMPOSITES[_overload] = _transposed_convolution(_n)
-
-
-# ------------------------------------------------------------------------------------------ pooling
-
-
-@composite(aten.max_pool2d.default)
-def max_pool2d(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
-    return mode.call(aten.max_pool2d_with_indices.default, *args, **kwargs)[0]
-
-
-@composite(aten.adaptive_avg_pool2d.default)
-def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[Size]) -> Any:
-    if len(output_size) == 2 and all(s.__class__ is int and s == 1 for s in output_size):
-        x = mode.adopt(self)
-        out = mode.call(aten.mean.dim, x, [-1, -2], True)
-        if x.fake_type.is_channels_last:  # as eager: the layout of the input, kept for sizes of 1
-            out = mode.call(aten.clone.default, out, memory_format=torch.channels_last)
-        return out
-    return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
-
-
-@composite(aten.fill_diagonal_.default)
-def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool = False) -> Any:
-    x = mode.adopt(self)
-    t = x.fake_type
-    if t.ndim == 2 and not wrap:  # C++ would count the places in memory
-        mode.call(aten.fill_.Scalar, mode.call(aten.diagonal.default, x), fill_value)
-        return x
-    kernel = partial(aten.fill_diagonal_.default._op_dk, _BY_TORCH)
-    return mode.reentered(kernel, (x, fill_value, wrap), {})
-
-
-# ------------------------------------------------------------------------------------ normalisation
-
-
-@composite(aten.layer_norm.default)
-def layer_norm(
-    mode: FakeTensorMode,
-    input: Any,
-    normalized_shape: Sequence[Size],
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-05,
-    cudnn_enable: bool = True,
-) -> Any:
-    return mode.call(aten.native_layer_norm.default, input, normalized_shape, weight, bias, eps)[0]
-
-
-@composite(aten.batch_norm.default)
-def batch_norm(
-    mode: FakeTensorMode,
-    input: Any,
-    weight: Any,
-    bias: Any,
-    running_mean: Any,
-    running_var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool,
-) -> Any:
-    if not training and (running_mean is None or running_var is None):
-        fail("running_mean must be defined in evaluation mode")
-    if mode.portable:
-        return _portable_batch_norm(
-            mode, input, weight, bias, running_mean, running_var, training, momentum, eps
-        )
-    return mode.call(
-        aten.native_batch_norm.default,
-        input, weight, bias, running_mean, running_var, training, momentum, eps,
-    )[0]  # fmt: skip
-
-
-def _portable_batch_norm(
-    mode: FakeTensorMode,
-    x: Any,
-    weight: Any,
-    bias: Any,
-    mean: Any,
-    var: Any,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Any:
-    if not training:
-        op = aten._native_batch_norm_legit_no_training.default
-        return mode.call(op, x, weight, bias, mean, var, momentum, eps)[0]
-    if mean is None or var is None:
-        op = aten._native_batch_norm_legit.no_stats
-        return mode.call(op, x, weight, bias, True, momentum, eps)[0]
-    op = aten._native_batch_norm_legit.default
-    return mode.call(op, x, weight, bias, mean, var, True, momentum, eps)[0]
-
-
-@composite(aten.group_norm.default)
-def group_norm(
-    mode: FakeTensorMode,
-    input: Any,
-    num_groups: int,
-    weight: Any = None,
-    bias: Any = None,
-    eps: float = 1e-05,
-    cudnn_enabled: bool = True,
-) -> Any:
-    x = mode.adopt(input)
-    t = x.fake_type
-    if t.ndim < 2:
-        fail(f"Expected at least 2 dimensions for input tensor but received {t.ndim}")
-    is_last = t.is_channels_last and not t.is_contiguous
-    x = contiguous(
-        mode,
-        x,
-        memory_format=torch.channels_last if is_last and t.ndim == 4 else torch.contiguous_format,
-    )
-    n, c, pixels = t.size[0], t.size[1], product(t.size[2:])
-    return mode.call(
-        aten.native_group_norm.default, x, weight, bias, n, c, pixels, num_groups, eps
-    )[0]
-
-
-# ---------------------------------------------------------------------------------------- attention
-
-
-@composite(aten.scaled_dot_product_attention.default)
-def scaled_dot_product_attention(
-    mode: FakeTensorMode,
-    query: Any,
-    key: Any,
-    value: Any,
-    attn_mask: Any = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    q, k, v = (mode.adopt(x) for x in (query, key, value))
-    if mode.portable:
-        return _portable_attention(
-            mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
-        )
-    if dropout_p or not _fits_flash(q.fake_type, k.fake_type, v.fake_type, enable_gqa):
-        return mode.call(
-            aten._scaled_dot_product_attention_math.default,
-            q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa,
-        )[0]  # fmt: skip
-    return mode.call(
-        aten._scaled_dot_product_flash_attention_for_cpu.default,
-        q, k, v, dropout_p, is_causal, attn_mask=_additive(mode, attn_mask, q), scale=scale,
-    )[0]  # fmt: skip
-
-
-def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> bool:
-    """What CPU's fused kernel takes; asked without guards: the other form computes the same."""
-    types = (q, k, v)
-    if any(t.ndim != 4 or t.device.type != "cpu" or not is_one(t.stride[-1]) for t in types):
-        return False
-    if not all(same(t.size[0], q.size[0]) and same(t.size[-1], q.size[-1]) for t in types):
-        return False
-    heads = q.size[1]
-    if grouped:
-        return same(k.size[1], v.size[1]) and is_zero(heads % k.size[1])
-    return same(k.size[1], heads) and same(v.size[1], heads)
-
-
-def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
-    """A boolean mask as the numbers that are added to the scores."""
-    if mask is None or mode.adopt(mask).fake_type.dtype is not torch.bool:
-        return mask
-    options = {"dtype": q.fake_type.dtype, "device": q.fake_type.device}
-    zero = mode.call(aten.scalar_tensor.default, 0.0, **options)
-    low = mode.call(aten.scalar_tensor.default, float("-inf"), **options)
-    return mode.call(aten.where.self, mask, zero, low)
-
-
-def _portable_attention(
-    mode: FakeTensorMode,
-    query: FakeTensor,
-    key: FakeTensor,
-    value: FakeTensor,
-    mask: Any,
-    dropout_p: float,
-    is_causal: bool,
-    scale: float | None,
-    grouped: bool,
-) -> Any:
-    """softmax(q kᵀ · scale, masked) v in plain operators, laid out as eager's kernel does it."""
-    if is_causal and mask is not None:
-        fail("_scaled_dot_product_attention: Explicit attn_mask should not be set when "
-             "is_causal=True")  # fmt: skip
-    dtype = query.fake_type.dtype
-    low = dtype in (torch.float16, torch.bfloat16)  # as the fused kernels, which sum in float32
-    q, k, v = (to_dtype(mode, x, torch.float32) if low else x for x in (query, key, value))
-    if grouped:
-        k, v = (_repeated_heads(mode, x, q.fake_type.size[-3]) for x in (k, v))
-    if scale is None:
-        width = specialize(q.fake_type.size[-1])
-        scale = width**-0.5 if width else math.inf
-    scores = matmul(
-        mode, mode.call(aten.mul.Scalar, q, scale), mode.call(aten.transpose.int, k, -2, -1)
-    )
-    weights = dropout(mode, _masked_softmax(mode, scores, mask, is_causal), dropout_p, True)
-    out = matmul(mode, weights, v)
-    if low:
-        out = to_dtype(mode, out, dtype)
-    if dropout_p or not _fits_flash(query.fake_type, key.fake_type, value.fake_type, grouped):
-        return out
-    return _laid_out(mode, out, preserved_strides(query.fake_type))
-
-
-def _repeated_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
-    """Each head as often as there are query heads for it."""
-    size = x.fake_type.size
-    times = heads // size[-3]
-    wide = mode.call(aten.unsqueeze.default, x, -3)
-    wide = mode.call(aten.expand.default, wide, [*size[:-2], times, *size[-2:]])
-    return reshape(mode, wide, [*size[:-3], heads, *size[-2:]])
-
-
-def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_causal: bool) -> Any:
-    low = float("-inf")
-    if is_causal:
-        options = {"dtype": torch.bool, "device": scores.fake_type.device}
-        ones = mode.call(aten.ones.default, list(scores.fake_type.size[-2:]), **options)
-        scores = mode.call(
-            aten.masked_fill.Scalar, scores, mode.call(aten.triu.default, ones, 1), low
-        )
-        return mode.call(aten._softmax.default, scores, -1, False)
-    if mask is None:
-        return mode.call(aten._softmax.default, scores, -1, False)
-    # A row that sees nothing has weights of 0, where softmax alone would divide by 0. So that its
-    # gradient is 0, too, it is not filled with infinities.
-    added = mode.adopt(mask)
-    is_choice = added.fake_type.dtype is torch.bool
-    seen = added if is_choice else mode.call(aten.ne.Scalar, added, low)
-    some = mode.call(aten.any.dim, seen, -1, True)
-    none = mode.call(aten.logical_not.default, some)
-    if is_choice:
-        unseen = mode.call(aten.logical_not.default, seen)
-        scores = mode.call(
-            aten.masked_fill.Scalar, scores, mode.call(aten.logical_and.default, unseen, some), low
-        )
-    else:
-        added = to_dtype(mode, added, scores.fake_type.dtype)
-        scores = mode.call(
-            aten.add.Tensor, scores, mode.call(aten.masked_fill.Scalar, added, none, 0.0)
-        )
-    weights = mode.call(aten._softmax.default, scores, -1, False)
-    return mode.call(aten.masked_fill.Scalar, weights, none, 0.0)
-
-
-def _laid_out(mode: FakeTensorMode, x: FakeTensor, stride: Sizes | None) -> Any:
-    """The same values with strides of this order."""
-    if (
-        stride is None
-        or x.fake_type.stride == stride
-        or any(s.__class__ is not int for s in stride)
-    ):
-        return x
-    order = sorted(range(len(stride)), key=lambda d: -stride[d])
-    back = sorted(range(len(order)), key=order.__getitem__)
-    turned = mode.call(aten.permute.default, x, order)
-    turned = mode.call(aten.clone.default, turned, memory_format=torch.contiguous_format)
-    return mode.call(aten.permute.default, turned, back)

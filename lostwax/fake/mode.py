@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
 from lostwax.errors import MixedModeError, NonFakeInputError
-from lostwax.fake import answers, composite, data, fallback, resampling, sized
+from lostwax.fake import answers, attention, composite, data, fallback, layers, resampling, sized
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, is_marked, new_fake
@@ -31,7 +31,9 @@ from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.types import TensorType
 
 assert ops  # importing the families fills the registry
-assert resampling  # and these two composite's table
+assert attention  # and these the table of composite
+assert layers
+assert resampling
 assert sized
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE

@@ -196,8 +196,8 @@ def cdist(
 def _gates(
     mode: FakeTensorMode, input: Any, hidden: Any, weights: Sequence[Any], parts: int
 ) -> tuple[list[Any], list[Any]]:
-    """What the input and the hidden state say to each gate."""
-    w_ih, w_hh, b_ih, b_hh = weights
+    """What the input and the hidden state say to each gate. Biases may be left out."""
+    w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
     x, h = mode.adopt(input).fake_type.size, mode.adopt(hidden).fake_type.size
     if len(x) == 2 == len(h):
         require(eq(x[0], h[0]), f"Input batch size {x[0]} doesn't match hidden batch size {h[0]}")
@@ -210,21 +210,13 @@ def _gates(
 
 
 @sized(aten.lstm_cell.default)
-def lstm_cell(
-    mode: FakeTensorMode,
-    input: Any,
-    hx: Sequence[Any],
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any = None,
-    b_hh: Any = None,
-) -> Any:
+def lstm_cell(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *weights: Any) -> Any:
     call, add, mul = mode.call, aten.add.Tensor, aten.mul.Tensor
     sigmoid, tanh = aten.sigmoid.default, aten.tanh.default
     if len(hx) != 2:
         fail("lstm_cell expects two hidden states")
     hidden, cell = hx
-    said = zip(*_gates(mode, input, hidden, (w_ih, w_hh, b_ih, b_hh), 4), strict=True)
+    said = zip(*_gates(mode, input, hidden, weights, 4), strict=True)
     take, keep, new, show = (call(add, h, x) for x, h in said)
     kept = call(mul, call(sigmoid, keep), cell)
     cell = call(add, kept, call(mul, call(sigmoid, take), call(tanh, new)))
@@ -232,17 +224,9 @@ def lstm_cell(
 
 
 @sized(aten.gru_cell.default)
-def gru_cell(
-    mode: FakeTensorMode,
-    input: Any,
-    hx: Any,
-    w_ih: Any,
-    w_hh: Any,
-    b_ih: Any = None,
-    b_hh: Any = None,
-) -> Any:
+def gru_cell(mode: FakeTensorMode, input: Any, hx: Any, *weights: Any) -> Any:
     call, add, mul, sigmoid = mode.call, aten.add.Tensor, aten.mul.Tensor, aten.sigmoid.default
-    of_input, of_hidden = _gates(mode, input, hx, (w_ih, w_hh, b_ih, b_hh), 3)
+    of_input, of_hidden = _gates(mode, input, hx, weights, 3)
     reset = call(sigmoid, call(add, of_hidden[0], of_input[0]))
     keep = call(sigmoid, call(add, of_hidden[1], of_input[1]))
     new = call(aten.tanh.default, call(add, of_input[2], call(mul, of_hidden[2], reset)))
@@ -250,16 +234,8 @@ def gru_cell(
 
 
 def _plain_cell(nonlinearity: OpOverload) -> Composite:
-    def cell(
-        mode: FakeTensorMode,
-        input: Any,
-        hx: Any,
-        w_ih: Any,
-        w_hh: Any,
-        b_ih: Any = None,
-        b_hh: Any = None,
-    ) -> Any:
-        (x,), (h,) = _gates(mode, input, hx, (w_ih, w_hh, b_ih, b_hh), 1)
+    def cell(mode: FakeTensorMode, input: Any, hx: Any, *weights: Any) -> Any:
+        (x,), (h,) = _gates(mode, input, hx, weights, 1)
         return mode.call(nonlinearity, mode.call(aten.add.Tensor, h, x))
 
     return cell

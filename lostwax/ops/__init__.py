@@ -4,6 +4,7 @@ from lostwax.ops import activations as activations
 from lostwax.ops import attention as attention
 from lostwax.ops import conv as conv
 from lostwax.ops import decompositions as decompositions
+from lostwax.ops import embeddings as embeddings
 from lostwax.ops import factory as factory
 from lostwax.ops import fft as fft
 from lostwax.ops import indexing as indexing
@@ -22,4 +23,5 @@ from lostwax.ops import scalars as scalars
 from lostwax.ops import sorting as sorting
 from lostwax.ops import view_forms as view_forms
 from lostwax.ops import view_inverses as view_inverses
+from lostwax.ops import view_parts as view_parts
 from lostwax.ops import views as views

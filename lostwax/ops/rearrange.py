@@ -34,15 +34,8 @@ from lostwax.ops.shapes import (
     wrap_dims,
 )
 from lostwax.ops.spelling import not_implemented
-from lostwax.ops.views import (
-    diagonal,
-    select,
-    sliced,
-    strided,
-    swapped,
-    unsqueezed,
-    view_strides,
-)
+from lostwax.ops.view_parts import diagonal, select, sliced
+from lostwax.ops.views import strided, swapped, unsqueezed, view_strides
 from lostwax.sym import Size, decide, eq, known, minimum
 from lostwax.types import Sizes, TensorType
 

@@ -11,14 +11,12 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.ops import views
+from lostwax.ops import view_parts, views
 from lostwax.ops.registry import Rule, aten, rule
 from lostwax.ops.shapes import fail, format_strides, met, require, shown, wrap_dim
+from lostwax.ops.view_parts import sliced, split_pieces, split_sizes_pieces, wrapped_position
 from lostwax.ops.views import (
     inferred_size,
-    sliced,
-    split_pieces,
-    split_sizes_pieces,
     squeezed,
     squeezed_dim,
     squeezed_dims,
@@ -27,7 +25,6 @@ from lostwax.ops.views import (
     transposed,
     unsqueezed,
     viewed,
-    wrapped_position,
 )
 from lostwax.sym import Size
 from lostwax.types import TensorType
@@ -122,10 +119,10 @@ _COPIES: dict[OpOverload, Rule] = {
     aten.alias_copy.default: views.identity,
     aten.as_strided_copy.default: strided,
     aten.detach_copy.default: views.identity,
-    aten.diagonal_copy.default: views.diagonal,
+    aten.diagonal_copy.default: view_parts.diagonal,
     aten.expand_copy.default: views.expand,
     aten.permute_copy.default: views.permute,
-    aten.select_copy.int: views.select,
+    aten.select_copy.int: view_parts.select,
     aten.slice_copy.Tensor: sliced,
     aten.split_copy.Tensor: split_pieces,
     aten.split_with_sizes_copy.default: split_sizes_pieces,
@@ -134,8 +131,8 @@ _COPIES: dict[OpOverload, Rule] = {
     aten.squeeze_copy.dims: squeezed_dims,
     aten.t_copy.default: transposed,
     aten.transpose_copy.int: swapped,
-    aten.unbind_copy.int: views.unbind,
-    aten.unfold_copy.default: views.unfold,
+    aten.unbind_copy.int: view_parts.unbind,
+    aten.unfold_copy.default: view_parts.unfold,
     aten.unsqueeze_copy.default: unsqueezed,
     aten.view_as_complex_copy.default: views.view_as_complex,
     aten.view_as_real_copy.default: views.view_as_real,

@@ -14,7 +14,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
-from lostwax.ir.calling import Convention, NumberLeaf, TensorLeaf
+from lostwax.ir.calling import Convention
+from lostwax.ir.leaves import NumberLeaf, TensorLeaf
 from lostwax.sym import Expr, Symbol, evaluate
 
 _SIZES = (0, 1, 2, 3, 7, 13, 32)

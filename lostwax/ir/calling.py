@@ -19,105 +19,32 @@ from torch.utils import _pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, InputValueError, LostwaxError
-from lostwax.fake import FakeTensor
-from lostwax.fake.symnode import unwrap
+from lostwax.ir.leaves import (
+    ConstantLeaf,
+    FloatLeaf,
+    Leaf,
+    NumberLeaf,
+    TensorLeaf,
+    check_value,
+    leaf,
+    same_constant,
+)
 from lostwax.ir.pytree import (
     MAPPINGS,
     argument_names,
     call_paths,
     container_class,
     is_namedtuple,
-    leaf_text,
     mapping_keys,
     sketch_call,
     sketch_captured,
     steps,
 )
-from lostwax.ir.signature import CustomObjArgument
-from lostwax.ir.text import dtype_text, type_text
-from lostwax.sym import Expr, Guard, Size, Symbol, evaluate, show
-from lostwax.sym.real import Real
+from lostwax.sym import Expr, Guard, Symbol, evaluate, show
 
 _MISSING = object()
 _GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
 Range = tuple[int | None, int | None]
-
-
-@dataclass(frozen=True)
-class TensorLeaf:
-    """An input that is a tensor: sizes are an int (must be so) or an expression of symbols."""
-
-    path: str
-    size: tuple[Size, ...]
-    dtype: torch.dtype
-
-    @property
-    def text(self) -> str:
-        return f"{dtype_text(self.dtype)}[{', '.join(map(str, self.size))}]"
-
-
-@dataclass(frozen=True)
-class NumberLeaf:
-    """An input that is an int of which the program does not know the value."""
-
-    path: str
-    value: Expr
-
-    @property
-    def text(self) -> str:
-        return f"Sym({self.value})"
-
-
-@dataclass(frozen=True)
-class FloatLeaf:
-    """An input that is a float of which the program does not know the value."""
-
-    path: str
-    text: str = "float"
-
-
-@dataclass(frozen=True)
-class ConstantLeaf:
-    """An input whose value is baked into the program."""
-
-    path: str
-    value: Any
-
-    @property
-    def text(self) -> str:
-        return leaf_text(self.value)
-
-
-@dataclass(frozen=True)
-class AnyLeaf:
-    """An input of which nothing is checked: an object that only operators understand."""
-
-    path: str
-    text: str
-
-
-Leaf = TensorLeaf | NumberLeaf | FloatLeaf | ConstantLeaf | AnyLeaf
-
-
-def leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
-    """What an input must be, from its value at capture; `casts` as the module was cast since."""
-    if isinstance(captured, torch.Tensor):
-        # Sizes as they were declared: what the trace made of them since is among the guards.
-        fake = captured if isinstance(captured, FakeTensor) else None
-        size = tuple(captured.shape if fake is None else fake.fake_type.size)
-        return TensorLeaf(path, size, casts.get(captured.dtype, captured.dtype))
-    if isinstance(captured, CustomObjArgument):
-        return AnyLeaf(path, captured.class_fqn)
-    if isinstance(captured, torch.SymBool):
-        return AnyLeaf(path, type(captured).__name__)
-    if isinstance(captured, torch.SymInt):
-        captured = getattr(captured.node, "value", captured)
-    captured = unwrap(captured)
-    if isinstance(captured, Real):
-        return FloatLeaf(path)
-    return (
-        NumberLeaf(path, captured) if isinstance(captured, Expr) else ConstantLeaf(path, captured)
-    )
 
 
 @dataclass(frozen=True)
@@ -227,7 +154,7 @@ class Convention:
                 self.refuse_structure(found.text, found.path, args, kwargs)
             flat += found
         for value, expected in zip(flat, self.leaves, strict=True):
-            _check_leaf(value, expected)
+            check_value(value, expected)
         self._check_symbols(flat)
         raise AssertionError("a call was refused, and nothing is wrong with it")
 
@@ -366,64 +293,6 @@ def _told(spec: TreeSpec, context: Any) -> str:
     return f": {context!r}, at capture {spec.context!r}"
 
 
-def _check_leaf(value: Any, expected: Leaf) -> None:
-    if isinstance(expected, TensorLeaf):
-        _check_tensor(value, expected)
-    elif isinstance(expected, NumberLeaf):
-        if type(value) not in (int, torch.SymInt):
-            raise _wrong(expected, value, "an int")
-    elif isinstance(expected, FloatLeaf):
-        if type(value) not in (float, torch.SymFloat):
-            raise _wrong(expected, value, "a float")
-    elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
-        told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
-        raise InputValueError(
-            f"{expected.path} is {_described(value)}, but the program was captured with {told}, "
-            "which is baked into it\n"
-            "  fix: call it with that value, capture it again with the other one, or pass a tensor",
-            expected.path,
-        )
-
-
-def _check_tensor(value: Any, expected: TensorLeaf) -> None:
-    path = expected.path
-    if not isinstance(value, torch.Tensor):
-        raise _wrong(expected, value, f"a tensor {expected.text}")
-    if value.dtype is not expected.dtype:
-        raise _wrong_tensor(f"{path} is of {value.dtype}", str(expected.dtype), value, expected)
-    if value.ndim != len(expected.size):
-        dims = f"{len(expected.size)} dimensions"
-        raise _wrong_tensor(f"{path} has {value.ndim} dimensions", dims, value, expected)
-    for d, (size, given) in enumerate(zip(expected.size, value.shape, strict=True)):
-        if isinstance(size, int) and given != size:
-            raise _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
-
-
-def _wrong(expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str) -> InputValueError:
-    text = f"{expected.path} is {_described(value)}, but the program was captured with {what}"
-    return InputValueError(text, expected.path)
-
-
-def _wrong_tensor(
-    given: str, wanted: str, value: torch.Tensor, expected: TensorLeaf
-) -> InputValueError:
-    return InputValueError(
-        f"{given}, but the program was captured for {wanted}\n"
-        f"  {expected.path}: expected {expected.text}, given {type_text(value)}",
-        expected.path,
-    )
-
-
-def _described(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        return f"a tensor {type_text(value)}"
-    return "None" if value is None else f"{_type_name(value)} {leaf_text(value)}"
-
-
-def _type_name(value: Any) -> str:
-    return f"the {type(value).__name__}"
-
-
 def _check_place(
     place: Place, number: int, values: dict[Symbol, int], origin: dict[Symbol, Place]
 ) -> None:
@@ -436,14 +305,6 @@ def _check_place(
             f"since {given}",
             place.text,
         )
-
-
-def same_constant(a: Any, b: Any) -> bool:
-    """The same to a program: `1`, `1.0` and `True` are three constants, and so are `0.0` and
-    `-0.0`."""
-    if type(a) is not type(b):
-        return False
-    return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
 
 
 # ------------------------------------------------------------------------------- the fast, flat way

@@ -14,8 +14,8 @@ from torch.fx import Node
 
 from lostwax.fake import FakeTensor
 from lostwax.fake.symnode import unwrap
-from lostwax.ir.calling import same_constant
 from lostwax.ir.graph_rules import Found, alike, shown
+from lostwax.ir.leaves import same_constant
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
     ArgumentSpec,

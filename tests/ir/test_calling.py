@@ -15,7 +15,8 @@ from torch.utils import _pytree
 from lostwax.errors import InputStructureError, InputValueError
 from lostwax.fake import FakeTensorMode
 from lostwax.fake.symnode import wrap
-from lostwax.ir.calling import Convention, same_constant
+from lostwax.ir.calling import Convention
+from lostwax.ir.leaves import same_constant
 from lostwax.ir.pytree import flatten_call, register_dataclass
 from lostwax.sym import ShapeEnv, eq
 

@@ -44,3 +44,15 @@ def inputs(program: Any) -> list[str]:
 
 
 X = torch.randn(3, 4)
+
+
+class Rounded(torch.autograd.Function):
+    """Rounds, and passes gradients through: a backward that only the class itself knows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.round()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return gradient

@@ -15,22 +15,10 @@ from torch.utils.checkpoint import checkpoint
 from examples.models import MODELS
 from lostwax import Dim, OutputKind, export, export_joint, unflatten
 from lostwax.errors import CaptureError, JointError
+from tests.capture.small import Of
 
 X = torch.randn(4, 3)
 Y = torch.randn(4, 3)
-
-
-def of(forward: Any, **children: Any) -> nn.Module:
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, child in children.items():
-                setattr(self, name, child)
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return forward(self, *args, **kwargs)
-
-    return Net()
 
 
 def compare(module: Any, *args: Any, loss: Any = None, close: float = 1e-5, **kwargs: Any) -> Any:
@@ -85,7 +73,7 @@ def test_models(name: str) -> None:
 
 
 def test_the_signature() -> None:
-    net = of(
+    net = Of(
         lambda self, x, y: F.mse_loss(self.frozen(self.norm(self.lin(x))), y),
         lin=nn.Linear(3, 3),
         norm=nn.BatchNorm1d(3),
@@ -127,7 +115,7 @@ def test_tied_unused_and_shared_gradients() -> None:
 
 
 def test_transforms_of_real_numbers() -> None:
-    net = of(lambda self, x: torch.fft.hfft(self.lin(x)).square().sum(), lin=nn.Linear(3, 3))
+    net = Of(lambda self, x: torch.fft.hfft(self.lin(x)).square().sum(), lin=nn.Linear(3, 3))
     compare(net, X.clone().requires_grad_())
 
 
@@ -136,7 +124,7 @@ def test_a_loss_among_the_results() -> None:
         out = self.lin(x)
         return {"out": out, "n": 3, "loss": F.mse_loss(out, y)}
 
-    net = of(forward, lin=nn.Linear(3, 3))
+    net = Of(forward, lin=nn.Linear(3, 3))
     program = export_joint(net, (X, Y), loss_index=2)
     got = program.module()(X, Y)
     assert list(got.result) == ["out", "n", "loss"]
@@ -150,7 +138,7 @@ def test_incoming_gradients() -> None:
         y = self.lin(x)
         return y.t(), (y.sum(0) * k, x.detach(), k)
 
-    net = of(forward, lin=nn.Linear(3, 2))
+    net = Of(forward, lin=nn.Linear(3, 2))
     x = X.clone().requires_grad_()
     program = export_joint(net, (x, 3), tangents=True, dynamic_shapes=None)
     program.validate()
@@ -168,10 +156,9 @@ def test_incoming_gradients() -> None:
 
 
 def test_dynamic_sizes() -> None:
-    net = of(lambda self, x, y: F.mse_loss(self.lin(x), y), lin=nn.Linear(3, 3))
+    net = Of(lambda self, x, y: F.mse_loss(self.lin(x), y), lin=nn.Linear(3, 3))
     n = Dim("n", max=64)
-    shapes = {"args": ({0: n}, {0: n})}
-    program = export_joint(net, (X, Y), dynamic_shapes=shapes)
+    program = export_joint(net, (X, Y), dynamic_shapes=({0: n}, {0: n}))
     vjp = export_joint(net.lin, (X,), tangents=True, dynamic_shapes=({0: n},))
     for size in (4, 1, 9):
         x, y, t = torch.randn(size, 3), torch.randn(size, 3), torch.randn(size, 3)
@@ -194,7 +181,7 @@ def test_writes_views_randomness_and_regions() -> None:
             self.tail, y, use_reentrant=True
         ).sum()
 
-    compare(of(forward, lin=nn.Linear(3, 3), tail=nn.Tanh()), X)
+    compare(Of(forward, lin=nn.Linear(3, 3), tail=nn.Tanh()), X)
 
 
 class Twice(torch.autograd.Function):
@@ -211,7 +198,7 @@ class Twice(torch.autograd.Function):
 
 
 def test_the_backward_of_a_function_is_the_users(recwarn: Any) -> None:
-    compare(of(lambda self, x: Twice.apply(self.lin(x)).sum(), lin=nn.Linear(3, 3)), X)
+    compare(Of(lambda self, x: Twice.apply(self.lin(x)).sum(), lin=nn.Linear(3, 3)), X)
     assert not [w for w in recwarn if "backward is not part" in str(w.message)]
 
 
@@ -229,13 +216,13 @@ cube.register_autograd(
 
 def test_layers_with_ways_of_their_own() -> None:
     """Custom operators, recurrent layers, statistics that C++ writes."""
-    program = compare(of(lambda self, x: cube(self.lin(x)).sum(), lin=nn.Linear(3, 3)), X)
+    program = compare(Of(lambda self, x: cube(self.lin(x)).sum(), lin=nn.Linear(3, 3)), X)
     assert "joint_test.cube.default" in [str(n.target) for n in program.graph.nodes]
     image = torch.randn(2, 3, 4)
     norm = nn.InstanceNorm1d(3, affine=True, track_running_stats=True)
-    compare(of(lambda self, x: self.norm(x).pow(2).mean(), norm=norm), image)
+    compare(Of(lambda self, x: self.norm(x).pow(2).mean(), norm=norm), image)
     for layer in (nn.LSTM(3, 2, bidirectional=True), nn.GRU(3, 2)):
-        program = compare(of(lambda self, x: self.layer(x)[0].sum(), layer=layer), image.mT)
+        program = compare(Of(lambda self, x: self.layer(x)[0].sum(), layer=layer), image.mT)
         assert not [n for n in program.graph.nodes if "mkldnn" in str(n.target)]
     with pytest.raises(CaptureError, match="over a length that varies has no derivative"):
         export_joint(nn.GRU(3, 2), (image.mT,), loss_index=0, dynamic_shapes=({0: Dim("length")},))
@@ -247,7 +234,7 @@ def test_functions_and_passes() -> None:
     torch.testing.assert_close(program.module()(x).input_gradients["x"], 3 * X**2)
     program = export_joint(lambda input: input["a"].sum(), ({"a": x},))
     assert list(program.module()({"a": x}).input_gradients) == ["input['a']"]
-    net = of(lambda self, x: self.lin(x).relu().sum(), lin=nn.Linear(3, 3))
+    net = Of(lambda self, x: self.lin(x).relu().sum(), lin=nn.Linear(3, 3))
     joint = export_joint(net, (X,))
     (made, whole) = unflatten(joint)(X), joint.module()(X)
     torch.testing.assert_close(made, whole)
@@ -267,8 +254,8 @@ def test_nothing_of_the_users_changes() -> None:
 
 
 LIN = nn.Linear(3, 3)
-PAIR, SUM = of(lambda self, x: (x, 3)), of(lambda self, x: x.sum())
-APART, PASSED = of(lambda self, x: x.sum(), a=LIN), of(lambda self, x: x, a=LIN)
+PAIR, SUM = Of(lambda self, x: (x, 3)), Of(lambda self, x: x.sum())
+APART, PASSED = Of(lambda self, x: x.sum(), a=LIN), Of(lambda self, x: x, a=LIN)
 
 
 @pytest.mark.parametrize(

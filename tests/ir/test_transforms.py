@@ -596,6 +596,13 @@ def test_a_replacement_of_another_type_retypes_what_follows():
 # ----------------------------------------------------------------------------------- assertions
 
 
+def assert_refused(unchecked, *cases):
+    """Each is (n, m, text): vectors of n and m are refused with this text."""
+    for n, m, text in cases:
+        with pytest.raises(RuntimeError, match=text):
+            unchecked(torch.ones(n), torch.ones(m))
+
+
 def test_what_is_demanded_of_sizes_is_asserted_by_the_graph():
     def f(x, y):
         return x.view(-1, 3) + 1 if x.shape[0] > 3 else x, y
@@ -608,14 +615,13 @@ def test_what_is_demanded_of_sizes_is_asserted_by_the_graph():
         torch.testing.assert_close(
             unchecked(torch.ones(n), torch.ones(m)), f(torch.ones(n), torch.ones(m))
         )
-    for n, m, text in (
+    assert_refused(
+        unchecked,
         (3, 2, r"x.shape\[0\] >= "),
         (7, 2, r"x.shape\[0\] % 3 == 0 is required: aten.view.default requires it"),
         (6, 1, r"y.shape\[0\] >= 2 is required: the program holds for such sizes only"),
         (6, 9, r"y.shape\[0\] <= 8 is required"),
-    ):
-        with pytest.raises(RuntimeError, match=text):
-            unchecked(torch.ones(n), torch.ones(m))
+    )
     with pytest.raises(lostwax.errors.InputValueError):
         after.module()(torch.ones(7), torch.ones(2))
     assert len(after.guards) == len(program.guards)
@@ -646,15 +652,14 @@ def test_sizes_that_are_computed_from_a_number_are_asserted():
     )
     unchecked = RuntimeAssertions()(program).graph_module
     assert unchecked(torch.ones(8), torch.ones(3))[0].shape == (4, 2)
-    for n, m, text in (
+    assert_refused(
+        unchecked,
         (7, 4, r"x.shape\[0\] must be 2\*\(x.shape\[0\] // 2\)"),
         (42, 4, r"x.shape\[0\] // 2 <= 20 is required"),
         (0, 4, r"x.shape\[0\] // 2 >= 1 is required"),
         (8, 2, r"y.shape\[0\] - 3 >= 0 is required"),
         (8, 9, r"y.shape\[0\] - 3 <= 5 is required"),
-    ):
-        with pytest.raises(RuntimeError, match=text):
-            unchecked(torch.ones(n), torch.ones(m))
+    )
 
 
 def test_a_program_of_fixed_sizes_has_nothing_to_assert():

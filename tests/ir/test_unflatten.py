@@ -15,6 +15,7 @@ from examples.models import MODELS
 from lostwax import Dim, FlatArgsAdapter, InterpreterModule, UnflattenedModule, export, unflatten
 from lostwax.errors import InputStructureError, SwapError, VerificationError
 from tests.capture.compare import aliasing, differences, run
+from tests.capture.small import Of
 
 X = torch.randn(2, 3)
 
@@ -29,21 +30,6 @@ def both(module: nn.Module, *args: Any, times: int = 2, **options: Any) -> Unfla
         want, got = run(eager, deepcopy(args), again), run(made, deepcopy(args), again)
         assert not (wrong := differences(got, want) + aliasing(got, want)), "\n".join(wrong)
     return kept
-
-
-def of(forward: Any, **children: Any) -> nn.Module:
-    """A module with this forward and these children."""
-
-    class Net(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, child in children.items():
-                setattr(self, name, child)
-
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            return forward(self, *args, **kwargs)
-
-    return Net()
 
 
 # ------------------------------------------------------------------------------------- real models
@@ -82,7 +68,7 @@ def _tensors(result: Any) -> list[Tensor]:
 
 
 def test_containers_names_and_text() -> None:
-    net = of(
+    net = Of(
         lambda self, x: self.seq(self.list[1](self.dict["a"](x))),
         seq=nn.Sequential(nn.Linear(3, 4), nn.ReLU()),
         list=nn.ModuleList([nn.Tanh(), nn.Linear(3, 3)]),
@@ -140,7 +126,7 @@ def test_calls_that_differ_have_graphs_of_their_own() -> None:
         return self.either(a + b, False) + self.either.lin(x)
 
     for preserved in ((), ("either",), ("either", "either.lin")):
-        made = both(of(forward, either=Either()), X, preserve_module_call_signature=preserved)
+        made = both(Of(forward, either=Either()), X, preserve_module_call_signature=preserved)
         assert len({id(b) for b in made.either.bodies.values()}) == 2
         assert len({id(b) for b in made.either.lin.bodies.values()}) == 1
         assert len(list(made.parameters())) == 2
@@ -191,10 +177,10 @@ class Counter(nn.Module):
 
 
 def test_buffers_are_written_where_they_lie() -> None:
-    made = both(of(lambda self, x: self.b(self.a(x)), a=Counter(), b=Counter()), X)
+    made = both(Of(lambda self, x: self.b(self.a(x)), a=Counter(), b=Counter()), X)
     assert "copy_" in made.a.print_readable(print_output=False)
     assert "copy_" not in str(made.graph)
-    made = both(of(lambda self, x: self.a(self.a(x)), a=Counter()), X)
+    made = both(Of(lambda self, x: self.a(self.a(x)), a=Counter()), X)
     assert float(made.a.count.sum()) == 0  # a program's module starts from the program's state
     x = X.clone().requires_grad_()
     made(x).sum().backward()
@@ -207,7 +193,7 @@ def test_what_is_read_after_a_write_is_right() -> None:
         y = self.a(x)
         return y, old, self.a.count, self.a.count[1:]
 
-    both(of(after, a=Counter()), X)
+    both(Of(after, a=Counter()), X)
 
     class Returns(Counter):
         def forward(self, x: Tensor) -> Any:
@@ -215,8 +201,8 @@ def test_what_is_read_after_a_write_is_right() -> None:
             super().forward(x)
             return before, self.count, self.passing.view(1, 3)
 
-    both(of(lambda self, x: self.a(x), a=Returns()), X)
-    both(of(lambda self, x: self.a(x), a=Returns()), X, preserve_module_call_signature=("a",))
+    both(Of(lambda self, x: self.a(x), a=Returns()), X)
+    both(Of(lambda self, x: self.a(x), a=Returns()), X, preserve_module_call_signature=("a",))
 
 
 def test_inputs_are_written() -> None:
@@ -232,9 +218,9 @@ def test_inputs_are_written() -> None:
 
     for preserved in ((), ("w",)):
         both(
-            of(forward, w=Writes()), X, torch.randn(2, 3), preserve_module_call_signature=preserved
+            Of(forward, w=Writes()), X, torch.randn(2, 3), preserve_module_call_signature=preserved
         )
-        relu = of(lambda self, x: self.r(x[1:]) + x[0], r=nn.ReLU(inplace=True))
+        relu = Of(lambda self, x: self.r(x[1:]) + x[0], r=nn.ReLU(inplace=True))
         both(relu, torch.randn(3, 3), preserve_module_call_signature=preserved and ("r",))
 
 
@@ -252,7 +238,7 @@ def test_outputs_that_are_inputs_state_or_constants() -> None:
         return out, out["x"] + out["y"], self.t(out["y"], 4)["y"]
 
     for preserved in ((), ("t",)):
-        both(of(forward, t=Through()), X, preserve_module_call_signature=preserved)
+        both(Of(forward, t=Through()), X, preserve_module_call_signature=preserved)
 
 
 def test_random_numbers_and_modules_without_results() -> None:
@@ -260,7 +246,7 @@ def test_random_numbers_and_modules_without_results() -> None:
         def forward(self, x: Tensor) -> None:
             torch.rand(2)
 
-    net = of(lambda self, x: (self.d(x), self.drop(x))[1], d=Draws(), drop=nn.Dropout(0.5))
+    net = Of(lambda self, x: (self.d(x), self.drop(x))[1], d=Draws(), drop=nn.Dropout(0.5))
     both(net, X)
 
 
@@ -284,13 +270,13 @@ def test_sizes_between_modules() -> None:
         half, n = self.halves(y, x.shape[0])
         return self.rows(half), self.fill(n), n
 
-    net = of(forward, halves=Half(), rows=Rows(), fill=Fill())
+    net = Of(forward, halves=Half(), rows=Rows(), fill=Fill())
     args = (torch.randn(6, 1), torch.randn(1, 4))
     for preserved in ((), ("halves", "rows", "fill")):
         program = export(
             net,
             args,
-            dynamic_shapes={"args": ({0: Dim("n", min=2, max=64)}, None)},
+            dynamic_shapes=({0: Dim("n", min=2, max=64)}, None),
             preserve_module_call_signature=preserved,
         )
         made = unflatten(program)
@@ -328,7 +314,7 @@ def _uses(self: Any, x: Tensor) -> Tensor:
 
 
 def test_a_preserved_module_is_exchanged() -> None:
-    net = of(_uses, block=Original())
+    net = Of(_uses, block=Original())
     made = both(net, X, preserve_module_call_signature=("block",))
     out = made.block(Pair(X, X), extra=[X], scale=0.5)
     assert list(out) == ["out", "same"]
@@ -346,12 +332,12 @@ def test_inner_modules_are_exchanged_and_wrapped() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return 2 * self.inner(x)
 
-    net = of(_uses, block=Original())
+    net = Of(_uses, block=Original())
     made = unflatten(export(deepcopy(net), (X,)))  # one value in, one out: no need to preserve
     made.block.lin = Double(made.block.lin)
     net.block.lin = Double(net.block.lin)
     torch.testing.assert_close(made(X), net(X))
-    net = of(
+    net = Of(
         lambda self, x: self.layers[1](self.layers[0](x)), layers=nn.ModuleList([nn.Tanh()] * 2)
     )
     made = unflatten(export(net, (X,)))
@@ -361,9 +347,9 @@ def test_inner_modules_are_exchanged_and_wrapped() -> None:
 
 def test_a_wrong_result_is_refused() -> None:
     made = unflatten(
-        export(of(_uses, block=Original()), (X,), preserve_module_call_signature=("block",))
+        export(Of(_uses, block=Original()), (X,), preserve_module_call_signature=("block",))
     )
-    made.block = of(lambda self, pair, scale, extra: pair.first)
+    made.block = Of(lambda self, pair, scale, extra: pair.first)
     with pytest.raises(InputStructureError, match="'block' returned another structure") as error:
         made(X)
     assert "OrderedDict({'out': *, 'same': *})" in str(error.value)
@@ -378,7 +364,7 @@ class Leaks(nn.Module):
 
 
 def test_what_another_module_cannot_give_is_named() -> None:
-    net = of(lambda self, x: self.leaks(z := x + 0) + z, leaks=Leaks())
+    net = Of(lambda self, x: self.leaks(z := x + 0) + z, leaks=Leaks())
     made = both(net, X, preserve_module_call_signature=("leaks",))
     made.leaks = nn.Identity()
     with pytest.raises(
@@ -388,7 +374,7 @@ def test_what_another_module_cannot_give_is_named() -> None:
 
 
 def test_a_module_that_computed_nothing_is_not_exchanged_in_silence() -> None:
-    net = of(lambda self, x: self.drop(self.lin(x)) + 1, drop=nn.Dropout(), lin=nn.Linear(3, 3))
+    net = Of(lambda self, x: self.drop(self.lin(x)) + 1, drop=nn.Dropout(), lin=nn.Linear(3, 3))
     made = both(net.eval(), X, preserve_module_call_signature=("drop", "lin"))
     made.drop = nn.Identity()
     with pytest.raises(SwapError, match="'drop' was exchanged, but nothing calls it"):
@@ -402,7 +388,7 @@ def test_a_module_that_needs_more_does_not_run_alone() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return x @ outer.weight
 
-    net = of(lambda self, x: self.closure(self.outer(x)), closure=Closure(), outer=outer)
+    net = Of(lambda self, x: self.closure(self.outer(x)), closure=Closure(), outer=outer)
     made = unflatten(export(net, (X,), preserve_module_call_signature=("closure",)))
     torch.testing.assert_close(made(X), net(X))
     with pytest.raises(SwapError, match="it also reads p_outer_weight"):
@@ -412,7 +398,7 @@ def test_a_module_that_needs_more_does_not_run_alone() -> None:
 
 
 def test_hooks_run() -> None:
-    made = both(of(_uses, block=Original()), X, preserve_module_call_signature=("block",))
+    made = both(Of(_uses, block=Original()), X, preserve_module_call_signature=("block",))
     seen = []
     made.block.register_forward_pre_hook(
         lambda m, args, kwargs: seen.append(sorted(kwargs)), with_kwargs=True
@@ -434,7 +420,7 @@ class FromDict(FlatArgsAdapter):
 
 
 def test_an_adapter_takes_another_structure() -> None:
-    net = of(lambda self, x, y: x - y)
+    net = Of(lambda self, x, y: x - y)
     y = torch.randn(2, 3)
     made = unflatten(export(net, (X, y)), FromDict())
     torch.testing.assert_close(made({"y": y, "x": X}), X - y)
@@ -448,13 +434,13 @@ def test_an_adapter_takes_another_structure() -> None:
 
 
 def test_it_is_exported_again() -> None:
-    net = of(lambda self, x: self.b(self.a(x)), a=Counter(), b=nn.Linear(3, 3))
+    net = Of(lambda self, x: self.b(self.a(x)), a=Counter(), b=nn.Linear(3, 3))
     again = both(unflatten(export(net, (X,))), X)
     assert [n for n, _ in again.named_modules()] == ["", "a", "b"]
 
 
 def test_moves_and_casts() -> None:
-    net = of(lambda self, x: self.c(self.lin(x)) + torch.ones(3, device=x.device), c=Counter())
+    net = Of(lambda self, x: self.c(self.lin(x)) + torch.ones(3, device=x.device), c=Counter())
     net.lin = nn.Linear(3, 3)
     made = unflatten(export(net, (X,)))
     assert made.double()(X.double()).dtype is torch.float64
@@ -467,7 +453,7 @@ def test_an_error_names_the_line() -> None:
     def forward(self: Any, x: Tensor) -> Tensor:
         return self.lin(x)
 
-    made = unflatten(export(of(forward, lin=nn.Linear(3, 3)), (X,)))
+    made = unflatten(export(Of(forward, lin=nn.Linear(3, 3)), (X,)))
     made.lin.weight = nn.Parameter(torch.ones(2, 2))
     with pytest.raises(RuntimeError) as error:
         made(X)
@@ -477,7 +463,7 @@ def test_an_error_names_the_line() -> None:
 
 
 def test_a_signature_that_a_pass_broke_is_refused() -> None:
-    program = export(of(_uses, block=Original()), (X,), preserve_module_call_signature=("block",))
+    program = export(Of(_uses, block=Original()), (X,), preserve_module_call_signature=("block",))
     for entry in program.module_call_graph:
         if entry.fqn == "block":
             entry.signature.outputs[0].name = "gone"
@@ -487,7 +473,7 @@ def test_a_signature_that_a_pass_broke_is_refused() -> None:
 
 def test_nodes_out_of_place_run_where_they_stand() -> None:
     """A pass may move a node out of the run of its module."""
-    net = of(lambda self, x: self.b(self.a(x)), a=nn.Linear(3, 3), b=nn.Linear(3, 3))
+    net = Of(lambda self, x: self.b(self.a(x)), a=nn.Linear(3, 3), b=nn.Linear(3, 3))
     program = export(net, (X,))
     nodes = {n.name: n for n in program.graph.nodes}
     nodes["t"].append(nodes["t_1"])  # b's transpose stands in a
@@ -507,7 +493,7 @@ def test_after_decomposing_signatures_hold() -> None:
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             return torch.nn.functional.silu(self.lin(x)), torch.nn.functional.silu(x)
 
-    net = of(lambda self, x: self.two(x)[0] + 1, two=Two())
+    net = Of(lambda self, x: self.two(x)[0] + 1, two=Two())
     program = export(net, (X,), preserve_module_call_signature=("two",)).run_decompositions()
     program.validate()
     made = unflatten(program)

@@ -22,6 +22,7 @@ from torch import nn
 
 import lostwax
 from lostwax.errors import LoadError, VerificationError
+from tests.capture.small import Rounded
 from tests.pt2.compare import saved
 from tests.pt2.mutants import mutant, records
 from tests.pt2.peer_programs import cases
@@ -42,16 +43,6 @@ class Small(nn.Module):
         return {"v": values + y.sum(), "t": [self.t * x.shape[0], x.reshape(-1)[: y.shape[0]]]}
 
 
-class _Rounded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
 class Particular(nn.Linear):
     """All that our own record is for: a number that an assertion fixes, a backward of its own,
     items whose metadata is not that of the call."""
@@ -59,7 +50,7 @@ class Particular(nn.Linear):
     def forward(self, x, k):
         n = k.item()
         torch._check(n == x.shape[0])
-        a, b = _Rounded.apply(super().forward(x)).split(2, 1)
+        a, b = Rounded.apply(super().forward(x)).split(2, 1)
         return a * n, b + torch.ones(n, 1)
 
 

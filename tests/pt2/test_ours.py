@@ -18,6 +18,7 @@ from examples.models import MODELS
 from lostwax.errors import LostwaxError
 from tests.capture import sized_programs
 from tests.capture.programs import generate
+from tests.capture.small import Rounded
 from tests.pt2.compare import (
     assert_identical,
     assert_runs_alike,
@@ -246,21 +247,9 @@ def test_example_inputs_of_every_kind() -> None:
             assert found.requires_grad == want.requires_grad, name
 
 
-class _Rounded(torch.autograd.Function):
-    """Rounds, and passes gradients through."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.round()
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient
-
-
 class _Rounding(nn.Linear):
     def forward(self, x):
-        return _Rounded.apply(super().forward(x))
+        return Rounded.apply(super().forward(x))
 
 
 def test_a_backward_of_its_own_is_ours_alone(tmp_path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.pointwise import (
+from lostwax.ops.elementwise import (
     BOOL_OR_COMPLEX,
     NOT_FLOATS,
     WHOLE,

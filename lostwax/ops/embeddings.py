@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.pointwise import like
+from lostwax.ops.elementwise import like
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import fail, require, same, same_device
 from lostwax.ops.spelling import scalar_type

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lostwax.ops.pointwise import like
+from lostwax.ops.elementwise import like
 from lostwax.ops.registry import Fresh, aten, rule
 from lostwax.ops.shapes import (
     Scalar,

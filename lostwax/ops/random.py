@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from lostwax.ops.elementwise import like, named
 from lostwax.ops.factory import Device, made, made_like
-from lostwax.ops.pointwise import like, named
 from lostwax.ops.registry import rule
 from lostwax.ops.shapes import (
     Scalar,

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
+from lostwax.ops.elementwise import like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
-from lostwax.ops.pointwise import like
 from lostwax.ops.registry import Rule, aten, rule
 from lostwax.ops.shapes import (
     Scalar,

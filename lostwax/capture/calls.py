@@ -22,6 +22,7 @@ from lostwax.capture.tracer import Tracer
 from lostwax.errors import UnknownModuleError
 from lostwax.fake.symnode import unwrap
 from lostwax.ir.program import ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.pytree import call_paths, leaf_paths
 from lostwax.ir.signature import ArgumentSpec
 
 
@@ -61,13 +62,14 @@ class Calls:
     def entering(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         names = [*argument_names(entered.module.forward, len(args), kwargs), *kwargs]
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        check_leaves(leaves, [f"an argument of {entered.name}"] * len(leaves))
+        check_leaves(leaves, f"in a call of {entered.name}, ", lambda: call_paths(spec, names))
         self._open[entered] = Call(entered.name, names, self._values(leaves), spec)
 
     def leaving(self, entered: Entered, result: Any) -> None:
         call = self._open.pop(entered)
-        leaves, call.out_spec = pytree.tree_flatten(result)
-        check_leaves(leaves, [f"a result of {entered.name}"] * len(leaves))
+        leaves, spec = pytree.tree_flatten(result)
+        check_leaves(leaves, f"the result of {entered.name}", lambda: leaf_paths(spec))
+        call.out_spec = spec
         call.outputs = self._values(leaves)
         self.done.append(call)
 

@@ -47,6 +47,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir import collector
 from lostwax.ir.numbers import Origin
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
+from lostwax.ir.pytree import call_paths, leaf_paths
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -144,7 +145,9 @@ class Capture:
         self.argument_names = [*tops, *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.names = flat_names(tops, args, kwargs)
-        check_leaves(self.leaves, [f"the input {name}" for name in self.names])
+        check_leaves(
+            self.leaves, "the input ", lambda: call_paths(self.in_spec, self.argument_names)
+        )
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
         self.symbols = None if spec is None else Symbols(self.env, spec, self.leaves)
@@ -188,7 +191,7 @@ class Capture:
             read = [tensor for tensor, _ in tracer.constants]
             self.reassigned, kept = self.state.after(self.fakes, read)
             outputs, self.out_spec = pytree.tree_flatten(out)
-            check_leaves(outputs, [f"the result {i}" for i in range(len(outputs))])
+            check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)

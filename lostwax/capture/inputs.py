@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import repeat
 from types import FunctionType, MethodType
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
+
+from lostwax.ir.pytree import LEAVES, check_leaf
 
 
 def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
@@ -143,21 +145,8 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return tuple(args), dict(kwargs or {})
 
 
-_ALLOWED = (
-    torch.Tensor, int, float, bool, str, complex, type(None), torch.dtype, torch.layout,
-    torch.memory_format, torch.device, torch.ScriptObject, torch.SymInt, torch.SymFloat,
-    torch.SymBool,
-)  # fmt: skip
-
-
-def check_leaves(leaves: Sequence[Any], names: Sequence[str]) -> None:
-    """Only the types that the specification allows."""
-    for leaf, name in zip(leaves, names, strict=True):
-        if not isinstance(leaf, _ALLOWED):
-            raise TypeError(
-                f"{name} is of type {type(leaf).__qualname__}, which is neither a "
-                "tensor, a "
-                "number, a string nor a registered container.\n  instead: register it, "
-                "lostwax.register_dataclass(cls) or "
-                "torch.utils._pytree.register_pytree_node(cls, ...)"
-            )
+def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[str]]) -> None:
+    """Only the types that the specification allows; `paths` says where each leaf stands."""
+    for i, leaf in enumerate(leaves):
+        if not isinstance(leaf, LEAVES):
+            check_leaf(leaf, list(paths())[i], what)

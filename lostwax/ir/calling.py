@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import keyword
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -272,6 +273,8 @@ def _children(spec: TreeSpec, value: Any, path: str) -> list[Any]:
         for key in value:
             if key not in keys:
                 raise _PartError(f"{path}[{key!r}] was not there at capture", f"{path}[{key!r}]")
+        if spec.type is OrderedDict and list(value) != keys:
+            raise _PartError(f"{path} has its keys in another order than at capture", path)
         return [value[key] for key in keys]
     children, context = _pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
     children = list(children)
@@ -377,6 +380,8 @@ class _Binder:
         children = [self.fresh() for _ in spec.children()]
         self.unless(f"{name}.__class__ is {self.constant(container_class(spec))}")
         if spec.type in MAPPINGS:
+            if spec.type is OrderedDict:  # its order is a part of it, as that of a dict is not
+                self.unless(f"list({name}) == {self.constant(list(mapping_keys(spec)))}")
             self.unless(f"len({name}) == {len(children)}")
             for child, key in zip(children, mapping_keys(spec), strict=True):
                 self.lines.append(f"{child} = {name}.get({self.constant(key)}, missing)")

@@ -73,18 +73,18 @@ def flatten_call(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[list[Any]
     return _pytree.tree_flatten((tuple(args), dict(kwargs)))
 
 
-def check_leaf(value: Any, path: str) -> None:
-    """Refuse what a program cannot have as an argument or result."""
+def check_leaf(value: Any, path: str, what: str = "") -> None:
+    """Refuse what a program cannot have as an argument or result; `what` is said before it."""
     if isinstance(value, LEAVES):
         return
     cls = type(value)
     if dataclasses.is_dataclass(cls):
-        fix = f"lostwax.register_dataclass({cls.__qualname__})"
+        fix = f"lostwax.register_dataclass({cls.__name__})"
     else:
-        fix = f"torch.utils._pytree.register_pytree_node({cls.__qualname__}, flatten, unflatten)"
+        fix = f"torch.utils._pytree.register_pytree_node({cls.__name__}, flatten, unflatten)"
     raise InputTypeError(
-        f"{path} is of type {cls.__module__}.{cls.__qualname__}, which is neither a tensor, a "
-        f"constant nor a known container\n  fix: {fix}, or pass its tensors themselves",
+        f"{what}{path} is of type {cls.__module__}.{cls.__qualname__}, which is neither a tensor, "
+        f"a constant nor a known container\n  fix: {fix}, or pass its tensors themselves",
         path,
     )
 

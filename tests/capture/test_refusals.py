@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from typing import Any
 
@@ -16,6 +17,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from lostwax.capture import export
 from lostwax.errors import (
     DataDependentError,
+    InputTypeError,
     NotYetError,
     UnsupportedFakeError,
 )
@@ -72,9 +74,29 @@ def test_control_flow_is_refused_with_the_line(name: str) -> None:
     assert torch.compile.__module__ == "torch"
 
 
-def test_a_result_that_is_no_pytree_is_refused() -> None:
-    with pytest.raises(TypeError, match="the result 1 is of type object"):
-        export(Of(lambda self, x: (x, object())), (X,))
+class Config:
+    pass
+
+
+def test_an_input_that_is_no_pytree_is_refused_with_its_path() -> None:
+    text = r"the input x\['a'\]\[1\] is of type .*Config.*\n  fix: .*_pytree_node\(Config,"
+    with pytest.raises(InputTypeError, match=text) as error:
+        export(Of(lambda self, x: x), ({"a": [X, Config()]},))
+    assert error.value.path == "x['a'][1]"
+
+    @dataclasses.dataclass
+    class Pair:
+        left: torch.Tensor
+
+    with pytest.raises(InputTypeError, match=r"the input x is [\s\S]*register_dataclass\(.*Pair\)"):
+        export(Of(lambda self, x: x), (Pair(X),))
+
+
+def test_a_result_that_is_no_pytree_is_refused_with_its_path() -> None:
+    with pytest.raises(InputTypeError, match=r"the result\[1\]\['k'\] is of type .*Config"):
+        export(Of(lambda self, x: (x, {"k": Config()})), (X,))
+    with pytest.raises(InputTypeError, match=r"the result is of type builtins.set"):
+        export(Of(lambda self, x: {3}), (X,))
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,18 @@ def test_every_other_structure_is_refused(value, other):
         assert error.value.__cause__ is None
 
 
-def test_keys_may_come_in_any_order():
-    c = convention({"a": 1, "b": 2}, names=["x"], k=3, m=OrderedDict(p=4, q=5))
-    call = {"m": OrderedDict(q=5, p=4), "k": 3}
+def test_keys_of_a_dict_may_come_in_any_order():
+    c = convention({"a": 1, "b": 2}, names=["x"], k=3, m=defaultdict(list, p=4, q=5))
+    call = {"m": defaultdict(list, q=5, p=4), "k": 3}
     assert c.bind(({"b": 2, "a": 1},), call) == (1, 2, 3, 4, 5)
+
+
+def test_the_order_of_an_ordered_dict_is_a_part_of_it():
+    """As in torch.export: a module that goes through it would compute something else."""
+    c = convention(OrderedDict(p=4, q=5), names=["x"])
+    assert c.bind((OrderedDict(p=4, q=5),), {}) == (4, 5)
+    with pytest.raises(InputStructureError, match="x has its keys in another order than at capt"):
+        c.bind((OrderedDict(q=5, p=4),), {})
 
 
 def test_positional_arguments_may_be_given_by_name():

@@ -28,6 +28,7 @@ _REASONS = {
     "division": "the program divides by it",
     "specialize": "a concrete integer was needed, the example's was taken",
 }
+_BOTH_WAYS = "compute both ways and choose, torch.where(condition, a, b)"
 
 
 class ShapeEnv(Learner):
@@ -253,13 +254,27 @@ class ShapeEnv(Learner):
     def _data_dependent(self, b: BoolExpr) -> DataDependentError:
         short = self._shortened(b)
         b = short if isinstance(short, BoolExpr) else b
+        if self._is_truth(b) and not self.spelled(b):
+            return self._untold_truth(b)
         either = [self.spelled(c) or show(c, joined=("&", "|")) for c in (b, negate(b))]
         fix = f"torch._check({either[0]}) or torch._check({either[1]})"
         if self._is_truth(b):
-            fix += ";\n  or compute both ways and choose, torch.where(condition, a, b)"
+            fix += f";\n  or {_BOTH_WAYS}"
         return DataDependentError(
             f"cannot decide `{either[0]}` while tracing: it depends on data{self._origins(b)}\n"
             f"  asked at {self.where()}\n  fix: state before that line which it is, {fix}"
+        )
+
+    def _untold_truth(self, b: BoolExpr) -> DataDependentError:
+        """Of `if tensor:`, and its like."""
+        where = str(self.where())
+        origin = next(s.origin or "" for s in b.symbols())
+        made = "" if origin.endswith(where) else f"\n  it comes from {origin}"
+        return DataDependentError(
+            f"cannot decide a branch while tracing: the truth of a tensor depends on data{made}\n"
+            f"  asked at {where}\n  fix: {_BOTH_WAYS};\n"
+            "  or, if it is always the same, state it: c = condition.item(); torch._check(c), or "
+            "torch._check(torch.sym_not(c)); if c: ..."
         )
 
     def _is_truth(self, b: BoolExpr) -> bool:

@@ -142,6 +142,37 @@ def test_the_truth_of_a_number_is_refused_with_a_way_out() -> None:
     same(Of(lambda self, x: x if torch.tensor(2.0) else -x), X)
 
 
+def test_the_truth_of_a_tensor_is_refused_and_the_ways_out_work() -> None:
+    with pytest.raises(DataDependentError) as error:
+        export(Of(branch), (X,))
+    line = branch.__code__.co_firstlineno + 1
+    assert str(error.value) == (
+        "cannot decide a branch while tracing: the truth of a tensor depends on data\n"
+        f"  asked at test_refusals.py:{line} in branch: if x.sum() > 0:\n"
+        "  fix: compute both ways and choose, torch.where(condition, a, b);\n"
+        "  or, if it is always the same, state it: c = condition.item(); torch._check(c), or "
+        "torch._check(torch.sym_not(c)); if c: ..."
+    )
+
+    def stated(self: Any, x: torch.Tensor) -> torch.Tensor:
+        c = (x.sum() > 0).item()
+        torch._check(c)
+        return x if c else -x
+
+    same(Of(stated), X.abs())
+    same(Of(lambda self, x: torch.where(x.sum() > 0, x, -x)), X)
+
+
+def test_where_a_truth_comes_from_is_told() -> None:
+    def later(self: Any, x: torch.Tensor) -> torch.Tensor:
+        c = (x.sum() > 0).item()
+        return x if c else -x
+
+    text = r"it comes from item\(\) at .*c = \(x.sum\(\) > 0\).item\(\)\n  asked at .*return x if c"
+    with pytest.raises(DataDependentError, match=text):
+        export(Of(later), (X,))
+
+
 def test_a_literal_of_computed_values_is_refused_with_a_way_out() -> None:
     with pytest.raises(TypeError, match=r"test_refusals.py[\s\S]*torch.stack"):
         export(lambda x: torch.tensor([x.sum(), x.mean()]), (X,))

@@ -32,6 +32,7 @@ from lostwax.capture.inputs import (
     identifier,
     identifiers,
 )
+from lostwax.capture.marks import Given, check_results, refuse_twice
 from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
@@ -41,9 +42,9 @@ from lostwax.capture.steps import Value, new_value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
-from lostwax.errors import CaptureError, NotYetError
+from lostwax.errors import NotYetError
 from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, is_marked
 from lostwax.ir import collector
 from lostwax.ir.numbers import Origin
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
@@ -186,12 +187,13 @@ class Capture:
         ):
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
-            if tracer.tracked:
-                self._check_gradients()
+            self._check_gradients()
             read = [tensor for tensor, _ in tracer.constants]
             self.reassigned, kept = self.state.after(self.fakes, read)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
+            if self.grad:
+                check_results(outputs, self.initial)
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
@@ -235,18 +237,15 @@ class Capture:
         return caches.Run(steps, results, roots, structure, layouts, writes, held)
 
     def _check_gradients(self) -> None:
-        """`loss.backward()` adds to the gradients of what the caller holds; a program does not."""
-        given = [(_KINDS[slot.kind], slot.name, slot.tensor, fake) for slot, fake in self.slots]
+        """What the caller holds must have the gradients it came with."""
+        tracer = self.tracer
+        if not tracer.tracked and not tracer.grad_marks.given:
+            return
         users = zip(self.names, self.leaves, self.user_inputs, strict=False)
-        given += [("the input", *each) for each in users]
-        for kind, name, tensor, fake in given:
-            if isinstance(fake, FakeTensor) and _has_new_gradient(tensor, fake):
-                raise CaptureError(
-                    f"{kind} {name} is given a gradient (backward() or x.grad = ...).\n"
-                    "  why: a program returns what it computes, and leaves no gradients behind\n"
-                    "  instead: torch.autograd.grad(loss, x), which returns them; or call "
-                    "backward() on a copy, x = x.detach().requires_grad_()"
-                )
+        given = [Given("the input", *each) for each in users]
+        for slot, fake in self.slots:
+            given.append(Given(_KINDS[slot.kind], slot.name, slot.tensor, fake))
+        tracer.grad_marks.check(given)
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program returns after the results."""
@@ -299,6 +298,8 @@ class Capture:
     def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
         """An input of the program. One tensor in two places is two inputs that share memory."""
         if fake.tracked is not None:
+            if self.tracer.tracked and is_marked(fake):
+                refuse_twice(fake.tracked.root, kind, name)
             fake = fake.snapshot()
         root = self.roots[id(fake)] = self.tracer.input(fake, kind, name)
         self.initial[id(fake)] = root.value
@@ -555,13 +556,6 @@ def _check_keep(keep: Any) -> None:
 
 def _is_many(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str)
-
-
-def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:
-    grad: Any = fake.grad
-    if grad is None or tensor.grad is None:
-        return grad is not tensor.grad
-    return bool(grad.fake_storage.version) or grad.tracked is not None
 
 
 def _is_marked(*call: Any) -> bool:

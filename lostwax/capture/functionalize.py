@@ -187,8 +187,9 @@ def _remember(head: Tracked, new: Value) -> None:
         head.value, head.seen = new, head.root.version
 
 
-def is_differentiable(value: Value) -> bool:
-    """Does a gradient of this value reach something that the program is given?"""
+def is_differentiable(value: Value, or_marked: bool = False) -> bool:
+    """Does a gradient of this value reach something that the program is given? Or something that
+    it has itself marked as a leaf."""
     left, seen = [value], set()
     while left:
         each = left.pop()
@@ -196,10 +197,9 @@ def is_differentiable(value: Value) -> bool:
             continue
         seen.add(each)
         step = each.step
-        if step is None:
-            if is_marked(each.fake):
-                return True
-        elif step.grad and step.target is not _DETACH:
+        if (step is None or (or_marked and each.fake is not None)) and is_marked(each.fake):
+            return True
+        if step is not None and step.grad and step.target is not _DETACH:
             left.extend(values_of([step.args, *step.kwargs.values()]))
     return False
 

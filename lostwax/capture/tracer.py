@@ -21,6 +21,7 @@ from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import Root, Tracked, View, is_differentiable, made, track
 from lostwax.capture.joined import Joined
 from lostwax.capture.layout import copy_like
+from lostwax.capture.marks import Marks
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
@@ -80,6 +81,7 @@ class Tracer(FakeTensorMode):
         self.doubts = Doubts()
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
+        self.grad_marks = Marks()
         self.inner: Region | None = None
         """The graph of its own that is being recorded: what was made outside is only read."""
         self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
@@ -122,7 +124,8 @@ class Tracer(FakeTensorMode):
             raise CaptureError(
                 f"{tensor!r} was made before the capture and is neither an input nor state.\n"
                 f"  at {user_location()}\n  instead: pass it as an input, or register it as a "
-                "buffer"
+                "buffer; so a gradient (x.grad), which is no part of a program, of an input or of "
+                "state"
             )
         if not tensor.is_leaf:
             _check_gradless(tensor)
@@ -278,12 +281,21 @@ class Tracer(FakeTensorMode):
         if not self._entered or fake.tracked is None:
             return None
         copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
-        return copy.requires_grad_(is_marked(fake))  # type: ignore[return-value]
+        return copy.requires_grad_(is_marked(fake))
 
     def gradient_asked(self, fake: FakeTensor) -> bool:
-        if not (self._recording and self.differentiable) or self.tracked or fake.tracked is None:
+        is_any = self.differentiable or self.grad_marks.has_leaves
+        if not (self._recording and is_any) or self.tracked or fake.tracked is None:
             return False
-        return is_differentiable(self.value_of(fake))
+        return is_differentiable(self.value_of(fake), self.grad_marks.has_leaves)
+
+    def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
+        if self._recording and fake.tracked is not None and fake.requires_grad is not value:
+            self.grad_marks.requiring(fake, value)
+
+    def given_gradient(self, fake: FakeTensor) -> None:
+        if self._recording and fake.tracked is not None:
+            self.grad_marks.given[id(fake)] = fake, user_location()
 
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         if self._recording and fake.tracked is not None:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture import apart, custom, functionalize
+from lostwax.capture import apart, custom, functionalize, marks
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.recorders import flat, is_gradless, view
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import set_type
+from lostwax.fake.tensor import is_marked, set_type
 from lostwax.fake.write import (
     check_cast,
     check_fits,
@@ -38,6 +38,8 @@ def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         functionalize.check_metadata(target.tracked)
     elif is_gradless(target.tracked.value):
         return target
+    elif target.tracked.root.kind and target.tracked.base is None and is_marked(target):
+        marks.refuse_detaching(target.tracked.root)
     func = functionalize.metadata_view(record.overload)
     seen = view(tracer, operator(func), args, kwargs)
     set_type(target, seen.fake_type)

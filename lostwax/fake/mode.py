@@ -317,6 +317,12 @@ class FakeTensorMode(TorchDispatchMode):
         """Does a gradient reach it that autograd does not know of?"""
         return False
 
+    def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
+        """`x.requires_grad = value` is about to be done: a tracer may refuse it."""
+
+    def given_gradient(self, fake: FakeTensor) -> None:
+        """`x.grad = y`: a tracer takes note."""
+
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
         """`x.register_hook(hook)`."""
         return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ A metadata mutation replaces both. Must not evaluate operators itself: that is t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import torch
 
@@ -29,6 +29,7 @@ _META = torch.device("meta")
 _STRIDED = torch.strided
 _own_requires_grad: Any = torch._C.TensorBase.requires_grad
 _own_is_leaf: Any = torch._C.TensorBase.is_leaf
+_own_grad: Any = torch._C.TensorBase.grad
 
 
 class FakeStorage:
@@ -64,6 +65,11 @@ class FakeStorage:
 def is_marked(tensor: torch.Tensor) -> bool:
     """Does autograd know that it requires a gradient? What C++ says, at its speed."""
     return _own_requires_grad.__get__(tensor)  # type: ignore[no-any-return]
+
+
+def is_marked_leaf(tensor: torch.Tensor) -> bool:
+    """Was it said to require a gradient, and not made of others that do?"""
+    return _own_requires_grad.__get__(tensor) and _own_is_leaf.__get__(tensor)  # type: ignore[no-any-return]
 
 
 class FakeTensor(torch.Tensor):
@@ -130,7 +136,25 @@ class FakeTensor(torch.Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        self.fake_mode.requiring_grad(self, value)
         _own_requires_grad.__set__(self, value)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad(self) -> torch.Tensor | None:
+        return _own_grad.__get__(self)  # type: ignore[no-any-return]
+
+    @grad.setter
+    def grad(self, value: torch.Tensor | None) -> None:
+        _own_grad.__set__(self, value)
+        self.fake_mode.given_gradient(self)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]
@@ -185,7 +209,7 @@ class FakeTensor(torch.Tensor):
 
     def snapshot(self) -> FakeTensor:
         """The same type and storage in another object: what a record keeps, safe from `t_()`."""
-        return new_fake(self.fake_mode, self.fake_type, self.fake_storage)
+        return new_fake(self.fake_mode, self.fake_type, self.fake_storage, is_marked(self))
 
     def __getitem__(self, index: Any) -> Any:
         return getitem(self, index)

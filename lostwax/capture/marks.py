@@ -1,0 +1,118 @@
+"""What a call does to gradients themselves: `x.grad = y`, `x.requires_grad_()`.
+
+On tensors of its own it may. On what the caller holds it may not: a program leaves no gradients
+behind, and its inputs require them or not as they come. Must not record anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+
+from lostwax.capture.functionalize import Root
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.location import Location, user_location
+
+
+class Given(NamedTuple):
+    """Something that the program is given."""
+
+    kind: str
+    name: str
+    tensor: Any
+    fake: Any
+
+
+class Marks:
+    """What one capture has seen of it."""
+
+    def __init__(self) -> None:
+        self.has_leaves = False
+        """Are there tensors of the program's own that were told to require gradients?"""
+        self.given: dict[int, tuple[FakeTensor, Location]] = {}
+        """Where tensors were given a gradient, by id; and they, so that it stays theirs."""
+
+    def requiring(self, fake: FakeTensor, value: bool) -> None:
+        """`x.requires_grad = value`, which is new."""
+        root = fake.tracked.root
+        if root.kind and fake.tracked is root:
+            raise _requirement(f"{root.kind} {root.name}", value)
+        if not value and not is_marked_leaf(fake):
+            raise CaptureError(
+                f"requires_grad = False of {fake!r}, which is computed with gradients: only leaves "
+                f"can be told so.\n  at {user_location()}\n  instead: x = x.detach()"
+            )
+        self.has_leaves = True
+
+    def check(self, given: Iterable[Given]) -> None:
+        """Has something that the caller holds another gradient than before?"""
+        for kind, name, tensor, fake in given:
+            if isinstance(fake, FakeTensor) and _has_new_gradient(tensor, fake):
+                at = self.given.get(id(fake))
+                _refuse_gradient(f"{kind} {name}", fake, at and at[1])
+
+
+def refuse_twice(first: Root, kind: str, name: str) -> NoReturn:
+    raise CaptureError(
+        f"{first.kind} {first.name} and {kind} {name} are one tensor, which requires gradients, "
+        "and the program differentiates inside.\n"
+        "  why: they are two inputs to a program, each with a gradient of its own\n"
+        "  instead: let the module take it once"
+    )
+
+
+def refuse_detaching(root: Root) -> NoReturn:
+    raise CaptureError(
+        f"{root.kind} {root.name}, which requires a gradient, is detached in place.\n"
+        f"  at {user_location()}\n"
+        "  why: the caller's tensor would have to change; a program takes its inputs as they come\n"
+        "  instead: x = x.detach(), which is another tensor"
+    )
+
+
+def _requirement(what: str, value: bool) -> CaptureError:
+    does, mark = "requires no gradient", ".requires_grad_()"
+    way = "call x.requires_grad_() before exporting, and before a run"
+    if not value:
+        does, mark = "requires a gradient", ""
+        way = "call x.requires_grad_(False) before exporting"
+    return CaptureError(
+        f"{what}, which {does}, is told otherwise.\n  at {user_location()}\n"
+        "  why: the caller's tensor would have to change; a program takes its inputs as they come\n"
+        f"  instead: x = x.detach(){mark}, which is another tensor; or {way}"
+    )
+
+
+def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:
+    grad: Any = fake.grad
+    if grad is None or tensor.grad is None:
+        return grad is not tensor.grad
+    return bool(grad.fake_storage.version) or grad.tracked is not None
+
+
+def _refuse_gradient(what: str, fake: FakeTensor, at: Location | None) -> NoReturn:
+    does = "loses its gradient (x.grad = None or zero_grad())"
+    if fake.grad is not None:
+        does = "is given a gradient (backward() or x.grad = ...)"
+    where = "" if at is None else f"\n  at {at}"
+    raise CaptureError(
+        f"{what} {does}.{where}\n"
+        "  why: a program returns what it computes, and leaves no gradients behind\n"
+        "  instead: torch.autograd.grad(loss, x), which returns them; or call "
+        "backward() on a copy, x = x.detach().requires_grad_()"
+    )
+
+
+def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
+    """A leaf that is returned would have to require gradients for the caller, too; `given` are the
+    ids of the tensors that are his."""
+    for output in outputs:
+        if isinstance(output, FakeTensor) and is_marked_leaf(output) and id(output) not in given:
+            raise CaptureError(
+                f"{output!r} is returned, and was told to require gradients in the program.\n"
+                "  why: what a program returns requires gradients only where its inputs do\n"
+                "  instead: return x.detach(), and let the caller say requires_grad_()"
+            )

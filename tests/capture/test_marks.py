@@ -1,0 +1,148 @@
+"""`x.grad = y`, `x.requires_grad_()` and the like: of the program's own tensors they are right, and
+of what the caller holds they are refused, so that nothing is lost unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lostwax.capture import export
+from lostwax.errors import CaptureError
+
+X = torch.arange(3.0)
+
+
+class Net(nn.Module):
+    def __init__(self, forward: Callable[..., Any]) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("scale", torch.ones(3))
+        self.run = forward
+
+    def forward(self, x: Tensor) -> Any:
+        return self.run(self, x)
+
+
+def gives(get: Callable[[Net, Tensor], Tensor]) -> Callable[[Net, Tensor], Tensor]:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        get(net, x).grad = x * 2
+        return net.weight * x
+
+    return forward
+
+
+def marks(get: Callable[[Net, Tensor], Tensor], value: bool) -> Callable[[Net, Tensor], Tensor]:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        get(net, x).requires_grad = value
+        return net.weight * x
+
+    return forward
+
+
+def for_a_while(net: Net, x: Tensor) -> Tensor:
+    net.weight.requires_grad_(False)
+    y = net.weight * x
+    net.weight.requires_grad_(True)
+    return y + net.weight
+
+
+def the_input(net: Net, x: Tensor) -> Tensor:
+    return x
+
+
+def the_weight(net: Net, x: Tensor) -> Tensor:
+    return net.weight
+
+
+def the_buffer(net: Net, x: Tensor) -> Tensor:
+    return net.scale
+
+
+@pytest.mark.parametrize(
+    ("forward", "text"),
+    [
+        (gives(the_input), "input x is given a gradient"),
+        (gives(the_weight), "parameter weight is given a gradient"),
+        (gives(the_buffer), "buffer scale is given a gradient"),
+        (marks(the_input, True), "input x, which requires no gradient, is told otherwise"),
+        (marks(the_buffer, True), "buffer scale, which requires no gradient, is told otherwise"),
+        (marks(the_weight, False), "parameter weight, which requires a gradient, is told"),
+        (for_a_while, "parameter weight, which requires a gradient, is told"),
+        (lambda net, x: net.weight.detach_() * x, "weight, which requires a gradient, is detached"),
+        (lambda net, x: (net.weight * x).requires_grad_(False), "only leaves can be told so"),
+    ],
+)
+def test_what_the_caller_holds_keeps_its_gradients(forward: Any, text: str) -> None:
+    net, x = Net(forward), X.clone()
+    with pytest.raises(CaptureError, match=rf"{text}[\s\S]*at test_marks.py:\d+[\s\S]*instead"):
+        export(net, (x,))
+    assert net.weight.grad is net.scale.grad is x.grad is None
+    assert net.weight.requires_grad
+    assert not net.scale.requires_grad
+    assert not x.requires_grad
+
+
+def test_a_gradient_that_was_there_is_not_lost() -> None:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        net.zero_grad()
+        return net.weight * x
+
+    net = Net(forward)
+    export(net, (X,))  # there is nothing to lose
+    net.weight.grad = before = torch.ones(3)
+    with pytest.raises(CaptureError, match=r"weight loses its gradient[\s\S]*net.zero_grad\(\)"):
+        export(net, (X,))
+    assert net.weight.grad is before
+    net.run = lambda net, x: net.weight.grad * x
+    with pytest.raises(CaptureError, match=r"a gradient \(x.grad\), which is no part of a program"):
+        export(net, (X,))
+
+
+def test_what_is_true_already_may_be_said() -> None:
+    def forces(net: Net, x: Tensor) -> Any:
+        x.requires_grad_()
+        net.weight.requires_grad_(True)
+        energy = (net.weight * x**2).sum()
+        return energy, *torch.autograd.grad(energy, x, create_graph=True)
+
+    program = export(Net(forces), (X.clone().requires_grad_(),))
+    grads = []
+    for each in (program.module(), Net(forces)):
+        x = X.clone().requires_grad_()
+        energy, force = each(x)
+        (energy + 2 * force.sum()).backward()
+        grads.append((x.grad, each.weight.grad))
+    torch.testing.assert_close(grads[0], grads[1])
+
+
+def test_leaves_of_the_programs_own() -> None:
+    def forward(net: Net, x: Tensor) -> Any:
+        leaf = (x * 2).detach().requires_grad_()
+        y = leaf * 3
+        return y, [t.requires_grad for t in (x, leaf, y, y.detach())]
+
+    bare = nn.Module()
+    program = export(lambda x: forward(bare, x), (X,))  # type: ignore[arg-type]
+    assert program.module()(X)[1] == forward(bare, X)[1]  # type: ignore[arg-type]
+    program = export(Net(lambda net, x: torch.zeros(3, requires_grad=True) * net.weight), (X,))
+    assert program.module()(X).requires_grad
+    with pytest.raises(CaptureError, match=r"is returned, and was told to require[\s\S]*detach"):
+        export(Net(lambda net, x: x.detach().requires_grad_()), (X,))
+    with torch.no_grad():
+        export(Net(lambda net, x: x.detach().requires_grad_()), (X,))
+
+
+def test_one_tensor_in_two_places() -> None:
+    x = X.clone().requires_grad_()
+    program = export(lambda x, y: (x + y, y.requires_grad), (x, x))
+    assert program.module()(x, x)[1] is True
+
+    def differentiates(x: Tensor, y: Tensor) -> Tensor:
+        return torch.autograd.grad((x * 2 + y * 3).sum(), x)[0]
+
+    with pytest.raises(CaptureError, match="input x and the input y are one tensor"):
+        export(differentiates, (x, x))

@@ -21,8 +21,8 @@ from torch import nn
 
 from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import Root, is_differentiable, made
+from lostwax.capture.holders import is_object, items, key_of, parts
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.snapshot import is_object
 from lostwax.capture.steps import Body, Region, Step, Value
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.symnode import unwrap, wrap
@@ -231,21 +231,20 @@ class Held:
         """Tensors as values of the log, symbolic numbers as expressions."""
 
     def _add(self, value: Any) -> None:
-        if is_object(value):
-            value = vars(value)
-        if isinstance(value, tuple):
-            for each in value:
-                self._add(each)
-        elif isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
+        if isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
             raise NoCache("it is in a set")
-        elif isinstance(value, _CONTAINERS) and id(value) not in self._seen:
-            self._seen.add(id(value))
-            pairs = [*(value.items() if isinstance(value, dict) else enumerate(value))]
-            self.places += [(value, key) for key, _ in pairs]
-            self.objects += [each for _, each in pairs]
-            self.shape += [len(pairs), *(key for key, _ in pairs)]
-            for _, each in pairs:
-                self._add(each)
+        for part in parts(value):
+            if isinstance(part, tuple):
+                for each in part:
+                    self._add(each)
+            elif key_of(part) not in self._seen and not isinstance(part, set):
+                self._seen.add(key_of(part))
+                pairs = items(part)
+                self.places += [(part, name) for name, _ in pairs]
+                self.objects += [each for _, each in pairs]
+                self.shape += [len(pairs), *(name for name, _ in pairs)]
+                for _, each in pairs:
+                    self._add(each)
 
     def numbers(self) -> Iterator[Any]:
         """The symbolic ones."""

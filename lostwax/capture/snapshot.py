@@ -1,21 +1,75 @@
 """What modules hold, so that it can be told whether they still do, and put back.
 
-By identity, containers in containers too, and the attributes of plain objects. There are hundreds
-of modules with dozens of attributes each, and nearly always nothing changes: the walks are left to
-C (`map`, `itemgetter`). Must not know of programs.
+By identity, also what is in containers and in plain objects, however deep; and what tensors hold,
+their gradients and memory. There are hundreds of modules with dozens of attributes each, and nearly
+always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not know of programs.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
-from itertools import chain, compress, filterfalse
-from operator import call, is_, itemgetter
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, compress, filterfalse, repeat
+from operator import call, is_, itemgetter, not_
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+
+from lostwax.capture.holders import (
+    BUT_TUPLES,
+    GONE,
+    HOLDERS,
+    NAMED,
+    ODD,
+    items,
+    key_of,
+    members,
+    parts,
+)  # fmt: skip
+
+
+class Entry(NamedTuple):
+    """One thing that a module holds, in an attribute or deeper."""
+
+    where: str
+    name: str
+    """Of the attribute that holds it."""
+    value: Any
+    before: Any
+    """What was in its place before the call."""
+    known: frozenset[int]
+    """All that was held there before, by identity: the order in a container is no matter."""
+    is_attribute: bool
+
+
+class PlainTensor(NamedTuple):
+    """A tensor that is no state, as it was before the call."""
+
+    tensor: torch.Tensor
+    requires_grad: bool
+    grad: torch.Tensor | None
+    memory: int
+    shown: torch.Tensor
+    """Another tensor of the same memory."""
+
+    def changes(self) -> list[str]:
+        found = []
+        if self.tensor.untyped_storage()._cdata != self.memory:
+            found.append("is given other data (x.data = ...)")
+        if self.tensor.requires_grad is not self.requires_grad:
+            found.append("is told to require gradients, or not to")
+        if self.tensor.grad is not self.grad:
+            found.append("is given another gradient (x.grad = ...)")
+        return found
+
+    def put_back(self) -> None:
+        if self.changes():
+            self.tensor.grad = None
+            self.tensor.data = self.shown
+            self.tensor.requires_grad = self.requires_grad
+            self.tensor.grad = self.grad
 
 
 class Snapshot:
@@ -31,18 +85,59 @@ class Snapshot:
         except KeyError:  # two modules of one class have attributes of other names
             self._getters = list(map(_new_getter, self._held))
             self._values = list(chain.from_iterable(map(call, self._getters, self._held)))
-        kinds = map(_IS_CONTAINER.__getitem__, map(type, self._values))
         self._hooks = list(map(_HOOKS, self._held))
-        containers = list(compress(self._values, kinds))
-        if not _OBJECTS.isdisjoint(map(type, containers)):
-            containers = [vars(v) if is_object(v) else v for v in containers]
-        containers += chain.from_iterable(self._hooks)
-        _add_inner(containers)
+        self.tensors: list[PlainTensor] = []
+        """Those that are no state."""
+        containers = self._containers()
         self._empty = list(filterfalse(None, containers))
         self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
         self._expected = self._filled
         """What they hold when the call begins."""
         self._untouched = False
+
+    def _containers(self) -> list[Any]:
+        """Everything that holds something, but for the modules."""
+        values, types = self._values, list(map(type, self._values))
+        containers = list(compress(values, map(BUT_TUPLES.__getitem__, types)))
+        left: list[Any] = []
+        if not ODD.isdisjoint(map(type, containers)):
+            left = [v for v in containers if type(v) in ODD]
+            containers = [v for v in containers if type(v) not in ODD]
+        registered = set(map(id, chain.from_iterable(map(_REGISTERED, self._held))))
+        is_one = map(registered.__contains__, map(id, containers))
+        looked_into = list(compress(containers, map(not_, is_one)))
+        looked_into += filter(None, chain.from_iterable(self._hooks))
+        looked_into += compress(values, map(is_, types, repeat(tuple)))
+        inner = list(chain.from_iterable(map(members, looked_into)))
+        left += compress(inner, map(HOLDERS.__getitem__, map(type, inner)))
+        containers += chain.from_iterable(self._hooks)
+        if left:
+            self._add_inner(containers, left)
+        return containers
+
+    def _add_inner(self, containers: list[Any], left: list[Any]) -> None:
+        """To the containers those that are deeper; nearly always there are none."""
+        seen = set(map(id, chain(containers, self._held)))
+        most = len(containers) + _MOST
+        while left and len(containers) < most:
+            each = left.pop()
+            if isinstance(each, torch.Tensor):
+                if id(each) not in seen:
+                    seen.add(id(each))
+                    self._add_tensor(each)
+                continue
+            for part in parts(each):
+                if key_of(part) not in seen:
+                    seen.add(key_of(part))
+                    left += [m for m in members(part) if HOLDERS[type(m)]]
+                    if not isinstance(part, tuple):
+                        containers.append(part)
+
+    def _add_tensor(self, tensor: torch.Tensor) -> None:
+        if type(tensor) in _TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
+            memory, shown = tensor.untyped_storage()._cdata, tensor.detach()
+            marks = tensor.requires_grad, tensor.grad
+            self.tensors.append(PlainTensor(tensor, *marks, memory, shown))
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
         """Put fakes (by the tensor's id) in the places of parameters and buffers."""
@@ -68,35 +163,44 @@ class Snapshot:
                 return False
         except KeyError:
             return False
-        self._untouched = _are_kept(self._expected)
+        are_kept = _are_kept(self._expected)
+        self._untouched = are_kept and not any(each.changes() for each in self.tensors)
         return self._untouched
 
-    def added(self, value: Any, before: Any) -> list[Any]:
-        """What an attribute holds and did not before: itself, or what is in containers."""
-        found: list[Any] = []
-        seen: set[int] = set()
-        left = [(value, value is before)]
-        while left:
-            each, was_there = left.pop()
-            if not _IS_NESTED[type(each)]:
-                if not was_there:
-                    found.append(each)
-            elif id(each) not in seen:
-                seen.add(id(each))
-                if isinstance(each, tuple):
-                    left += [(member, was_there) for member in each]
-                else:
-                    old = self.known(each)
-                    left += [(member, id(member) in old) for member in _members(each)]
-        return found
+    def entries(self, where: str, name: str, value: Any, before: Any) -> Iterator[Entry]:
+        """What an attribute holds: itself, or what is in it, however deep."""
+        at = Entry(where, name, value, before, frozenset((id(before),)), True)
+        yield from self._entries(at, set(map(id, self._held)))
 
-    def known(self, container: Any) -> set[int]:
-        """What a container held before the call, by identity."""
-        return set(map(id, _members(self.content(container))))
+    def _entries(self, at: Entry, seen: set[int]) -> Iterator[Entry]:
+        value = at.value
+        if not HOLDERS[type(value)] or isinstance(value, torch.Tensor):
+            yield at
+            return
+        for part in parts(value):
+            if key_of(part) not in seen and len(seen) < _MOST:
+                seen.add(key_of(part))
+                known = at.before if isinstance(part, tuple) else self._content.get(key_of(part))
+                yield from self._members(at, part, known, seen)
 
-    def content(self, container: Any) -> Any:
-        """What a container held before the call."""
-        return next((content for known, content in self._expected if known is container), {})
+    def _members(self, at: Entry, part: Any, known: Any, seen: set[int]) -> Iterator[Entry]:
+        """What is in it, and what is there no more."""
+        is_attribute = part is not at.value
+        before = {} if known is None or not _is_like(part, known) else dict(items(known))
+        now = dict(items(part))
+        all_of_them = frozenset(map(id, before.values()))
+        for key, value in [*now.items(), *((key, GONE) for key in before if key not in now)]:
+            was = before.get(key)
+            if is_attribute:
+                there = Entry(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
+            else:
+                there = Entry(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
+            yield from self._entries(there, seen)
+
+    @cached_property
+    def _content(self) -> dict[int, Any]:
+        """What was in each container before the call."""
+        return {key_of(container): content for container, content in self._expected}
 
     def restore(self) -> None:
         """Put everything back."""
@@ -111,32 +215,29 @@ class Snapshot:
         for container in self._empty:
             container.clear()
         for container, content in self._filled:
-            if isinstance(container, list):
-                container[:] = content
-            elif isinstance(container, deque):
-                container.clear()
-                container.extend(content)
-            else:
-                container.clear()
-                container.update(content)
+            if not _are_kept([(container, content)]):
+                _put(container, content)
+        for each in self.tensors:
+            each.put_back()
 
 
-def _add_inner(containers: list[Any]) -> None:
-    """To the containers those that are in them; nearly always there are none."""
-    members = list(chain.from_iterable(map(_members, filter(None, containers))))
-    left = list(compress(members, map(_IS_NESTED.__getitem__, map(type, members))))
-    seen = set(map(id, containers)) if left else set()
-    while left:
-        each = left.pop()
-        if id(each) not in seen:
-            seen.add(id(each))
-            left += [m for m in _members(each) if _IS_NESTED[type(m)]]
-            if not isinstance(each, tuple):
-                containers.append(each)
+def _is_like(part: Any, known: Any) -> bool:
+    return not isinstance(part, tuple) or (isinstance(known, tuple) and len(part) == len(known))
 
 
 def _copied(value: Any) -> Any:
     return list(value) if isinstance(value, list) else value.copy()
+
+
+def _put(container: Any, content: Any) -> None:
+    if isinstance(container, list):
+        container[:] = content
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(content)
+    else:
+        container.clear()
+        container.update(content)
 
 
 def _are_kept(pairs: Sequence[tuple[Any, Any]]) -> bool:
@@ -144,19 +245,15 @@ def _are_kept(pairs: Sequence[tuple[Any, Any]]) -> bool:
     containers, contents = [c for c, _ in pairs], [c for _, c in pairs]
     if list(map(len, containers)) != list(map(len, contents)):
         return False
-    now, before = (chain.from_iterable(map(_members, c)) for c in (containers, contents))
+    now, before = (chain.from_iterable(map(members, c)) for c in (containers, contents))
     if not all(map(is_, now, before)):
         return False
     names, named = (chain.from_iterable(filter(_is_dict, c)) for c in (containers, contents))
     return list(names) == list(named)
 
 
-def _members(container: Any) -> Any:
-    return container.values() if isinstance(container, dict) else container
-
-
 def _is_dict(container: Any) -> bool:
-    return isinstance(container, dict)
+    return isinstance(container, NAMED)
 
 
 # ------------------------------------------------------------------------------------ attributes
@@ -181,47 +278,11 @@ def _known_getter(cls: type, held: dict[str, Any]) -> Getter:
     return known[1]
 
 
-class _Kinds(dict[type, bool]):
-    """Is it one of these classes?"""
-
-    def __init__(self, *classes: type) -> None:
-        self.classes = classes
-
-    def __missing__(self, cls: type) -> bool:
-        found = self[cls] = issubclass(cls, self.classes)
-        return found
-
-
-class _KindsOrObjects(_Kinds):
-    """Or is it one of plain objects, whose attributes are a container as well?"""
-
-    def __missing__(self, cls: type) -> bool:
-        if _is_of_objects(cls):
-            _OBJECTS.add(cls)
-            self[cls] = True
-        return super().__missing__(cls) if cls not in self else True
-
-
-def is_object(value: Any) -> bool:
-    """Is it an object of the user's whose attributes a module may keep something in?"""
-    return type(value) in _OBJECTS
-
-
-def _is_of_objects(cls: Any) -> bool:
-    """Classes written in Python, but for those that are looked after otherwise."""
-    has_attributes = cls.__flags__ & _HEAP and cls.__dictoffset__ != 0
-    if not has_attributes or issubclass(cls, _OTHERS):
-        return False
-    return cls.__module__.partition(".")[0] not in _NOT_THE_USERS
-
-
-_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
-_NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _GETTERS: dict[type, tuple[int, Getter]] = {}
-_CONTAINERS = (list, dict, set, deque)
-_OTHERS = (*_CONTAINERS, tuple, type, Enum, nn.Module, torch.Tensor)
-_OBJECTS: set[type] = set()
-_IS_CONTAINER, _IS_NESTED = _KindsOrObjects(*_CONTAINERS), _Kinds(*_CONTAINERS, tuple)
+_MOST = 20_000
+"""How many containers are looked into, beside those that modules hold themselves: an object may
+hold all the world."""
+_TENSORS = (torch.Tensor, nn.Parameter)
 _HOOK_NAMES = [
     name
     for name, value in nn.Module().__dict__.items()
@@ -229,5 +290,6 @@ _HOOK_NAMES = [
 ]
 _HOOKS = itemgetter(*_HOOK_NAMES)
 _STATE = itemgetter("_parameters", "_buffers")
+_REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
 REGISTRIES = frozenset(nn.Module().__dict__)
 """The attributes that every module has."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from lostwax.capture.snapshot import REGISTRIES, Snapshot, is_object
+from lostwax.capture.holders import GONE
+from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
 from lostwax.errors import CaptureError
 from lostwax.types import TensorType
 
@@ -85,6 +87,7 @@ class State:
         assert self._saved is not None
         if self._saved.is_untouched():
             return {}, []
+        self._check_tensors(self._saved)
         found = self.reassigned(fakes)
         self.check_apart(fakes)
         kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
@@ -152,37 +155,56 @@ class State:
         """Tensors that are kept in plain attributes, but for those made anew in each run: they
         would be lost between two runs of the program."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
-        for where, name, value, before in self._held_now(saved):
-            for found in saved.added(value, before):
-                if (
-                    isinstance(found, torch.Tensor)
-                    and own.get(id(found)) not in (id(before), *saved.known(before))
-                    and not _is_made_anew(before, found, read)
-                ):
-                    yield Kept(where, name, found)
+        for at in chain.from_iterable(self._held_now(saved)):
+            found = at.value
+            if isinstance(found, torch.Tensor) and at.known.isdisjoint(
+                (id(found), own.get(id(found)))
+            ):
+                before = at.before if at.is_attribute else None
+                if not _is_made_anew(before, found, read):
+                    yield Kept(at.where, at.name, found)
 
     def _tell_of_numbers(self, saved: Snapshot) -> None:
         """Numbers that are kept in plain attributes are lost, too."""
-        for where, _, value, before in self._held_now(saved):
-            if isinstance(value, (int, float, str)) and value != before:
-                warnings.warn(_KEPT_VALUE.format(where, before, value), stacklevel=3)
+        for entries in self._held_now(saved):
+            at = next(filter(_is_told_of, entries), None)
+            if at is not None:
+                text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
+                warnings.warn(text.format(at.where, at.before, at.value), stacklevel=3)
 
-    def _held_now(self, saved: Snapshot) -> Iterator[tuple[str, str, Any, Any]]:
-        """Attributes: their path and name, what they hold, and what they held before."""
+    def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+        """What is held, attribute by attribute."""
         for module, attributes in zip(self.modules, saved.attributes, strict=True):
             path = self.paths[id(module)]
             for name, value in module.__dict__.items():
-                if name in REGISTRIES:
-                    continue
-                where = f"{path}.{name}" if path else name
-                if not is_object(value):
-                    yield where, name, value, attributes.get(name)
-                    continue
-                before = saved.content(vars(value))
-                for inner, each in vars(value).items():
-                    yield f"{where}.{inner}", inner, each, before.get(inner)
+                if name not in REGISTRIES:
+                    where = f"{path}.{name}" if path else name
+                    yield saved.entries(where, name, value, attributes.get(name))
+
+    def _check_tensors(self, saved: Snapshot) -> None:
+        """Tensors that are no state belong to the user as they are."""
+        changed = {id(each.tensor): each.changes() for each in saved.tensors}
+        for at in chain.from_iterable(self._held_now(saved)):
+            for change in changed.get(id(at.value), ()):
+                raise CaptureError(
+                    f"the tensor in the attribute {at.where} {change}.\n"
+                    "  why: it is a constant of the program, no state of the module\n"
+                    f'  instead: register a buffer, self.register_buffer("{at.name}", ...), and '
+                    f"write to it; or change a copy, x = self.{at.where}.clone()"
+                )
 
 
+def _is_told_of(at: Entry) -> bool:
+    """Is it a number that was another one, or is something taken away?"""
+    if at.value is GONE:
+        return isinstance(at.before, (int, float, str, torch.Tensor))
+    return isinstance(at.value, (int, float, str)) and at.value != at.before
+
+
+_TAKEN_AWAY = (
+    "the module takes away {0}, which was {1!r}; the program keeps no such state: every run of it "
+    "begins with what was there at capture."
+)
 _KEPT_VALUE = (
     "the module sets its attribute {0}, which was {1!r}, to {2!r}; the program keeps no such "
     "state: every run of it begins with what it was at capture. A buffer would be kept."

@@ -1,0 +1,158 @@
+"""What can hold something: containers, tuples, objects of the user's with attributes or slots, and
+tensors, which hold a gradient.
+
+Which of them a class is, is found once for each class. Must not know of modules' registries.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from types import MemberDescriptorType, SimpleNamespace
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.fake.tensor import FakeTensor
+
+GONE: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
+"""What a slot holds that was not set."""
+
+
+class Slots:
+    """The attributes of an object whose class has `__slots__`, as a container; its copy is a
+    dictionary."""
+
+    def __init__(self, owner: Any, places: dict[str, Any]) -> None:
+        self.owner = owner
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def values(self) -> Iterable[Any]:
+        return self.copy().values()
+
+    def copy(self) -> dict[str, Any]:
+        return {name: getattr(self.owner, name, GONE) for name in self._places}
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.owner, name, GONE)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Whatever the class says of being set (a frozen dataclass)."""
+        if value is not GONE:
+            self._places[name].__set__(self.owner, value)
+        elif self[name] is not GONE:
+            self._places[name].__delete__(self.owner)
+
+    def clear(self) -> None:
+        self.update(dict.fromkeys(self._places, GONE))
+
+    def update(self, content: dict[str, Any]) -> None:
+        for name, value in content.items():
+            self[name] = value
+
+
+NAMED = (dict, Slots)
+
+
+def parts(value: Any) -> list[Any]:
+    """The containers that something is made of: itself, its attributes, its slots."""
+    made_of = [get(value) for get in _GETTERS[type(value)]]
+    return [value, *made_of] if isinstance(value, tuple) else made_of
+
+
+def members(container: Any) -> Any:
+    """What is in a container, or a tuple."""
+    return container.values() if isinstance(container, NAMED) else container
+
+
+def items(container: Any) -> list[tuple[Any, Any]]:
+    """The same, with keys."""
+    if isinstance(container, NAMED):
+        return list(container.copy().items())
+    is_set = isinstance(container, set)
+    return [(each, each) for each in container] if is_set else list(enumerate(container))
+
+
+def key_of(container: Any) -> int:
+    """What tells it from all others."""
+    return -id(container.owner) if isinstance(container, Slots) else id(container)
+
+
+def is_object(value: Any) -> bool:
+    """Has it attributes that something may be kept in?"""
+    return type(value) in ODD and not isinstance(value, (tuple, torch.Tensor))
+
+
+class _Holders(dict[type, bool]):
+    """Can it hold something?"""
+
+    def __missing__(self, cls: type) -> bool:
+        is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor))
+        found = self[cls] = is_any and not issubclass(cls, FakeTensor)
+        if found and cls not in _PLAIN and cls is not tuple:
+            ODD.add(cls)
+        return found
+
+
+class _ButTuples(dict[type, bool]):
+    """And is it no tuple? Modules have many of those, nearly always of numbers."""
+
+    def __missing__(self, cls: type) -> bool:
+        found = self[cls] = HOLDERS[cls] and cls is not tuple
+        return found
+
+
+class _Getters(dict[type, Sequence[Callable[[Any], Any]]]):
+    """What gives the containers that an object of a class is made of."""
+
+    def __missing__(self, cls: type) -> Sequence[Callable[[Any], Any]]:
+        if issubclass(cls, nn.Module) or cls is SimpleNamespace:
+            self[cls] = [vars]
+            return self[cls]
+        found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
+        if cls not in _PLAIN and _is_the_users(cls):
+            if cls.__dictoffset__ != 0:
+                found.append(vars)
+            if places := _slots(cls):
+                found.append(lambda value: Slots(value, places))
+        self[cls] = found
+        return found
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _is_the_users(cls: type) -> bool:
+    """Classes written in Python, but for those that are looked after otherwise."""
+    if not cls.__flags__ & _HEAP or issubclass(cls, (type, Enum, torch.Tensor)):
+        return False
+    package, _, rest = cls.__module__.partition(".")
+    return package not in _NOT_THE_USERS or (package == "torch" and rest in _KEEPING)
+
+
+def _slots(cls: type) -> dict[str, Any]:
+    classes = [each for each in cls.__mro__ if "__slots__" in vars(each)]
+    named = [(name, place) for each in classes for name, place in vars(each).items()]
+    return {name: place for name, place in named if type(place) is MemberDescriptorType}
+
+
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
+_KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
+"""Modules of torch whose objects keep what they have computed once."""
+_CONTAINERS = (list, dict, set, deque)
+_PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
+ODD: set[type] = set()
+"""The classes that hold something and are no plain containers."""
+_GETTERS = _Getters()
+HOLDERS = _Holders()
+BUT_TUPLES = _ButTuples()

@@ -1,0 +1,258 @@
+"""What a call leaves in a module, wherever it is hidden: it is refused or told of, and put back."""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lostwax.capture import export
+from lostwax.errors import CaptureError
+
+X = torch.arange(4.0)
+
+
+class Box:
+    """An object that is no module."""
+
+    def __init__(self, **held: Any) -> None:
+        self.calls = 0
+        self.total: Any = None
+        vars(self).update(held)
+
+
+class Slotted:
+    __slots__ = ("__hidden", "calls", "total")
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def hide(self, value: Any) -> None:
+        self.__hidden = value
+
+
+class More(Slotted):
+    """Slots, and other attributes."""
+
+
+@dataclass
+class Record:
+    calls: int = 0
+    total: Any = None
+    history: list[Any] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    history: list[Any] = field(default_factory=list)
+
+
+class Bag(dict[str, Any]):
+    """A container with attributes."""
+
+
+class Hidden(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.total = 0, None
+
+
+class Holding(nn.Module):
+    """Has something of every kind."""
+
+    def __init__(self, change: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.change = change
+        self.inner = nn.Linear(4, 4)
+        self.boxes = [Box(), {"deep": Box(inner=Box())}]
+        self.box = Box(inner=Box(inner=SimpleNamespace(total=None, calls=0)))
+        self.slotted, self.more = Slotted(), More()
+        self.record, self.frozen = Record(), Frozen()
+        self.bag, self.pair = Bag(), ([1, 2], {"a": Box()})
+        self.hidden = [Hidden()]
+        self.counts = {"a": [0, 1], "b": deque([3])}
+        self.box.itself = self.box  # type: ignore[attr-defined]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.change(self, x)
+        return self.inner(x)
+
+
+def everything(value: Any, seen: dict[int, int] | None = None) -> Any:
+    """All that is held, by identity and in order."""
+    seen = {} if seen is None else seen
+    if id(value) in seen:
+        return seen[id(value)]
+    seen[id(value)] = len(seen)
+    found: list[Any] = [id(value), type(value)]
+    if isinstance(value, Tensor):
+        return [*found, value.tolist(), value.requires_grad, value.grad, value._version]
+    if isinstance(value, (list, tuple, deque)):
+        found += [everything(each, seen) for each in value]
+    if isinstance(value, dict):
+        found += [(k, everything(v, seen)) for k, v in value.items()]
+    if type(value).__module__ == __name__ or isinstance(value, (nn.Module, SimpleNamespace)):
+        names = ("_Slotted__hidden", "calls", "total", "history")
+        found += [(n, everything(getattr(value, n), seen)) for n in names if hasattr(value, n)]
+        found += [(k, everything(v, seen)) for k, v in getattr(value, "__dict__", {}).items()]
+    return found
+
+
+def test_everything_sees_a_change() -> None:
+    module = Holding(lambda self, x: None)
+    for change, _ in KEPT + COUNTED:
+        before = everything(module)
+        assert everything(module) == before
+        saved = copy.deepcopy(module)
+        change(saved, X)
+        assert everything(saved)[2:] != before[2:]
+
+
+KEPT: list[tuple[Callable[[Any, Tensor], Any], str]] = [
+    (lambda m, x: setattr(m.boxes[0], "total", x * 2), r"boxes\[0\]\.total"),
+    (lambda m, x: setattr(m.boxes[1]["deep"].inner, "new", -x), r"boxes\[1\]\['deep'\].inner.new"),
+    (lambda m, x: setattr(m.box.inner.inner, "total", x * 2), "box.inner.inner.total"),
+    (lambda m, x: setattr(m.slotted, "total", x * 2), "slotted.total"),
+    (lambda m, x: m.slotted.hide(x * 2), "slotted._Slotted__hidden"),
+    (lambda m, x: setattr(m.more, "other", x * 2), "more.other"),
+    (lambda m, x: setattr(m.record, "total", x * 2), "record.total"),
+    (lambda m, x: m.record.history.append(x * 2), r"record.history\[0\]"),
+    (lambda m, x: m.frozen.history.append(x * 2), r"frozen.history\[0\]"),
+    (lambda m, x: setattr(m.bag, "total", x * 2), "bag.total"),
+    (lambda m, x: m.bag.update(total=x * 2), r"bag\['total'\]"),
+    (lambda m, x: m.pair[0].append(x * 2), r"pair\[0\]\[2\]"),
+    (lambda m, x: setattr(m.pair[1]["a"], "total", x * 2), r"pair\[1\]\['a'\].total"),
+    (lambda m, x: setattr(m.hidden[0], "total", x * 2), r"hidden\[0\].total"),
+]  # fmt: skip
+
+
+def count(get: Callable[[Any], Any]) -> Callable[[Any, Tensor], None]:
+    def change(module: Any, x: Tensor) -> None:
+        get(module).calls += 1
+
+    return change
+
+
+def count_in(get: Callable[[Any], Any], at: Any) -> Callable[[Any, Tensor], None]:
+    def change(module: Any, x: Tensor) -> None:
+        get(module)[at] += 1
+
+    return change
+
+
+COUNTED: list[tuple[Callable[[Any, Tensor], Any], str]] = [
+    (count(lambda m: m.boxes[0]), r"sets its attribute boxes\[0\].calls, which was 0, to 1"),
+    (count(lambda m: m.box.inner.inner), "sets its attribute box.inner.inner.calls"),
+    (count(lambda m: m.slotted), "sets its attribute slotted.calls, which was 0, to 1"),
+    (count(lambda m: m.record), "sets its attribute record.calls"),
+    (count(lambda m: m.hidden[0]), r"sets its attribute hidden\[0\].calls"),
+    (count_in(lambda m: m.counts["a"], 0), r"its attribute counts\['a'\]\[0\], which was 0, to 1"),
+    (count_in(lambda m: m.pair[0], 1), r"its attribute pair\[0\]\[1\], which was 2, to 3"),
+    (lambda m, x: m.counts["b"].pop(), r"takes away counts\['b'\]\[0\], which was 3"),
+    (lambda m, x: delattr(m.record, "calls"), "takes away record.calls, which was 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "where"), KEPT)
+def test_tensors_are_refused(change: Callable[[Any, Tensor], Any], where: str) -> None:
+    module = Holding(change)
+    before = everything(module)
+    with pytest.raises(CaptureError, match=rf"keeps a tensor in the attribute {where}\.\n  at "):
+        export(module, (X,))
+    assert everything(module) == before
+
+
+@pytest.mark.parametrize(("change", "text"), COUNTED)
+def test_numbers_are_told_of(change: Callable[[Any, Tensor], Any], text: str) -> None:
+    module = Holding(change)
+    before = everything(module)
+    with pytest.warns(UserWarning, match=text):
+        export(module, (X,))
+    assert everything(module) == before
+
+
+def test_after_a_failure_all_is_as_before() -> None:
+    def change(module: Any, x: Tensor) -> None:
+        for each, _ in [*COUNTED, *KEPT]:
+            each(module, x)
+        raise KeyError("on purpose")
+
+    module = Holding(change)
+    before = everything(module)
+    with pytest.raises(KeyError):
+        export(module, (X,))
+    assert everything(module) == before
+
+
+def test_what_is_reached_twice_is_told_of_once(recwarn: pytest.WarningsRecorder) -> None:
+    module = Holding(count(lambda m: m.inner.box))
+    module.inner.box = module.box
+    module.children_of_mine = [module.inner]
+    export(module, (X,))
+    assert [str(w.message)[:50] for w in recwarn] == [
+        "the module sets its attribute box.calls, which was",
+        "the module sets its attribute inner.box.calls, whi",
+    ]
+
+
+# ------------------------------------------------------------------------ tensors that are no state
+
+
+def gives_data(module: Any, x: Tensor) -> None:
+    module.constant.data = x * 2
+
+
+def gives_a_gradient(module: Any, x: Tensor) -> None:
+    module.boxes[0].total.grad = x * 2
+
+
+def marks(module: Any, x: Tensor) -> None:
+    module.constant.requires_grad_()
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (gives_data, "attribute constant is given other data"),
+        (gives_a_gradient, r"attribute boxes\[0\].total is given another gradient"),
+        (marks, "attribute constant is told to require gradients"),
+    ],
+)
+@pytest.mark.parametrize("fails", [False, True])
+def test_tensors_that_are_no_state_stay_as_they_are(change: Any, text: str, fails: bool) -> None:
+    def both(module: Any, x: Tensor) -> None:
+        change(module, x)
+        if fails:
+            raise CaptureError(text.replace("\\", ""))
+
+    module = Holding(both)
+    module.constant = torch.ones(4)
+    module.boxes[0].total = torch.ones(4)  # type: ignore[union-attr]
+    before = everything(module)
+    with pytest.raises(CaptureError, match=text):
+        export(module, (X,))
+    assert everything(module) == before
+
+
+def test_what_a_distribution_computes_once_is_put_back() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.normal = torch.distributions.MultivariateNormal(torch.zeros(4), torch.eye(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x @ self.normal.precision_matrix
+
+    module = Net()
+    before = dict(vars(module.normal))
+    program = export(module, (X,))
+    torch.testing.assert_close(program.module()(X), module(X))
+    module.normal.__dict__.pop("precision_matrix")
+    assert vars(module.normal) == before

@@ -24,7 +24,16 @@ from lostwax.capture.recorders import (
     typed,
     view,
 )
-from lostwax.capture.writes import DRAWN, drawn, fill, inplace, is_plain_write, write
+from lostwax.capture.writes import (
+    DRAWN,
+    drawn,
+    fill,
+    has_operands,
+    inplace,
+    is_plain_write,
+    reading,
+    write,
+)
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback, recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
@@ -165,9 +174,12 @@ _SEEING_CONJUGATES = frozenset((aten.real.default, _IMAG, aten.resolve_conj.defa
 
 _LAYOUT_DECIDES = frozenset(
     (
-        aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default,
+        aten.reshape.default,
+        aten.reshape_as.default,
+        aten.flatten.using_ints,
+        aten.ravel.default,
     )
-)  # fmt: skip
+)
 
 
 _FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
@@ -206,7 +218,9 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func in DRAWN:
         return drawn, record
     if record.kind in ("inplace", "out", "mixed"):
-        return (inplace if is_plain_write(record) else write), record
+        if is_plain_write(record):
+            return (reading if has_operands(record) else inplace), record
+        return write, record
     if func is aten.detach.default:
         return detach, record
     if record.kind == "view":

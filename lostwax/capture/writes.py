@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture import apart, custom, functionalize, marks
+from lostwax.capture import apart, custom, functionalize, marks, reads
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.recorders import flat, is_gradless, view
 from lostwax.errors import CaptureError
@@ -60,6 +60,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     targets = [tracer.adopt(t) for t in targets]
     for target in targets:
         apart.check(record.overload, target.tracked)
+    _check_reads(record, targets, args, kwargs)
     out = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
     results = flat([out])
     if record.kind == "inplace":
@@ -75,6 +76,18 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     return results[0] if own == 1 else tuple(results[:own])
 
 
+def _check_reads(record: Operator, targets: list[Any], args: Any, kwargs: dict[str, Any]) -> None:
+    named = dict(zip(record.argument_names, args, strict=False)) | kwargs
+    read = [value for name, value in named.items() if name not in record.mutates]
+    if not record.overload._schema.name.startswith("aten::_foreach"):
+        for target in targets:
+            reads.check(record.overload, target, read)
+        return
+    lists = [value for value in read if isinstance(value, list) and len(value) == len(targets)]
+    for target, *others in zip(targets, *lists, strict=True):  # one after the other
+        reads.check(record.overload, target, others)
+
+
 def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The most common write: `x.relu_()`."""
     target = tracer.adopt(args[0])
@@ -84,6 +97,12 @@ def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     check_fits(target.fake_type, new.fake_type)
     tracer.write(target, new)
     return target
+
+
+def reading(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The same, where it may read other tensors."""
+    reads.check(record.overload, tracer.adopt(args[0]), [*args[1:], *kwargs.values()])
+    return inplace(tracer, record, args, kwargs)
 
 
 def drawn(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -112,6 +131,12 @@ def is_plain_write(record: Operator) -> bool:
         and not record.results[0].is_list
         and record.overload not in (aten.copy_.default, aten.detach_.default)
     )
+
+
+def has_operands(record: Operator) -> bool:
+    """Does it read tensors beside the one it writes to?"""
+    arguments = record.overload._schema.arguments[1:]
+    return any("Tensor" in str(argument.type) for argument in arguments)
 
 
 def fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -163,6 +188,7 @@ def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
     if isinstance(source, torch.Tensor):
         tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
         source = tracer.adopt(source)
+        reads.check(aten.copy_.default, target, (source,))
         form = cast_like if functionalize.is_scattered(target.tracked) else copy_like
         new = form(tracer, source, target.fake_type)
     else:
@@ -181,6 +207,8 @@ def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     for target in outs:
         apart.check(record.overload, target.tracked)
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
+    for target in outs:
+        reads.check(record.overload, target, [*args, *inputs.values()])
     inputs.update(factory_options(record, outs[0], args, inputs))
     results = flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
     for target, new in zip(outs, results, strict=True):

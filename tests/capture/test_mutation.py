@@ -606,3 +606,83 @@ def test_conjugates_have_real_and_imaginary_parts() -> None:
             return _through_a_conjugate(x)
 
     exported(Module(), torch.randn(2, 3, dtype=torch.complex64))
+
+
+# ----------------------------------------------------------------- writes that read what they write
+
+
+def square() -> Tensor:
+    return torch.arange(36.0).reshape(6, 6) + 1
+
+
+ORDERED: dict[str, Callable[[Tensor], Any]] = {
+    "transposed": lambda a: a.add_(a.t()),
+    "a row": lambda a: a.mul_(a[0]),
+    "a number": lambda a: a.div_(a[0, 0]),
+    "shifted rows": lambda a: a[1:].copy_(a[:-1]),
+    "assigned": lambda a: a.__setitem__(slice(1, None), a[:-1]),
+    "out": lambda a: torch.exp(a.t(), out=a),
+    "out and parts": lambda a: torch.cat([a[:3], a[3:]], out=a),
+    "scattered": lambda a: a.scatter_(0, torch.zeros(1, 6, dtype=torch.long), a),
+    "added by index": lambda a: a.index_add_(0, torch.tensor([0, 1]), a[:2]),
+    "put by index": lambda a: a.index_put_((torch.tensor([0, 1]),), a[1:3]),
+    "several": lambda a: torch._foreach_add_([a[0], a[2:]], [a[1], a[1:-1]]),
+    "bits": lambda a: a.view(torch.int32).add_(a.t().view(torch.int32)),
+    "between": lambda a: a.addcmul_(a.t(), a),
+}
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_what_eager_refuses_is_refused(name: str) -> None:
+    with pytest.raises(RuntimeError, match="single memory location"):
+        ORDERED[name](square())
+    with pytest.raises(
+        CaptureError, match=r"reads the memory that it writes to.\n  at test_mut[\s\S]*x\.clone\(\)"
+    ):
+        export(ORDERED[name], (square(),))
+    if name not in ("out and parts",):
+        with pytest.raises(CaptureError, match="reads the memory"):
+            export(ORDERED[name], (square(),), dynamic_shapes=({0: Dim("n", max=9), 1: Dim("m")},))
+
+
+def shifted(a: Tensor) -> None:
+    a[:, 1:] += a[:, :-1]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        shifted,
+        lambda a: a.add_(a[:1].expand(6, 6)),
+        lambda a: torch.sum(a, 0, out=a[0]),
+        lambda a: torch.triu(a.t(), out=a),
+        lambda a: a.masked_scatter_(a > 2, a),
+    ],
+)
+def test_what_eager_computes_in_some_order_is_refused(write: Callable[[Tensor], Any]) -> None:
+    a, whole = square(), square()
+    write(a)
+    with pytest.raises(CaptureError, match="reads the memory that it writes to"):
+        export(write, (whole,))
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda a: a[:, :-1].copy_(a[:, 1:]),
+        lambda a: a[:, ::2].add_(a[:, 1::2]),
+        lambda a: a[:, 0].add_(a[0]),
+        lambda a: a.diagonal().mul_(a[0]),
+        lambda a: a[:3].sub_(a[3:]),
+        lambda a: a.mul_(a.view(6, 6)).sub_(a),
+        lambda a: torch.cumsum(a, 0, out=a),
+        lambda a: a.masked_fill_(a > 3, a[1, 1]).fill_(a[2, 2]),
+        lambda a: a.as_strided((2, 2), (6, 1)).add_(a.as_strided((2, 2), (6, 1), 14)),
+    ],
+)
+def test_reads_that_are_in_nobodys_way(write: Callable[[Tensor], Any]) -> None:
+    def forward(self: nn.Module, x: Tensor) -> Tensor:
+        write(x)
+        return x + 1
+
+    exported(module(forward), square())

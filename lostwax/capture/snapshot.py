@@ -177,10 +177,13 @@ class Snapshot:
         if not HOLDERS[type(value)] or isinstance(value, torch.Tensor):
             yield at
             return
-        for part in parts(value):
+        is_like = type(at.before) is type(value)
+        for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
             if key_of(part) not in seen and len(seen) < _MOST:
                 seen.add(key_of(part))
-                known = at.before if isinstance(part, tuple) else self._content.get(key_of(part))
+                known = self._content.get(key_of(part), self._content.get(key_of(before)))
+                if isinstance(part, tuple):
+                    known = before if is_like else None
                 yield from self._members(at, part, known, seen)
 
     def _members(self, at: Entry, part: Any, known: Any, seen: set[int]) -> Iterator[Entry]:

@@ -191,6 +191,20 @@ def test_after_a_failure_all_is_as_before() -> None:
     assert everything(module) == before
 
 
+def test_another_container_of_the_same_tensors() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4))
+            self.held, self.pair, self.box = [self.weight], (self.weight, 1), Box(w=self.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.held, self.pair, self.box = [self.weight], (self.weight, 1), Box(w=self.weight)
+            return x * self.held[0]
+
+    export(Net(), (X,))
+
+
 def test_what_is_reached_twice_is_told_of_once(recwarn: pytest.WarningsRecorder) -> None:
     module = Holding(count(lambda m: m.inner.box))
     module.inner.box = module.box

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, compress, filterfalse, repeat
-from operator import call, is_, itemgetter, not_
+from operator import call, is_, itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -76,41 +76,47 @@ class Snapshot:
     """All that some modules hold."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
-        self._held: list[dict[str, Any]] = list(map(vars, modules))
-        self.attributes = list(map(dict.copy, self._held))
+        held = self._held = list(map(vars, modules))
+        self.attributes = list(map(dict.copy, held))
         """Of each module."""
         try:
-            self._getters = list(map(_known_getter, map(type, modules), self._held))
-            self._values = list(chain.from_iterable(map(call, self._getters, self._held)))
+            self._getters = _known_getters(modules, held)
+            self._values = list(chain.from_iterable(map(call, self._getters, held)))
         except KeyError:  # two modules of one class have attributes of other names
-            self._getters = list(map(_new_getter, self._held))
-            self._values = list(chain.from_iterable(map(call, self._getters, self._held)))
-        self._hooks = list(map(_HOOKS, self._held))
+            self._getters = list(map(_new_getter, held))
+            self._values = list(chain.from_iterable(map(call, self._getters, held)))
+        self._registries = list(chain.from_iterable(map(_REGISTERED, held)))
+        self._hooks = list(map(_HOOKS, held))
+        """The containers that every module has."""
+        self._empty = list(filterfalse(None, self._registries))
+        self._empty += filterfalse(None, chain.from_iterable(self._hooks))
+        self._state = list(filter(None, chain.from_iterable(map(_STATE, held))))
+        self._state_before = self._state_given = list(map(dict.copy, self._state))
+        """Their content, and what they hold when the call begins."""
+        self._children = list(filter(None, map(_CHILDREN, held)))
+        self._children_before = list(map(dict.copy, self._children))
         self.tensors: list[PlainTensor] = []
         """Those that are no state."""
-        containers = self._containers()
-        self._empty = list(filterfalse(None, containers))
+        containers = self._others()
+        self._empty += filterfalse(None, containers)
         self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
-        self._expected = self._filled
-        """What they hold when the call begins."""
         self._untouched = False
 
-    def _containers(self) -> list[Any]:
-        """Everything that holds something, but for the modules."""
+    def _others(self) -> list[Any]:
+        """Everything that holds something, but for the modules and what registers their state and
+        children, and for hooks where there are none."""
         values, types = self._values, list(map(type, self._values))
         containers = list(compress(values, map(BUT_TUPLES.__getitem__, types)))
         left: list[Any] = []
         if not ODD.isdisjoint(map(type, containers)):
             left = [v for v in containers if type(v) in ODD]
             containers = [v for v in containers if type(v) not in ODD]
-        registered = set(map(id, chain.from_iterable(map(_REGISTERED, self._held))))
-        is_one = map(registered.__contains__, map(id, containers))
-        looked_into = list(compress(containers, map(not_, is_one)))
-        looked_into += filter(None, chain.from_iterable(self._hooks))
-        looked_into += compress(values, map(is_, types, repeat(tuple)))
-        inner = list(chain.from_iterable(map(members, looked_into)))
+        containers += filter(None, chain.from_iterable(self._hooks))
+        tuples = list(compress(values, map(is_, types, repeat(tuple))))
+        if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
+            left += [m for m in chain.from_iterable(tuples) if HOLDERS[type(m)]]
+        inner = list(chain.from_iterable(map(members, containers)))
         left += compress(inner, map(HOLDERS.__getitem__, map(type, inner)))
-        containers += chain.from_iterable(self._hooks)
         if left:
             self._add_inner(containers, left)
         return containers
@@ -141,16 +147,11 @@ class Snapshot:
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
         """Put fakes (by the tensor's id) in the places of parameters and buffers."""
-        state = set(map(id, chain.from_iterable(map(_STATE, self._held))))
-        self._expected = [
-            (v, {n: None if t is None else fakes[id(t)] for n, t in content.items()})
-            if id(v) in state
-            else (v, content)
-            for v, content in self._filled
+        self._state_given = [
+            {name: None if t is None else fakes[id(t)] for name, t in content.items()}
+            for content in self._state_before
         ]
-        for (container, content), (_, before) in zip(self._expected, self._filled, strict=True):
-            if content is not before:
-                container.update(content)
+        _update(self._state, self._state_given)
 
     def is_untouched(self) -> bool:
         """Do the modules still hold exactly what they were given?"""
@@ -159,12 +160,21 @@ class Snapshot:
             return False
         try:
             values = chain.from_iterable(map(call, self._getters, held))
-            if not all(map(is_, values, self._values)) or list(map(_HOOKS, held)) != self._hooks:
+            if not all(map(is_, values, self._values)):
+                return False
+            registries = chain.from_iterable(map(_REGISTERED, held))
+            if not all(map(is_, registries, self._registries)):
+                return False
+            if list(map(_HOOKS, held)) != self._hooks:
                 return False
         except KeyError:
             return False
-        are_kept = _are_kept(self._expected)
-        self._untouched = are_kept and not any(each.changes() for each in self.tensors)
+        self._untouched = (
+            _are_same(self._state, self._state_given)
+            and _are_same(self._children, self._children_before)
+            and _are_kept(self._filled)
+            and not any(each.changes() for each in self.tensors)
+        )
         return self._untouched
 
     def entries(self, where: str, name: str, value: Any, before: Any) -> Iterator[Entry]:
@@ -203,25 +213,42 @@ class Snapshot:
     @cached_property
     def _content(self) -> dict[int, Any]:
         """What was in each container before the call."""
-        return {key_of(container): content for container, content in self._expected}
+        state = zip(self._state, self._state_given, strict=True)
+        children = zip(self._children, self._children_before, strict=True)
+        return {key_of(c): content for c, content in chain(state, children, self._filled)}
 
     def restore(self) -> None:
         """Put everything back."""
         if self._untouched:
-            for (container, content), (_, given) in zip(self._filled, self._expected, strict=True):
-                if given is not content:
-                    container.update(content)
+            _update(self._state, self._state_before)
             return
         for held, attributes in zip(self._held, self.attributes, strict=True):
             held.clear()
             held.update(attributes)
         for container in self._empty:
             container.clear()
-        for container, content in self._filled:
+        state = zip(self._state, self._state_before, strict=True)
+        children = zip(self._children, self._children_before, strict=True)
+        for container, content in chain(state, children, self._filled):
             if not _are_kept([(container, content)]):
                 _put(container, content)
         for each in self.tensors:
             each.put_back()
+
+
+def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:
+    """Each with its content, whose names it has."""
+    deque(map(dict.update, containers, contents), maxlen=0)
+
+
+def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> bool:
+    """Do they hold the same objects under the same names in the same order?"""
+    if list(map(len, containers)) != list(map(len, contents)):
+        return False
+    now, before = (chain.from_iterable(map(dict.values, c)) for c in (containers, contents))
+    if not all(map(is_, now, before)):
+        return False
+    return list(chain.from_iterable(containers)) == list(chain.from_iterable(contents))
 
 
 def _is_like(part: Any, known: Any) -> bool:
@@ -266,19 +293,27 @@ Getter = Callable[[dict[str, Any]], tuple[Any, ...]]
 
 
 def _new_getter(held: dict[str, Any]) -> Getter:
-    """Takes all that a module holds, but for its hooks, at once."""
-    return itemgetter(*[name for name in held if name not in _HOOK_NAMES])
+    """Takes all that a module holds, but for what every module has, at once."""
+    names = [name for name in held if name not in _STANDARD_NAMES]
+    return itemgetter(*names) if len(names) > 1 else lambda held: tuple(map(held.get, names))
 
 
-def _known_getter(cls: type, held: dict[str, Any]) -> Getter:
-    """The same, if it has the attributes that the last one of its class had, which most have. It
-    has as many: if one of them is another, the getter fails."""
+def _known_getters(modules: Sequence[nn.Module], held: Sequence[dict[str, Any]]) -> list[Getter]:
+    """The same of each module, if it has the attributes that the last one of its class had, which
+    most have. It has as many: if one of them is another, the getter fails."""
+    known = list(map(_GETTERS.get, map(type, modules)))
+    if None in known or list(map(len, held)) != list(map(_COUNT, known)):
+        known = list(map(_noted, map(type, modules), held))
+    return list(map(_GETTER, known))
+
+
+def _noted(cls: type, held: dict[str, Any]) -> tuple[int, Getter]:
     known = _GETTERS.get(cls)
     if known is None or known[0] != len(held):
         if len(_GETTERS) >= 1000:
             _GETTERS.clear()
         known = _GETTERS[cls] = (len(held), _new_getter(held))
-    return known[1]
+    return known
 
 
 _GETTERS: dict[type, tuple[int, Getter]] = {}
@@ -286,13 +321,13 @@ _MOST = 20_000
 """How many containers are looked into, beside those that modules hold themselves: an object may
 hold all the world."""
 _TENSORS = (torch.Tensor, nn.Parameter)
-_HOOK_NAMES = [
-    name
-    for name, value in nn.Module().__dict__.items()
-    if isinstance(value, (dict, set)) and name not in ("_parameters", "_buffers", "_modules")
-]
-_HOOKS = itemgetter(*_HOOK_NAMES)
-_STATE = itemgetter("_parameters", "_buffers")
+_COUNT: Any = itemgetter(0)
+_GETTER: Any = itemgetter(1)
+_STANDARD_NAMES = [n for n, v in nn.Module().__dict__.items() if isinstance(v, (dict, set))]
 _REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
+_STATE, _CHILDREN = itemgetter("_parameters", "_buffers"), itemgetter("_modules")
+_HOOKS = itemgetter(
+    *[n for n in _STANDARD_NAMES if n not in ("_parameters", "_buffers", "_modules")]
+)
 REGISTRIES = frozenset(nn.Module().__dict__)
 """The attributes that every module has."""

@@ -242,7 +242,7 @@ class _Backward(Place):
     __slots__ = ("forward",)
 
     def __init__(self, forward: Place) -> None:
-        super().__init__(None, ())
+        self.entered, self.frames = None, ()
         self.forward = forward
 
     def describe(self, target: Any, meta: dict[str, Any]) -> None:

@@ -12,8 +12,9 @@ import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
+from operator import itemgetter
 from types import CodeType, FrameType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -80,9 +81,8 @@ class Place:
 
     __slots__ = ("entered", "frames")
 
-    def __init__(self, entered: Entered | None, frames: Frames) -> None:
-        self.entered = entered
-        self.frames = frames
+    entered: Entered | None
+    frames: Frames
 
     def describe(self, target: Any, meta: dict[str, Any]) -> None:
         """Put what is known of a step that calls `target` into a node's meta."""
@@ -110,15 +110,20 @@ class Place:
         return found
 
 
+def new_place(entered: Entered | None, frames: Frames) -> Place:
+    place = Place()
+    place.entered = entered
+    place.frames = frames
+    return place
+
+
 class PartPlace(Place):
     """The same of the parts of one composite operator: they come from the function that the user
     called."""
 
     __slots__ = ("whole",)
 
-    def __init__(self, place: Place, whole: Any) -> None:
-        super().__init__(place.entered, place.frames)
-        self.whole = whole
+    whole: Any
 
     def _source(self, target: Any) -> tuple[str, Any]:
         return super()._source(_function(self.whole))
@@ -179,16 +184,22 @@ class Provenance:
         else:
             return entered.place
         # Frames nearer than that are the tracer's own, whatever way led here.
-        return Place(entered, _walk(sys._getframe(4), stop))
+        return new_place(entered, _walk(sys._getframe(4), stop))
 
     def at(self, frame: FrameType) -> Place:
         """The place of a call that is made in this frame."""
         entered = self._entered
-        return Place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
+        return new_place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
 
     def part_of(self, whole: Any) -> Place:
         """The place of the parts of `whole`, which is being called now."""
-        return PartPlace(self.here(), whole) if self._whole is None else self._whole
+        if self._whole is not None:
+            return self._whole
+        here, part = self.here(), PartPlace()
+        part.entered = here.entered
+        part.frames = here.frames
+        part.whole = whole
+        return part
 
     def as_one(self, whole: Any, function: Callable[..., Any], *args: Any) -> Any:
         """Call something that runs none of the user's code: all its operators are in one place, as
@@ -209,11 +220,12 @@ class Provenance:
         all_held = list(map(vars, modules))
         before = [(held, held[_COMPILED]) for held in all_held if _COMPILED in held]
         paths, called, watched = self._paths, self._called, _is_watched()
-        for module, held in zip(modules, all_held, strict=True):
-            alone = _RUNS_ALONE[module.__class__] and not (
-                watched or held["_forward_hooks"] or held["_forward_pre_hooks"] or "forward" in held
-            )
-            held[_COMPILED] = partial(called, module, paths[id(module)], alone)
+        for module, held, hooks in zip(modules, all_held, map(_HOOKS, all_held), strict=True):
+            kind = _KINDS[module.__class__]
+            alone = kind.alone and not (watched or any(hooks) or "forward" in held)
+            if kind.has_own_call:
+                hooks = (True,)
+            held[_COMPILED] = partial(called, module, paths[id(module)], alone, hooks)
         try:
             yield
         finally:
@@ -223,7 +235,9 @@ class Provenance:
                 held[_COMPILED] = compiled
             self._bottom = self._entered = None
 
-    def _called(self, module: Any, path: str, alone: bool, *args: Any, **kwargs: Any) -> Any:
+    def _called(
+        self, module: Any, path: str, alone: bool, hooks: Any, *args: Any, **kwargs: Any
+    ) -> Any:
         outer = self._entered
         entered = Entered()
         entered.path = path
@@ -236,7 +250,7 @@ class Provenance:
             entered.frames = _walk(frame.f_back, self._bottom)
         else:
             entered.frames = _between(frame, outer.frame) if outer.place is None else ()
-        entered.place = Place(entered, ()) if alone else None
+        entered.place = new_place(entered, ()) if alone else None
         entered.stack = entered.text = None
         watcher = self._watcher
         if watcher is not None:
@@ -246,7 +260,10 @@ class Provenance:
                 watcher = None
         self._entered = entered
         try:
-            result = module._call_impl(*args, **kwargs)
+            if any(hooks) or any(_GLOBAL_HOOKS):
+                result = module._call_impl(*args, **kwargs)
+            else:  # all that torch does then
+                result = module.forward(*args, **kwargs)
             if watcher is not None:
                 watcher.leaving(entered, result)
             return result
@@ -256,18 +273,30 @@ class Provenance:
 
 
 _COMPILED = "_compiled_call_impl"
+_HOOK_NAMES = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_HOOKS = itemgetter(*_HOOK_NAMES)
+_GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global{name}") for name in _HOOK_NAMES]
 
 
-class _RunsAlone(dict[Any, bool]):
-    """Is it a module of torch whose `forward` calls nothing of the user's but modules?"""
+class _Kind(NamedTuple):
+    """What is known of a class of modules."""
 
-    def __missing__(self, cls: Any) -> bool:
+    alone: bool
+    """It is a module of torch whose `forward` calls nothing of the user's but modules."""
+    has_own_call: bool
+    """More than its `forward` is called."""
+
+
+class _Kinds(dict[Any, _Kind]):
+    def __missing__(self, cls: Any) -> _Kind:
         package, _, name = cls.__module__.rpartition(".")
-        self[cls] = found = package == "torch.nn.modules" and name in _ALONE
+        alone = package == "torch.nn.modules" and name in _ALONE
+        self[cls] = found = _Kind(alone, cls._call_impl is not _Module._call_impl)
         return found
 
 
-_RUNS_ALONE = _RunsAlone()
+_Module: Any = nn.Module
+_KINDS = _Kinds()
 _ALONE = frozenset(
     (
         "activation", "batchnorm", "container", "conv", "dropout", "flatten", "fold",
@@ -279,28 +308,22 @@ _ALONE = frozenset(
 
 def _is_watched() -> bool:
     """Does something of the user's run with every module, or with every function?"""
-    module: Any = nn.modules.module
-    hooks = module._global_forward_hooks or module._global_forward_pre_hooks
-    return bool(hooks) or torch._C._len_torch_function_stack() > 0
+    return any(_GLOBAL_HOOKS) or torch._C._len_torch_function_stack() > 0
 
 
 def _between(frame: Any, stop: FrameType | None) -> Frames:
     """The user's frames between the call of a module and that of the module around it: nearly
-    always one, the latter's `forward`, with torch's own before and after it."""
+    always one, the latter's `forward`, with torch's own before it."""
     before = frame.f_back
     user = before.f_back
-    after = user.f_back
-    if after is None or after.f_back is not stop:
-        return _walk(before, stop)
-    if before.f_code is not _CALLING or after.f_code is not _CALLED:
+    if user is None or user.f_back is not stop or before.f_code is not _CALLING:
         return _walk(before, stop)
     code = user.f_code
     judged = JUDGED.get(id(code))
     return (code, user.f_lasti) if (is_user_code(code) if judged is None else judged[1]) else ()
 
 
-_Module: Any = nn.Module
-_CALLING, _CALLED = _Module._wrapped_call_impl.__code__, _Module._call_impl.__code__
+_CALLING = _Module._wrapped_call_impl.__code__
 
 
 def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:

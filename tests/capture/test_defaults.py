@@ -1,4 +1,4 @@
-"""Arguments that have defaults: calls may leave them out or say what they are, as of the original."""
+"""Arguments that have defaults: calls may leave them out or say what they are, as in eager."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_what_a_default_says_may_be_said_or_left_out(captured: str, net: nn.Modu
         with pytest.raises(InputValueError, match=r"flag is the bool False, but .* True.* baked"):
             call()
     for call in (lambda: module(X, X), lambda: module(X, y=X)):
-        with pytest.raises(InputValueError, match="y is a tensor f32.3., but .* None, .*baked"):
+        with pytest.raises(InputValueError, match=r"y is a tensor f32.3., but .* None, .*baked"):
             call()
     with pytest.raises(InputValueError, match="scale is the int 2, but it was left out at capture"):
         module(X, scale=2)

@@ -49,6 +49,34 @@ def test_shared_submodules_lists_hooks_and_parametrizations() -> None:
     torch.testing.assert_close(program.module()(X), normed(X))
 
 
+def test_hooks_that_forward_sets_and_calls_of_ones_own() -> None:
+    class Twice(nn.Linear):
+        def _call_impl(self, *args: Any, **kwargs: Any) -> Any:
+            return self.forward(*args, **kwargs) * 2
+
+    class Hooking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.twice = nn.Linear(4, 4), Twice(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.twice(self.layer(x))
+            handle = self.layer.register_forward_hook(lambda module, args, out: out * 3)
+            x = self.layer(x)
+            handle.remove()
+            return self.layer(x)
+
+    module = Hooking()
+    torch.testing.assert_close(export(module, (X,)).module()(X), module(X))
+    globally = nn.modules.module.register_module_forward_hook(lambda module, args, out: out + 1)
+    try:
+        hooked = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+        expected, program = hooked(X), export(hooked, (X,))
+    finally:
+        globally.remove()
+    torch.testing.assert_close(program.module()(X), expected)
+
+
 def test_constants_and_buffers_are_named() -> None:
     class Net(nn.Module):
         def __init__(self) -> None:

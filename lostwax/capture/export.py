@@ -31,6 +31,7 @@ from lostwax.capture.inputs import (
     flat_names,
     identifier,
     identifiers,
+    leaves_of,
     parameters,
 )
 from lostwax.capture.marks import Given, check_results, refuse_twice
@@ -561,7 +562,7 @@ def _is_many(value: Any) -> bool:
 
 
 def _is_marked(*call: Any) -> bool:
-    return any(isinstance(x, torch.Tensor) and marks_of(x) for x in pytree.tree_leaves(call))
+    return any(isinstance(x, torch.Tensor) and marks_of(x) for x in leaves_of(*call))
 
 
 def _argument(value: Any, arg: Any) -> ArgumentSpec:

@@ -22,13 +22,19 @@ from lostwax.ir.pytree import LEAVES, check_leaf
 def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
     """A readable name for each leaf of a call: the argument's own name (`tops` has those of the
     positional ones), with the way to the leaf."""
-    if all(type(leaf) in _LEAVES for leaf in (*args, *kwargs.values())):
+    if _LEAVES.issuperset(map(type, (*args, *kwargs.values()))):
         return _distinct([identifier(name) for name in (*tops, *kwargs)])
     names = []
     for path in _key_paths((tuple(args), dict(kwargs))):
         top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
         names.append(identifier("_".join([top, *map(_step, path[2:])])))
     return _distinct(names)
+
+
+def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    """The leaves of a call."""
+    flat = (*args, *kwargs.values())
+    return flat if _LEAVES.issuperset(map(type, flat)) else pytree.tree_leaves(flat)
 
 
 _LEAVES = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str))

@@ -59,11 +59,12 @@ class State:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
                 self.modules.append(module)
-            if module._parameters:
-                _collect(parameters, "parameter", path, module._parameters, ())
-            if module._buffers:
-                passing = module._non_persistent_buffers_set
-                _collect(buffers, "buffer", path, module._buffers, passing)
+            held = module.__dict__
+            if held["_parameters"]:
+                _collect(parameters, "parameter", path, held["_parameters"], ())
+            if held["_buffers"]:
+                passing = held["_non_persistent_buffers_set"]
+                _collect(buffers, "buffer", path, held["_buffers"], passing)
         self.slots = [*parameters.values(), *buffers.values()]
         self._saved: Snapshot | None = None
 
@@ -265,8 +266,9 @@ def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
             if child is not None:
                 path = prefix + name
                 found.append((path, child))
-                if child._modules:
-                    visit(f"{path}.", child._modules)
+                inner = child._modules
+                if inner:
+                    visit(f"{path}.", inner)
 
     found.append(("", root))
     visit("", root._modules)

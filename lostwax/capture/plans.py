@@ -7,7 +7,7 @@ itself, but for those.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch._ops import HigherOrderOperator
@@ -84,9 +84,24 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
             f"  at {user_location()}\n"
             "  instead: pass a padded sequence, or call eval() first"
         )
+    if record.rule is None and tracer.adopt(args[1]).known_constant() is None:
+        _refuse_packed(tracer, record, args, kwargs)
     with fallback.without_mkldnn():
         function = record.overload.decompose
         return tracer.provenance.as_one(record.overload, tracer.reentered, function, args, kwargs)
+
+
+def _refuse_packed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> NoReturn:
+    raise CaptureError(
+        f"{record.overload} works on packed sequences, which cannot be captured.\n"
+        f"  at {user_location()}\n"
+        "  why: the lengths, which are data, say how many steps are computed of each sequence\n"
+        "  instead: give the padded sequences to the layer, and mask what comes after their end: "
+        "torch.where(mask, out, 0)"
+    )
+
+
+_PACKED = frozenset((aten._pack_padded_sequence.default, aten._pad_packed_sequence.default))
 
 
 def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
@@ -197,6 +212,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func.namespace == "profiler":
         return _unrecorded, func
     record = operator(func)
+    if func in _PACKED:
+        return _refuse_packed, record
     if func in data.SPECIAL:
         return special, record
     if func in _LAYOUT_DECIDES:

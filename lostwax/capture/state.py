@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -59,14 +59,26 @@ class State:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
                 self.modules.append(module)
-            held = module.__dict__
-            if held["_parameters"]:
-                _collect(parameters, "parameter", path, held["_parameters"], ())
-            if held["_buffers"]:
-                passing = held["_non_persistent_buffers_set"]
-                _collect(buffers, "buffer", path, held["_buffers"], passing)
+            if module._parameters:
+                _collect(parameters, "parameter", path, module._parameters, ())
+            if module._buffers:
+                passing = module._non_persistent_buffers_set
+                _collect(buffers, "buffer", path, module._buffers, passing)
+        if any(map(_IS_SCRIPTED.__getitem__, map(type, self.modules))):
+            self._refuse_scripted()
         self.slots = [*parameters.values(), *buffers.values()]
         self._saved: Snapshot | None = None
+
+    def _refuse_scripted(self) -> NoReturn:
+        module = next(m for m in self.modules if _IS_SCRIPTED[type(m)])
+        path = self.paths[id(module)]
+        raise CaptureError(
+            f"the module {path or 'to export'} is a {type(module).__name__} of TorchScript "
+            f"(torch.jit.script or trace{_origin(module)}).\n"
+            "  why: TorchScript keeps its weights and its code to itself, a capture sees neither\n"
+            "  instead: export the module that it was made of, before torch.jit.script(...) or "
+            "torch.jit.trace(...)"
+        )
 
     @contextmanager
     def replaced(self, fakes: Mapping[int, torch.Tensor]) -> Iterator[None]:
@@ -193,6 +205,22 @@ class State:
                     f'  instead: register a buffer, self.register_buffer("{at.name}", ...), and '
                     f"write to it; or change a copy, x = self.{at.where}.clone()"
                 )
+
+
+class _Scripted(dict[type, bool]):
+    """Is it a class of modules that TorchScript has made?"""
+
+    def __missing__(self, cls: type) -> bool:
+        found = self[cls] = issubclass(cls, torch.jit.ScriptModule)
+        return found
+
+
+_IS_SCRIPTED = _Scripted()
+
+
+def _origin(module: Any) -> str:
+    name = getattr(module, "original_name", "")
+    return f" of {name}" if name else ""
 
 
 def _is_told_of(at: Entry) -> bool:

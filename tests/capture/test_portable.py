@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lostwax import Dim
 from lostwax.capture import export
@@ -181,3 +182,39 @@ def test_tensors_of_other_layouts_are_refused(kind: str) -> None:
     with pytest.raises(UnsupportedFakeError, match=rf"{kind} tensors[\s\S]*test_portable.py") as e:
         export(lambda x: function([x] if kind == "nested" else x), (torch.ones(3),))
     assert "instead: a " in str(e.value)
+
+
+def test_packed_sequences_are_refused_with_the_line() -> None:
+    layer = nn.LSTM(3, 4, batch_first=True)
+
+    def forward(x: Tensor, lengths: Tensor) -> Any:
+        packed = pack_padded_sequence(x, lengths, batch_first=True)
+        return pad_packed_sequence(layer(packed)[0])
+
+    text = r"packed sequences[\s\S]*at test_portable.py:\d+ in {}[\s\S]*why: the lengths[\s\S]*mask"
+    example = (torch.randn(2, 5, 3), torch.tensor([5, 2]))
+    with pytest.raises(CaptureError, match=text.format("forward")):
+        export(forward, example)
+    given = pack_padded_sequence(*example, batch_first=True)
+    for function in (lambda p: layer(p)[0].data, lambda p: pad_packed_sequence(p)[0]):
+        with pytest.raises(CaptureError, match=text.format("<lambda>")):
+            export(function, (given,))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_modules_of_torchscript_are_refused() -> None:
+    made = nn.Linear(3, 3)
+    for each in (torch.jit.script(made), torch.jit.trace(made, torch.randn(2, 3))):
+        text = (
+            r"the module {} is a \w+ of TorchScript .* of Linear\)[\s\S]*why[\s\S]*instead: export"
+        )
+        with pytest.raises(CaptureError, match=text.format("to export")):
+            export(each, (torch.randn(2, 3),))
+        with pytest.raises(CaptureError, match=text.format(r"1\.0")):
+            export(nn.Sequential(made, nn.Sequential(each)), (torch.randn(2, 3),))
+    program = export(torch.jit.script(_doubled), (torch.randn(2, 3),))  # functions are looked into
+    torch.testing.assert_close(program.module()(torch.ones(2, 3)), torch.ones(2, 3) * 2)
+
+
+def _doubled(x: Tensor) -> Tensor:
+    return x * 2

@@ -231,7 +231,7 @@ class Builder:
         meta["val"] = val
         step = step or self._current
         if step is not None:
-            step.place.describe(target, meta)
+            step.place.describe(target, meta, name)
         else:
             meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
         return node

@@ -245,8 +245,8 @@ class _Backward(Place):
         self.entered, self.frames = None, ()
         self.forward = forward
 
-    def describe(self, target: Any, meta: dict[str, Any]) -> None:
-        self.forward.describe(target, meta)
+    def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
+        self.forward.describe(target, meta, name)
         trace = meta["stack_trace"]
-        super().describe(target, meta)
+        super().describe(target, meta, name)
         meta["stack_trace"] = trace

@@ -37,7 +37,7 @@ def taken(tracer: Tracer) -> Iterator[None]:
     try:
         if len(_tracers) == 1:
             for where, name, answer in _ANSWERS:
-                _before[name] = getattr(where, name)
+                _before[name] = answer.stands_for = getattr(where, name)
                 setattr(where, name, answer)
         yield
     finally:
@@ -47,7 +47,7 @@ def taken(tracer: Tracer) -> Iterator[None]:
                 setattr(where, name, _before[name])
 
 
-def _choosing(name: str, answer: Callable[..., Any]) -> Callable[..., Any]:
+def _choosing(name: str, answer: Callable[..., Any]) -> Any:
     """The function of this name, but for calls that `answer` does not leave to it."""
 
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -56,7 +56,10 @@ def _unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) ->
 
 def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by C++, or by the user: its parts are recorded."""
-    return fallback.evaluate(tracer, record, args, kwargs)
+    if record.overload.namespace != "aten":
+        return fallback.evaluate(tracer, record, args, kwargs)
+    together = tracer.provenance.as_one
+    return together(record.overload, fallback.evaluate, tracer, record, args, kwargs)
 
 
 def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

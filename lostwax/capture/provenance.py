@@ -7,6 +7,7 @@ once, and an operator walks only the frames below it. Must not keep frames alive
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
+from torch._ops import OpOverload
 
 from lostwax.location import JUDGED, is_user_code
 
@@ -41,11 +43,11 @@ class Entered:
     """A module that is being called: its path, and the user's frames between the call of the
     module around it and this one."""
 
-    __slots__ = ("count", "frame", "frames", "module", "outer", "path", "place", "stack", "text")
+    __slots__ = ("frame", "frames", "module", "name", "outer", "path", "place", "stack", "text")
 
     path: str
-    count: int
-    """How often the module was called before."""
+    name: str
+    """The call's own name: the path, from the second call on with a number."""
     module: nn.Module
     outer: Entered | None
     frame: FrameType | None
@@ -54,11 +56,6 @@ class Entered:
     """Of all that is computed in it, if none of the user's code stands between."""
     stack: dict[str, tuple[str, str]] | None
     text: str | None
-
-    @property
-    def name(self) -> str:
-        """The call's own name: the path, from the second call on with a number."""
-        return f"{self.path}@{self.count}" if self.count else self.path
 
     def stack_trace(self) -> str:
         """The frames above this call, as text."""
@@ -84,8 +81,9 @@ class Place:
     entered: Entered | None
     frames: Frames
 
-    def describe(self, target: Any, meta: dict[str, Any]) -> None:
-        """Put what is known of a step that calls `target` into a node's meta."""
+    def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
+        """Put what is known of a step that calls `target`, in a node of that name, into its
+        meta."""
         entered, frames = self.entered, self.frames
         if entered is None:
             meta["stack_trace"], meta["nn_module_stack"] = _frames_text(frames), {}
@@ -94,20 +92,16 @@ class Place:
             meta["stack_trace"] = above + _frames_text(frames) if frames else above
             stack = entered.stack
             meta["nn_module_stack"] = entered.module_stack() if stack is None else stack
-        meta["source_fn_stack"] = [self._source(target)]
+            if not frames:  # else a hook of the user's, or its like, has called it
+                cls: Any = entered.module.__class__
+                if _is_of_torch(cls):
+                    meta["source_fn_stack"] = [(entered.name, cls)]
+                    return
+        meta["source_fn_stack"] = [self._source(target, name)]
 
-    def _source(self, target: Any) -> tuple[str, Any]:
-        """The module class of torch.nn that made this call, else the operator."""
-        entered = self.entered
-        if entered is not None:
-            cls: Any = entered.module.__class__
-            if _is_of_torch(cls):
-                return (entered.path, cls)
-        found = _SOURCES.get(id(target))
-        if found is None:
-            name = getattr(target, "__name__", str(target))
-            found = _SOURCES[id(target)] = (name, target)
-        return found
+    def _source(self, target: Any, name: str) -> tuple[str, Any]:
+        """The function that was called, by a name that no other call of it has."""
+        return name, _function(target)
 
 
 def new_place(entered: Entered | None, frames: Frames) -> Place:
@@ -121,32 +115,54 @@ class PartPlace(Place):
     """The same of the parts of one composite operator: they come from the function that the user
     called."""
 
-    __slots__ = ("whole",)
+    __slots__ = ("calls", "source", "whole")
 
+    calls: dict[str, int]
+    """How often each function has been the source of nodes, by name."""
+    source: tuple[str, Any] | None
     whole: Any
 
-    def _source(self, target: Any) -> tuple[str, Any]:
-        return super()._source(_function(self.whole))
+    def _source(self, target: Any, name: str) -> tuple[str, Any]:
+        if self.source is None:
+            function = _function(self.whole)
+            base = self.whole._schema.name.rpartition("::")[2]
+            count = self.calls.get(base, 0)
+            self.calls[base] = count + 1
+            self.source = (f"{base}_{count}" if count else base, function)
+        return self.source
 
 
-def _function(overload: Any) -> Any:
-    """`aten.linear.default` → `torch.nn.functional.linear`; what is not there is the operator."""
-    found = _FUNCTIONS.get(id(overload))
+def _function(target: Any) -> Any:
+    """What Python calls an operator: `aten.linear.default` → `torch.nn.functional.linear`,
+    `aten.add.Tensor` → `torch.add`, `aten.view.default` → `torch.Tensor.view`. What is not there is
+    the operator itself."""
+    found = _FUNCTIONS.get(id(target))
     if found is None:
-        name = overload._schema.name.rpartition("::")[2]
-        found = _FUNCTIONS[id(overload)] = getattr(nn.functional, name, overload)
-    return found
+        found = _FUNCTIONS[id(target)] = (target, _looked_up(target))
+    return found[1]
 
 
-_FUNCTIONS: dict[int, Any] = {}  # by identity: torch hashes overloads in Python, and keeps them
+def _looked_up(target: Any) -> Any:
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return target
+    name = target._schema.name.rpartition("::")[2]
+    family, _, rest = name.partition("_")
+    if family in ("linalg", "fft", "special"):
+        return getattr(getattr(torch, family), rest, target)
+    if name.startswith("_"):
+        return target
+    homes = (torch,) if name in ("sigmoid", "tanh") else (nn.functional, torch, torch.Tensor)
+    found = (getattr(home, name, None) for home in homes)
+    function = next((f for f in found if inspect.isroutine(f)), target)
+    return getattr(function, "stands_for", function)  # while a capture runs
+
+
+_FUNCTIONS: dict[int, tuple[Any, Any]] = {}  # by identity of the target, kept alive
 
 
 @cache
 def _is_of_torch(cls: type) -> bool:
     return cls.__module__.startswith("torch.nn.")
-
-
-_SOURCES: dict[int, tuple[str, Any]] = {}  # by identity of the target, kept alive
 
 
 class CallWatcher(Protocol):
@@ -171,6 +187,7 @@ class Provenance:
         self._entered: Entered | None = None
         self._bottom: FrameType | None = None
         self._whole: Place | None = None
+        self._calls: dict[str, int] = {}
 
     def here(self) -> Place:
         """The place of the operator being called now."""
@@ -199,6 +216,8 @@ class Provenance:
         part.entered = here.entered
         part.frames = here.frames
         part.whole = whole
+        part.calls = self._calls
+        part.source = None
         return part
 
     def as_one(self, whole: Any, function: Callable[..., Any], *args: Any) -> Any:
@@ -241,7 +260,8 @@ class Provenance:
         outer = self._entered
         entered = Entered()
         entered.path = path
-        entered.count = count = self._counts.get(path, 0)
+        count = self._counts.get(path, 0)
+        entered.name = f"{path}@{count}" if count else path
         self._counts[path] = count + 1
         entered.module = module
         entered.outer = outer

@@ -12,6 +12,7 @@ import re
 import sys
 from typing import Any
 
+import torch
 from torch import nn
 
 from lostwax.errors import LoadError, SaveError
@@ -85,12 +86,25 @@ def _type_text(kind: Any) -> str:
     return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
 
 
+_HOMES = {
+    "torch.nn.functional": nn.functional,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch.special": torch.special,
+    "torch.Tensor": torch.Tensor,
+    "torch": torch,
+}
+"""Where functions that nodes come from are looked up, by name."""
+
+
 def _function_text(function: Any) -> str:
     if isinstance(function, (str, type)):
         return _type_text(function)
     name = getattr(function, "__name__", "")
-    if getattr(nn.functional, name, None) is function:
-        return f"torch.nn.functional.{name}"
+    for home, names in _HOMES.items():
+        for known in (name, name.removeprefix(f"{home.rpartition('.')[2]}_")):
+            if getattr(names, known, None) is function:
+                return f"{home}.{known}"
     try:
         return name_of(function)
     except SaveError:
@@ -104,13 +118,14 @@ def _source(text: str) -> tuple[str, Any]:
 
 
 def _function(text: str) -> Any:
-    if text.startswith("torch.nn."):
-        module, _, leaf = text.rpartition(".")
+    module, _, leaf = text.rpartition(".")
+    if text.startswith("torch.nn.") and module != "torch.nn.functional":
         found = getattr(sys.modules.get(module), leaf, None)
-        if isinstance(found, type) and issubclass(found, nn.Module):
-            return found
-        is_function = module == "torch.nn.functional" and inspect.isroutine(found)
-        return found if is_function else text
+        is_module = isinstance(found, type) and issubclass(found, nn.Module)
+        return found if is_module else text
+    if module in _HOMES:
+        found = getattr(_HOMES[module], leaf, None)
+        return found if inspect.isroutine(found) else text
     try:
         return target_named(text)
     except LoadError:

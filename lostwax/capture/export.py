@@ -512,14 +512,10 @@ class Capture:
         return builder.placeholder(name, value, value.fake).name
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        state: dict[str, Any] = {}
-        constants: dict[str, Any] = {}
-        for slot in self.state.slots:
-            for name in slot.names:
-                (state if slot.persistent else constants)[name] = slot.tensor
+        constants: dict[str, Any] = dict(self.state.passing)
         for name, (tensor, _) in zip(self.constant_names, self.tracer.constants, strict=True):
             constants[name] = tensor
-        return state, constants
+        return dict(self.state.kept), constants
 
     def _call_signature(self, signature: ExportGraphSignature) -> ModuleCallSignature:
         inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]

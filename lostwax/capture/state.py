@@ -55,15 +55,19 @@ class State:
         buffers: dict[int, Slot] = {}
         self.places = _walk(root)
         """Every module with each of its paths, outer ones first."""
+        self.kept: dict[str, torch.Tensor] = {}
+        """What is in the module's `state_dict`, in its order."""
+        self.passing: dict[str, torch.Tensor] = {}
+        """The buffers that are not."""
         for path, module in self.places:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
                 self.modules.append(module)
             if module._parameters:
-                _collect(parameters, "parameter", path, module._parameters, ())
+                self._collect(parameters, "parameter", path, module._parameters, ())
             if module._buffers:
                 passing = module._non_persistent_buffers_set
-                _collect(buffers, "buffer", path, module._buffers, passing)
+                self._collect(buffers, "buffer", path, module._buffers, passing)
         if any(map(_IS_SCRIPTED.__getitem__, map(type, self.modules))):
             self._refuse_scripted()
         self.slots = [*parameters.values(), *buffers.values()]
@@ -79,6 +83,34 @@ class State:
             "  instead: export the module that it was made of, before torch.jit.script(...) or "
             "torch.jit.trace(...)"
         )
+
+    def _collect(
+        self,
+        slots: dict[int, Slot],
+        kind: str,
+        owner: str,
+        held: Mapping[str, torch.Tensor | None],
+        passing: Collection[str],
+    ) -> None:
+        prefix = f"{owner}." if owner else ""
+        kept = self.kept
+        for name, tensor in held.items():
+            if tensor is not None:
+                path = prefix + name
+                slot = slots.get(id(tensor))
+                if slot is None:
+                    slot = slots[id(tensor)] = Slot()
+                    slot.kind = kind
+                    slot.name = path
+                    slot.tensor = tensor
+                    slot.names = [path]
+                    slot.persistent = name not in passing
+                else:
+                    slot.names.append(path)
+                if slot.persistent:
+                    kept[path] = tensor
+                else:
+                    self.passing[path] = tensor
 
     @contextmanager
     def replaced(self, fakes: Mapping[int, torch.Tensor]) -> Iterator[None]:
@@ -301,26 +333,3 @@ def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
     found.append(("", root))
     visit("", root._modules)
     return found
-
-
-def _collect(
-    slots: dict[int, Slot],
-    kind: str,
-    owner: str,
-    held: Mapping[str, torch.Tensor | None],
-    passing: Collection[str],
-) -> None:
-    prefix = f"{owner}." if owner else ""
-    for name, tensor in held.items():
-        if tensor is not None:
-            path = prefix + name
-            slot = slots.get(id(tensor))
-            if slot is None:
-                slot = slots[id(tensor)] = Slot()
-                slot.kind = kind
-                slot.name = path
-                slot.tensor = tensor
-                slot.names = [path]
-                slot.persistent = name not in passing
-            else:
-                slot.names.append(path)

@@ -105,7 +105,9 @@ class _Maker:
 
 
 def state_of(module: nn.Module) -> list[torch.Tensor]:
-    return [*module.parameters(), *module.buffers()]
+    """By all names: a move to `meta` parts what was one tensor."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return [t for _, t in (*parameters, *module.named_buffers(remove_duplicate=False))]
 
 
 def changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:

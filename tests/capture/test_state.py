@@ -35,6 +35,21 @@ def test_tied_parameters_are_one_input() -> None:
     assert set(ours.state_dict()) == set(module.state_dict())
 
 
+def test_state_is_in_the_order_of_the_original() -> None:
+    """Also where modules have buffers only, and where tensors go by two names."""
+    first = nn.Linear(4, 4)
+    net = nn.Sequential(first, nn.BatchNorm1d(4, affine=False), nn.Linear(4, 4), first)
+    program = export(net.eval(), (X,))
+    assert list(program.state_dict) == list(net.state_dict())
+    assert list(program.module().state_dict()) == list(net.state_dict())
+
+
+def test_tied_parameters_can_be_moved_to_meta() -> None:
+    first = nn.Linear(4, 4)
+    module = export(nn.Sequential(first, first), (X,)).module().to("meta")
+    assert module(X.to("meta")).is_meta
+
+
 def test_shared_submodules_lists_hooks_and_parametrizations() -> None:
     layer = nn.Linear(4, 4)
     same(nn.Sequential(layer, nn.ReLU(), layer), X)

@@ -32,7 +32,6 @@ from lostwax.capture.inputs import (
     identifier,
     identifiers,
     leaves_of,
-    parameters,
 )
 from lostwax.capture.marks import Given, check_results, refuse_twice
 from lostwax.capture.portable import portable_modules
@@ -146,7 +145,6 @@ class Capture:
         forward = mod.forward if isinstance(mod, nn.Module) else mod
         tops = argument_names(forward, len(args), kwargs)
         self.argument_names = [*tops, *kwargs]
-        self.parameters = parameters(forward)
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
         self.names = flat_names(tops, args, kwargs)
         check_leaves(
@@ -522,7 +520,7 @@ class Capture:
         results = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
         outputs = [s.arg for s in signature.output_specs if s.kind in results]
         return ModuleCallSignature(
-            inputs, outputs, self.in_spec, self.out_spec, self.argument_names, self.parameters
+            inputs, outputs, self.in_spec, self.out_spec, self.argument_names
         )
 
 

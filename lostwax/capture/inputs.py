@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from lostwax.ir.parameters import Parameters
 from lostwax.ir.pytree import LEAVES, check_leaf
 
 
@@ -107,25 +106,6 @@ def _plain_names(function: Any) -> list[str] | None:
     return list(code.co_varnames[is_method : code.co_argcount])
 
 
-def parameters(function: Any) -> Parameters | None:
-    """What a function takes, if it has defaults."""
-    plain = getattr(function, "__func__", function)
-    is_plain = isinstance(plain, FunctionType) and not vars(plain).keys() & _SPEAKING
-    if is_plain and plain.__defaults__ is None and plain.__kwdefaults__ is None:
-        return None
-    try:
-        found = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    kinds = inspect.Parameter
-    if any(p.kind is kinds.VAR_POSITIONAL for p in found):
-        return None
-    by_place = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
-    defaults = {p.name: p.default for p in found if p.default.__class__ in _PLAIN}
-    return Parameters(tuple(p.name for p in found if p.kind in by_place), defaults)
-
-
-_PLAIN = frozenset((type(None), bool, int, float, str))
 _SPEAKING = frozenset(("__wrapped__", "__signature__"))
 
 

@@ -30,7 +30,6 @@ from lostwax.ir.leaves import (
     leaf,
     same_constant,
 )
-from lostwax.ir.parameters import Parameters
 from lostwax.ir.pytree import (
     MAPPINGS,
     argument_names,
@@ -75,10 +74,8 @@ class Convention:
         ranges: Mapping[str, Range] | None = None,
         guards: Sequence[Guard] = (),
         casts: Mapping[torch.dtype, torch.dtype] | None = None,
-        parameters: Parameters | None = None,
     ) -> None:
         self.in_spec = in_spec
-        self.parameters = parameters
         self.names = argument_names(in_spec, names)
         self.positional = in_spec.child(0).num_children
         paths = call_paths(in_spec, names)
@@ -123,12 +120,6 @@ class Convention:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The values of the arguments in the order of `names`, however they were given."""
-        if self.parameters is not None:
-            own = self.parameters.as_captured(self.names, self.positional, args, kwargs)
-            return self._arguments(*own, (args, kwargs))
-        return self._arguments(args, kwargs, (args, kwargs))
-
-    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any], call: Any) -> list[Any]:
         if len(args) > self.positional:
             by_name = self.names[self.positional :]
             hint = f"; pass {by_name[0]} by name, as at capture" if by_name else ""
@@ -136,18 +127,19 @@ class Convention:
                 f"{len(args)} positional arguments were given, the program takes "
                 f"{self.positional}{hint}",
                 f"args[{self.positional}]",
-                *call,
+                args,
+                kwargs,
             )
         taken = set(self.names[: len(args)])
         for name in kwargs:
             if name in taken:
-                self.refuse_structure(f"{name} was given twice", name, *call)
+                self.refuse_structure(f"{name} was given twice", name, args, kwargs)
             if name not in self.names:
                 text = f"{name} is not an argument of the program"
-                self.refuse_structure(text, name, *call)
+                self.refuse_structure(text, name, args, kwargs)
         for name in self.names[len(args) :]:
             if name not in kwargs:
-                self.refuse_structure(f"{name} is missing", name, *call)
+                self.refuse_structure(f"{name} is missing", name, args, kwargs)
         return [*args, *(kwargs[name] for name in self.names[len(args) :])]
 
     # ---- what is wrong with a call
@@ -373,12 +365,10 @@ class _Binder:
         taken = [f"{_tuple(first)} = args"] if first else []
         keys = mapping_keys(by_name)
         taken += [f"{v} = kwargs.get({k!r}, missing)" for v, k in zip(rest, keys, strict=True)]
-        unpacked = f"{_tuple([*first, *rest])} = " if first or rest else ""
-        by_names = f"{unpacked}arguments(args, kwargs)"
-        is_other = " or ".join(f"{v} is missing" for v in rest)
-        taken += [f"if {is_other}: {by_names}"] if rest else []
+        taken += [f"if {v} is missing: explain(args, kwargs)" for v in rest]
         self.lines += [f"    {line}" for line in taken or ["pass"]]
-        self.lines += ["else:", f"    {by_names}"]
+        unpacked = f"{_tuple([*first, *rest])} = " if first or rest else ""
+        self.lines += ["else:", f"    {unpacked}arguments(args, kwargs)"]
         specs = (*positional.children(), *by_name.children())
         for name, spec in zip([*first, *rest], specs, strict=True):
             self.unpack(spec, name)

@@ -112,7 +112,7 @@ def check_value(value: Any, expected: Leaf) -> None:
     elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
         told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
         raise InputValueError(
-            f"{expected.path} is {described(value)}, but the program was captured with {told}, "
+            f"{expected.path} is {_described(value)}, but the program was captured with {told}, "
             "which is baked into it\n"
             "  fix: call it with that value, capture it again with the other one, or pass a tensor",
             expected.path,
@@ -134,7 +134,7 @@ def _check_tensor(value: Any, expected: TensorLeaf) -> None:
 
 
 def _wrong(expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str) -> InputValueError:
-    text = f"{expected.path} is {described(value)}, but the program was captured with {what}"
+    text = f"{expected.path} is {_described(value)}, but the program was captured with {what}"
     return InputValueError(text, expected.path)
 
 
@@ -148,7 +148,7 @@ def _wrong_tensor(
     )
 
 
-def described(value: Any) -> str:
+def _described(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {type_text(value)}"
     return "None" if value is None else f"{_type_name(value)} {leaf_text(value)}"

@@ -366,7 +366,6 @@ def call_convention(
         limits_by_name(program.range_constraints) if check_guards else {},
         program.guards if check_guards else (),
         casts,
-        root.parameters,
     )
 
 

@@ -18,7 +18,6 @@ from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
-from lostwax.ir.parameters import Parameters
 from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
 
@@ -35,8 +34,6 @@ class ModuleCallSignature:
     in_spec: TreeSpec
     out_spec: TreeSpec
     forward_arg_names: list[str] | None = None
-    parameters: Parameters | None = None
-    """What the original takes, where it has defaults."""
 
 
 @dataclass

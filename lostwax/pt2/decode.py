@@ -31,7 +31,7 @@ from lostwax.pt2 import metadata
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
 from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
-from lostwax.pt2.signature import read_call_graph, read_parameters, read_signature
+from lostwax.pt2.signature import read_call_graph, read_signature
 from lostwax.pt2.symbols import SymbolReader, hints_of
 from lostwax.pt2.targets import target_named, unspeakable
 from lostwax.pt2.weights import read_device
@@ -120,8 +120,6 @@ def _program(
     root = calls[0].signature if calls and calls[0].fqn == "" else None
     if root is None:
         raise LoadError("the module call graph does not begin with the root and its signature")
-    with reading.here("the parameters"):
-        root.parameters = read_parameters(own.get("parameters"))
     users = [
         node.meta["val"]
         for node, spec in zip(made.graph.find_nodes(op="placeholder"), signature.input_specs)  # noqa: B905

@@ -93,7 +93,7 @@ def encode(program: ExportedProgram) -> Json:
         "verifiers": [program.dialect],
         "torch_version": torch.__version__,
         "guards_code": guards_code(program),
-        "lostwax": own_record(program, symbols, beside) | _parameters(program),
+        "lostwax": own_record(program, symbols, beside),
     }
 
 
@@ -515,14 +515,6 @@ def _output_spec(spec: OutputSpec) -> Json:
     if target:
         told[target] = spec.target
     return {key: told}
-
-
-def _parameters(program: ExportedProgram) -> Json:
-    given = None if program.root_signature is None else program.root_signature.parameters
-    if given is None:
-        return {}
-    defaults = {name: _literal(value) for name, value in given.defaults.items()}
-    return {"parameters": {"positional": list(given.positional), "defaults": defaults}}
 
 
 def _call_entry(entry: ModuleCallEntry) -> Json:

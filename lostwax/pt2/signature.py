@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from lostwax.errors import LoadError
-from lostwax.ir.parameters import Parameters
 from lostwax.ir.program import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.signature import (
     ArgumentSpec,
@@ -138,14 +137,6 @@ def constant(given: Json) -> Any:
 
 
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
-
-
-def read_parameters(given: Any) -> Parameters | None:
-    """What the original takes, where it has defaults."""
-    if given is None:
-        return None
-    defaults = {_text(name): constant(value) for name, value in given["defaults"].items()}
-    return Parameters(tuple([_text(name) for name in given["positional"]]), defaults)
 
 
 def read_call_graph(given: Any, signature: ExportGraphSignature) -> list[ModuleCallEntry]:

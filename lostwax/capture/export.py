@@ -47,6 +47,7 @@ from lostwax.errors import NotYetError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, is_marked
 from lostwax.ir import collector
+from lostwax.ir.declared import declared
 from lostwax.ir.numbers import Origin
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths
@@ -143,6 +144,7 @@ class Capture:
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
         forward = mod.forward if isinstance(mod, nn.Module) else mod
+        self.original = declared(forward)
         tops = argument_names(forward, len(args), kwargs)
         self.argument_names = [*tops, *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
@@ -520,7 +522,7 @@ class Capture:
         results = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
         outputs = [s.arg for s in signature.output_specs if s.kind in results]
         return ModuleCallSignature(
-            inputs, outputs, self.in_spec, self.out_spec, self.argument_names
+            inputs, outputs, self.in_spec, self.out_spec, self.argument_names, self.original
         )
 
 

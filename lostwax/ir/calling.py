@@ -28,7 +28,9 @@ from lostwax.ir.leaves import (
     TensorLeaf,
     check_value,
     leaf,
+    refuse_default,
     same_constant,
+    same_default,
 )
 from lostwax.ir.pytree import (
     MAPPINGS,
@@ -63,6 +65,8 @@ class Convention:
 
     `captured` are the values of the leaves of `in_spec` at capture: fakes, symbolic ints,
     constants. `ranges` are the limits of symbols by name, `guards` further conditions on them.
+    `original` is the signature of what was captured: a call may leave out what has a default there,
+    and give what was left out at capture, if the values are those of the capture.
     """
 
     def __init__(
@@ -74,8 +78,10 @@ class Convention:
         ranges: Mapping[str, Range] | None = None,
         guards: Sequence[Guard] = (),
         casts: Mapping[torch.dtype, torch.dtype] | None = None,
+        original: inspect.Signature | None = None,
     ) -> None:
         self.in_spec = in_spec
+        self.original = original
         self.names = argument_names(in_spec, names)
         self.positional = in_spec.child(0).num_children
         paths = call_paths(in_spec, names)
@@ -92,7 +98,9 @@ class Convention:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The arguments as Python shows them."""
+        """The arguments as Python shows them: the original's, if they are known."""
+        if self.original is not None:
+            return self.original
         kinds = inspect.Parameter
         if not all(name.isidentifier() and not keyword.iskeyword(name) for name in self.names):
             rest = [kinds("args", kinds.VAR_POSITIONAL), kinds("kwargs", kinds.VAR_KEYWORD)]
@@ -120,6 +128,8 @@ class Convention:
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """The values of the arguments in the order of `names`, however they were given."""
+        if self.original is not None:
+            args, kwargs = self._with_defaults(self.original, args, kwargs)
         if len(args) > self.positional:
             by_name = self.names[self.positional :]
             hint = f"; pass {by_name[0]} by name, as at capture" if by_name else ""
@@ -141,6 +151,31 @@ class Convention:
             if name not in kwargs:
                 self.refuse_structure(f"{name} is missing", name, args, kwargs)
         return [*args, *(kwargs[name] for name in self.names[len(args) :])]
+
+    def _with_defaults(
+        self, original: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call with defaults for what is left out, and without what was left out at capture. A
+        call that does not fit the original is left as it is: then it is told what is wrong."""
+        try:
+            bound = original.bind(*args, **kwargs)
+        except TypeError:
+            return args, kwargs
+        given = set(bound.arguments)
+        bound.apply_defaults()
+        kept: dict[str, Any] = {}
+        for parameter in original.parameters.values():
+            name, value = parameter.name, bound.arguments[parameter.name]
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                kept.update(value)
+            elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                if value:
+                    return args, kwargs
+            elif name in self.names:
+                kept[name] = value
+            elif name in given and not same_default(value, parameter.default):
+                refuse_default(name, value, parameter.default)
+        return (), kept
 
     # ---- what is wrong with a call
 

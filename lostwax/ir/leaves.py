@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
+from torch import Tensor
 
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symnode import unwrap
-from lostwax.ir.pytree import (
-    leaf_text,
-)
+from lostwax.ir.pytree import LEAVES, leaf_text
 from lostwax.ir.signature import CustomObjArgument
 from lostwax.ir.text import dtype_text, type_text
 from lostwax.sym import Expr, Size
@@ -164,3 +163,20 @@ def same_constant(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
+
+
+def same_default(value: Any, default: Any) -> bool:
+    """Is a value that of an argument that was left out at capture?"""
+    if value is default:
+        return True
+    compared = isinstance(value, (*LEAVES, tuple, list, dict)) and not isinstance(value, Tensor)
+    return compared and same_constant(value, default)
+
+
+def refuse_default(name: str, value: Any, default: Any) -> NoReturn:
+    raise InputValueError(
+        f"{name} is {_described(value)}, but it was left out at capture, and its default, "
+        f"{_described(default)}, is baked into the program\n"
+        "  fix: leave it out, or capture it again with this argument",
+        name,
+    )

@@ -18,6 +18,7 @@ from torch.fx.node import map_aggregate
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.ir.calling import Convention
+from lostwax.ir.declared import Declared
 from lostwax.ir.effects import lying_in
 from lostwax.ir.gradient import kept_gradient, with_gradient
 from lostwax.ir.in_place import written_in_place
@@ -57,8 +58,9 @@ def program_module(program: ExportedProgram, check_guards: bool = True) -> Progr
         return self._running(self, args, kwargs)
 
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    if "self" not in convention.names:
-        parameters = (me, *convention.signature.parameters.values())
+    signature = convention.signature
+    if "self" not in signature.parameters:
+        parameters = (me, *signature.parameters.values())
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     cls = type("ProgramModule", (ProgramModule,), {"forward": forward, "__module__": __name__})
     module: ProgramModule = cls()
@@ -366,6 +368,7 @@ def call_convention(
         limits_by_name(program.range_constraints) if check_guards else {},
         program.guards if check_guards else (),
         casts,
+        root.original.signature() if isinstance(root.original, Declared) else root.original,
     )
 
 

@@ -7,6 +7,7 @@ was made.
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, NoReturn
@@ -18,6 +19,7 @@ from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
+from lostwax.ir.declared import Declared
 from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
 
@@ -26,7 +28,8 @@ from lostwax.sym import Guard
 class ModuleCallSignature:
     """How one module was called: its arguments and results in the graph, and their structure.
 
-    `forward_arg_names` names the arguments of `in_spec`, the positional ones first.
+    `forward_arg_names` names the arguments of `in_spec`, the positional ones first. `original` is
+    what the original's code declares, if it is known: more arguments than were given, and defaults.
     """
 
     inputs: list[ArgumentSpec]
@@ -34,6 +37,7 @@ class ModuleCallSignature:
     in_spec: TreeSpec
     out_spec: TreeSpec
     forward_arg_names: list[str] | None = None
+    original: Declared | inspect.Signature | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass

@@ -10,10 +10,7 @@ import torch
 from torch import nn
 
 from lostwax.capture import export
-from lostwax.errors import (
-    CaptureError,
-    MissingFakeRuleError,
-)
+from lostwax.errors import CaptureError, MissingFakeRuleError
 from tests.capture.compare import exported
 from tests.capture.small import Of, X, same, targets
 

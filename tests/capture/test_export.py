@@ -11,9 +11,7 @@ import torch
 from torch import nn
 
 from lostwax.capture import export
-from lostwax.errors import (
-    NotYetError,
-)
+from lostwax.errors import NotYetError
 from tests.capture.small import Of, X, inputs, same, targets
 
 

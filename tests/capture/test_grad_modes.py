@@ -10,9 +10,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
-from lostwax.errors import (
-    UnsupportedFakeError,
-)
+from lostwax.errors import UnsupportedFakeError
 from tests.capture.small import Of, X, same, targets
 
 

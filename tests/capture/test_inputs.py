@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -13,9 +14,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 from lostwax.capture import export
-from lostwax.errors import (
-    InputStructureError,
-)
+from lostwax.errors import InputStructureError, InputValueError
 from lostwax.ir import register_dataclass
 from tests.capture.small import Of, X, inputs, same
 
@@ -65,6 +64,58 @@ def test_a_class_registered_without_names_for_its_children() -> None:
     torch.testing.assert_close(out.value, X * 2)
     with pytest.raises(InputStructureError, match="h is another kind of Held: 3, at capture 2"):
         program.module()(Held(X, 3))
+
+
+class Optional(nn.Module):
+    """Arguments with defaults, of each kind."""
+
+    def forward(
+        self, x: torch.Tensor, /, n: int = 2, mask: Any = None, *, scale: float = 3.0
+    ) -> torch.Tensor:
+        return x * n * scale if mask is None else x * mask * scale
+
+
+def test_the_module_has_the_originals_signature() -> None:
+    module, eager = export(Optional(), (X,)).module(), Optional()
+    assert str(inspect.signature(module.forward)) == "(x, /, n=2, mask=None, *, scale=3.0)"
+    for args, kwargs in (
+        ((X,), {}),
+        ((X, 2), {}),
+        ((X,), {"scale": 3.0}),
+        ((X, 2, None), {"scale": 3.0}),
+        ((X,), {"mask": None, "n": 2}),
+    ):
+        torch.testing.assert_close(module(*args, **kwargs), eager(*args, **kwargs))
+    again = export(module, (X,))
+    assert inputs(again) == ["x"]
+    assert inspect.signature(again.module().forward) == inspect.signature(module.forward)
+
+
+def test_what_was_left_out_at_capture_is_fixed() -> None:
+    module = export(Optional(), (X,)).module()
+    with pytest.raises(InputValueError) as error:
+        module(X, scale=4.0)
+    assert error.value.path == "scale"
+    assert str(error.value) == (
+        "scale is the float 4.0, but it was left out at capture, and its default, the float 3.0, "
+        "is baked into the program\n"
+        "  fix: leave it out, or capture it again with this argument"
+    )
+    with pytest.raises(InputValueError, match=r"mask is a tensor f32.*its default, None, is baked"):
+        module(X, 2, X)
+    with pytest.raises(InputStructureError, match="5 positional arguments were given"):
+        module(X, 2, None, 4, 5)
+
+
+def test_what_was_given_at_capture_may_be_left_out_if_it_is_the_default() -> None:
+    module = export(Optional(), (X, 2), {"scale": 3.0}).module()
+    torch.testing.assert_close(module(X), X * 6)
+    module = export(Optional(), (X,), {"scale": 5.0}).module()
+    with pytest.raises(InputValueError, match=r"scale is the float 3.0, but .* the float 5.0"):
+        module(X)
+    module = export(Optional(), (X,), {"mask": X}).module()
+    with pytest.raises(InputValueError, match=r"mask is None, but .* a tensor f32"):
+        module(X)
 
 
 def test_leaf_types() -> None:

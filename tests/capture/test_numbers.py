@@ -9,9 +9,7 @@ import pytest
 import torch
 
 from lostwax.capture import export
-from lostwax.errors import (
-    DataDependentError,
-)
+from lostwax.errors import DataDependentError
 from tests.capture.small import X
 
 

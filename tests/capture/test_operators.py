@@ -13,9 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from lostwax.capture import export
-from lostwax.errors import (
-    CaptureError,
-)
+from lostwax.errors import CaptureError
 from tests.capture.small import Of, X, same, targets
 
 

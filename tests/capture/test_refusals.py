@@ -15,12 +15,7 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.testing._internal.two_tensor import TwoTensor
 
 from lostwax.capture import export
-from lostwax.errors import (
-    DataDependentError,
-    InputTypeError,
-    NotYetError,
-    UnsupportedFakeError,
-)
+from lostwax.errors import DataDependentError, InputTypeError, NotYetError, UnsupportedFakeError
 from tests.capture.small import Of, X, same
 
 

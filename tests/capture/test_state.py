@@ -10,9 +10,7 @@ import torch
 from torch import nn
 
 from lostwax.capture import export
-from lostwax.errors import (
-    CaptureError,
-)
+from lostwax.errors import CaptureError
 from lostwax.fake import FakeTensorMode
 from tests.capture.small import Of, X, inputs, same, targets
 

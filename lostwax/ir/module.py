@@ -409,8 +409,10 @@ def input_overlap(program: ExportedProgram, convention: Convention) -> Check | N
 
 def before_write(value: torch.Tensor) -> torch.Tensor:
     """The value itself; for autograd a copy, since what it keeps for the gradient must not be
-    written to. (In the original the write stood elsewhere, or kept a copy itself.)"""
-    return copied(value) if torch.is_grad_enabled() else value
+    written to. (In the original the write stood elsewhere, or kept a copy itself.) A capture of the
+    module needs none: there, nothing is written."""
+    needs_own = torch.is_grad_enabled() and not torch.compiler.is_exporting()
+    return copied(value) if needs_own else value
 
 
 def copied(value: torch.Tensor) -> torch.Tensor:

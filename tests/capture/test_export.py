@@ -153,6 +153,15 @@ def test_the_exported_module_exports_again() -> None:
     assert targets(first) == targets(second)
 
 
+def test_a_module_that_writes_exports_again_without_copies_of_what_it_reads() -> None:
+    first = export(nn.BatchNorm1d(4), (X,))
+    second = export(first.module(), (X,))
+    kinds = [t for t in targets(second) if t != "aten.clone"]
+    assert kinds == targets(first)
+    assert targets(second).count("aten.clone") == 3  # what is written, once
+    assert second.graph_signature.buffers == first.graph_signature.buffers
+
+
 def test_no_peer_is_imported() -> None:
     code = (
         "import sys, torch; from lostwax.capture import export\n"

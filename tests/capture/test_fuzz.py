@@ -113,6 +113,17 @@ def test_programs(chunk: int) -> None:
     assert sum(bool(o.refused) for o in outcomes) < SIZE / 3
 
 
+def test_modules_of_programs_are_captured_as_the_original_is() -> None:
+    """Another hundred programs, captured from the module of their program."""
+    for seed in range(9000, 9100):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = generate(seed)
+            args = program.fresh()[1]
+            outcome = check(program, lambda first, args=args: export(first.module(), args))
+        assert not outcome.wrong + outcome.aliases, _told(outcome)
+
+
 def _told(outcome: Outcome) -> str:
     lines = [f"seed {outcome.program.seed}", outcome.program.source]
     return "\n".join([*lines, *outcome.wrong, *outcome.aliases])

@@ -352,6 +352,7 @@ class Capture:
             ),
             example_inputs=(self.args, self.kwargs),
             guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
+            training=None if type(self.state.root) is nn.Module else self.state.root.training,
         )
 
     def _declared_sizes(self) -> list[Expr]:

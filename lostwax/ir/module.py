@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import warnings
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -18,7 +19,6 @@ from torch.fx.node import map_aggregate
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.ir.calling import Convention
-from lostwax.ir.declared import Declared
 from lostwax.ir.effects import lying_in
 from lostwax.ir.gradient import kept_gradient, with_gradient
 from lostwax.ir.in_place import written_in_place
@@ -66,7 +66,7 @@ def program_module(program: ExportedProgram, check_guards: bool = True) -> Progr
     module: ProgramModule = cls()
     _fill(module, program)
     module._running = _Running(program, check_guards, convention)
-    return module
+    return module if program.training is None else module._marked(program.training)
 
 
 class ProgramModule(nn.Module):
@@ -75,6 +75,21 @@ class ProgramModule(nn.Module):
 
     _running: _Running
     _constants: dict[str, Any]
+
+    def train(self, mode: bool = True) -> ProgramModule:
+        """Marks the modules, as ever. What is computed was settled at capture."""
+        captured = self._running.program.training
+        if captured is not None and captured is not mode:
+            way, wanted = ("training", "eval()") if captured else ("evaluation", "train()")
+            warnings.warn(
+                f"{wanted} does not change what a program computes: it was captured in {way} mode, "
+                f"dropout and batch norm included; capture the original again after {wanted}",
+                stacklevel=2 if mode else 3,
+            )
+        return self._marked(mode)
+
+    def _marked(self, mode: bool) -> ProgramModule:
+        return super().train(mode)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _Maker(type(self)), (), self.__getstate__()  # type: ignore[no-untyped-call]
@@ -368,7 +383,7 @@ def call_convention(
         limits_by_name(program.range_constraints) if check_guards else {},
         program.guards if check_guards else (),
         casts,
-        root.original.signature() if isinstance(root.original, Declared) else root.original,
+        root.signature,
     )
 
 

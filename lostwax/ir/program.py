@@ -39,6 +39,12 @@ class ModuleCallSignature:
     forward_arg_names: list[str] | None = None
     original: Declared | inspect.Signature | None = field(default=None, compare=False, repr=False)
 
+    @property
+    def signature(self) -> inspect.Signature | None:
+        """The signature of the original, if it is known."""
+        found = self.original
+        return found.signature() if isinstance(found, Declared) else found
+
 
 @dataclass
 class ModuleCallEntry:
@@ -76,6 +82,8 @@ class ExportedProgram:
     dialect: str = "ATEN"
     guards: Sequence[Guard] = field(default=())
     """Conditions on the sizes of inputs under which the program is right; checked on each call."""
+    training: bool | None = None
+    """Whether the module was in training mode when it was captured; None if that is not known."""
 
     @property
     def graph(self) -> Graph:

@@ -27,7 +27,7 @@ from lostwax.ir.program import ExportedProgram, ModuleCallEntry
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.ir.writer import SPOKEN
-from lostwax.pt2 import metadata
+from lostwax.pt2 import metadata, original
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
 from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
@@ -132,7 +132,7 @@ def _program(
             env.learn(fact)
             if env.steps > MAX_LEARNING:
                 raise LoadError("its conditions on sizes are too many, or too intricate")
-    return ExportedProgram(
+    program = ExportedProgram(
         graph_module=made,
         graph_signature=signature,
         state_dict=state_dict,
@@ -142,6 +142,9 @@ def _program(
         dialect=_dialect(given),
         guards=tuple(guards),
     )
+    with reading.here("the original"):
+        original.read(own.get("original"), program)
+    return program
 
 
 def _rename(

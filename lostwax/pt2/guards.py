@@ -22,6 +22,7 @@ from lostwax.ir.pytree import argument_names, leaf_paths
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
 from lostwax.location import NOWHERE, Location
+from lostwax.pt2 import original
 from lostwax.pt2.symbols import SymbolReader, SymbolWriter
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
 from lostwax.sym.real import completed, definition
@@ -100,6 +101,7 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
         "items": beside.items,
         "order": beside.order,
         "ranges": list(limits_by_name(program.range_constraints)),
+        "original": original.written(program),
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
+import warnings
 from typing import Any
 
 import pytest
@@ -46,6 +48,26 @@ def test_tied_parameters_can_be_moved_to_meta() -> None:
     first = nn.Linear(4, 4)
     module = export(nn.Sequential(first, first), (X,)).module().to("meta")
     assert module(X.to("meta")).is_meta
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_mode_at_capture_stays(training: bool) -> None:
+    """As a mark on the module, and in what it computes; who asks for the other one is told."""
+    program = export(nn.Sequential(nn.BatchNorm1d(4)).train(training), (X,))
+    for module in (program.module(), copy.deepcopy(program.run_decompositions().module())):
+        assert [m.training for m in module.modules()] == [training] * 2
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            module.train(training)
+        way = r"eval\(\) does not.*in training mode" if training else r"train\(\) .*evaluation mode"
+        with pytest.warns(UserWarning, match=way) as told:
+            module.eval() if training else module.train()
+        assert told[0].filename == __file__
+        assert module.training is not training
+    module = export(lambda x: x + 1, (X,)).module()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        module.eval().train()
 
 
 def test_shared_submodules_lists_hooks_and_parametrizations() -> None:

@@ -4,6 +4,7 @@ load it here gives the same program again, byte for byte.
 
 from __future__ import annotations
 
+import inspect
 import io
 from copy import deepcopy
 from typing import Any
@@ -15,7 +16,8 @@ from torch._export.db.examples import all_examples
 
 import lostwax
 from examples.models import MODELS
-from lostwax.errors import LostwaxError
+from lostwax.errors import LoadError, LostwaxError
+from lostwax.pt2 import original
 from tests.capture import sized_programs
 from tests.capture.programs import generate
 from tests.capture.small import Rounded
@@ -268,3 +270,38 @@ def test_a_backward_of_its_own_is_ours_alone(tmp_path) -> None:
     torch.testing.assert_close(theirs(x), program.module()(x), rtol=0, atol=0)
     there = lostwax.interop.to_torch(program)
     assert not any("with_gradient" in str(n.target) for n in there.graph.nodes)
+
+
+class _Optional(nn.Linear):
+    def forward(self, x, /, n: int = 2, *rest, scale: float = 0.5, mode=None, **more):
+        return super().forward(x) * n * scale
+
+
+def test_the_originals_arguments_and_mode_are_kept(tmp_path) -> None:
+    program = lostwax.export(_Optional(3, 3).eval(), (torch.ones(2, 3),))
+    lostwax.save(program, tmp_path / "p.pt2")
+    module = lostwax.load(tmp_path / "p.pt2").module()
+    assert inspect.signature(module.forward) == inspect.signature(program.module().forward)
+    assert not module.training
+    x = torch.ones(2, 3)
+    torch.testing.assert_close(module(x, 2, scale=0.5), program.module()(x))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [{"name": "not a name", "kind": "KEYWORD_ONLY"}],
+        [{"name": "x", "kind": "ODD"}],
+        [{"name": "x", "kind": "KEYWORD_ONLY", "default": [1]}],
+        [{"kind": "KEYWORD_ONLY"}],
+        [{"name": "x", "kind": "KEYWORD_ONLY"}] * 2,
+        ["x"],
+        3,
+    ],
+)
+def test_arguments_that_no_function_has_are_refused(arguments) -> None:
+    program = lostwax.export(lambda x: x, (torch.ones(2),))
+    with pytest.raises(LoadError, match="not those of a function"):
+        original.read({"training": None, "arguments": arguments}, program)
+    with pytest.raises(LoadError, match="neither true nor false"):
+        original.read({"training": 3, "arguments": None}, program)

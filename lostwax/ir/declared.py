@@ -44,11 +44,11 @@ class Declared:
 
 
 def declared(function: Any) -> Declared | inspect.Signature | None:
-    """What is kept of a function or method; None if it is neither, or speaks for another one."""
+    """What is kept of a function or method; None if it is neither."""
     is_method = isinstance(function, MethodType)
     plain = function.__func__ if is_method else function
-    if not isinstance(plain, FunctionType) or "__wrapped__" in vars(plain):
+    if not isinstance(plain, FunctionType):
         return None
-    if "__signature__" in vars(plain):
+    if "__wrapped__" in vars(plain) or "__signature__" in vars(plain):
         return inspect.signature(function)
     return Declared(plain.__code__, plain.__defaults__ or (), plain.__kwdefaults__ or {}, is_method)

@@ -86,7 +86,7 @@ class Builder:
             names = list(map(self._name, names))
         nodes: list[fx.Node] = []
         for name, value in zip(names, values, strict=True):
-            node = _new_node(fx.Node)
+            node = _new_node(_Node)
             _init_node(node, graph, name, "placeholder", name, None)
             _set_args(node, ())
             _set_kwargs(node, _NOTHING)
@@ -245,10 +245,20 @@ class Builder:
         kwargs: Mapping[str, Any],
         inputs: Sequence[int] | None = None,
     ) -> fx.Node:
+        """`inputs`: which arguments are nodes, if no other one has nodes in it."""
         if kwargs:
             node = fx.Node(self.graph, name, op, target, args, dict(kwargs))
         else:
-            node = _lean_node(self.graph, name, op, target, args, inputs)
+            # As `fx.Node(...)`, for arguments that are immutable already: that would take them
+            # apart and make all of them anew.
+            node = _new_node(_Node)
+            _init_node(node, self.graph, name, op, target, None)
+            _set_args(node, args)
+            _set_kwargs(node, _NOTHING)
+            read = node._input_nodes
+            for each in _nodes_in(args) if inputs is None else [args[i] for i in inputs]:
+                read[each] = None
+                each.users[node] = None
         self._append(node)
         self._named[node] = name
         if op == "call_function":
@@ -326,7 +336,7 @@ class Builder:
 
     def _item(self, made: fx.Node, index: Any, val: Any) -> fx.Node:
         name, args = self._name("getitem"), (made, index)
-        node = self._insert("call_function", name, operator.getitem, args, {})
+        node = self._insert("call_function", name, operator.getitem, args, _NOTHING, _FIRST)
         node.meta.update(made.meta)
         node.meta["val"] = val
         return node
@@ -350,7 +360,8 @@ class Builder:
         if result.__class__ is Value:
             return self._fake(result)
         if isinstance(result, (list, tuple)):
-            return type(result)([self._fakes(r) for r in result])
+            members = [self._fake(r) if r.__class__ is Value else self._fakes(r) for r in result]
+            return type(result)(members)
         return result
 
     def _read(self, origin: Origin) -> fx.Node:
@@ -361,29 +372,6 @@ class Builder:
         if value.type is None:
             return self._plain(value)
         return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
-
-
-def _lean_node(
-    graph: fx.Graph,
-    name: str,
-    op: str,
-    target: Any,
-    args: tuple[Any, ...],
-    inputs: Sequence[int] | None = None,
-) -> fx.Node:
-    """As `fx.Node(...)` without keyword arguments, for arguments that are immutable already: FX
-    would take them apart and make all of them anew. `inputs`: which of them are nodes, if no other
-    one has nodes in it."""
-    node = _new_node(fx.Node)
-    _init_node(node, graph, name, op, target, None)
-    _set_args(node, args)
-    _set_kwargs(node, _NOTHING)
-    nodes = _nodes_in(args) if inputs is None else [args[i] for i in inputs]
-    read = node._input_nodes
-    for each in nodes:
-        read[each] = None
-        each.users[node] = None
-    return node
 
 
 def _nodes_in(values: Sequence[Any]) -> list[fx.Node]:
@@ -397,10 +385,12 @@ def _nodes_in(values: Sequence[Any]) -> list[fx.Node]:
 
 
 _NESTED = frozenset((immutable_list, tuple))
+_Node: Any = fx.Node
 _Bare: Any = fx.Node.__base__
 _new_node, _init_node = fx.Node.__new__, _Bare.__init__
 _set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__
 _NOTHING: Any = immutable_dict()
+_FIRST = (0,)
 
 
 def live(

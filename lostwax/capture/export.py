@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -287,7 +288,7 @@ class Capture:
         """The inputs of a module's state, which may be many: what `_entered` does, for all."""
         keep, slots = self.tracer.fake_tensor_converter.keep, self.state.slots
         fakes = [keep(self.tracer, tensor) for tensor in tensors]
-        kinds, names = [_KINDS[slot.kind] for slot in slots], [slot.name for slot in slots]
+        kinds, names = self._for_each_slot(*_KINDS.values()), [slot.name for slot in slots]
         storages = {id(fake.fake_storage) for fake in fakes}
         if len(storages) != len(fakes):  # some share memory
             return list(map(self._entered, fakes, kinds, names))
@@ -297,6 +298,10 @@ class Capture:
         self.initial = dict(zip(ids, self.tracer.region.inputs, strict=True))
         self.shared = {id(fake.fake_storage): fake.tracked for fake in fakes}
         return fakes
+
+    def _for_each_slot(self, parameter: str, buffer: str) -> list[str]:
+        count = self.state.parameters
+        return [parameter] * count + [buffer] * (len(self.state.slots) - count)
 
     def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
         """An input of the program. One tensor in two places is two inputs that share memory."""
@@ -416,19 +421,7 @@ class Capture:
     def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program writes: buffers and parameters first, then the user's inputs."""
         found: list[tuple[tuple[OutputKind, str | None], Value]] = []
-        roots = self.roots
-        changed = (
-            self.slots
-            if self.reassigned
-            else [
-                (slot, fake)
-                for slot, fake in self.slots
-                if fake.tracked is not (root := roots[id(fake)])
-                or root.version
-                or fake.fake_type is not root.type
-            ]
-        )
-        for slot, fake in changed:
+        for slot, fake in self.slots if self._has_changes() else ():
             new = self._written(slot, fake)
             if new is not None:
                 kind = (
@@ -443,6 +436,17 @@ class Capture:
                 if new is not None:
                     found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
         return found
+
+    def _has_changes(self) -> bool:
+        """Is anything of the state other than it was?"""
+        fakes = [fake for _, fake in self.slots]
+        roots = [self.roots[id(fake)] for fake in fakes]
+        return bool(
+            self.reassigned
+            or any(map(_VERSION, roots))
+            or not all(map(is_, map(_TRACKED, fakes), roots))
+            or not all(map(is_, map(_FAKE_TYPE, fakes), map(_TYPE, roots)))
+        )
 
     def _written(self, slot: Slot, fake: FakeTensor) -> Value | None:
         again = self.reassigned.get(slot.name)
@@ -469,7 +473,7 @@ class Capture:
         initial = self.initial
         slots = self.state.slots
         names = builder.placeholders(
-            identifiers([_PREFIXES[s.kind] for s in slots], [s.name for s in slots]),
+            identifiers(self._for_each_slot("p_", "b_"), [slot.name for slot in slots]),
             [initial[id(fake)] for _, fake in self.slots],
         )
         parameter, buffer = InputKind.PARAMETER, InputKind.BUFFER
@@ -527,8 +531,9 @@ class Capture:
         )
 
 
+_VERSION, _TRACKED = attrgetter("version"), attrgetter("tracked")
+_FAKE_TYPE, _TYPE = attrgetter("fake_type"), attrgetter("type")
 _KINDS = {"parameter": "the parameter", "buffer": "the buffer"}
-_PREFIXES = {"parameter": "p_", "buffer": "b_"}
 
 
 def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:

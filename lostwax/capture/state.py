@@ -71,6 +71,8 @@ class State:
         if any(map(_IS_SCRIPTED.__getitem__, map(type, self.modules))):
             self._refuse_scripted()
         self.slots = [*parameters.values(), *buffers.values()]
+        self.parameters = len(parameters)
+        """How many of them are parameters: they come first."""
         self._saved: Snapshot | None = None
 
     def _refuse_scripted(self) -> NoReturn:

@@ -15,6 +15,7 @@ from lostwax.capture.functionalize import Root
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
 from lostwax.location import Location, user_location
+from lostwax.types import TensorType
 
 
 class Given(NamedTuple):
@@ -62,6 +63,17 @@ def refuse_twice(first: Root, kind: str, name: str) -> NoReturn:
         "  why: they are two inputs to a program, each with a gradient of its own\n"
         "  instead: let the module take it once"
     )
+
+
+def check_data(before: TensorType, now: TensorType) -> None:
+    """What has a gradient keeps its size and dtype: the gradient has them, too."""
+    if (before.size, before.dtype) != (now.size, now.dtype):
+        raise CaptureError(
+            f"a tensor of size {tuple(before.size)} and {before.dtype}, which has a gradient, is "
+            f"given data of size {tuple(now.size)} and {now.dtype}.\n  at {user_location()}\n"
+            "  why: its gradient would have to change its size, too\n"
+            "  instead: use the other tensor itself, y.detach()"
+        )
 
 
 def refuse_detaching(root: Root) -> NoReturn:

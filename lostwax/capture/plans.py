@@ -107,6 +107,22 @@ def _refuse_packed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
 _PACKED = frozenset((aten._pack_padded_sequence.default, aten._pad_packed_sequence.default))
 
 
+def _rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """torch's derivative of the functional form reads the noise as it was before it was drawn. The
+    result is the argument times the noise, so that is what the program computes."""
+    x, noise = args[:2]
+    given = dict(zip(record.argument_names, args, strict=False)) | kwargs
+    if not given.get("training"):
+        return write(tracer, record, args, kwargs)
+    drawn_for = (tracer.evaluate(aten.detach.default, (x,), {}), *args[1:])
+    write(tracer, operator(aten.rrelu_with_noise.default), drawn_for, kwargs)
+    is_inplace = record.overload is aten.rrelu_with_noise_.default
+    return tracer.call(aten.mul_.Tensor if is_inplace else aten.mul.Tensor, x, noise)
+
+
+_RRELUS = frozenset((aten.rrelu_with_noise.default, aten.rrelu_with_noise_.default))
+
+
 def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
     """A recurrent layer over a length that varies: step by step it would hold for the example's
     length alone, so it stays one operator, which every device has."""
@@ -217,6 +233,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
     record = operator(func)
     if func in _PACKED:
         return _refuse_packed, record
+    if func in _RRELUS:
+        return _rrelu, record
     if func in data.SPECIAL:
         return special, record
     if func in _LAYOUT_DECIDES:

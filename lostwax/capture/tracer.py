@@ -18,10 +18,18 @@ from torch._ops import OpOverload
 
 from lostwax.capture import control, functionalize
 from lostwax.capture.doubt import Doubts
-from lostwax.capture.functionalize import Root, Tracked, View, is_differentiable, made, track
+from lostwax.capture.functionalize import (
+    Root,
+    Tracked,
+    View,
+    is_differentiable,
+    made,
+    track,
+    track_view,
+)
 from lostwax.capture.joined import Joined
 from lostwax.capture.layout import copy_like
-from lostwax.capture.marks import Marks
+from lostwax.capture.marks import Marks, check_data
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.reliance import Reliance
@@ -293,6 +301,20 @@ class Tracer(FakeTensorMode):
         if self._recording and fake.tracked is not None and fake.requires_grad is not value:
             self.grad_marks.requiring(fake, value)
 
+    def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
+        """It has the memory of the other, and the gradient that it had."""
+        if self.tracked or not (self._recording and self.differentiable):
+            return
+        old, new = functionalize.read(tracked, self.again), self.value_of(other)
+        history = old if is_differentiable(old) else None
+        if history is None and not is_differentiable(new):
+            return
+        value = self.again(new, _DETACHED)
+        if history is not None:
+            check_data(before, other.fake_type)
+            value = self._with_gradient_of(history, value)
+        track_view(fake, value, other.tracked, _DETACHED._replace(history=history))
+
     def given_gradient(self, fake: FakeTensor) -> None:
         if self._recording and fake.tracked is not None:
             self.grad_marks.given[id(fake)] = fake, user_location()
@@ -396,10 +418,11 @@ class Tracer(FakeTensorMode):
 
     def _with_gradient_of(self, old: Value, new: Value) -> Value:
         assert old.type is not None
+        assert new.type is not None
         region = Region()
         grad = new_value(None, None, old.type, new_fake(self, old.type))
         body = Body("unchanged_gradient", region, [grad], [grad])
-        (out,) = self.attached((body, [new], [old], []), [old.type])
+        (out,) = self.attached((body, [new], [old], []), [new.type])
         return self.value_of(out)
 
     def _check_own(self, target: FakeTensor) -> None:

@@ -320,6 +320,10 @@ class FakeTensorMode(TorchDispatchMode):
     def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
         """`x.requires_grad = value` is about to be done: a tracer may refuse it."""
 
+    def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
+        """`x.data = y` was done: x was of the type `before`, and this is what a tracer knew of
+        it."""
+
     def given_gradient(self, fake: FakeTensor) -> None:
         """`x.grad = y`: a tracer takes note."""
 

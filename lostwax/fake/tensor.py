@@ -125,9 +125,12 @@ class FakeTensor(torch.Tensor):
         """`x.data = y`: C++ takes over y's metadata without a dispatch; so does the type."""
         if not isinstance(other, FakeTensor):
             refuse(self, "assigning a real tensor to `data`", "assign a fake: mode.from_tensor(x)")
+        before, tracked = self.fake_type, self.tracked
         _set_data(self, other)
         self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
         self.tracked = other.tracked
+        if tracked is not None and other.tracked is not None:
+            self.fake_mode.data_given(self, other, before, tracked)
 
     @property
     def requires_grad(self) -> bool:

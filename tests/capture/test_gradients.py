@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
 
@@ -281,6 +282,54 @@ def test_an_input_that_was_computed() -> None:
 def test_unseen_writes(name: str) -> None:
     forward, count = UNSEEN[name]
     assert targets(same(forward, 3, 4)).count("with_gradient") == count
+
+
+def _binarized(w: Tensor, x: Tensor) -> Tensor:
+    w.data = w.data.sign() * 0.5
+    return w * x
+
+
+def _of_a_view(w: Tensor, x: Tensor) -> Tensor:
+    rows = w.view(-1)
+    w.data = w.data * 2
+    return rows.sum() + w * x
+
+
+def _detached(w: Tensor, x: Tensor) -> Tensor:
+    made = torch.zeros(2, 3)
+    made.data = w * 3
+    return made * x
+
+
+def _shared(w: Tensor, x: Tensor) -> Tensor:
+    made, other = x * 2, (w * 3).detach()
+    made.data = other
+    other.add_(1)
+    with torch.no_grad():
+        made.mul_(3)
+    return made * x + other
+
+
+@pytest.mark.parametrize("forward", [_binarized, _of_a_view, _detached, _shared])
+def test_other_data_leave_the_gradient(forward: Callable[[Tensor, Tensor], Any]) -> None:
+    same(forward, 2, 3)
+
+
+def test_other_data_of_another_size_are_refused() -> None:
+    def forward(w: Tensor, x: Tensor) -> Tensor:
+        made = x * 2
+        made.data = w[0].detach()
+        return made
+
+    with pytest.raises(CaptureError, match=r"given data of size \(3,\)[\s\S]*at test_gradients"):
+        same(forward, 2, 3)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_noise_that_is_drawn_has_the_gradient(inplace: bool) -> None:
+    """torch's own derivative of `rrelu_with_noise_functional` reads memory that nobody wrote."""
+    same(lambda w, x: F.rrelu(w * x, training=True, inplace=inplace), 3, 4)
+    same(lambda w, x: F.rrelu(w * x, training=False, inplace=inplace), 3, 4)
 
 
 def test_embeddings_of_bounded_norm() -> None:

@@ -20,6 +20,7 @@ from lostwax.capture.recorders import (
     detach,
     flat,
     plain_view,
+    seen,
     special,
     typed,
     view,
@@ -178,12 +179,28 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     }
     outputs = [o for o in flat([out]) if isinstance(o, FakeTensor)]
     if any(id(o.fake_storage) in memories for o in outputs):
-        raise CaptureError(
-            f"{record.overload} cannot be kept as one operator: its result may be a view of its "
-            f"argument, and the program would not show that.\n  at {user_location()}"
-        )
+        return _kept_view(tracer, record, args, kwargs, out, outputs)
     step = tracer.step(record.overload, args, kwargs)
     return tracer.results(step, out)
+
+
+def _kept_view(
+    tracer: Tracer,
+    record: Operator,
+    args: Any,
+    kwargs: dict[str, Any],
+    out: Any,
+    outputs: list[FakeTensor],
+) -> Any:
+    """What shares memory with the first argument is kept as a view of it, if the operator says that
+    it is one. Else (dropout that is switched off) there is nothing to keep."""
+    base = tracer.adopt(args[0])
+    if record.kind != "view" or any(o.fake_storage is not base.fake_storage for o in outputs):
+        return plan(record.overload)[0](tracer, record, args, kwargs)
+    if out is base:
+        with tracer.silent():
+            out = tracer.computed(aten.alias.default, (base,), {})
+    return seen(tracer.step(record.overload, args, kwargs), base, args, kwargs, out)
 
 
 TAKING_APART = (_composite, _parts, one_for_one.parts, _portable, _view_or_copy)

@@ -128,7 +128,7 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
         out: Any = new_fake(tracer, answer, base.fake_storage)
     else:
         out = [new_fake(tracer, t, base.fake_storage) for t in answer]
-    return _seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
+    return seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
 
 
 def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -139,10 +139,10 @@ def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
         return _strided(tracer, base, out)
     if func is VIEW_AS_REAL:
         args = (tracer.resolved(base),)
-    return _seen(tracer.step(func, args, kwargs), base, args, kwargs, out)
+    return seen(tracer.step(func, args, kwargs), base, args, kwargs, out)
 
 
-def _seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
+def seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
     """Track what a step shows of its base."""
     func, rest = step.target, tuple(args[1:])
     if out.__class__ is FakeTensor:

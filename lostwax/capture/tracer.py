@@ -338,7 +338,11 @@ class Tracer(FakeTensorMode):
         fake = self.temporary(base)
         if view.func is aten.view_as_real.default:
             fake = self.resolved(fake)
-        out = self.computed(view.func, (fake, *view.args), view.kwargs)
+        if self.keep and view.func in self.keep:
+            with self.silent():  # its parts are not recorded
+                out = self.computed(view.func, (fake, *view.args), view.kwargs)
+        else:
+            out = self.computed(view.func, (fake, *view.args), view.kwargs)
         step = self.step(view.func, (fake, *view.args), view.kwargs)
         step.grad = view.grad  # as when it was made: here it is only read
         if view.position is None:

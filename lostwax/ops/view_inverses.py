@@ -49,6 +49,20 @@ def _selected(base: Tensor, written: Tensor, dim: int, index: int) -> Any:
     return _complex(base, aten.select_scatter.default(*pairs, dim % base.dim(), index))
 
 
+def _narrowed(base: Tensor, written: Tensor, dim: int, start: Any, length: Any) -> Any:
+    n = base.shape[dim]
+    begin = start + n if start.__class__ is int and start < 0 else start
+    return _sliced(base, written, dim, begin, begin + length)
+
+
+def _chunk(base: Tensor, written: Tensor, position: int, chunks: int, dim: int = 0) -> Any:
+    return _piece(base, written, position, -(-base.shape[dim] // chunks), dim)
+
+
+def _whole(base: Tensor, written: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    return written
+
+
 def _is_empty(x: Tensor) -> bool:
     return any(s.__class__ is int and s == 0 for s in x.shape)
 
@@ -183,6 +197,11 @@ _INVERSES: dict[OpOverload, Rule] = {
     aten.split.Tensor: _piece,
     aten.split_with_sizes.default: _sized_piece,
     aten.unbind.int: lambda base, new, position, dim=0: _selected(base, new, dim, position),
+    # Composite ones, which a program has only where they are kept whole.
+    **dict.fromkeys((aten.reshape.default, aten.flatten.using_ints), _reshaped),
+    **dict.fromkeys((aten.to.dtype, aten.to.device), _whole),
+    aten.narrow.default: _narrowed,
+    aten.chunk.default: _chunk,
     # Elements may show more than once: eager refuses most writes.
     aten.expand.default: _first_of_each,
     aten.unfold.default: _windows,

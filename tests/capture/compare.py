@@ -5,6 +5,7 @@ Values, sizes, dtypes and strides of results; inputs and state afterwards; what 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor, nn
+from torch._ops import OpOverload
 
 from lostwax.capture import export
 from lostwax.ir.program import ExportedProgram
@@ -90,10 +92,12 @@ def storage(t: Tensor) -> int:
     return t.untyped_storage()._cdata
 
 
-def exported(module: nn.Module, *args: Any, times: int = 2) -> ExportedProgram:
+def exported(
+    module: nn.Module, *args: Any, times: int = 2, keep: Sequence[OpOverload] = ()
+) -> ExportedProgram:
     """Export a module; the program must do what the module does, also when it runs again on the
     state that the first run has left."""
-    program = export(*deepcopy((module, args)))
+    program = export(*deepcopy((module, args)), keep=keep)
     eager, ours = deepcopy(module), program.module()
     for again in range(times):
         want = run(eager, deepcopy(args), again)

@@ -14,7 +14,10 @@ from torch import nn
 
 from lostwax.capture import export
 from lostwax.errors import CaptureError
+from tests.capture.compare import exported
 from tests.capture.small import Of, X, same, targets
+
+aten = torch.ops.aten
 
 
 def test_random_operators_stay() -> None:
@@ -31,7 +34,6 @@ def test_random_numbers_are_drawn_in_the_order_of_memory() -> None:
 
 
 def test_keep_leaves_composites_whole() -> None:
-    aten = torch.ops.aten
     net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     program = export(net, (X,), keep=[aten.linear.default, aten.layer_norm.default])
     assert targets(program) == ["aten.linear", "aten.layer_norm", "aten.linear"]
@@ -46,13 +48,55 @@ def test_keep_leaves_composites_whole() -> None:
     assert targets(program) == ["aten.conv2d"]
 
 
+VIEWS: dict[str, tuple[Any, Any]] = {
+    "flatten": (aten.flatten.using_ints, lambda x: x.flatten()),
+    "reshape": (aten.reshape.default, lambda x: x.reshape(4, -1)),
+    "reshape, a copy": (aten.reshape.default, lambda x: x.t().reshape(-1)),
+    "narrow": (aten.narrow.default, lambda x: x.narrow(1, -3, 2)),
+    "chunk": (aten.chunk.default, lambda x: x.chunk(2, 1)[1]),
+    "to": (aten.to.dtype, lambda x: x.to(torch.float32)),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("writes", [False, True])
+def test_composites_that_are_views_are_kept_as_such(name: str, writes: bool) -> None:
+    """What they share with their argument is shared in the program, too."""
+    overload, function = VIEWS[name]
+
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        y = function(x)
+        if writes:
+            y.mul_(2)
+            x.add_(1)
+            y.sub_(3)
+        return y, x * 2
+
+    program = exported(Of(forward), X.clone(), keep=[overload])
+    program.validate()
+    assert str(overload).removesuffix(".default") in targets(program)
+
+
+def test_where_a_composite_does_nothing_there_is_nothing_to_keep() -> None:
+    keep = [aten.dropout.default]
+    assert targets(export(nn.Dropout().eval(), (X,), keep=keep)) == []
+    assert targets(export(nn.Dropout(), (X,), keep=keep)) == ["aten.dropout"]
+
+
+def test_a_write_through_a_kept_view_that_nothing_can_undo_is_refused() -> None:
+    text = r"a write through aten.movedim.int cannot be captured[\s\S]*test_operators.py"
+    with pytest.raises(CaptureError, match=text):
+        export(lambda x: x.clone().movedim(0, 1).add_(1), (X,), keep=[aten.movedim.int])
+    program = export(lambda x: x.movedim(0, 1) + 1, (X,), keep=[aten.movedim.int])
+    assert targets(program) == ["aten.movedim.int", "aten.add.Tensor"]
+
+
 def test_what_writes_unseen_is_not_kept() -> None:
     keep = [torch.ops.aten.batch_norm.default]
     norm = nn.BatchNorm1d(4)
     with pytest.raises(CaptureError, match=r"cannot be kept[\s\S]*training[\s\S]*eval\(\)"):
         export(norm, (X,), keep=keep)
     assert targets(export(norm.eval(), (X,), keep=keep)) == ["aten.batch_norm"]
-    aten = torch.ops.aten
     module = nn.InstanceNorm1d(4, track_running_stats=True)
     with pytest.raises(CaptureError, match=r"aten\.instance_norm\.default cannot be kept"):
         export(module, (torch.ones(2, 4, 3),), keep=[aten.instance_norm.default])

@@ -282,6 +282,7 @@ _METADATA: dict[str, type | tuple[type, ...]] = {
 
 
 def _metadata(module: GraphModule) -> Found:
+    seen: set[int] = set()
     for node in module.graph.nodes:
         if node.op in ("call_function", "placeholder") and "val" not in node.meta:
             yield node, "meta['val'] is missing"
@@ -291,10 +292,35 @@ def _metadata(module: GraphModule) -> Found:
                     yield node, f"meta[{key!r}] is missing"
                 elif not isinstance(node.meta[key], kind):
                     yield node, f"meta[{key!r}] is a {type(node.meta[key]).__name__}"
+            yield from _entries(node, seen)
+
+
+def _entries(node: Node, seen: set[int]) -> Found:
+    """Modules are (path, class), sources (name, function). Nodes share their stacks."""
+    stack, sources = node.meta.get("nn_module_stack"), node.meta.get("source_fn_stack")
+    if isinstance(stack, dict) and id(stack) not in seen:
+        seen.add(id(stack))
+        for key, entry in stack.items():
+            if not _is_named(entry):
+                text = "it must be the path and the class of a module"
+                yield node, f"meta['nn_module_stack'][{key!r}] is {entry!r}; {text}"
+    for entry in sources if isinstance(sources, list) else ():
+        if not _is_named(entry):
+            text = "it must be a name and a function or class"
+            yield node, f"meta['source_fn_stack'] has {entry!r}; {text}"
+
+
+def _is_named(entry: Any) -> bool:
+    if not isinstance(entry, (tuple, list)) or len(entry) != 2 or not isinstance(entry[0], str):
+        return False
+    return isinstance(entry[1], str) or callable(entry[1])
 
 
 def _values(module: GraphModule) -> Found:
     for node in module.graph.nodes:
+        if node.op == "placeholder" and _is_real(node.meta["val"]):
+            name = type(node.meta["val"]).__name__
+            yield node, f"meta['val'] holds a {name}, not a lostwax FakeTensor"
         if node.op != "call_function":
             continue
         value = node.meta["val"]
@@ -305,6 +331,10 @@ def _values(module: GraphModule) -> Found:
             yield from _returns(node, node.target, value)
         elif node.target is operator.getitem:
             yield from _item(node, value)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
 
 
 def _returns(node: Node, overload: OpOverload, value: Any) -> Found:
@@ -318,7 +348,9 @@ def _returns(node: Node, overload: OpOverload, value: Any) -> Found:
         yield node, f"{overload} returns {len(kinds)} values, meta['val'] is {shown(value)}"
     else:
         for kind, part in zip(kinds, values, strict=True):
-            if (kind == "TensorType") != isinstance(part, FakeTensor) and part is not None:
+            if part is None and len(kinds) > 1:
+                continue  # one of several results may be missing
+            if (kind == "TensorType") != isinstance(part, FakeTensor):
                 yield node, f"{overload} returns a {kind}, meta['val'] has {shown(part)}"
 
 
@@ -404,7 +436,8 @@ def _agrees(value: Any, result: Any) -> bool:
     if value.__class__ is not FakeTensor or result.__class__ is not TensorType:
         return False
     recorded = value.fake_type
-    return bool(result.size == recorded.size and result.dtype is recorded.dtype)
+    alike = result.size == recorded.size and result.dtype is recorded.dtype
+    return bool(alike and result.device == recorded.device)
 
 
 def _compared(node: Node, result: Any) -> Found:
@@ -414,8 +447,12 @@ def _compared(node: Node, result: Any) -> Found:
     if len(computed) != len(recorded):
         return
     for wanted, fake in zip(computed, recorded, strict=True):
-        if not alike(wanted, fake.fake_type):
-            yield node, f"meta['val'] is {fake.fake_type}, the operator gives {wanted}"
+        recorded_type = fake.fake_type
+        if not alike(wanted, recorded_type):
+            yield node, f"meta['val'] is {recorded_type}, the operator gives {wanted}"
+        elif wanted.device != recorded_type.device:
+            where = recorded_type.device
+            yield node, f"meta['val'] is on {where}, what the operator gives on {wanted.device}"
 
 
 def alike(a: TensorType, b: TensorType) -> bool:
@@ -443,5 +480,5 @@ GRAPH_RULES: tuple[tuple[str, str, Callable[[GraphModule], Found]], ...] = (
     ("arguments", "an argument is a node or a constant; no tensors", _arguments),
     ("metadata", "calls say what they return and where they come from", _metadata),
     ("values", "meta['val'] has the form that the operator returns", _values),
-    ("types", "meta['val'] has the size and dtype that the operator gives", _types),
 )
+TYPE_RULE = ("types", "meta['val'] has the size, dtype and device that the operator gives", _types)

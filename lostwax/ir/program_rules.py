@@ -267,8 +267,8 @@ def _ranges(program: ExportedProgram) -> Found:
                     yield node, f"its symbol {symbol.name} has no range"
 
 
+INPUT_RULE = ("inputs", "the signature's inputs are the placeholders", _inputs_match)
 PROGRAM_RULES: tuple[tuple[str, str, Callable[[ExportedProgram], Found]], ...] = (
-    ("inputs", "the signature's inputs are the placeholders", _inputs_match),
     ("outputs", "the signature's outputs are what is returned", _outputs_match),
     ("signature order", "state before user inputs, writes before results", _kinds_in_order),
     ("state", "each parameter, buffer and constant is there, under its name", _state),

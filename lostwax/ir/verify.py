@@ -6,15 +6,16 @@ A rule is a name, a sentence and a function that yields what breaks it (`graph_r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
 from lostwax.errors import VerificationError
-from lostwax.ir.graph_rules import GRAPH_RULES, Found, subgraphs
-from lostwax.ir.program_rules import PROGRAM_RULES
+from lostwax.ir.graph_rules import GRAPH_RULES, TYPE_RULE, Found, subgraphs
+from lostwax.ir.program_rules import INPUT_RULE, PROGRAM_RULES
 from lostwax.ir.text import source_text
 
 if TYPE_CHECKING:
@@ -71,14 +72,19 @@ def verify(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> lis
     it may rely on them."""
     if rules is None:
         rules = [r for r in RULES if program.dialect not in _EXEMPT.get(r.name, ())]
-    on_graphs = [rule for rule in rules if isinstance(rule, GraphRule)]
-    on_programs = [rule for rule in rules if isinstance(rule, ProgramRule)]
-    found = _of_graph(program.graph_module, on_graphs)
-    for rule in on_programs:
+    for kind, group in groupby(rules, type):
+        if kind is GraphRule:
+            found = _of_graph(program.graph_module, list(group))  # type: ignore[arg-type]
+        else:
+            found = _of_program(program, group)  # type: ignore[arg-type]
         if found:
-            break
-        found = _violations(rule.name, rule.check(program))
-    return found
+            return found
+    return []
+
+
+def _of_program(program: ExportedProgram, rules: Iterable[ProgramRule]) -> list[Violation]:
+    found = (_violations(rule.name, rule.check(program)) for rule in rules)
+    return next(filter(None, found), [])
 
 
 _EXEMPT = {"functional": ("TRAINING",)}
@@ -108,5 +114,7 @@ def _violations(rule: str, found: Found, path: str = "") -> list[Violation]:
 
 RULES: tuple[Rule, ...] = (
     *(GraphRule(*rule) for rule in GRAPH_RULES),
+    ProgramRule(*INPUT_RULE),  # before the types: a wrong input is wrong in all that reads it
+    GraphRule(*TYPE_RULE),
     *(ProgramRule(*rule) for rule in PROGRAM_RULES),
 )

@@ -12,6 +12,7 @@ from torch.utils import _pytree
 
 from lostwax.errors import VerificationError
 from lostwax.fake.symnode import wrap
+from lostwax.fake.tensor import new_fake
 from lostwax.ir import (
     RULES,
     ConstantArgument,
@@ -24,6 +25,7 @@ from lostwax.ir import (
     TensorArgument,
     verify,
 )
+from lostwax.types import TensorType
 from tests.ir.build import Builder
 
 aten = torch.ops.aten
@@ -210,6 +212,24 @@ def real_value(p: ExportedProgram) -> None:
 
 def number_for_tensor(p: ExportedProgram) -> None:
     calls(p, aten.neg.default).meta["val"] = 3
+
+
+def nothing_for_tensor(p: ExportedProgram) -> None:
+    calls(p, aten.mul.Tensor).meta["val"] = None
+
+
+def real_input(p: ExportedProgram) -> None:
+    node(p, "x").meta["val"] = torch.zeros(2, 3)
+
+
+def another_device(p: ExportedProgram) -> None:
+    neg = calls(p, aten.neg.default)
+    elsewhere = TensorType((2, 3), torch.float32, torch.device("meta"))
+    neg.meta["val"] = new_fake(neg.meta["val"].fake_mode, elsewhere)
+
+
+def nothing_for_an_input(p: ExportedProgram) -> None:
+    node(p, "x").meta["val"] = None
 
 
 def one_for_two(p: ExportedProgram) -> None:
@@ -406,6 +426,12 @@ BROKEN: list[tuple[Break, str, str, str]] = [
     (put("stack_trace", 3), "metadata", "neg_default", "meta['stack_trace'] is a int"),
     (put("nn_module_stack", []), "metadata", "neg_default", "meta['nn_module_stack'] is a list"),
     (put("source_fn_stack", {}), "metadata", "neg_default", "meta['source_fn_stack'] is a dict"),
+    (put("nn_module_stack", {"": 3}), "metadata", "neg_default", "is 3; it must be the path and"),
+    (put("source_fn_stack", [3]), "metadata", "neg_default", "has 3; it must be a name and a fun"),
+    (nothing_for_tensor, "values", "mul_tensor", "returns a TensorType, meta['val'] has None"),
+    (real_input, "values", "x", "holds a Tensor, not a lostwax FakeTensor"),
+    (nothing_for_an_input, "inputs", "x", "it is None, the signature says TensorArgument"),
+    (another_device, "types", "neg_default", "is on meta, what the operator gives on cpu"),
     (real_value, "values", "neg_default", "holds a Tensor, not a lostwax FakeTensor"),
     (number_for_tensor, "values", "neg_default", "returns a TensorType, meta['val'] has 3"),
     (one_for_two, "values", "topk_default", "returns 2 values, meta['val'] is f32[2, 2]"),

@@ -437,7 +437,12 @@ def _agrees(value: Any, result: Any) -> bool:
         return False
     recorded = value.fake_type
     alike = result.size == recorded.size and result.dtype is recorded.dtype
-    return bool(alike and result.device == recorded.device)
+    return bool(alike and _is_there(result.device, recorded.device))
+
+
+def _is_there(a: torch.device, b: torch.device) -> bool:
+    """The same device; without a number it is the current one, whichever that is."""
+    return a == b or (a.type == b.type and (a.index is None or b.index is None))
 
 
 def _compared(node: Node, result: Any) -> Found:
@@ -450,7 +455,7 @@ def _compared(node: Node, result: Any) -> Found:
         recorded_type = fake.fake_type
         if not alike(wanted, recorded_type):
             yield node, f"meta['val'] is {recorded_type}, the operator gives {wanted}"
-        elif wanted.device != recorded_type.device:
+        elif not _is_there(wanted.device, recorded_type.device):
             where = recorded_type.device
             yield node, f"meta['val'] is on {where}, what the operator gives on {wanted.device}"
 

@@ -218,3 +218,16 @@ def test_modules_of_torchscript_are_refused() -> None:
 
 def _doubled(x: Tensor) -> Tensor:
     return x * 2
+
+
+def test_devices_that_are_not_there() -> None:
+    """What a program computes elsewhere is fake, with numbers of devices or without."""
+
+    def forward(x: Tensor) -> Tensor:
+        return (x.to("cuda:1") + 1).sum() + torch.ones(3, device="cuda:1").sum() * torch.tensor(2.0)
+
+    program = export(forward, (torch.ones(3),))
+    program.validate()
+    export(lambda x: x.cuda() + torch.ones(3, device="cuda"), (torch.ones(3),)).validate()
+    calls = [n for n in program.graph.nodes if n.op == "call_function"]
+    assert {str(n.meta["val"].device) for n in calls} == {"cuda:1"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lostwax.errors import UnsupportedFakeError
@@ -204,6 +205,12 @@ def _mark(fake: Any, tensor: torch.Tensor) -> None:
 def _check_class(tensor: torch.Tensor) -> None:
     """A subclass that decides itself what operators do would be lost."""
     cls = type(tensor)
+    if is_lazy(tensor):
+        raise UnsupportedFakeError(
+            "a lazy module's parameter has no size before the first call.\n"
+            f"  at {user_location()}\n"
+            "  instead: call the module once before: module(*args)"
+        )
     if cls.__module__.startswith("torch._subclasses.") or issubclass(cls, torch.nn.Buffer):
         return
     function = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)

@@ -125,6 +125,14 @@ def test_classes_that_decide_what_operators_do_are_refused() -> None:
         export(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (X,))
 
 
+def test_lazy_modules_are_refused_and_the_way_out_works() -> None:
+    module = nn.LazyLinear(2)
+    with pytest.raises(UnsupportedFakeError, match=r"lazy module[\s\S]*call the module once"):
+        export(module, (X,))
+    module(X)
+    same(module, X)
+
+
 def test_sparse_inputs_are_refused() -> None:
     with pytest.raises(RuntimeError, match="strided"):
         export(Of(lambda self, x: x), (torch.eye(3).to_sparse(),))

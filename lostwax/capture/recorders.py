@@ -82,10 +82,11 @@ def question(
             if tuple(map(type, members)) in _INTEGERS:
                 operands.append(SHARED.get(members) or tracer.numbers(members))
             else:
-                members = answers.members(tracer, a)
+                numbers = answers.sizes(a)
+                members = answers.members(tracer, a) if numbers is None else numbers
                 if members is None:
                     return None
-                operands.append(tracer.operand(a))
+                operands.append(tracer.operand(a) if numbers is None else tracer.numbers(numbers))
             key.append(members)
         elif cls is _SymInt or cls is Expr:
             number = unwrap(a)

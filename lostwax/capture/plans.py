@@ -239,6 +239,24 @@ _FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
 PLANS: dict[int, tuple[Handler, Operator]] = {}
 
 
+def _on_the_way_to_numpy(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """What is done to a constant before it is read as it is."""
+    is_read = record.overload is not aten.to.dtype_layout and args[0].__class__ is not FakeTensor
+    if is_read or tracer.bare.is_one(args[0]):
+        return tracer.bare.as_it_is(record.overload, args, kwargs)
+    if record.overload in _SEEING_CONJUGATES:
+        return _of_conjugate(tracer, record, args, kwargs)
+    taken_apart = _parts if record.overload in composite.COMPOSITES else _composite
+    return taken_apart(tracer, record, args, kwargs)
+
+
+_BEFORE_NUMPY = frozenset(
+    (aten.to.dtype_layout, aten.resolve_conj.default, aten.resolve_neg.default)
+)
+
+
 def plan(func: Any) -> tuple[Handler, Any]:
     """How calls of this overload are recorded; chosen once."""
     if isinstance(func, HigherOrderOperator):
@@ -254,6 +272,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _rrelu, record
     if func in data.SPECIAL:
         return special, record
+    if func in _BEFORE_NUMPY:
+        return _on_the_way_to_numpy, record
     if func in _LAYOUT_DECIDES:
         return _view_or_copy, record
     if func in _SEEING_CONJUGATES:

@@ -158,6 +158,12 @@ def seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: A
 
 def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A step only where it stops a gradient: not for what has none."""
+    if args[0].__class__ is not FakeTensor and not args[0].requires_grad:
+        return tracer.bare.detached(args[0])
+    return detached(tracer, record, args, kwargs)
+
+
+def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     base = tracer.adopt(args[0])
     value = tracer.value_of(base)
     gradless = is_gradless(value)

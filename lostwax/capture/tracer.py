@@ -17,6 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.capture import control, functionalize
+from lostwax.capture.bare import Bare
 from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import (
     Root,
@@ -32,6 +33,7 @@ from lostwax.capture.layout import copy_like
 from lostwax.capture.marks import Marks, check_data
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
+from lostwax.capture.recorders import detached
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import SHARED, Body, Region, Step, Value, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
@@ -45,7 +47,7 @@ from lostwax.fake.write import (
 from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin
 from lostwax.location import user_location
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, operator
 from lostwax.sym import Expr, ShapeEnv, narrowing
 from lostwax.types import TensorType
 
@@ -94,6 +96,7 @@ class Tracer(FakeTensorMode):
         """The graph of its own that is being recorded: what was made outside is only read."""
         self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
         """What records a hook on a tensor's gradient."""
+        self.bare = Bare(self.fake_tensor_converter.known, self._detached)
         self._recording = True
         self.gradless = False
         """The program is not differentiated: detaching changes nothing."""
@@ -121,10 +124,17 @@ class Tracer(FakeTensorMode):
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         if tensor.__class__ is FakeTensor and tensor.tracked and tensor.fake_mode is self:
             return tensor
+        found = self.bare.fake(tensor)
+        if found is not None:
+            return found
         fake = super().adopt(tensor)
         if fake.tracked is None and self._recording:
             self._constant(tensor, fake)
         return fake
+
+    def _detached(self, tensor: torch.Tensor) -> FakeTensor:
+        record = operator(aten.detach.default)
+        return detached(self, record, (self.adopt(tensor),), {})  # type: ignore[no-any-return]
 
     def _constant(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
         """A tensor from outside that is no input and no state: the program carries it."""
@@ -180,6 +190,7 @@ class Tracer(FakeTensorMode):
     def forget(self) -> None:
         """The capture is over."""
         self.fake_tensor_converter.forget()
+        self.bare.forget()
         if self.joined is not None:
             self.joined.forget()
 

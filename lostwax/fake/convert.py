@@ -76,6 +76,11 @@ class FakeTensorConverter:
         self._kept[key] = (tensor, fake)
         return fake
 
+    def known(self, tensor: torch.Tensor) -> FakeTensor | None:
+        """The fake that a tensor has already."""
+        kept = self._kept.get(id(tensor)) or self._fakes.get(id(tensor))
+        return None if kept is None else kept[1]
+
     def forget(self) -> None:
         """Let go of the tensors that were kept; their fakes are not found any more."""
         self._kept, self._kept_storages = {}, {}

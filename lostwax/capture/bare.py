@@ -1,0 +1,68 @@
+"""Real tensors that a capture meets and that are read as they are: `self.table.numpy()`.
+
+C++ detaches a tensor, and puts it on the CPU, before it shows its memory to numpy, and says nothing
+else. So what is detached of a constant is a real tensor, too; operators take it for the constant,
+detached. Must not record anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import user_location
+
+_DETACH = torch.ops.aten.detach.default
+
+
+class Bare:
+    """The constants that were detached in one capture."""
+
+    def __init__(
+        self, known: Callable[[Any], FakeTensor | None], record: Callable[[Any], FakeTensor]
+    ) -> None:
+        self._known = known
+        self._record = record
+        self._sources: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """By id: a detached tensor, and what it was detached of."""
+        self._fakes: dict[int, FakeTensor] = {}
+
+    def detached(self, tensor: Any) -> torch.Tensor:
+        found: torch.Tensor = self.as_it_is(_DETACH, (tensor,), {})
+        self._sources[id(found)] = found, tensor
+        return found
+
+    def as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What an operator makes of a constant at once."""
+        known = self._known(args[0])
+        root = None if known is None or known.tracked is None else known.tracked.root
+        if root is not None and root.kind not in ("", "the constant"):
+            raise CaptureError(
+                f"{root.kind} {root.name} is reached past the module, and detached, or read as it "
+                f"is (numpy(), tolist()).\n  at {user_location()}\n"
+                "  why: the values that it has now would be baked in\n"
+                "  instead: take it where the module has it (self.name), or pass it as an argument"
+            )
+        with torch._C._DisableTorchDispatch():
+            return func(*args, **kwargs)
+
+    def is_one(self, tensor: Any) -> bool:
+        return id(tensor) in self._sources
+
+    def fake(self, tensor: torch.Tensor) -> FakeTensor | None:
+        """What stands for a tensor that was detached; None for any other."""
+        source = self._sources.get(id(tensor))
+        if source is None:
+            return None
+        fake = self._fakes.get(id(tensor))
+        if fake is None:
+            fake = self._fakes[id(tensor)] = self._record(source[1])
+        return fake
+
+    def forget(self) -> None:
+        self._sources.clear()
+        self._fakes.clear()

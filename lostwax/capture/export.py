@@ -34,7 +34,7 @@ from lostwax.capture.inputs import (
     identifiers,
     leaves_of,
 )
-from lostwax.capture.marks import Given, check_results, refuse_twice
+from lostwax.capture.marks import Given, check_results, refuse_replaced, refuse_twice
 from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
@@ -46,7 +46,7 @@ from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
 from lostwax.errors import NotYetError
 from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor, is_marked
+from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
 from lostwax.ir import collector
 from lostwax.ir.declared import declared
 from lostwax.ir.numbers import Origin
@@ -211,6 +211,9 @@ class Capture:
 
     def _check_caches(self, kept: list[Kept], outputs: list[Any]) -> None:
         """Tensors that the call left in modules are no matter if they are caches."""
+        shared = [each for each in kept if each.is_shared]
+        if shared:
+            raise kept_tensor(shared[0], "it belongs to a class, and to all modules of it")
         tensors = [self.tracer.adopt(each.tensor) for each in kept]
         try:
             first = self._recorded(outputs, self.out_spec)
@@ -453,6 +456,8 @@ class Capture:
         if again is None:
             return self._final(fake)
         held = self.tracer.adopt(again)
+        if self.grad and id(held) not in self.initial and is_marked_leaf(held):
+            refuse_replaced(f"{_KINDS[slot.kind]} {slot.name}")
         root = self.roots[id(fake)]
         check_alike(slot, root.type, held.fake_type)
         if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it

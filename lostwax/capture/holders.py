@@ -59,7 +59,37 @@ class Slots:
             self[name] = value
 
 
-NAMED = (dict, Slots)
+class OfClass:
+    """The attributes of a class, as a container."""
+
+    def __init__(self, owner: type) -> None:
+        self.owner = owner
+
+    def __len__(self) -> int:
+        return len(vars(self.owner))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self.owner))
+
+    def values(self) -> Iterable[Any]:
+        return vars(self.owner).values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(vars(self.owner))
+
+    def clear(self) -> None:
+        """What is not there again is taken away by `update`."""
+
+    def update(self, content: dict[str, Any]) -> None:
+        now = self.copy()
+        for name in now.keys() - content.keys():
+            type.__delattr__(self.owner, name)
+        for name, value in content.items():
+            if now.get(name, GONE) is not value:
+                type.__setattr__(self.owner, name, value)
+
+
+NAMED = (dict, Slots, OfClass)
 
 
 def parts(value: Any) -> list[Any]:
@@ -145,6 +175,15 @@ def _slots(cls: type) -> dict[str, Any]:
     return {name: place for name, place in named if type(place) is MemberDescriptorType}
 
 
+class _Classes(dict[type, tuple[type, ...]]):
+    """Those of the user's that a class is made of."""
+
+    def __missing__(self, cls: type) -> tuple[type, ...]:
+        found = self[cls] = tuple([each for each in cls.__mro__ if _is_the_users(each)])
+        return found
+
+
+CLASSES = _Classes()
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))

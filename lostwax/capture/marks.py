@@ -65,6 +65,14 @@ def refuse_twice(first: Root, kind: str, name: str) -> NoReturn:
     )
 
 
+def refuse_replaced(what: str) -> NoReturn:
+    raise CaptureError(
+        f"{what} is replaced by another leaf that requires gradients.\n"
+        "  why: its gradients would belong to a tensor that the program has not got\n"
+        "  instead: write into it, with torch.no_grad(): self.x.copy_(...)"
+    )
+
+
 def check_data(before: TensorType, now: TensorType) -> None:
     """What has a gradient keeps its size and dtype: the gradient has them, too."""
     if (before.size, before.dtype) != (now.size, now.dtype):

@@ -19,10 +19,12 @@ from torch import nn
 
 from lostwax.capture.holders import (
     BUT_TUPLES,
+    CLASSES,
     GONE,
     HOLDERS,
     NAMED,
     ODD,
+    OfClass,
     items,
     key_of,
     members,
@@ -97,6 +99,9 @@ class Snapshot:
         self._children_before = list(map(dict.copy, self._children))
         self.tensors: list[PlainTensor] = []
         """Those that are no state."""
+        classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
+        self.classes = list(map(OfClass, dict.fromkeys(classes)))
+        """Those of the modules."""
         containers = self._others()
         self._empty += filterfalse(None, containers)
         self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
@@ -112,6 +117,7 @@ class Snapshot:
             left = [v for v in containers if type(v) in ODD]
             containers = [v for v in containers if type(v) not in ODD]
         containers += filter(None, chain.from_iterable(self._hooks))
+        containers += self.classes
         tuples = list(compress(values, map(is_, types, repeat(tuple))))
         if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
             left += [m for m in chain.from_iterable(tuples) if HOLDERS[type(m)]]
@@ -209,6 +215,10 @@ class Snapshot:
             else:
                 there = Entry(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
             yield from self._entries(there, seen)
+
+    def before(self, container: Any) -> Any:
+        """What was in a container before the call."""
+        return self._content.get(key_of(container))
 
     @cached_property
     def _content(self) -> dict[int, Any]:

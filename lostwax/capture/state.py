@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -41,6 +41,8 @@ class Kept(NamedTuple):
     where: str
     name: str
     tensor: Any
+    is_shared: bool = False
+    """Does it belong to the class, for all its modules?"""
 
 
 class State:
@@ -202,14 +204,16 @@ class State:
         """Tensors that are kept in plain attributes, but for those made anew in each run: they
         would be lost between two runs of the program."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
-        for at in chain.from_iterable(self._held_now(saved)):
+        of_modules = zip(chain.from_iterable(self._of_modules(saved)), repeat(False))
+        of_classes = zip(chain.from_iterable(self._of_classes(saved)), repeat(True))
+        for at, is_shared in chain(of_modules, of_classes):
             found = at.value
             if isinstance(found, torch.Tensor) and at.known.isdisjoint(
                 (id(found), own.get(id(found)))
             ):
                 before = at.before if at.is_attribute else None
                 if not _is_made_anew(before, found, read):
-                    yield Kept(at.where, at.name, found)
+                    yield Kept(at.where, at.name, found, is_shared)
 
     def _tell_of_numbers(self, saved: Snapshot) -> None:
         """Numbers that are kept in plain attributes are lost, too."""
@@ -221,12 +225,19 @@ class State:
 
     def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         """What is held, attribute by attribute."""
+        yield from self._of_modules(saved)
+        yield from self._of_classes(saved)
+
+    def _of_modules(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         for module, attributes in zip(self.modules, saved.attributes, strict=True):
             path = self.paths[id(module)]
-            for name, value in module.__dict__.items():
-                if name not in REGISTRIES:
-                    where = f"{path}.{name}" if path else name
-                    yield saved.entries(where, name, value, attributes.get(name))
+            prefix = f"{path}." if path else ""
+            yield from _entries(saved, prefix, module.__dict__, attributes)
+
+    def _of_classes(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+        for each in saved.classes:
+            prefix = f"{each.owner.__qualname__}."
+            yield from _entries(saved, prefix, each.copy(), saved.before(each))
 
     def _check_tensors(self, saved: Snapshot) -> None:
         """Tensors that are no state belong to the user as they are."""
@@ -255,6 +266,15 @@ _IS_SCRIPTED = _Scripted()
 def _origin(module: Any) -> str:
     name = getattr(module, "original_name", "")
     return f" of {name}" if name else ""
+
+
+def _entries(
+    saved: Snapshot, prefix: str, now: Mapping[str, Any], before: Mapping[str, Any]
+) -> Iterator[Iterator[Entry]]:
+    for name in dict.fromkeys((*now, *before)):
+        if name not in REGISTRIES:
+            value, was = now.get(name, GONE), before.get(name)
+            yield saved.entries(prefix + name, name, value, was)
 
 
 def _is_told_of(at: Entry) -> bool:

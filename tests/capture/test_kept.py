@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -214,6 +214,64 @@ def test_what_is_reached_twice_is_told_of_once(recwarn: pytest.WarningsRecorder)
         "the module sets its attribute box.calls, which was",
         "the module sets its attribute inner.box.calls, whi",
     ]
+
+
+class Counting(nn.Module):
+    calls = 0
+    table: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, change: Callable[[Any, Tensor], Any]) -> None:
+        super().__init__()
+        self.change = change
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.change(self, x)
+        return x * 2
+
+
+class Inheriting(Counting):
+    last: Any = None
+
+
+def _counts(module: Any, x: Tensor) -> None:
+    Counting.calls += 1
+    Inheriting.made = 3  # type: ignore[attr-defined]
+
+
+CLASSES: list[tuple[Callable[[Any, Tensor], Any], str]] = [
+    (lambda m, x: setattr(Inheriting, "last", x * 2), "Inheriting.last"),
+    (lambda m, x: m.table.update(a=x * 2), r"Counting.table\['a'\]"),
+]
+
+
+@pytest.mark.parametrize(("change", "where"), CLASSES)
+def test_tensors_kept_by_a_class_are_refused(change: Any, where: str) -> None:
+    before = [dict(vars(cls)) for cls in (Counting, Inheriting)]
+    with pytest.raises(CaptureError, match=rf"attribute {where}\.[\s\S]*belongs to a class"):
+        export(Inheriting(change), (X,))
+    assert [dict(vars(cls)) for cls in (Counting, Inheriting)] == before
+    assert Counting.table == {}
+
+
+def test_what_a_class_counts_is_told_of_and_put_back() -> None:
+    before = [dict(vars(cls)) for cls in (Counting, Inheriting)]
+    with (
+        pytest.warns(UserWarning, match=r"its attribute Counting\.calls, which was 0, to 1"),
+        pytest.warns(UserWarning, match=r"its attribute Inheriting\.made, which was None, to 3"),
+    ):
+        export(Inheriting(_counts), (X,))
+    assert [dict(vars(cls)) for cls in (Counting, Inheriting)] == before
+    with pytest.raises(KeyError):
+        export(Inheriting(lambda m, x: (_counts(m, x), {}["a"])), (X,))
+    assert [dict(vars(cls)) for cls in (Counting, Inheriting)] == before
+
+
+def test_an_attribute_that_is_deleted_is_told_of() -> None:
+    module = Holding(lambda m, x: delattr(m, "mode"))
+    module.mode = "fast"
+    with pytest.warns(UserWarning, match="takes away mode, which was 'fast'"):
+        export(module, (X,))
+    assert module.mode == "fast"
 
 
 # ------------------------------------------------------------------------ tensors that are no state

@@ -136,6 +136,18 @@ def test_leaves_of_the_programs_own() -> None:
         export(Net(lambda net, x: x.detach().requires_grad_()), (X,))
 
 
+def test_another_leaf_in_the_place_of_a_parameter() -> None:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        net.weight = nn.Parameter(net.weight.detach() * 2)
+        return net.weight * x
+
+    with pytest.raises(CaptureError, match=r"parameter weight is replaced by another[\s\S]*copy_"):
+        export(Net(forward), (X,))
+    with torch.no_grad():  # there the values are all
+        module = export(Net(forward), (X,)).module()
+        torch.testing.assert_close((module(X), module(X)), (X * 2, X * 4))
+
+
 def test_one_tensor_in_two_places() -> None:
     x = X.clone().requires_grad_()
     program = export(lambda x, y: (x + y, y.requires_grad), (x, x))

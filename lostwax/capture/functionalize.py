@@ -37,6 +37,8 @@ class View(NamedTuple):
     """Whether gradients flow through it."""
     history: Value | None = None
     """Of a detached tensor to which something was written since: what has its gradient."""
+    whole: bool = False
+    """Whether it is evaluated by other operators, which are not the program's."""
 
 
 class Tracked:

@@ -20,10 +20,10 @@ from lostwax.capture.recorders import (
     detach,
     flat,
     plain_view,
-    seen,
     special,
     typed,
     view,
+    whole_view,
 )
 from lostwax.capture.writes import (
     DRAWN,
@@ -197,10 +197,7 @@ def _kept_view(
     base = tracer.adopt(args[0])
     if record.kind != "view" or any(o.fake_storage is not base.fake_storage for o in outputs):
         return plan(record.overload)[0](tracer, record, args, kwargs)
-    if out is base:
-        with tracer.silent():
-            out = tracer.computed(aten.alias.default, (base,), {})
-    return seen(tracer.step(record.overload, args, kwargs), base, args, kwargs, out)
+    return whole_view(tracer, record, args, kwargs, out)
 
 
 TAKING_APART = (_composite, _parts, one_for_one.parts, _portable, _view_or_copy)
@@ -299,7 +296,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func is aten.detach.default:
         return detach, record
     if record.kind == "view":
-        return (view if func in SPECIAL_VIEWS else plain_view), record
+        known = view if func in SPECIAL_VIEWS else plain_view
+        return (whole_view if record.rule is None else known), record
     if record.data_dependent:
         return data_dependent, record
     is_typed = FakeTensorMode.plan(func)[0] is functional

@@ -12,11 +12,13 @@ import torch
 from lostwax.capture import functionalize
 from lostwax.capture.functionalize import View, is_differentiable, made, track, track_view
 from lostwax.capture.steps import SHARED, Step, Value, new_value
+from lostwax.errors import CaptureError
 from lostwax.fake import answers
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
 from lostwax.ir.numbers import Origin, sources
+from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten
 from lostwax.sym import Expr
 from lostwax.types import TensorType
@@ -153,6 +155,28 @@ def seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: A
     values = step.result = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
     for i, (fake, value) in enumerate(zip(out, values, strict=True)):
         track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
+    return out
+
+
+def whole_view(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any], out: Any = None
+) -> Any:
+    """A view by an operator that is evaluated by others: the user's own, or one that is kept."""
+    base = tracer.adopt(args[0])
+    if any(r.argument != record.argument_names[0] for r in record.results):
+        raise CaptureError(
+            f"{record.overload} returns a view of an argument that is not its first, or one view "
+            f"among new tensors.\n  at {user_location()}\n"
+            "  why: a program has views of one tensor only\n"
+            "  instead: let it return copies (x.clone()), and declare no alias in its schema"
+        )
+    with tracer.silent():
+        out = tracer.computed(record.overload, args, kwargs) if out is None else out
+        if out is base:
+            out = tracer.computed(aten.alias.default, (base,), {})
+    seen(tracer.step(record.overload, args, kwargs), base, args, kwargs, out)
+    for fake in (out,) if out.__class__ is FakeTensor else out:
+        fake.tracked.view = fake.tracked.view._replace(whole=True)
     return out
 
 

@@ -349,8 +349,8 @@ class Tracer(FakeTensorMode):
         fake = self.temporary(base)
         if view.func is aten.view_as_real.default:
             fake = self.resolved(fake)
-        if self.keep and view.func in self.keep:
-            with self.silent():  # its parts are not recorded
+        if view.whole:
+            with self.silent():
                 out = self.computed(view.func, (fake, *view.args), view.kwargs)
         else:
             out = self.computed(view.func, (fake, *view.args), view.kwargs)

@@ -101,3 +101,30 @@ def test_custom_operators_are_single_nodes() -> None:
     with pytest.raises(MissingFakeRuleError, match="lostwax_test::unknown") as error:
         export(Of(lambda self, x: unknown(x)), (X,))
     assert "test_custom_operators.py" in str(error.value)
+
+
+LIBRARY = torch.library.Library("lostwax_test", "FRAGMENT")
+LIBRARY.define("first(Tensor(a) x) -> Tensor(a)")
+LIBRARY.define("second(Tensor x, Tensor(a) y) -> Tensor(a)")
+for _key in ("CPU", "Meta"):
+    LIBRARY.impl("first", lambda x: x[0], _key)
+    LIBRARY.impl("second", lambda x, y: y[0], _key)
+
+
+def test_custom_operators_that_return_views() -> None:
+    """They are views in the program, too; nothing says how a write would get back."""
+    ops = torch.ops.lostwax_test
+
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        y = ops.first(x)
+        x.add_(1)
+        return y, y * 2
+
+    program = exported(Of(forward), X.clone())
+    program.validate()
+    assert targets(program).count("lostwax_test.first") >= 1
+    assert "aten.select.int" not in targets(program)
+    with pytest.raises(CaptureError, match=r"a write through lostwax_test.first.*cannot be capt"):
+        export(lambda x: ops.first(x).add_(1), (X.clone(),))
+    with pytest.raises(CaptureError, match=r"a view of an argument that is not its first"):
+        export(lambda x: ops.second(x, x), (X.clone(),))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
-from lostwax.capture.functionalize import Root, check_layout
+from lostwax.capture.given import Given
 from lostwax.capture.inputs import (
     argument_names,
     as_call,
@@ -34,22 +33,21 @@ from lostwax.capture.inputs import (
     identifiers,
     leaves_of,
 )
-from lostwax.capture.marks import Given, check_results, refuse_replaced, refuse_twice
+from lostwax.capture.marks import check_results
 from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
-from lostwax.capture.state import Kept, Slot, State, check_alike, kept_tensor
-from lostwax.capture.steps import Value, new_value
+from lostwax.capture.state import Kept, State, kept_tensor
+from lostwax.capture.steps import Value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
 from lostwax.errors import NotYetError
-from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.fake.symnode import unwrap
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir import collector
 from lostwax.ir.declared import declared
-from lostwax.ir.numbers import Origin
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths
 from lostwax.ir.signature import (
@@ -159,28 +157,14 @@ class Capture:
 
     def run(self) -> ExportedProgram:
         tracer = self.tracer
-        self.shared: dict[int, Root] = {}
-        self.initial: dict[int, Value] = {}
-        self.roots: dict[int, Root] = {}
-        tensors = [slot.tensor for slot in self.state.slots]
-        entered = self._state_entered(tensors)
-        self.slots = list(zip(self.state.slots, entered, strict=True))
-        self.fakes = dict(zip(map(id, tensors), entered, strict=True))
-        values = self.symbols.values if self.symbols else [None] * len(self.leaves)
-        flat = self.user_inputs = [
-            self._user_value(leaf, name, value)
-            for leaf, name, value in zip(self.leaves, self.names, values, strict=True)
-        ]
-        tracer.differentiable = self.grad and (
-            any(tensor.requires_grad for tensor in tensors)
-            or any(isinstance(t, torch.Tensor) and t.requires_grad for t in self.leaves)
-        )
+        given = self.given = Given(tracer, self.state)
+        given.enter(self.leaves, self.names, self.symbols)
+        tracer.differentiable = self.grad and given.is_differentiable
         functions.check_hooks(tracer, self.state.modules)
-        self._find_symbols()
-        args, kwargs = pytree.tree_unflatten(flat, self.in_spec)
+        args, kwargs = pytree.tree_unflatten(given.users, self.in_spec)
         with (
             torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
-            self.state.replaced(self.fakes),
+            self.state.replaced(given.fakes),
             tracer,
             _announced(),
             functions.recorded(tracer),
@@ -191,13 +175,13 @@ class Capture:
         ):
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
-            self._check_gradients()
+            given.check_gradients()
             read = [tensor for tensor, _ in tracer.constants]
-            self.reassigned, kept = self.state.after(self.fakes, read)
+            self.reassigned, kept = self.state.after(given.fakes, read)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             if self.grad:
-                check_results(outputs, self.initial)
+                check_results(outputs, given.initial)
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
@@ -217,13 +201,13 @@ class Capture:
         tensors = [self.tracer.adopt(each.tensor) for each in kept]
         try:
             first = self._recorded(outputs, self.out_spec)
-            caches.check(self.tracer, tensors, self._input_values(), first, self._next)
+            caches.check(self.tracer, tensors, self.given.tensors(), first, self._next)
         except caches.NoCache as reason:
             raise kept_tensor(kept[0], str(reason)) from None
 
     def _next(self) -> caches.Run:
         """The call that would come next."""
-        args, kwargs = pytree.tree_unflatten(self.user_inputs, self.in_spec)
+        args, kwargs = pytree.tree_unflatten(self.given.users, self.in_spec)
         with self.tracer.provenance.watching(self.state.modules):
             out = self._result_of(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)
@@ -236,23 +220,12 @@ class Capture:
         tracer = self.tracer
         held, writes = caches.Held(tracer, self.root), bool(self._mutations())
         results = [self._result(o) for o in outputs]
-        needed = self._layouts(self._input_values(), results)
+        needed = self._layouts(self.given.tensors(), results)
         layouts = frozenset((value, offset) for value, _, offset in needed)
         tensors = [tracer.adopt(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         roots = [None if t is None else t.tracked.root for t in tensors]
         steps = tracer.region.steps
         return caches.Run(steps, results, roots, structure, layouts, writes, held)
-
-    def _check_gradients(self) -> None:
-        """What the caller holds must have the gradients it came with."""
-        tracer = self.tracer
-        if not tracer.tracked and not tracer.grad_marks.given:
-            return
-        users = zip(self.names, self.leaves, self.user_inputs, strict=False)
-        given = [Given("the input", *each) for each in users]
-        for slot, fake in self.slots:
-            given.append(Given(_KINDS[slot.kind], slot.name, slot.tensor, fake))
-        tracer.grad_marks.check(given)
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program returns after the results."""
@@ -261,63 +234,6 @@ class Capture:
     def _kind(self, index: int) -> OutputKind:
         """What a result is."""
         return OutputKind.USER_OUTPUT
-
-    def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
-        """What the module is called with in a leaf's place; `value` is symbolic, or None."""
-        if isinstance(leaf, torch.Tensor):
-            return self._input(leaf, name, value)
-        if value is None:
-            return leaf
-        number = wrap(value)
-        self.initial[id(number)] = new_value(None, None, None, number)
-        return number
-
-    def _find_symbols(self) -> None:
-        """Tell the tracer where the program finds the values of symbols."""
-        for symbol, place in self.symbols.places.items() if self.symbols else ():
-            value = self.initial[id(self.user_inputs[place.leaf])]
-            self.tracer.origins[symbol] = Origin(value, place.dim, place.scale, place.offset)
-
-    def _input(self, tensor: torch.Tensor, name: str, sizes: tuple[Any, ...] | None) -> FakeTensor:
-        """What the module is given for a tensor of the user's."""
-        tracer = self.tracer
-        if sizes is None:
-            fake = tracer.fake_tensor_converter.keep(tracer, tensor)
-        else:
-            fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
-        return self._entered(fake, "the input", name)
-
-    def _state_entered(self, tensors: list[torch.Tensor]) -> list[FakeTensor]:
-        """The inputs of a module's state, which may be many: what `_entered` does, for all."""
-        keep, slots = self.tracer.fake_tensor_converter.keep, self.state.slots
-        fakes = [keep(self.tracer, tensor) for tensor in tensors]
-        kinds, names = self._for_each_slot(*_KINDS.values()), [slot.name for slot in slots]
-        storages = {id(fake.fake_storage) for fake in fakes}
-        if len(storages) != len(fakes):  # some share memory
-            return list(map(self._entered, fakes, kinds, names))
-        roots = self.tracer.inputs(fakes, kinds, names)
-        ids = list(map(id, fakes))
-        self.roots = dict(zip(ids, roots, strict=True))
-        self.initial = dict(zip(ids, self.tracer.region.inputs, strict=True))
-        self.shared = {id(fake.fake_storage): fake.tracked for fake in fakes}
-        return fakes
-
-    def _for_each_slot(self, parameter: str, buffer: str) -> list[str]:
-        count = self.state.parameters
-        return [parameter] * count + [buffer] * (len(self.state.slots) - count)
-
-    def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
-        """An input of the program. One tensor in two places is two inputs that share memory."""
-        if fake.tracked is not None:
-            if self.tracer.tracked and is_marked(fake):
-                refuse_twice(fake.tracked.root, kind, name)
-            fake = fake.snapshot()
-        root = self.roots[id(fake)] = self.tracer.input(fake, kind, name)
-        self.initial[id(fake)] = root.value
-        first = self.shared.setdefault(id(fake.fake_storage), root)
-        if first is not root:
-            first.others = root.others = True
-        return fake
 
     # ------------------------------------------------------------------------------- the program
 
@@ -375,11 +291,11 @@ class Capture:
         if kind not in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT):
             return target
         users = [spec.arg.name for spec in inputs if spec.kind is InputKind.USER_INPUT]
-        return dict(zip(self.names, users, strict=True))[target or ""]
+        return dict(zip(self.given.names, users, strict=True))[target or ""]
 
     def _layout_assertions(self, builder: Builder, outputs: list[Any]) -> None:
         """Where the program holds for the example's strides alone, it asks for them."""
-        names = self._input_values()
+        names = self.given.tensors()
         for value, note, offset in self._layouts(names, outputs):
             assert value.type is not None
             name, t = names[value], value.type
@@ -400,11 +316,6 @@ class Capture:
         found = self.tracer.reliance.inputs(inputs, self.tracer.region.steps, outputs)
         return [(v, note, note.offset and note.value is v) for v, note in found.items()]
 
-    def _input_values(self) -> dict[Value, str]:
-        """The tensors that the user passes, with their names."""
-        named = zip(self.user_inputs, self.names, strict=True)
-        return {self.initial[id(x)]: name for x, name in named if isinstance(x, FakeTensor)}
-
     def _copy_literals(self, outputs: list[Any]) -> None:
         """A tensor literal is a new tensor in each run of the module: what is returned of it must
         not be the constant that the program keeps."""
@@ -423,63 +334,23 @@ class Capture:
 
     def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
         """What the program writes: buffers and parameters first, then the user's inputs."""
+        kinds = {
+            "parameter": OutputKind.PARAMETER_MUTATION,
+            "buffer": OutputKind.BUFFER_MUTATION,
+        }
         found: list[tuple[tuple[OutputKind, str | None], Value]] = []
-        for slot, fake in self.slots if self._has_changes() else ():
-            new = self._written(slot, fake)
-            if new is not None:
-                kind = (
-                    OutputKind.BUFFER_MUTATION
-                    if slot.kind == "buffer"
-                    else OutputKind.PARAMETER_MUTATION
-                )
-                found.append(((kind, slot.name), new))
-        for fake, name in zip(self.user_inputs, self.names, strict=True):
-            if isinstance(fake, FakeTensor):
-                new = self._final(fake)
-                if new is not None:
-                    found.append(((OutputKind.USER_INPUT_MUTATION, name), new))
+        for slot, value in self.given.written_state(self.reassigned, self.grad):
+            found.append(((kinds[slot.kind], slot.name), value))
+        for name, value in self.given.written_inputs():
+            found.append(((OutputKind.USER_INPUT_MUTATION, name), value))
         return found
-
-    def _has_changes(self) -> bool:
-        """Is anything of the state other than it was?"""
-        fakes = [fake for _, fake in self.slots]
-        roots = [self.roots[id(fake)] for fake in fakes]
-        return bool(
-            self.reassigned
-            or any(map(_VERSION, roots))
-            or not all(map(is_, map(_TRACKED, fakes), roots))
-            or not all(map(is_, map(_FAKE_TYPE, fakes), map(_TYPE, roots)))
-        )
-
-    def _written(self, slot: Slot, fake: FakeTensor) -> Value | None:
-        again = self.reassigned.get(slot.name)
-        if again is None:
-            return self._final(fake)
-        held = self.tracer.adopt(again)
-        if self.grad and id(held) not in self.initial and is_marked_leaf(held):
-            refuse_replaced(f"{_KINDS[slot.kind]} {slot.name}")
-        root = self.roots[id(fake)]
-        check_alike(slot, root.type, held.fake_type)
-        if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
-            return root.value if root.version else None
-        return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
-
-    def _final(self, fake: FakeTensor) -> Value | None:
-        """What an input's value is when the program is over; None if it is still the first."""
-        root = self.roots[id(fake)]
-        if fake.fake_type is not root.type:
-            check_layout(root, fake.fake_type)
-        if fake.tracked.root is not root:  # `x.data = y`
-            return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(fake))
-        return root.value if root.version else None
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
-        initial = self.initial
-        slots = self.state.slots
+        given, slots = self.given, self.state.slots
         names = builder.placeholders(
-            identifiers(self._for_each_slot("p_", "b_"), [slot.name for slot in slots]),
-            [initial[id(fake)] for _, fake in self.slots],
+            identifiers(given.for_each_slot("p_", "b_"), [slot.name for slot in slots]),
+            [given.initial[id(fake)] for _, fake in given.slots],
         )
         parameter, buffer = InputKind.PARAMETER, InputKind.BUFFER
         specs = [
@@ -496,7 +367,7 @@ class Capture:
             self.constant_names.append(path)
             node = builder.placeholder(f"c_{identifier(path)}", value, value.fake)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
-        for leaf, name in zip(self.user_inputs, self.names, strict=True):
+        for leaf, name in zip(given.users, given.names, strict=True):
             specs.append(
                 InputSpec(InputKind.USER_INPUT, self._user_input(builder, name, leaf), None)
             )
@@ -511,14 +382,14 @@ class Capture:
     def _user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
         if isinstance(leaf, FakeTensor):
             return TensorArgument(self._placeholder(builder, name, leaf))
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and id(leaf) in self.initial:
-            placed = builder.placeholder(name, self.initial[id(leaf)], leaf).name
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and id(leaf) in self.given.initial:
+            placed = builder.placeholder(name, self.given.initial[id(leaf)], leaf).name
             is_int = isinstance(leaf, torch.SymInt)
             return SymIntArgument(placed) if is_int else SymFloatArgument(placed)
         return ConstantArgument(builder.placeholder(name, None, leaf).name, leaf)
 
     def _placeholder(self, builder: Builder, name: str, fake: FakeTensor) -> str:
-        value = self.initial[id(fake)]
+        value = self.given.initial[id(fake)]
         return builder.placeholder(name, value, value.fake).name
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -534,11 +405,6 @@ class Capture:
         return ModuleCallSignature(
             inputs, outputs, self.in_spec, self.out_spec, self.argument_names, self.original
         )
-
-
-_VERSION, _TRACKED = attrgetter("version"), attrgetter("tracked")
-_FAKE_TYPE, _TYPE = attrgetter("fake_type"), attrgetter("type")
-_KINDS = {"parameter": "the parameter", "buffer": "the buffer"}
 
 
 def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:

@@ -134,10 +134,7 @@ class _Joint(Capture):
         for i, result in enumerate(roots):
             fake = self.tracer.adopt(result).fake_type
             made = new_fake(self.tracer, TensorType(fake.size, fake.dtype, fake.device))
-            root = self.roots[id(made)] = self.tracer.input(made, "the input", f"{TANGENTS}_{i}")
-            self.initial[id(made)] = root.value
-            self.names.append(f"{TANGENTS}_{i}")
-            self.user_inputs.append(made)
+            self.given.add(made, f"{TANGENTS}_{i}")
             found.append(made)
         self.kwargs = {**self.kwargs, TANGENTS: tuple(map(_ones, found))}
         self.in_spec = pytree.tree_structure((self.args, self.kwargs))
@@ -147,10 +144,10 @@ class _Joint(Capture):
 
     def _differentiate(self, roots: list[torch.Tensor], given: list[torch.Tensor] | None) -> None:
         targets: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
-        for slot, fake in self.slots:
+        for slot, fake in self.given.slots:
             if slot.kind == "parameter" and slot.tensor.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_PARAMETER, slot.name), fake))
-        for name, leaf in zip(self.names, self.user_inputs, strict=True):
+        for name, leaf in zip(self.given.names, self.given.users, strict=True):
             if isinstance(leaf, FakeTensor) and leaf.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_USER_INPUT, name), leaf))
         if not targets:

@@ -18,8 +18,8 @@ from lostwax.location import Location, user_location
 from lostwax.types import TensorType
 
 
-class Given(NamedTuple):
-    """Something that the program is given."""
+class Holding(NamedTuple):
+    """Something that the program is given, and the caller holds."""
 
     kind: str
     name: str
@@ -48,7 +48,7 @@ class Marks:
             )
         self.has_leaves = True
 
-    def check(self, given: Iterable[Given]) -> None:
+    def check(self, given: Iterable[Holding]) -> None:
         """Has something that the caller holds another gradient than before?"""
         for kind, name, tensor, fake in given:
             if isinstance(fake, FakeTensor) and _has_new_gradient(tensor, fake):

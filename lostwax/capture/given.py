@@ -1,0 +1,190 @@
+"""What a program is given, the module's state and the user's inputs: a fake in the place of each
+tensor, and what became of it when the call is over.
+
+Must not know of graphs and signatures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+
+from lostwax.capture.functionalize import Root, check_layout
+from lostwax.capture.marks import Holding, refuse_replaced, refuse_twice
+from lostwax.capture.state import Slot, State, check_alike
+from lostwax.capture.steps import Value, new_value
+from lostwax.capture.symbols import Symbols
+from lostwax.capture.tracer import Tracer
+from lostwax.fake.symnode import wrap
+from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.ir.numbers import Origin
+
+
+class Given:
+    """The inputs of one capture, in the order in which they enter."""
+
+    def __init__(self, tracer: Tracer, state: State) -> None:
+        self.tracer = tracer
+        self.initial: dict[int, Value] = {}
+        """What each is at the start, by the fake's id; numbers that vary, too."""
+        self._roots: dict[int, Root] = {}
+        self._shared: dict[int, Root] = {}
+        """The first in each storage, by its id."""
+        self._parameters = state.parameters
+        tensors = [slot.tensor for slot in state.slots]
+        entered = self._state_entered(tensors, [slot.name for slot in state.slots])
+        self.slots = list(zip(state.slots, entered, strict=True))
+        self.fakes = dict(zip(map(id, tensors), entered, strict=True))
+        """Those of the state, by the real tensor's id."""
+        self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
+        self.leaves: list[Any] = []
+        self.users: list[Any] = []
+        """What the module is called with, in the places of the user's leaves."""
+        self.names: list[str] = []
+
+    def enter(self, leaves: list[Any], names: list[str], symbols: Symbols | None) -> None:
+        """The leaves of the user's call."""
+        values = symbols.values if symbols else [None] * len(leaves)
+        self.leaves, self.names = leaves, names
+        self.users = list(map(self._user_value, leaves, names, values))
+        self.is_differentiable |= any(
+            isinstance(t, torch.Tensor) and t.requires_grad for t in leaves
+        )
+        for symbol, place in symbols.places.items() if symbols else ():
+            value = self.initial[id(self.users[place.leaf])]
+            self.tracer.origins[symbol] = Origin(value, place.dim, place.scale, place.offset)
+
+    def add(self, fake: FakeTensor, name: str) -> None:
+        """One more, as if the user had passed it."""
+        self.users.append(self._entered(fake, "the input", name))
+        self.names.append(name)
+
+    def tensors(self) -> dict[Value, str]:
+        """The tensors that the user passes, with their names."""
+        named = zip(self.users, self.names, strict=True)
+        return {self.initial[id(x)]: name for x, name in named if isinstance(x, FakeTensor)}
+
+    def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
+        return _repeated(parameter, buffer, self._parameters, len(self.slots))
+
+    def check_gradients(self) -> None:
+        """What the caller holds must have the gradients it came with."""
+        tracer = self.tracer
+        if tracer.tracked or tracer.grad_marks.given:
+            users = zip(self.names, self.leaves, self.users, strict=False)
+            held = [Holding("the input", *each) for each in users]
+            for slot, fake in self.slots:
+                held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
+            tracer.grad_marks.check(held)
+
+    # ------------------------------------------------------------------------------------ entering
+
+    def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
+        """What the module is called with in a leaf's place; `value` is symbolic, or None."""
+        if isinstance(leaf, torch.Tensor):
+            return self._input(leaf, name, value)
+        if value is None:
+            return leaf
+        number = wrap(value)
+        self.initial[id(number)] = new_value(None, None, None, number)
+        return number
+
+    def _input(self, tensor: torch.Tensor, name: str, sizes: tuple[Any, ...] | None) -> FakeTensor:
+        """What the module is given for a tensor of the user's."""
+        tracer = self.tracer
+        if sizes is None:
+            fake = tracer.fake_tensor_converter.keep(tracer, tensor)
+        else:
+            fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
+        return self._entered(fake, "the input", name)
+
+    def _state_entered(self, tensors: list[torch.Tensor], names: list[str]) -> list[FakeTensor]:
+        """A module's state, which may be many tensors: what `_entered` does, for all."""
+        tracer = self.tracer
+        keep = tracer.fake_tensor_converter.keep
+        fakes = [keep(tracer, tensor) for tensor in tensors]
+        kinds = _repeated("the parameter", "the buffer", self._parameters, len(tensors))
+        storages = [id(fake.fake_storage) for fake in fakes]
+        if len(set(storages)) != len(fakes):  # some share memory
+            return list(map(self._entered, fakes, kinds, names))
+        roots, ids = tracer.inputs(fakes, kinds, names), list(map(id, fakes))
+        self._roots = dict(zip(ids, roots, strict=True))
+        self.initial = dict(zip(ids, tracer.region.inputs, strict=True))
+        self._shared = dict(zip(storages, roots, strict=True))
+        return fakes
+
+    def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
+        """An input of the program. One tensor in two places is two inputs that share memory."""
+        if fake.tracked is not None:
+            if self.tracer.tracked and is_marked(fake):
+                refuse_twice(fake.tracked.root, kind, name)
+            fake = fake.snapshot()
+        root = self._roots[id(fake)] = self.tracer.input(fake, kind, name)
+        self.initial[id(fake)] = root.value
+        first = self._shared.setdefault(id(fake.fake_storage), root)
+        if first is not root:
+            first.others = root.others = True
+        return fake
+
+    # ------------------------------------------------------------------------------------- leaving
+
+    def written_state(
+        self, reassigned: Mapping[str, torch.Tensor], grad: bool
+    ) -> Iterator[tuple[Slot, Value]]:
+        """The parameters and buffers that have another value now. `reassigned`: those in whose
+        place there is another tensor; `grad`: whether gradients flow through the program."""
+        for slot, fake in self.slots if reassigned or self._is_written() else ():
+            again = reassigned.get(slot.name)
+            new = self._final(fake) if again is None else self._replaced(slot, fake, again, grad)
+            if new is not None:
+                yield slot, new
+
+    def written_inputs(self) -> Iterator[tuple[str, Value]]:
+        """The same of the user's tensors, by name."""
+        for fake, name in zip(self.users, self.names, strict=True):
+            if isinstance(fake, FakeTensor):
+                new = self._final(fake)
+                if new is not None:
+                    yield name, new
+
+    def _is_written(self) -> bool:
+        """Is anything of the state other than it was? Asked by C, there may be hundreds."""
+        fakes = [fake for _, fake in self.slots]
+        roots = [self._roots[id(fake)] for fake in fakes]
+        return (
+            any(map(_VERSION, roots))
+            or not all(map(is_, map(_TRACKED, fakes), roots))
+            or not all(map(is_, map(_FAKE_TYPE, fakes), map(_TYPE, roots)))
+        )
+
+    def _replaced(
+        self, slot: Slot, fake: FakeTensor, again: torch.Tensor, grad: bool
+    ) -> Value | None:
+        held = self.tracer.adopt(again)
+        if grad and id(held) not in self.initial and is_marked_leaf(held):
+            refuse_replaced(f"the {slot.kind} {slot.name}")
+        root = self._roots[id(fake)]
+        check_alike(slot, root.type, held.fake_type)
+        if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
+            return root.value if root.version else None
+        return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
+
+    def _final(self, fake: FakeTensor) -> Value | None:
+        """What an input's value is when the program is over; None if it is still the first."""
+        root = self._roots[id(fake)]
+        if fake.fake_type is not root.type:
+            check_layout(root, fake.fake_type)
+        if fake.tracked.root is not root:  # `x.data = y`
+            return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(fake))
+        return root.value if root.version else None
+
+
+def _repeated(parameter: str, buffer: str, parameters: int, count: int) -> list[str]:
+    return [parameter] * parameters + [buffer] * (count - parameters)
+
+
+_VERSION, _TRACKED = attrgetter("version"), attrgetter("tracked")
+_FAKE_TYPE, _TYPE = attrgetter("fake_type"), attrgetter("type")

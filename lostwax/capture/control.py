@@ -53,6 +53,15 @@ def refuse_generator() -> NoReturn:
     )
 
 
+def refuse_default(dtype: torch.dtype) -> NoReturn:
+    """Another default dtype inside the program."""
+    raise CaptureError(
+        f"torch.set_default_dtype({dtype}) in a program to be captured.\n  at {user_location()}\n"
+        "  why: it would hold for the capture, and not for the program when it runs\n"
+        f"  instead: say it where tensors are made, torch.ones(n, dtype={dtype})"
+    )
+
+
 @contextmanager
 def answered() -> Iterator[None]:
     """Inside, some of torch's functions do what a capture needs.
@@ -140,6 +149,17 @@ def _seeded(seed: Any = None) -> None:
     refuse_generator()
 
 
+def _other_default(d: Any) -> None:
+    """`torch.set_default_dtype`: the operators of a program have no other default than its caller
+    has."""
+    import torch
+
+    from lostwax.capture.control import refuse_default
+
+    if d is not torch.get_default_dtype():
+        refuse_default(d)
+
+
 def _told_causal(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
     To find out would need the mask's data."""
@@ -171,6 +191,7 @@ _ANSWERS: list[tuple[Any, Any]] = [
         (torch._assert, _asserted),
         (torch.random.manual_seed, _seeded),
         (torch.random.seed, _seeded),
+        (torch.set_default_dtype, _other_default),
         (torch.nn.modules.transformer._detect_is_causal_mask, _told_causal),
         (torch.random.set_rng_state, _put_back),
         (getattr(torch_wrappers, "_hop_compile_and_call", None), _called),

@@ -29,6 +29,7 @@ _META = torch.device("meta")
 _STRIDED = torch.strided
 _own_requires_grad: Any = torch._C.TensorBase.requires_grad
 _own_is_leaf: Any = torch._C.TensorBase.is_leaf
+_own_grad_fn: Any = torch._C.TensorBase.grad_fn
 _own_grad: Any = torch._C.TensorBase.grad
 
 
@@ -158,6 +159,18 @@ class FakeTensor(torch.Tensor):
     @grad.deleter
     def grad(self) -> None:
         self.grad = None
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]
+        """Where autograd does not see the operators there is none to show."""
+        found = _own_grad_fn.__get__(self)
+        if found is None and not is_marked(self) and self.fake_mode.gradient_asked(self):
+            raise UnsupportedFakeError(
+                f"grad_fn of {self!r} was asked for, and a capture keeps no graph for backward.\n"
+                f"  at {user_location()}\n"
+                "  instead: to know whether it has a gradient, x.requires_grad and x.is_leaf"
+            )
+        return found
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]

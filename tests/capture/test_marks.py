@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.capture import export
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, UnsupportedFakeError
 
 X = torch.arange(3.0)
 
@@ -146,6 +146,16 @@ def test_another_leaf_in_the_place_of_a_parameter() -> None:
     with torch.no_grad():  # there the values are all
         module = export(Net(forward), (X,)).module()
         torch.testing.assert_close((module(X), module(X)), (X * 2, X * 4))
+
+
+def test_what_made_a_tensor_is_not_known() -> None:
+    asked = Net(lambda net, x: (net.weight * x, (net.weight * x).grad_fn is None))
+    with pytest.raises(UnsupportedFakeError, match=r"grad_fn of [\s\S]*test_marks[\s\S]*x.is_leaf"):
+        export(asked, (X,))
+    with torch.no_grad():
+        assert export(asked, (X,)).module()(X)[1] is True
+    of_leaves = Net(lambda net, x: (x.grad_fn is None, net.weight.grad_fn is None, (x * 2).grad_fn))
+    assert export(of_leaves, (X,)).module()(X) == (True, True, None)
 
 
 def test_one_tensor_in_two_places() -> None:

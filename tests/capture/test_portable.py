@@ -231,3 +231,17 @@ def test_devices_that_are_not_there() -> None:
     export(lambda x: x.cuda() + torch.ones(3, device="cuda"), (torch.ones(3),)).validate()
     calls = [n for n in program.graph.nodes if n.op == "call_function"]
     assert {str(n.meta["val"].device) for n in calls} == {"cuda:1"}
+
+
+def test_another_default_dtype_is_refused() -> None:
+    def forward(x: Tensor) -> Tensor:
+        torch.set_default_dtype(torch.float32)  # as it is
+        torch.set_default_dtype(torch.float64)
+        return x + torch.ones(3)
+
+    text = (
+        r"set_default_dtype\(torch.float64\)[\s\S]*at test_portable.*float64\)[\s\S]*instead: say"
+    )
+    with pytest.raises(CaptureError, match=text):
+        export(forward, (torch.randn(3),))
+    assert torch.get_default_dtype() is torch.float32

@@ -28,6 +28,7 @@ from lostwax.capture.recorders import (
 from lostwax.capture.writes import (
     DRAWN,
     drawn,
+    drawn_between,
     fill,
     has_operands,
     inplace,
@@ -230,6 +231,7 @@ _LAYOUT_DECIDES = frozenset(
 )
 
 
+_RANDOM_FROM = getattr(aten.random_, "from")
 _FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
 
 
@@ -287,6 +289,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _composite, record
     if func in _FILLS:
         return fill, record
+    if func is _RANDOM_FROM:
+        return drawn_between, record
     if func in DRAWN:
         return drawn, record
     if record.kind in ("inplace", "out", "mixed"):

@@ -474,6 +474,14 @@ def _check_gradless(tensor: torch.Tensor) -> None:
         )
 
 
-_UNDERIVED = frozenset(map(id, (aten.normal_functional.default, aten.bernoulli.p)))
-"""They overwrite all of their argument, so that its gradient ends here, and have no derivative. By
-identity: torch hashes its overloads in Python."""
+_UNDERIVED = frozenset(
+    map(
+        id,
+        (
+            aten.normal_functional.default, aten.bernoulli.p,
+            aten.randint_like.default, aten.randint_like.low_dtype,
+        ),
+    )
+)  # fmt: skip
+"""They overwrite all of their argument, or look at its size alone, so that its gradient ends here,
+and have no derivative. By identity: torch hashes its overloads in Python."""

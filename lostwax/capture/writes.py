@@ -12,6 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.capture import apart, custom, functionalize, marks, reads
+from lostwax.capture.control import refuse_generator
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.recorders import flat, is_gradless, view
 from lostwax.errors import CaptureError
@@ -114,6 +115,23 @@ def drawn(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         return inplace(tracer, record, args, kwargs)
     order = sorted(range(t.ndim), key=lambda d: t.stride[d], reverse=True)
     inplace(tracer, record, (tracer.call(aten.permute.default, target, order), *args[1:]), kwargs)
+    return target
+
+
+def drawn_between(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.random_(low, high)`: the functional twin is called `random.from`, which Python cannot
+    say."""
+    given = dict(zip(record.argument_names, args, strict=False)) | kwargs
+    target, low, high = tracer.adopt(given["self"]), given["from"], given["to"]
+    if high is None:
+        raise CaptureError(
+            f"random_({low}, None) cannot be captured.\n  at {user_location()}\n"
+            "  instead: say how high, x.random_(low, high)"
+        )
+    if given.get("generator") is not None:
+        refuse_generator()
+    apart.check(record.overload, target.tracked)
+    tracer.write(target, tracer.evaluate(aten.randint_like.low_dtype, (target, low, high), {}))
     return target
 
 

@@ -216,7 +216,8 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
     namespace, _, base = schema.name.partition("::")
     wanted = _signature(a for a in schema.arguments if not a.is_out)
     plain = base.removesuffix("_")
-    for name in (base, plain, f"{base}_functional", f"{plain}_functional"):
+    shifting = base.replace("__i", "__", 1)  # `__ilshift__`
+    for name in (base, plain, f"{base}_functional", f"{plain}_functional", shifting):
         packet = getattr(getattr(torch.ops, namespace), name, None)
         for other in packet.overloads() if packet is not None else ():
             candidate = getattr(packet, other)

@@ -245,3 +245,29 @@ def test_another_default_dtype_is_refused() -> None:
     with pytest.raises(CaptureError, match=text):
         export(forward, (torch.randn(3),))
     assert torch.get_default_dtype() is torch.float32
+
+
+class Drawing(nn.Module):
+    def forward(self, x: Tensor) -> Any:
+        across = torch.zeros(3, 4).t().random_(2, 9)
+        part = torch.zeros(6, 4, dtype=torch.long)[::2].random_(0, 5)
+        like = torch.randint_like(x, 7) * x + torch.randint_like(x, 2, 7)
+        shifted = part.clone()
+        shifted <<= 2
+        shifted >>= 1
+        return across, part, like, shifted
+
+
+def test_whole_numbers_are_drawn_and_shifted() -> None:
+    x = torch.randn(3, 4)
+    ours = export(Drawing(), (x.clone().requires_grad_(),)).module()
+    ours_seen, seen = (run(each, (x,), 3).results for each in (ours, Drawing()))
+    torch.testing.assert_close(ours_seen, seen)
+    grads = []
+    for each in (ours, Drawing()):
+        given = x.clone().requires_grad_()
+        torch.manual_seed(3)
+        grads += torch.autograd.grad(each(given)[2].sum(), given)
+    torch.testing.assert_close(grads[0], grads[1])
+    with pytest.raises(CaptureError, match=r"random_\(3, None\)[\s\S]*at test_portable"):
+        export(lambda x: x.random_(3, None), (torch.zeros(2),))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from torch._ops import OpOverload
 
+from lostwax.capture.provenance import OtherLine
 from lostwax.capture.steps import Step, Value, values_of
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked
@@ -136,7 +137,10 @@ def read(tracked: Tracked, again: Again) -> Value:
 def _renew(tracked: Tracked, again: Again) -> None:
     assert tracked.base is not None, "a root is always new"
     assert tracked.view is not None
-    tracked.value = again(tracked.base.value, tracked.view)
+    made_by = tracked.value.step
+    tracked.value = value = again(tracked.base.value, tracked.view)
+    if made_by is not None and value.step is not None:
+        value.step.place = OtherLine(value.step.place, made_by.place)
     tracked.seen = tracked.root.version
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 from lostwax.capture.export import Capture
 from lostwax.capture.inputs import as_call
-from lostwax.capture.provenance import Place, Provenance
+from lostwax.capture.provenance import OtherLine, Place, Provenance, new_place
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.steps import Value
 from lostwax.errors import JointError
@@ -224,26 +224,12 @@ class _Lines(Provenance):
             return place
         node = torch._C._current_autograd_node()
         found = None if node is None else self._forward(node._sequence_nr())
-        return super().here() if found is None else _Backward(found)
+        return (
+            super().here() if found is None else OtherLine(new_place(None, ()), found)
+        )  # no module is called
 
     def _forward(self, count: int) -> Place | None:
         """Where this was recorded. An operator that writes counts more than once: the first count
         is its own, the next was seen."""
         at = bisect_left(self._counts_seen, count)
         return self._places[self._counts_seen[at]] if at < len(self._counts_seen) else None
-
-
-class _Backward(Place):
-    """The place of a derivative: the line is that of the forward, no module is called."""
-
-    __slots__ = ("forward",)
-
-    def __init__(self, forward: Place) -> None:
-        self.entered, self.frames = None, ()
-        self.forward = forward
-
-    def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
-        self.forward.describe(target, meta, name)
-        trace = meta["stack_trace"]
-        super().describe(target, meta, name)
-        meta["stack_trace"] = trace

@@ -111,6 +111,23 @@ def new_place(entered: Entered | None, frames: Frames) -> Place:
     return place
 
 
+class OtherLine(Place):
+    """A place whose line is that of another: of a derivative, that of the forward; of a view that
+    is taken again, where it was taken first."""
+
+    __slots__ = ("line",)
+
+    def __init__(self, here: Place, line: Place) -> None:
+        self.entered, self.frames = here.entered, here.frames
+        self.line: Place = line.line if isinstance(line, OtherLine) else line
+
+    def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
+        self.line.describe(target, meta, name)
+        trace = meta["stack_trace"]
+        super().describe(target, meta, name)
+        meta["stack_trace"] = trace
+
+
 class PartPlace(Place):
     """The same of the parts of one composite operator: they come from the function that the user
     called."""
@@ -233,7 +250,7 @@ class Provenance:
     @contextmanager
     def watching(self, modules: Sequence[nn.Module]) -> Iterator[None]:
         """Inside, calls of these modules are noted. Frames above this one are not the program's."""
-        self._bottom = sys._getframe(2)
+        self._bottom, self._whole = sys._getframe(2), None
         # Torch asks each module for a compiled form of its call. Replacing `nn.Module.__call__`
         # would empty the interpreter's caches of every subclass, twice in an export.
         all_held = list(map(vars, modules))
@@ -253,6 +270,7 @@ class Provenance:
             for held, compiled in before:
                 held[_COMPILED] = compiled
             self._bottom = self._entered = None
+            self._whole = new_place(None, ())  # what is recorded from now on stands nowhere
 
     def _called(
         self, module: Any, path: str, alone: bool, hooks: Any, *args: Any, **kwargs: Any

@@ -108,3 +108,42 @@ def test_sources_are_kept_in_files(sources: ExportedProgram, tmp_path: Path) -> 
     again = lostwax.load(tmp_path / "program.pt2")
     for ours, read in zip(sources.graph.nodes, again.graph.nodes, strict=True):
         assert ours.meta.get("source_fn_stack") == read.meta.get("source_fn_stack")
+
+
+def test_a_view_that_is_taken_again_is_that_of_its_line() -> None:
+    class Parts(nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = x.clone()
+            first, second = y.split([1, 2])
+            y.add_(1)
+            return first, second.relu()
+
+    program = export(nn.Sequential(Parts()), (X,))
+    for node in program.graph.nodes:
+        if "split" in node.name or "getitem" in node.name:
+            assert node.meta["stack_trace"].endswith("first, second = y.split([1, 2])\n")
+
+
+def test_a_view_may_be_taken_again_any_number_of_times() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        row = y[0]
+        for _ in range(1200):
+            y.add_(1)
+            row.mul_(1)
+        return row
+
+    program = export(Of(forward), (X,))
+    *_, last = [n for n in program.graph.nodes if n.op == "call_function"]
+    assert last.meta["stack_trace"].endswith("row = y[0]\n")
+
+
+def test_what_no_line_has_computed_has_none() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        self.turned = self.turned + 1
+        return x
+
+    module = Of(forward)
+    module.register_buffer("turned", torch.zeros(4, 8)[:, ::2])
+    *_, last = [n for n in export(module, (X,)).graph.nodes if n.op == "call_function"]
+    assert last.meta["stack_trace"] == ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import random
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,16 +68,23 @@ def answered() -> Iterator[None]:
     """Inside, some of torch's functions do what a capture needs.
 
     Their code is exchanged, not they: who holds such a function calls what it should, and the
-    tables that torch keeps of its functions stay right.
+    tables that torch keeps of its functions stay right. What was compiled before runs as written:
+    `torch.compiler.set_stance("force_eager")`, in fewer steps.
     """
     before = [(function, function.__code__) for function, _ in _ANSWERS]
+    compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # nothing is compiled without it
+    stance = None if compiler is None else compiler._stance
     try:
         for function, answer in _ANSWERS:
             function.__code__ = answer.__code__
+        if compiler is not None:
+            compiler._stance = compiler.DynamoStance("force_eager")
         yield
     finally:
         for function, code in before:
             function.__code__ = code
+        if compiler is not None:
+            compiler._stance = stance
 
 
 @contextmanager

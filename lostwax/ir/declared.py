@@ -44,11 +44,15 @@ class Declared:
 
 
 def declared(function: Any) -> Declared | inspect.Signature | None:
-    """What is kept of a function or method; None if it is neither."""
+    """What is kept of a function or method; None if it is neither, or if what it wraps does not
+    tell its arguments."""
     is_method = isinstance(function, MethodType)
     plain = function.__func__ if is_method else function
     if not isinstance(plain, FunctionType):
         return None
     if "__wrapped__" in vars(plain) or "__signature__" in vars(plain):
-        return inspect.signature(function)
+        try:
+            return inspect.signature(function)
+        except ValueError:
+            return None
     return Declared(plain.__code__, plain.__defaults__ or (), plain.__kwdefaults__ or {}, is_method)

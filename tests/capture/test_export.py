@@ -130,6 +130,24 @@ def test_torch_compile_is_looked_through() -> None:
     assert targets(export(Of(forward), (X,))) == ["aten.sin", "aten.cos", "aten.add.Tensor"]
 
 
+def test_what_was_compiled_before_is_captured_as_written() -> None:
+    compiled = torch.compile(torch.sin, backend="eager")
+    layer, whole = nn.Linear(4, 4), nn.Sequential(torch.compile(nn.ReLU(), backend="eager"))
+    layer.compile(backend="eager")
+    before = torch._dynamo.eval_frame._stance
+    for module in (
+        Of(lambda self, x: compiled(self.layer(x)), layer=layer),
+        whole,
+        torch.compile(whole, backend="eager"),
+        compiled,
+    ):
+        program = export(module, (X,))
+        assert torch._dynamo.eval_frame._stance is before
+        with torch.compiler.set_stance("force_eager"):
+            want = module(X)
+        torch.testing.assert_close(program.module()(X), want)
+
+
 def test_capturing_says_that_it_is_exporting() -> None:
     seen = []
 

@@ -414,8 +414,16 @@ def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
     owner = getattr(mod, "__self__", None)
     if isinstance(owner, nn.Module):
         return owner
-    if not callable(mod):
-        raise TypeError(f"export takes a module, a function or a method, not {type(mod).__name__}")
+    if isinstance(mod, type) and issubclass(mod, nn.Module):
+        raise TypeError(
+            f"export takes a module, and {mod.__name__} is a class of them; make one: "
+            f"{mod.__name__}(...)"
+        )
+    if not callable(mod) or isinstance(mod, ExportedProgram):
+        is_program = "; export program.module()" if isinstance(mod, ExportedProgram) else ""
+        raise TypeError(
+            f"export takes a module, a function or a method, not {type(mod).__name__}{is_program}"
+        )
     return nn.Module()
 
 

@@ -148,6 +148,9 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         )
     if kwargs is not None and not isinstance(kwargs, dict):
         raise TypeError(f"kwargs must be a dict of keyword arguments, not {type(kwargs).__name__}")
+    for name in kwargs or ():
+        if not isinstance(name, str):
+            raise TypeError(f"kwargs must have names for keys, and has {name!r}")
     return tuple(args), dict(kwargs or {})
 
 

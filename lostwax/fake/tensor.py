@@ -272,6 +272,12 @@ class FakeTensor(torch.Tensor):
             self, "data_ptr()", "a fake has no memory; compare `fake_storage` to ask for aliasing"
         )
 
+    def storage(self) -> NoReturn:
+        refuse(self, "storage()", "`untyped_storage()` knows its size; compute with operators")
+
+    def pin_memory(self, device: Any = None) -> NoReturn:
+        refuse(self, "pin_memory()", "pin what a program is given, before the call")
+
     def apply_(self, *args: Any) -> NoReturn:
         refuse(self, "calling Python for each element", "compute with operators")
 

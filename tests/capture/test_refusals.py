@@ -100,6 +100,8 @@ def test_a_result_that_is_no_pytree_is_refused_with_its_path() -> None:
         lambda self, x: x.apply_(lambda v: v + 1),
         lambda self, x: x.map_(x, lambda a, b: a + b),
         lambda self, x: torch.from_dlpack(x),
+        lambda self, x: x * x.storage()[0],
+        lambda self, x: x.pin_memory(),
         lambda self, x: f"{x.sum():.2f}",
     ],
 )

@@ -235,9 +235,9 @@ class Convention:
         for symbol, (lo, hi) in self.ranges.items():
             value, place = values[symbol], origin[symbol].text
             if (lo is not None and value < lo) or (hi is not None and value > hi):
-                limits = f"{'' if lo is None else f'{lo} <= '}{symbol.name}"
-                limits += "" if hi is None else f" <= {hi}"
                 what = "" if origin[symbol].expr is symbol.expr else f" makes {symbol.name}"
+                limits = f"{'' if lo is None else f'{lo} <= '}{symbol.name if what else place}"
+                limits += "" if hi is None else f" <= {hi}"
                 raise InputValueError(
                     f"{place}{what} {'is ' if not what else '= '}{value}, "
                     f"but the program holds for {limits}",

@@ -347,7 +347,8 @@ def test_ranges_are_checked():
     for n in (1, 9):
         with pytest.raises(InputValueError) as error:
             c.bind((zeros(n),), {})
-        assert str(error.value) == f"x.shape[0] is {n}, but the program holds for 2 <= s0 <= 8"
+        told = f"x.shape[0] is {n}, but the program holds for 2 <= x.shape[0] <= 8"
+        assert str(error.value) == told
 
 
 def test_guards_are_checked_and_told_with_their_line():

@@ -99,6 +99,9 @@ def leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> 
     )
 
 
+_NUMBERS = (int, float, complex)
+
+
 def check_value(value: Any, expected: Leaf) -> None:
     if isinstance(expected, TensorLeaf):
         _check_tensor(value, expected)
@@ -110,10 +113,13 @@ def check_value(value: Any, expected: Leaf) -> None:
             raise _wrong(expected, value, "a float")
     elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
         told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
+        numbers = isinstance(value, _NUMBERS) and isinstance(expected.value, _NUMBERS)
+        again = "capture it again with the other one"
+        ways = f"{again}, or pass a tensor" if numbers else f"or {again}"
         raise InputValueError(
             f"{expected.path} is {_described(value)}, but the program was captured with {told}, "
             "which is baked into it\n"
-            "  fix: call it with that value, capture it again with the other one, or pass a tensor",
+            f"  fix: call it with that value, {ways}",
             expected.path,
         )
 

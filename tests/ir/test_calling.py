@@ -206,6 +206,15 @@ CONSTANTS: list[Any] = [
 ]
 
 
+def test_who_passes_a_tensor_for_a_constant_is_not_told_to_pass_one():
+    with pytest.raises(InputValueError) as error:
+        convention(None, names=["mask"]).bind((T,), {})
+    assert str(error.value) == (
+        "mask is a tensor f32[2, 3], but the program was captured with None, which is baked into "
+        "it\n  fix: call it with that value, or capture it again with the other one"
+    )
+
+
 @pytest.mark.parametrize("given_value", CONSTANTS, ids=repr)
 @pytest.mark.parametrize("baked", CONSTANTS, ids=repr)
 def test_a_constant_is_only_itself(baked, given_value):

@@ -121,10 +121,14 @@ def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A view as most are: `view`, in fewer steps."""
     asked = None
-    if not kwargs and not torch.is_inference_mode_enabled():
-        asked = _asked(tracer, record, args)
-    if asked is None:
-        return view(tracer, record, args, kwargs)
+    try:
+        if not kwargs and not torch.is_inference_mode_enabled():
+            asked = _asked(tracer, record, args)
+        if asked is None:
+            return view(tracer, record, args, kwargs)
+    except RuntimeError:  # which the program may catch: with other strides it would not be raised
+        tracer.layout_asked(tracer.adopt(args[0]), f"{record.overload} that fails")
+        raise
     answer, operands = asked
     base = args[0]
     if answer.__class__ is TensorType:

@@ -102,3 +102,18 @@ def test_a_view_that_other_strides_do_not_allow() -> None:
     torch.testing.assert_close(module(INSIDE), INSIDE.reshape(-1) * 2)
     with pytest.raises(InputValueError, match=r"x has strides \(1, 3\).*captured with \(4, 1\)"):
         module(COLUMNS)
+
+
+def test_a_view_that_fails_counts() -> None:
+    def forward(x: Tensor) -> Tensor:
+        try:
+            return x.view(-1)
+        except RuntimeError:
+            return x.reshape(-1) + 1
+
+    module = export(forward, (COLUMNS,)).module()
+    torch.testing.assert_close(module(COLUMNS), forward(COLUMNS))
+    with pytest.raises(
+        RuntimeError, match=r"must have strides \(1, 3\)[\s\S]*view.default that fails"
+    ):
+        module(ROWS)

@@ -24,6 +24,7 @@ from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.given import Given
+from lostwax.capture.holders import stand_in
 from lostwax.capture.inputs import (
     argument_names,
     as_call,
@@ -424,7 +425,7 @@ def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
         raise TypeError(
             f"export takes a module, a function or a method, not {type(mod).__name__}{is_program}"
         )
-    return nn.Module()
+    return stand_in(mod)
 
 
 def _check_keep(keep: Any) -> None:

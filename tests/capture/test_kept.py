@@ -328,3 +328,43 @@ def test_what_a_distribution_computes_once_is_put_back() -> None:
     torch.testing.assert_close(program.module()(X), module(X))
     module.normal.__dict__.pop("precision_matrix")
     assert vars(module.normal) == before
+
+
+# ------------------------------------------------------------------------------ what functions hold
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls, self.seen = 0, []  # type: ignore[var-annotated]
+
+    def count(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return x * self.calls
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.seen.append(x * 2)
+        return x
+
+
+def test_what_a_method_leaves_in_its_object() -> None:
+    counter = Counter()
+    with pytest.warns(UserWarning, match=r"its attribute self\.calls, which was 0, to 1"):
+        export(counter.count, (X,))
+    with pytest.raises(CaptureError, match=r"keeps a tensor in the attribute self\.seen\[0\]"):
+        export(counter, (X,))
+    assert (counter.calls, counter.seen) == (0, [])
+
+
+def test_what_a_function_leaves_in_what_it_is_closed_over() -> None:
+    seen: list[Any] = []
+    box, hidden = Box(), Hidden()
+
+    def forward(x: Tensor) -> Tensor:
+        hidden.calls += 1
+        box.total = x * 2
+        seen.append(x * 3)
+        return x
+
+    with pytest.raises(CaptureError, match=r"in the attribute closure\['"):
+        export(forward, (X,))
+    assert (seen, box.total, hidden.calls) == ([], None, 0)

@@ -7,13 +7,14 @@ Must not know of graphs and signatures.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
 
 import torch
 
 from lostwax.capture.functionalize import Root, check_layout
-from lostwax.capture.marks import Holding, refuse_replaced, refuse_twice
+from lostwax.capture.marks import Holding, check_attributes, refuse_replaced, refuse_twice
 from lostwax.capture.state import Slot, State, check_alike
 from lostwax.capture.steps import Value, new_value
 from lostwax.capture.symbols import Symbols
@@ -71,14 +72,17 @@ class Given:
         return _repeated(parameter, buffer, self._parameters, len(self.slots))
 
     def check_gradients(self) -> None:
-        """What the caller holds must have the gradients it came with."""
+        """What the caller holds must have the gradients and attributes it came with."""
         tracer = self.tracer
-        if tracer.tracked or tracer.grad_marks.given:
+        tensors = [fake for fake in self.users if isinstance(fake, FakeTensor)]
+        has_attributes = any(map(vars, chain(self.fakes.values(), tensors)))
+        if tracer.tracked or tracer.grad_marks.given or has_attributes:
             users = zip(self.names, self.leaves, self.users, strict=False)
             held = [Holding("the input", *each) for each in users]
             for slot, fake in self.slots:
                 held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
             tracer.grad_marks.check(held)
+            check_attributes(held)
 
     # ------------------------------------------------------------------------------------ entering
 

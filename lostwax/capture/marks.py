@@ -126,6 +126,22 @@ def _refuse_gradient(what: str, fake: FakeTensor, at: Location | None) -> NoRetu
     )
 
 
+def check_attributes(given: Iterable[Holding]) -> None:
+    """What is put on a tensor of the caller's would have to stay there."""
+    for kind, name, tensor, fake in given:
+        for attribute, value in vars(fake).items() if isinstance(fake, FakeTensor) else ():
+            if attribute not in _OUR_OWN and vars(tensor).get(attribute, fake) is not value:
+                raise CaptureError(
+                    f"{kind} {name} is given the attribute {attribute}.\n"
+                    "  why: it would have to stay on the caller's tensor; a program leaves nothing "
+                    "there\n"
+                    f"  instead: keep it in the module, self.{attribute} = ..., or in a variable"
+                )
+
+
+_OUR_OWN = frozenset(("memo", "constant_version", "_is_buffer", "persistent"))
+
+
 def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
     """A leaf that is returned would have to require gradients for the caller, too; `given` are the
     ids of the tensors that are his."""

@@ -8,7 +8,7 @@ of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any
@@ -311,6 +311,9 @@ class Tracer(FakeTensorMode):
     def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
         if self._recording and fake.tracked is not None and fake.requires_grad is not value:
             self.grad_marks.requiring(fake, value)
+
+    def attributes_of(self, fake: FakeTensor) -> Mapping[str, Any]:
+        return self.fake_tensor_converter.attributes(fake)
 
     def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
         """It has the memory of the other, and the gradient that it had."""

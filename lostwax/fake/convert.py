@@ -7,6 +7,7 @@ real tensor alive. Must not decide which sizes are dynamic: the caller says so.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -80,6 +81,10 @@ class FakeTensorConverter:
         """The fake that a tensor has already."""
         kept = self._kept.get(id(tensor)) or self._fakes.get(id(tensor))
         return None if kept is None else kept[1]
+
+    def attributes(self, fake: FakeTensor) -> Mapping[str, Any]:
+        """Those of the tensor that a fake was kept for."""
+        return next((vars(real) for real, kept in self._kept.values() if kept is fake), {})
 
     def forget(self) -> None:
         """Let go of the tensors that were kept; their fakes are not found any more."""

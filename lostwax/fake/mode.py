@@ -8,7 +8,7 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -319,6 +319,10 @@ class FakeTensorMode(TorchDispatchMode):
 
     def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
         """`x.requires_grad = value` is about to be done: a tracer may refuse it."""
+
+    def attributes_of(self, fake: FakeTensor) -> Mapping[str, Any]:
+        """Those of the real tensor that it stands for, if a tracer knows that one."""
+        return {}
 
     def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
         """`x.data = y` was done: x was of the type `before`, and this is what a tracer knew of

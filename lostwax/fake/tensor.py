@@ -178,6 +178,14 @@ class FakeTensor(torch.Tensor):
             return False
         return _own_requires_grad.__get__(self) or not self.requires_grad
 
+    def __getattr__(self, name: str) -> Any:
+        """What a user has put on the real tensor."""
+        if not name.startswith("_"):
+            found = self.fake_mode.attributes_of(self)
+            if name in found:
+                return found[name]
+        raise AttributeError(f"a tensor has no attribute {name!r}")
+
     def get_device(self) -> int:
         index = self.fake_type.device.index
         return -1 if index is None else index

@@ -168,3 +168,29 @@ def test_one_tensor_in_two_places() -> None:
 
     with pytest.raises(CaptureError, match="input x and the input y are one tensor"):
         export(differentiates, (x, x))
+
+
+# ---------------------------------------------------------------------------- attributes of tensors
+
+
+def test_attributes_of_tensors_are_read() -> None:
+    def forward(net: Net, x: Tensor) -> Any:
+        return x * net.weight * net.weight.scale * net.scale.shift, hasattr(x, "nothing")
+
+    net = Net(forward)
+    net.weight.scale, net.scale.shift = 2.0, torch.arange(3.0)  # type: ignore[attr-defined]
+    ours = export(net, (X,)).module()
+    torch.testing.assert_close(ours(X), net(X))
+
+
+@pytest.mark.parametrize("name", ["x", "weight", "scale"])
+def test_attributes_that_are_left_on_tensors_are_refused(name: str) -> None:
+    def forward(net: Net, x: Tensor) -> Tensor:
+        tensor = x if name == "x" else getattr(net, name)
+        tensor.tag = x * 2
+        return x + tensor.tag
+
+    net, x = Net(forward), X.clone()
+    with pytest.raises(CaptureError, match=rf"{name} is given the attribute tag[\s\S]*self.tag"):
+        export(net, (x,))
+    assert not any(map(vars, (net.weight, net.scale, x)))

@@ -54,6 +54,15 @@ def refuse_generator() -> NoReturn:
     )
 
 
+def refuse_linearize() -> NoReturn:
+    raise NotYetError(
+        "torch.func.linearize in a program to be captured",
+        "torch.func.jvp(f, primals, tangents), which computes both at once",
+        why="it traces the function by itself",
+        where=str(user_location()),
+    )
+
+
 def refuse_default(dtype: torch.dtype) -> NoReturn:
     """Another default dtype inside the program."""
     raise CaptureError(
@@ -168,6 +177,13 @@ def _other_default(d: Any) -> None:
         refuse_default(d)
 
 
+def _linearized(func: Any, *primals: Any) -> Any:
+    """`torch.func.linearize` traces by itself."""
+    from lostwax.capture.control import refuse_linearize
+
+    refuse_linearize()
+
+
 def _told_causal(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
     To find out would need the mask's data."""
@@ -200,6 +216,7 @@ _ANSWERS: list[tuple[Any, Any]] = [
         (torch.random.manual_seed, _seeded),
         (torch.random.seed, _seeded),
         (torch.set_default_dtype, _other_default),
+        (torch.func.linearize, _linearized),
         (torch.nn.modules.transformer._detect_is_causal_mask, _told_causal),
         (torch.random.set_rng_state, _put_back),
         (getattr(torch_wrappers, "_hop_compile_and_call", None), _called),

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lostwax import Dim
 from lostwax.capture import export
-from lostwax.errors import CaptureError, UnsupportedFakeError
+from lostwax.errors import CaptureError, NotYetError, UnsupportedFakeError
 from tests.capture.compare import exported, run
 
 PICKED = (
@@ -271,3 +271,11 @@ def test_whole_numbers_are_drawn_and_shifted() -> None:
     torch.testing.assert_close(grads[0], grads[1])
     with pytest.raises(CaptureError, match=r"random_\(3, None\)[\s\S]*at test_portable"):
         export(lambda x: x.random_(3, None), (torch.zeros(2),))
+
+
+def test_linearize_is_refused() -> None:
+    def forward(x: Tensor) -> Any:
+        return torch.func.linearize(torch.sin, x)[0]
+
+    with pytest.raises(NotYetError, match=r"linearize[\s\S]*at test_portable[\s\S]*torch.func.jvp"):
+        export(forward, (torch.randn(3),))

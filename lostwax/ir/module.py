@@ -22,7 +22,7 @@ from lostwax.ir.calling import Convention
 from lostwax.ir.effects import lying_in
 from lostwax.ir.gradient import kept_gradient, with_gradient
 from lostwax.ir.in_place import written_in_place
-from lostwax.ir.overlap import Check, overlap_check, storage_key
+from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import (
     ConstantArgument,
@@ -269,6 +269,7 @@ class _Running:
         self.bind, self.rebuild = convention.bind, rebuilder(program, convention)
         self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
         self.overlap = input_overlap(program, convention)
+        self.state_overlap = _state_overlap(program, convention)
 
     def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.run(module, self.bind(args, kwargs))
@@ -277,8 +278,11 @@ class _Running:
         """On inputs that were checked."""
         if self.overlap is not None:
             self.overlap(inputs)
+        state = self.fetch(module)
+        if self.state_overlap is not None:
+            self.state_overlap(state, inputs)
         try:
-            results = self.forward(*self.fetch(module), *inputs)
+            results = self.forward(*state, *inputs)
         except RuntimeError as error:
             self.explain_layout(inputs, error)
             raise
@@ -408,6 +412,21 @@ def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Seq
         )
 
     return joint
+
+
+def _state_overlap(program: ExportedProgram, convention: Convention) -> StateCheck | None:
+    signature = program.graph_signature
+    users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+    state = [s for s in signature.input_specs if s.kind is not InputKind.USER_INPUT]
+    buffers = set(signature.buffers_to_mutate.values())
+    targets = buffers | set(signature.parameters_to_mutate.values())
+    inputs = set(signature.user_inputs_to_mutate.values())
+    return state_check(
+        [str(s.target) for s in state],
+        [x.path for x in convention.leaves],
+        {i for i, s in enumerate(state) if s.target in targets},
+        {i for i, name in enumerate(users) if name in inputs},
+    )
 
 
 def input_overlap(program: ExportedProgram, convention: Convention) -> Check | None:

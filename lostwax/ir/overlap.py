@@ -51,6 +51,40 @@ def overlap_check(captured: Sequence[Any], paths: Sequence[str], written: set[in
     return check
 
 
+StateCheck = Callable[[Sequence[Any], Sequence[Any]], None]
+
+
+def state_check(
+    names: Sequence[str], paths: Sequence[str], written: set[int], written_inputs: set[int]
+) -> StateCheck | None:
+    """The same of the state, by its names, and the leaves of a call: `written` are the indices of
+    the state that the program writes to."""
+    if not written and not written_inputs:
+        return None
+
+    def check(state: Sequence[Any], leaves: Sequence[Any]) -> None:
+        looked_at = range(len(state)) if written_inputs else written
+        memories = [(i, storage_key(state[i])) for i in looked_at if _is_tensor(state[i])]
+        given = {storage_key(leaf): j for j, leaf in enumerate(leaves) if _is_tensor(leaf)}
+        for i, memory in memories:
+            j = given.get(memory)
+            if j is None or (i not in written and j not in written_inputs):
+                continue
+            if overlap(state[i], leaves[j]):
+                raise InputValueError(
+                    f"{paths[j]} shares memory with the module's own {names[i]}, and the program "
+                    "writes to one of them; at capture they were apart\n"
+                    f"  fix: pass {paths[j]}.clone()",
+                    paths[j],
+                )
+
+    return check
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
 def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:
     """How b lies in the memory of a; None if it does not."""
     if not overlap(a, b):

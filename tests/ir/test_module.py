@@ -558,3 +558,29 @@ def test_ranges_of_torch_are_understood():
     m(torch.ones(100))
     with pytest.raises(InputValueError, match=r"3 <= x.shape\[0\]$"):
         m(torch.ones(2))
+
+
+class Counts(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(3))
+        self.register_buffer("shift", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        self.count.add_(1)
+        y.add_(2)
+        return x + y + self.shift
+
+
+def test_state_that_is_passed_to_its_own_module() -> None:
+    module = export(Counts(), (torch.ones(3), torch.ones(3))).module()
+    module(torch.ones(3), torch.ones(3))
+    module(module.shift, torch.ones(3))  # neither is written to
+    for args, text in (
+        ((module.count, torch.ones(3)), "x shares memory with the module's own count"),
+        ((module.count.view(3), torch.ones(3)), "x shares"),
+        ((torch.ones(3), module.shift), "y shares memory with the module's own shift"),
+    ):
+        with pytest.raises(InputValueError, match=rf"{text}[\s\S]*fix: pass .\.clone\(\)"):
+            module(*args)
+    torch.testing.assert_close(module.count, torch.full((3,), 2.0))

@@ -14,6 +14,7 @@ from lostwax.ops import matmul as matmul
 from lostwax.ops import norm as norm
 from lostwax.ops import pointwise as pointwise
 from lostwax.ops import pool as pool
+from lostwax.ops import quantize as quantize
 from lostwax.ops import random as random
 from lostwax.ops import rearrange as rearrange
 from lostwax.ops import reduce as reduce

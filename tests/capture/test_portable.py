@@ -279,3 +279,28 @@ def test_linearize_is_refused() -> None:
 
     with pytest.raises(NotYetError, match=r"linearize[\s\S]*at test_portable[\s\S]*torch.func.jvp"):
         export(forward, (torch.randn(3),))
+
+
+class Rounding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, x: Tensor) -> Any:
+        scale, zero = torch.full((4,), 0.1), torch.zeros(4, dtype=torch.int32)
+        return (
+            torch.fake_quantize_per_tensor_affine((self.w * x).t(), 0.1, 0, -8, 7),
+            torch.fake_quantize_per_tensor_affine(x[:, ::2], scale[0], zero[0], -8, 7),
+            torch.fake_quantize_per_channel_affine(self.w, scale, zero, 1, -8, 7),
+        )
+
+
+def test_rounding_to_few_bits() -> None:
+    module, x = Rounding(), torch.randn(3, 4)
+    ours = exported(module, x).module()
+    grads = []
+    for each in (ours, module):
+        given = x.clone().requires_grad_()
+        total = sum((out * (out.detach() + 1)).sum() for out in each(given))
+        grads.append(torch.autograd.grad(total, [given, each.w]))  # type: ignore[arg-type]
+    torch.testing.assert_close(grads[0], grads[1])

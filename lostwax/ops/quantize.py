@@ -1,0 +1,50 @@
+"""Numbers rounded as if they were stored in few bits (`fake_quantize`), with the mask of those that
+were in range, which the gradient passes.
+
+Must not know of quantized tensors: fakes cannot be such.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from lostwax.ops.registry import aten, rule
+from lostwax.ops.shapes import elementwise
+from lostwax.types import TensorType
+
+Rounded = tuple[TensorType, TensorType]
+
+
+def _rounded(x: TensorType) -> Rounded:
+    return elementwise((x,), x.dtype), elementwise((x,), torch.bool)
+
+
+@rule(aten.fake_quantize_per_tensor_affine_cachemask.default)
+def per_tensor(
+    self: TensorType, scale: float, zero_point: int, quant_min: int, quant_max: int
+) -> Rounded:
+    return _rounded(self)
+
+
+@rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
+def per_tensor_computed(
+    self: TensorType,
+    scale: TensorType,
+    zero_point: TensorType,
+    fake_quant_enabled: TensorType,
+    quant_min: int,
+    quant_max: int,
+) -> Rounded:
+    return _rounded(self)
+
+
+@rule(aten.fake_quantize_per_channel_affine_cachemask.default)
+def per_channel(
+    self: TensorType,
+    scale: TensorType,
+    zero_point: TensorType,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+) -> Rounded:
+    return _rounded(self)

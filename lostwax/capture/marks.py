@@ -6,6 +6,7 @@ behind, and its inputs require them or not as they come. Must not record anythin
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Iterable
 from typing import Any, NamedTuple, NoReturn
 
@@ -127,16 +128,22 @@ def _refuse_gradient(what: str, fake: FakeTensor, at: Location | None) -> NoRetu
 
 
 def check_attributes(given: Iterable[Holding]) -> None:
-    """What is put on a tensor of the caller's would have to stay there."""
+    """What is put on a tensor of the caller's would have to stay there: on state for the next call,
+    which may read it."""
     for kind, name, tensor, fake in given:
         for attribute, value in vars(fake).items() if isinstance(fake, FakeTensor) else ():
-            if attribute not in _OUR_OWN and vars(tensor).get(attribute, fake) is not value:
-                raise CaptureError(
-                    f"{kind} {name} is given the attribute {attribute}.\n"
-                    "  why: it would have to stay on the caller's tensor; a program leaves nothing "
-                    "there\n"
-                    f"  instead: keep it in the module, self.{attribute} = ..., or in a variable"
-                )
+            if attribute in _OUR_OWN or vars(tensor).get(attribute, fake) is value:
+                continue
+            what = f"{kind} {name} is given the attribute {attribute}"
+            if kind == "the input":
+                warnings.warn(f"{what}; the program leaves nothing on its inputs.", stacklevel=4)
+                continue
+            raise CaptureError(
+                f"{what}.\n"
+                "  why: the program has no such state, the next run would not find it\n"
+                f'  instead: register a buffer, self.register_buffer("{attribute}", ...), and '
+                "write to it; or keep it in a variable"
+            )
 
 
 _OUR_OWN = frozenset(("memo", "constant_version", "_is_buffer", "persistent"))

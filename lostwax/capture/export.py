@@ -34,6 +34,7 @@ from lostwax.capture.inputs import (
     identifiers,
     leaves_of,
 )
+from lostwax.capture.lent import lent, tell_of_changes
 from lostwax.capture.marks import check_results
 from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
@@ -163,6 +164,7 @@ class Capture:
         tracer.differentiable = self.grad and given.is_differentiable
         functions.check_hooks(tracer, self.state.modules)
         args, kwargs = pytree.tree_unflatten(given.users, self.in_spec)
+        containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))
         with (
             torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
             self.state.replaced(given.fakes),
@@ -177,6 +179,7 @@ class Capture:
             with tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
             given.check_gradients()
+            tell_of_changes(containers)
             read = [tensor for tensor, _ in tracer.constants]
             self.reassigned, kept = self.state.after(given.fakes, read)
             outputs, self.out_spec = pytree.tree_flatten(out)

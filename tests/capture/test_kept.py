@@ -368,3 +368,26 @@ def test_what_a_function_leaves_in_what_it_is_closed_over() -> None:
     with pytest.raises(CaptureError, match=r"in the attribute closure\['"):
         export(forward, (X,))
     assert (seen, box.total, hidden.calls) == ([], None, 0)
+
+
+# ----------------------------------------------------------------------- containers of the caller's
+
+
+def test_what_is_put_into_containers_of_the_callers_is_told_of() -> None:
+    def forward(batch: dict[str, Any], rest: Any) -> Tensor:
+        batch["y"] = batch["x"] * 2
+        rest[0][1].append(3)
+        return batch["y"]
+
+    batch, rest = {"x": X}, ((X, [1, 2]),)
+    with (
+        pytest.warns(UserWarning, match="the module changes what is in batch, a dict of the"),
+        pytest.warns(UserWarning, match=r"what is in rest\[0\]\[1\], a list of the caller"),
+    ):
+        export(forward, (batch, rest))
+    assert (list(batch), rest[0][1]) == (["x"], [1, 2])
+
+
+def test_containers_that_are_only_read_are_no_matter(recwarn: pytest.WarningsRecorder) -> None:
+    export(lambda a, b: a[0] + b["x"], ([X], {"x": X}))
+    assert not recwarn.list

@@ -184,7 +184,7 @@ class FakeTensor(torch.Tensor):
             found = self.fake_mode.attributes_of(self)
             if name in found:
                 return found[name]
-        raise AttributeError(f"a tensor has no attribute {name!r}")
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
     def get_device(self) -> int:
         index = self.fake_type.device.index

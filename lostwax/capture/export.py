@@ -17,7 +17,7 @@ from torch import nn
 from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
-from lostwax.capture import caches, control, functions, plain_numbers
+from lostwax.capture import caches, control, directly, functions, plain_numbers
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -174,6 +174,7 @@ class Capture:
             portable_modules(self.state.modules),
             control.answered(),
             plain_numbers.taken(tracer),
+            directly.taken(tracer),
             control.own_random_numbers(),
         ):
             with tracer.provenance.watching(self.state.modules):

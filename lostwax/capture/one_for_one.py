@@ -7,7 +7,7 @@ call. Must not take anything apart itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch._ops import OpOverload
@@ -48,16 +48,35 @@ class Known(NamedTuple):
 def parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Record a composite operator by the operator that it amounts to."""
     overload = record.overload
+    taken_apart = (tracer.provenance.as_one, overload, tracer.computed, overload, args, kwargs)
     asked = None if kwargs or tracer.tracked else question(tracer, record, args)
     if asked is None:
-        return tracer.provenance.as_one(overload, tracer.computed, overload, args, kwargs)
-    key, operands = asked
-    known = answers.known(tracer, key)
+        return taken_apart[0](*taken_apart[1:])
+    known = answers.known(tracer, asked[0])
     if known is not None:
-        return _recorded(tracer, overload, known, operands)
+        return _recorded(tracer, overload, known, asked[1])
+    return _remembered(tracer, asked, args, *taken_apart)
+
+
+def direct(tracer: Tracer, record: Operator, args: Any, function: Callable[..., Any]) -> Any:
+    """The same of a call that C++ has not seen: what is not known yet is left to the function."""
+    asked = question(tracer, record, args)
+    if asked is None:
+        return function(*args)
+    known = answers.known(tracer, asked[0])
+    if known is not None:
+        return _recorded(tracer, record.overload, known, asked[1])
+    return _remembered(tracer, asked, args, function, *args)
+
+
+def _remembered(
+    tracer: Tracer, asked: Any, args: Any, function: Callable[..., Any], *given: Any
+) -> Any:
+    """Call something, and remember what was recorded if that was one step."""
+    key, operands = asked
     steps = tracer.region.steps
     before, state = len(steps), _state(tracer, args)
-    out = tracer.provenance.as_one(overload, tracer.computed, overload, args, kwargs)
+    out = function(*given)
     if len(steps) == before + 1 and out.__class__ is FakeTensor and state == _state(tracer, args):
         found = _observed(steps[-1], operands, out)
         if found is not None:

@@ -79,7 +79,7 @@ def question(
         elif cls in _PLAIN:
             key += (a, cls)
             operands.append(a)
-        elif cls is list:
+        elif cls is list or cls is tuple:
             members: Any = tuple(a)
             if tuple(map(type, members)) in _INTEGERS:
                 operands.append(SHARED.get(members) or tracer.numbers(members))

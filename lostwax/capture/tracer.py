@@ -170,6 +170,11 @@ class Tracer(FakeTensorMode):
         self.joined.recover([out])
         return out
 
+    @property
+    def takes_known_calls(self) -> bool:
+        """May calls be recorded that autograd has not seen?"""
+        return self._recording and not self.tracked
+
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:
             return super().call(func, *args, **kwargs)

@@ -21,7 +21,7 @@ machine's mood meets all of them; the figures are medians of processor time:
 
 Every side has exported something before: imports and first-time tables are not counted, and torch's
 cache of operators stays warm from round to round. Within one round torch's sides run once, then the
-three cheap ones five times, in turn. The bars: functional / ours at least 40 in the median over the
+three cheap ones ten times, in turn. The bars: functional / ours at least 40 in the median over the
 models and 20 for each, ours / floor at most 3 for each. Exits with 1 when one is missed, when an
 export fails, or when the programs' outputs differ in size, stride or dtype.
 """
@@ -52,7 +52,7 @@ from lostwax.capture import export
 
 MEDIAN_BAR, EACH_BAR, FLOOR_BAR = 40.0, 20.0, 3.0
 SIDES = ("functional", "strict", "ours", "fake", "floor")
-CHEAP, TURNS = ("ours", "fake", "floor"), 5
+CHEAP, TURNS = ("ours", "fake", "floor"), 10
 Work = Callable[[], Any]
 
 

@@ -49,8 +49,8 @@ class Builder:
         self._append = self.graph._root._prepend
         self._alike: dict[int, dict[fx.Node, None]] = {}
         """The calls of each target (by identity), for the graph's own table."""
-        self._others: list[fx.Node] = []
-        """The nodes that call nothing."""
+        self._others: dict[str, dict[fx.Node, None]] = {"placeholder": {}}
+        """The nodes that call nothing, by what they do."""
         self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
         self._names = _SPOKEN.copy()
         self._nodes: dict[Value, fx.Node] = {}
@@ -96,7 +96,7 @@ class Builder:
             nodes.append(node)
         self._named.update(zip(nodes, names, strict=True))
         self._nodes.update(zip(values, nodes, strict=True))
-        self._others += nodes
+        self._others["placeholder"] |= dict.fromkeys(nodes)
         return list(names)
 
     def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
@@ -180,8 +180,8 @@ class Builder:
         """Tell the graph of its nodes and names, all at once."""
         graph = self.graph
         table = graph._find_nodes_lookup_table.table
-        for node in self._others:
-            table[node.op, None][node] = None
+        for op, others in self._others.items():
+            table[op, None] = others
         for nodes in self._alike.values():
             table["call_function", next(iter(nodes)).target] = nodes
         graph._graph_namespace._used_names.update(self._named.values())
@@ -267,7 +267,7 @@ class Builder:
                 alike = self._alike[id(target)] = {}
             alike[node] = None
         else:
-            self._others.append(node)
+            self._others.setdefault(op, {})[node] = None
         return node
 
     def _name(self, base: str) -> str:

@@ -127,13 +127,19 @@ def identifier(text: str) -> str:
 
 def identifiers(prefixes: Sequence[str], texts: Sequence[str]) -> list[str]:
     """Such names of many texts, each with a prefix."""
-    if _are_plain("\n".join(texts)):  # nothing to replace but dots
+    if _are_plain(texts):  # nothing to replace but dots
         names = map(str.replace, texts, repeat("."), repeat("_"))
         return list(map(str.__add__, prefixes, names))
     return [prefix + identifier(text) for prefix, text in zip(prefixes, texts, strict=True)]
 
 
-_are_plain = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*(\n[A-Za-z_][A-Za-z0-9_.]*)*").fullmatch
+def _are_plain(texts: Sequence[str]) -> bool:
+    joined = "".join(["_", *texts])
+    is_name = joined.isascii() and joined.replace(".", "_").isidentifier()
+    return is_name and {text[:1] for text in texts}.isdisjoint(_NO_FIRST)
+
+
+_NO_FIRST = frozenset(("", *"0123456789"))
 
 
 def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

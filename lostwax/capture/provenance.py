@@ -68,8 +68,9 @@ class Entered:
         """`nn_module_stack`: for each module being called its path and class, outermost first, by
         the name of the call."""
         if self.stack is None:
-            own = {self.name: (self.path, _type_name(self.module.__class__))}
-            self.stack = {**self.outer.module_stack(), **own} if self.outer is not None else own
+            self.stack = {} if self.outer is None else self.outer.module_stack().copy()
+            cls: Any = self.module.__class__
+            self.stack[self.name] = (self.path, _type_name(cls))
         return self.stack
 
 
@@ -378,8 +379,8 @@ def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:
 
 def _frames_text(frames: Frames) -> str:
     """As text, outermost first."""
-    if len(frames) == 2:
-        return _frame_text(*frames)
+    if len(frames) <= 2:
+        return _frame_text(*frames) if frames else ""
     pairs = zip(frames[-2::-2], frames[::-2], strict=True)
     return "".join([_frame_text(code, offset) for code, offset in pairs])
 
@@ -405,5 +406,6 @@ def _line(code: CodeType, offset: int) -> int:
     return code.co_firstlineno
 
 
+@cache
 def _type_name(cls: Any) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from lostwax.capture.steps import Body, Region, Step, Value, is_shared, values_of
@@ -59,6 +60,8 @@ class Builder:
         self._several: dict[int, Any] = {}
         """The lists of sizes, by identity of the tuple in the log."""
         self._detached: dict[Value, fx.Node] = {}
+        self._unseen: dict[int, FakeTensor] = {}
+        """Of results that no one has seen, one for each type (by identity)."""
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
         self._current: Step | None = None
         """The step that becomes a node: what it needs computed first stands on its line."""
@@ -186,6 +189,14 @@ class Builder:
             table["call_function", next(iter(nodes)).target] = nodes
         graph._graph_namespace._used_names.update(self._named.values())
         graph._len = len(self._named)
+
+    def module(self) -> fx.GraphModule:
+        """The graph with its sub-graphs. FX would look at every node to find what it reads."""
+        if self.modules:
+            return _LazyGraphModule(self.modules, self.graph)
+        made = _LazyGraphModule({}, fx.Graph())
+        made.graph = self.graph
+        return made
 
     def node(self, value: Any) -> Any:
         """The node of a value or a symbolic number; any other value is itself."""
@@ -351,10 +362,14 @@ class Builder:
 
     def _fake(self, value: Value) -> FakeTensor:
         fake: FakeTensor | None = value.fake
-        if fake is None or fake.fake_type is not value.type:
-            assert value.type is not None
-            fake = value.fake = new_fake(self.mode, value.type)
-        return fake
+        if fake is not None and fake.fake_type is value.type:
+            return fake
+        assert value.type is not None
+        known = None if fake is not None else self._unseen.get(id(value.type))
+        value.fake = new_fake(self.mode, value.type) if known is None else known
+        if fake is None:
+            self._unseen[id(value.type)] = value.fake
+        return value.fake  # type: ignore[no-any-return]
 
     def _fakes(self, result: Any) -> Any:
         if result.__class__ is Value:

@@ -15,7 +15,6 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
-from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from lostwax.capture import caches, control, directly, functions, plain_numbers
 from lostwax.capture.build import Builder
@@ -268,10 +267,9 @@ class Capture:
             for (kind, target), value, arg in zip(kinds, values, names, strict=True)
         ]
         signature = ExportGraphSignature(inputs, specs)
-        module = _LazyGraphModule(builder.modules, builder.graph)
         state_dict, constants = self._tensors()
         return ExportedProgram(
-            graph_module=module,
+            graph_module=builder.module(),
             graph_signature=signature,
             state_dict=state_dict,
             constants=constants,

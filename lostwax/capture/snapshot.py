@@ -90,8 +90,8 @@ class Snapshot:
         self._registries = list(chain.from_iterable(map(_REGISTERED, held)))
         self._hooks = list(map(_HOOKS, held))
         """The containers that every module has."""
+        self._hooked = list(filter(None, chain.from_iterable(self._hooks)))
         self._empty = list(filterfalse(None, self._registries))
-        self._empty += filterfalse(None, chain.from_iterable(self._hooks))
         self._state = list(filter(None, chain.from_iterable(map(_STATE, held))))
         self._state_before = self._state_given = list(map(dict.copy, self._state))
         """Their content, and what they hold when the call begins."""
@@ -116,7 +116,7 @@ class Snapshot:
         if not ODD.isdisjoint(map(type, containers)):
             left = [v for v in containers if type(v) in ODD]
             containers = [v for v in containers if type(v) not in ODD]
-        containers += filter(None, chain.from_iterable(self._hooks))
+        containers += self._hooked
         containers += self.classes
         tuples = list(compress(values, map(is_, types, repeat(tuple))))
         if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
@@ -171,7 +171,9 @@ class Snapshot:
             registries = chain.from_iterable(map(_REGISTERED, held))
             if not all(map(is_, registries, self._registries)):
                 return False
-            if list(map(_HOOKS, held)) != self._hooks:
+            hooks = list(map(_HOOKS, held))
+            hooked = list(filter(None, chain.from_iterable(hooks)))
+            if hooks != self._hooks or len(hooked) != len(self._hooked):
                 return False
         except KeyError:
             return False
@@ -235,7 +237,9 @@ class Snapshot:
         for held, attributes in zip(self._held, self.attributes, strict=True):
             held.clear()
             held.update(attributes)
-        for container in self._empty:
+        filled = set(map(id, self._hooked))
+        hooks = [h for h in chain.from_iterable(self._hooks) if id(h) not in filled]
+        for container in (*self._empty, *hooks):
             container.clear()
         state = zip(self._state, self._state_before, strict=True)
         children = zip(self._children, self._children_before, strict=True)

@@ -2,7 +2,8 @@
 
 They are taken apart as all others are (`fake/composite.py`), once for arguments of a kind. What
 came of it is remembered with the answers of type rules, and recorded at once for the next such
-call. Must not take anything apart itself.
+call. Not where sizes vary: what is known of those ends with the capture, and few layers of one
+model have the same. Must not take anything apart itself.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     """Record a composite operator by the operator that it amounts to."""
     overload = record.overload
     taken_apart = (tracer.provenance.as_one, overload, tracer.computed, overload, args, kwargs)
-    asked = None if kwargs or tracer.tracked else question(tracer, record, args)
+    asked = question(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
     known = answers.known(tracer, asked[0])

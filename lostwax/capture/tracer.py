@@ -172,8 +172,10 @@ class Tracer(FakeTensorMode):
 
     @property
     def takes_known_calls(self) -> bool:
-        """May calls be recorded that autograd has not seen?"""
-        return self._recording and not self.tracked
+        """May calls be recorded as the last such one was? Not where autograd is to see them, nor
+        where sizes vary."""
+        assert self.shape_env is not None
+        return self._recording and not self.tracked and not self.shape_env.symbols
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:

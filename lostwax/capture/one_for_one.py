@@ -98,7 +98,10 @@ def _observed(step: Step, operands: list[Any], out: FakeTensor) -> Known | None:
     first = result if result.__class__ is Value else result[0]
     if out.tracked.value is not first or out.tracked.root is not out.tracked or step.kwargs:
         return None
-    tensors = {id(o): i for i, o in enumerate(operands) if o.__class__ is Value}
+    given = [(id(o), i) for i, o in enumerate(operands) if o.__class__ is Value]
+    tensors = dict(given)
+    if len(tensors) != len(given):  # one tensor twice: which went where cannot be told
+        return None
     places = [(i, tensors.get(id(o), -1)) for i, o in enumerate(step.args) if o.__class__ is Value]
     if any(source < 0 for _, source in places):
         return None

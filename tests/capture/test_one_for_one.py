@@ -74,6 +74,19 @@ def test_writes_are_not_forgotten_with_the_second_layer() -> None:
         torch.testing.assert_close(dict(exported.named_buffers())[name], buffer)
 
 
+def test_one_tensor_in_two_places_says_nothing_of_two_tensors() -> None:
+    def normed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return nn.functional.layer_norm(x, (7,), weight, bias)
+
+    x, weight, bias = torch.randn(2, 7), torch.randn(7), torch.randn(7)
+    tied = lostwax.export(lambda x, w: normed(x, w, w), (x, weight))
+    free = lostwax.export(normed, (x, weight, bias))
+    torch.testing.assert_close(tied.module()(x, weight), normed(x, weight, weight))
+    torch.testing.assert_close(free.module()(x, weight, bias), normed(x, weight, bias))
+    again = lostwax.export(lambda x, w: normed(x, w, w), (x, weight))
+    torch.testing.assert_close(again.module()(x, weight), normed(x, weight, weight))
+
+
 def test_a_kept_operator_stays_whole() -> None:
     model, x = nn.Sequential(nn.Conv2d(3, 3, 3), nn.Conv2d(3, 3, 3)), torch.randn(1, 3, 8, 8)
     lostwax.export(model, (x,))

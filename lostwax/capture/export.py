@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from threading import RLock
 from typing import Any
 
 import torch
@@ -103,6 +104,10 @@ def export(
     return program
 
 
+one_at_a_time = RLock()
+"""A capture exchanges some of torch's functions and the module's state: another thread's waits."""
+
+
 def export_call(
     mod: nn.Module | Callable[..., Any],
     args: tuple[Any, ...],
@@ -112,7 +117,7 @@ def export_call(
     preserved: Sequence[str] = (),
 ) -> ExportedProgram:
     """The same of a call that was looked at: `spec` says what varies in it."""
-    with collector.paused():
+    with one_at_a_time, collector.paused():
         try:
             return Capture(mod, args, kwargs, spec, keep, preserved, tracked=False).run()
         except RuntimeError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -117,3 +118,27 @@ def test_the_module_is_untouched(fails: bool) -> None:
         assert "lostwax" not in function.__code__.co_filename
     assert torch.autograd.Function.apply.__module__ == "torch.autograd.function"
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_captures_of_several_threads_wait_for_each_other() -> None:
+    def patched() -> list[Any]:
+        functional = nn.functional
+        classes = (torch.autograd.Function.__dict__["apply"], nn.TransformerEncoder.forward)
+        return [functional.conv2d, torch.layer_norm, torch.tensor, *classes]
+
+    module, found = nn.Sequential(*[nn.Linear(4, 4) for _ in range(30)]), []
+    before, functions = everything(module), patched()
+
+    def work() -> None:
+        found.extend(export(module, (X,)) for _ in range(5))
+
+    threads = [Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 20
+    assert all(a is b for a, b in zip(patched(), functions, strict=True))
+    assert str(everything(module)) == str(before)
+    for program in found:
+        torch.testing.assert_close(program.module()(X), module(X))

@@ -1,7 +1,8 @@
 """What dynamic sizes cost: `python -m bench.export_speed --dynamic`.
 
-Three sides, taking turns, medians of processor time; the dimensions are those that examples/models
-calls dynamic (batch, and length where there is one):
+Three sides, taking turns, the least processor time of each (what else runs on the machine can only
+add to a turn); the dimensions are those that examples/models calls dynamic (batch, and length where
+there is one):
 
     torch    torch.export.export(strict=False).run_decompositions() with Dim.AUTO for each of them:
              declared by name, some would be refused for a limit that the model has
@@ -58,7 +59,7 @@ class Row:
     seconds: dict[str, list[float]] = field(default_factory=lambda: {s: [] for s in SIDES})
 
     def milliseconds(self, side: str) -> float:
-        return 1e3 * statistics.median(self.seconds[side])
+        return 1e3 * min(self.seconds[side])
 
     @property
     def speed(self) -> float:

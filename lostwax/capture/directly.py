@@ -9,20 +9,19 @@ know what operators do (`one_for_one.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from lostwax.capture import one_for_one
+from lostwax.capture.exchange import Exchange, running
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, operator
 
 _functional = torch.nn.functional
-_FUNCTIONS: list[tuple[Any, str, OpOverload]] = [
+_KNOWN: list[tuple[Any, str, OpOverload]] = [
     (_functional, "conv1d", aten.conv1d.default),
     (_functional, "conv2d", aten.conv2d.default),
     (_functional, "conv3d", aten.conv3d.default),
@@ -33,31 +32,21 @@ _FUNCTIONS: list[tuple[Any, str, OpOverload]] = [
 """As `torch.nn` finds them."""
 
 
-@contextmanager
-def taken(tracer: Tracer) -> Iterator[None]:
-    """Inside, known calls go to the tracer."""
-    before = [(where, name, getattr(where, name)) for where, name, _ in _FUNCTIONS]
-    try:
-        for (where, name, overload), (_, _, function) in zip(_FUNCTIONS, before, strict=True):
-            setattr(where, name, _answering(tracer, function, overload))
-        yield
-    finally:
-        for where, name, function in before:
-            setattr(where, name, function)
-
-
-def _answering(tracer: Tracer, function: Callable[..., Any], overload: OpOverload) -> Any:
+def _answering(name: str, overload: OpOverload) -> Any:
     record = operator(overload)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or not args or args[0].__class__ is not FakeTensor or not _sees_all(tracer):
+        function = called.stands_for  # type: ignore[attr-defined]
+        if not running or kwargs or not args or args[0].__class__ is not FakeTensor:
             return function(*args, **kwargs)
+        tracer = running[-1]
+        if not _sees_all(tracer):
+            return function(*args)
         if tracer.keep and overload in tracer.keep:
             return function(*args)
         return one_for_one.direct(tracer, record, args, function)
 
-    called.__name__ = function.__name__
-    called.stands_for = function  # type: ignore[attr-defined]
+    called.__name__ = name
     return called
 
 
@@ -73,3 +62,5 @@ _function_modes: Any = torch._C._len_torch_function_stack
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _autocast: Any = torch._C._is_any_autocast_enabled
 _transform: Any = torch._C._functorch.peek_interpreter_stack
+
+EXCHANGES = [Exchange(where, name, _answering(name, overload)) for where, name, overload in _KNOWN]

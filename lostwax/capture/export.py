@@ -23,6 +23,7 @@ from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
+from lostwax.capture.exchange import exchanged
 from lostwax.capture.given import Given
 from lostwax.capture.holders import stand_in
 from lostwax.capture.inputs import (
@@ -127,6 +128,9 @@ def export_call(
             return Capture(mod, args, kwargs, spec, keep, preserved, tracked=True).run()
 
 
+_EXCHANGES = (*plain_numbers.EXCHANGES, *directly.EXCHANGES)
+
+
 class Capture:
     """One capture."""
 
@@ -177,8 +181,7 @@ class Capture:
             functions.recorded(tracer),
             portable_modules(self.state.modules),
             control.answered(),
-            plain_numbers.taken(tracer),
-            directly.taken(tracer),
+            exchanged(tracer, _EXCHANGES),
             control.own_random_numbers(),
         ):
             with tracer.provenance.watching(self.state.modules):

@@ -1,5 +1,6 @@
 """Functions that read their arguments as plain numbers, and would fix a size: `torch.tensor(n)`,
-`torch.linspace(0, 1, n)`, `math.sqrt(n)`. While a capture runs they take symbolic numbers too.
+`torch.linspace(0, 1, n)`, `math.sqrt(n)`. Exchanged while a capture runs: they take symbolic
+numbers then, too.
 
 Only calls with a symbolic number are answered here; all others go to the function itself. Must not
 change what a function computes.
@@ -8,14 +9,13 @@ change what a function computes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils._device import _device_constructors
 
-from lostwax.capture.tracer import Tracer
+from lostwax.capture.exchange import Exchange, running
 from lostwax.ops.registry import aten
 from lostwax.sym.real import MATH
 
@@ -23,36 +23,14 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LISTS = (list, tuple)  # and torch.Size
 
 
-_tracers: list[Tracer] = []
-"""Of the captures that run, the innermost last."""
-_before: dict[str, Callable[..., Any]] = {}
-"""The functions themselves, by name."""
-
-
-@contextmanager
-def taken(tracer: Tracer) -> Iterator[None]:
-    """Inside, symbolic numbers may be given where torch and `math` want plain ones."""
-    _device_constructors()  # a table of these functions, made once: not of those that follow
-    _tracers.append(tracer)
-    try:
-        if len(_tracers) == 1:
-            for where, name, answer in _ANSWERS:
-                _before[name] = answer.stands_for = getattr(where, name)
-                setattr(where, name, answer)
-        yield
-    finally:
-        _tracers.pop()
-        if not _tracers:
-            for where, name, _ in _ANSWERS:
-                setattr(where, name, _before[name])
-
-
 def _choosing(name: str, answer: Callable[..., Any]) -> Any:
     """The function of this name, but for calls that `answer` does not leave to it."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        result = answer(*args, **kwargs) if any(map(_has_symbol, args)) or kwargs else None
-        return _before[name](*args, **kwargs) if result is None else result
+        is_asked = running and (kwargs or any(map(_has_symbol, args)))
+        result = answer(*args, **kwargs) if is_asked else None
+        function = called.stands_for  # type: ignore[attr-defined]
+        return function(*args, **kwargs) if result is None else result
 
     called.__name__ = name
     return called
@@ -122,7 +100,7 @@ def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
         return None
     if not isinstance(start, numbers) or not isinstance(end, numbers):
         return None
-    tracer = _tracers[-1]
+    tracer = running[-1]
     if options.get("device") is None:
         with tracer.silent():
             options["device"] = torch.empty(0).device  # torch knows which is the default
@@ -136,4 +114,5 @@ _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch, "linspace", _linspace),
     (torch.nn.functional, "one_hot", _one_hot),
 ]
-_ANSWERS = [(where, name, _choosing(name, answer)) for where, name, answer in _OTHERS]
+EXCHANGES = [Exchange(where, name, _choosing(name, answer)) for where, name, answer in _OTHERS]
+_device_constructors()  # a table that torch makes once, of the functions it finds: not of these

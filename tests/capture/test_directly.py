@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,14 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax import export
+from lostwax import FakeTensorMode, export
 from lostwax.capture import directly, one_for_one
 from lostwax.errors import CaptureError
 from tests.capture.small import same
 
 X = torch.randn(2, 3, 6, 6)
+HELD: list[Any] = []
+"""Left by a capture; a list of its own would be put back."""
 
 
 class Layers(nn.Module):
@@ -62,11 +65,25 @@ def test_known_calls_are_recorded_directly(direct: list[Any]) -> None:
 
 
 def test_functions_are_put_back() -> None:
-    before = [getattr(where, name) for where, name, _ in directly._FUNCTIONS]
+    before = [getattr(where, name) for where, name, _ in directly.EXCHANGES]
     export(Layers(), (X,))
     with pytest.raises(CaptureError):
         export(lambda x: nn.functional.conv2d(x, X).resize_(1), (X,))
-    assert [getattr(where, name) for where, name, _ in directly._FUNCTIONS] == before
+    assert [getattr(where, name) for where, name, _ in directly.EXCHANGES] == before
+
+
+def test_a_function_that_is_held_works_after_the_capture() -> None:
+    def forward(x: Tensor) -> Tensor:
+        HELD[:] = nn.functional.conv2d, math.sqrt
+        return x
+
+    export(forward, (X,))
+    conv, root = HELD
+    weight = torch.randn(3, 3, 1, 1)
+    torch.testing.assert_close(conv(X, weight), nn.functional.conv2d(X, weight))
+    with FakeTensorMode() as mode:
+        assert conv(mode.from_tensor(X), mode.from_tensor(weight)).shape == X.shape
+    assert root(4.0) == 2
 
 
 class Doubling(TorchFunctionMode):

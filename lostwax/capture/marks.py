@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Container, Iterable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
@@ -108,9 +108,11 @@ def _requirement(what: str, value: bool) -> CaptureError:
 
 
 def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:
-    grad: Any = fake.grad
-    if grad is None or tensor.grad is None:
-        return grad is not tensor.grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of the question where it is no leaf
+        before, grad = tensor.grad, cast(Any, fake.grad)
+    if grad is None or before is None:
+        return grad is not before
     return bool(grad.fake_storage.version) or grad.tracked is not None
 
 

@@ -170,6 +170,23 @@ def test_one_tensor_in_two_places() -> None:
         export(differentiates, (x, x))
 
 
+@pytest.mark.filterwarnings("error")
+def test_the_gradient_of_an_input_that_is_no_leaf() -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x.detach().requires_grad_()
+        return torch.autograd.grad((y**3).sum(), y)[0] + x
+
+    x = torch.ones(3, requires_grad=True) * 2
+    torch.testing.assert_close(export(forward, (x,)).module()(x), forward(x))
+
+    def giving(x: Tensor) -> Tensor:
+        x.grad = torch.ones(3)
+        return x * 2
+
+    with pytest.raises(CaptureError, match="the input x is given a gradient"):
+        export(giving, (x,))
+
+
 # ---------------------------------------------------------------------------- attributes of tensors
 
 

@@ -4,7 +4,7 @@
 
 Each model's weights are converted once, outside the timed part; both run the same module code
 under `no_grad`. The sides take turns, so that a change in the machine's mood meets all of them; the
-figures are medians of processor time, which a busy machine disturbs less than the clock. Four
+figures are the least processor time of the turns, to which a busy machine can only add. Four
 comparisons, three of them with a bar:
 
     cold       the first forward of a mode: torch's operator cache is cleared before each run (its
@@ -23,7 +23,6 @@ import copy
 import gc
 import itertools
 import json
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -69,7 +68,7 @@ class Side:
 
     @property
     def milliseconds(self) -> float:
-        return 1e3 * statistics.median(self.seconds)
+        return 1e3 * min(self.seconds)
 
 
 def on_fakes(model: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:

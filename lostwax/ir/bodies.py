@@ -24,11 +24,11 @@ from lostwax.ir.call_tree import Call, call_tree
 from lostwax.ir.calling import Convention
 from lostwax.ir.effects import viewed
 from lostwax.ir.interpreter import EXTRAS, Body, Calling, Leaves, Structured
-from lostwax.ir.module import before_write, graph_with_writes, view_chain
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import mapping_keys
 from lostwax.ir.signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 from lostwax.ir.text import type_text
+from lostwax.ir.write_back import before_write, graph_with_writes, view_chain
 from lostwax.ops.registry import aten
 from lostwax.sym import Expr
 

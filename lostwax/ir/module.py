@@ -1,7 +1,7 @@
 """A program as an `nn.Module`: the state under its own names, the graph run on it.
 
-The graph that runs is the program's, followed by the writes that the signature speaks of. Must not
-change the program: what it writes is copied, all else shares memory with it.
+The graph that runs is the program's, followed by its writes (`write_back.py`). Must not change the
+program: what it writes is copied, all else shares memory with it.
 """
 
 from __future__ import annotations
@@ -9,18 +9,14 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
-from torch.fx import Graph, GraphModule, Node
-from torch.fx.node import map_aggregate
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.ir.calling import Convention
-from lostwax.ir.effects import lying_in
-from lostwax.ir.gradient import kept_gradient, with_gradient
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
 from lostwax.ir.ranges import limits_by_name
@@ -30,15 +26,11 @@ from lostwax.ir.signature import (
     InputKind,
     InputSpec,
     OutputKind,
-    OutputSpec,
 )
-from lostwax.ops.registry import aten
+from lostwax.ir.write_back import GRADIENTS, RESULTS, graph_to_run
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
-
-_GRADIENTS = (OutputKind.GRADIENT_TO_PARAMETER, OutputKind.GRADIENT_TO_USER_INPUT)
-_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT, *_GRADIENTS)
 
 
 class JointResult(NamedTuple):
@@ -262,7 +254,7 @@ class _Running:
         self.casts, self.moves = casts or {}, moves or {}
         specs = program.graph_signature.input_specs
         self.convention = convention
-        self.graph_module = _graph_to_run(program, self.moves)
+        self.graph_module = graph_to_run(program, self.moves)
         self.forward = self.graph_module.forward
         if program.graph_signature.backward_signature is not None:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
@@ -394,8 +386,8 @@ def call_convention(
 def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Sequence[Any]], Any]:
     """A function from the values that a program returns, but for those that it writes, to the
     result of a call."""
-    specs = [s for s in program.graph_signature.output_specs if s.kind in _RESULTS]
-    count = sum(s.kind not in _GRADIENTS for s in specs)
+    specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
+    count = sum(s.kind not in GRADIENTS for s in specs)
     if count == len(specs):
         return convention.rebuild
 
@@ -403,7 +395,7 @@ def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Seq
     paths = {s.arg.name: x.path for s, x in zip(inputs, convention.leaves, strict=True)}
 
     def joint(values: Sequence[Any]) -> JointResult:
-        parameters, others = _GRADIENTS
+        parameters, others = GRADIENTS
         pairs = list(zip(specs, values, strict=True))
         return JointResult(
             convention.rebuild(values[:count]),
@@ -436,194 +428,3 @@ def input_overlap(program: ExportedProgram, convention: Convention) -> Check | N
     written = {i for i, name in enumerate(users) if name in targets}
     paths = [x.path for x in convention.leaves]
     return overlap_check(_captured(program), paths, written)
-
-
-# ------------------------------------------------------------------------------------ writing state
-
-
-def before_write(value: torch.Tensor) -> torch.Tensor:
-    """The value itself; for autograd a copy, since what it keeps for the gradient must not be
-    written to. (In the original the write stood elsewhere, or kept a copy itself.) A capture of the
-    module needs none: there, nothing is written."""
-    needs_own = torch.is_grad_enabled() and not torch.compiler.is_exporting()
-    return copied(value) if needs_own else value
-
-
-def copied(value: torch.Tensor) -> torch.Tensor:
-    """A copy with the strides of the original: views of it count on them."""
-    copy = value.clone()
-    if copy.stride() == value.stride():
-        return copy
-    same = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return same.copy_(copy) if not _repeats(same) else copy
-
-
-def _repeats(value: torch.Tensor) -> bool:
-    """Does one place in memory stand for several elements?"""
-    return any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True))
-
-
-def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A write that is not a part of what is differentiated."""
-    with torch.no_grad():
-        return target.copy_(value)
-
-
-_WRITTEN = (
-    OutputKind.BUFFER_MUTATION,
-    OutputKind.PARAMETER_MUTATION,
-    OutputKind.USER_INPUT_MUTATION,
-)
-
-
-def _graph_to_run(
-    program: ExportedProgram, moves: Mapping[torch.device, torch.device]
-) -> GraphModule:
-    """The program's own graph if it only computes results; else a copy that also writes."""
-    specs = program.graph_signature.output_specs
-    if all(s.kind in _RESULTS for s in specs) and not moves:
-        return program.graph_module
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    output: Any = graph.graph_copy(program.graph, copies)
-    if moves:
-        for node in graph.nodes:
-            node.args = with_devices(node.args, moves)
-            node.kwargs = with_devices(node.kwargs, moves)
-    _Writer(graph, _written_to(program, copies), program.graph_module).finish(list(output), specs)
-    return GraphModule(program.graph_module, graph)
-
-
-def graph_with_writes(
-    program: ExportedProgram, left_out: Container[int]
-) -> tuple[Graph, dict[Node, Node]]:
-    """A copy of the graph that writes and returns the results, but for the outputs left out; and
-    the copies of its nodes."""
-    graph = Graph()
-    copies: dict[Node, Node] = {}
-    output: Any = graph.graph_copy(program.graph, copies)
-    targets = _written_to(program, copies)
-    specs = program.graph_signature.output_specs
-    kept = [i for i in range(len(specs)) if i not in left_out]
-    wanted = {k: targets[i] for k, i in enumerate(kept) if i in targets}
-    writer = _Writer(graph, wanted, program.graph_module)
-    writer.finish([output[i] for i in kept], [specs[i] for i in kept])
-    return graph, copies
-
-
-def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[int, Node]:
-    """For each output that is a write, by index, the placeholder that it writes to."""
-    signature = program.graph_signature
-    placeholders = [copies[n] for n in program.graph.nodes if n.op == "placeholder"]
-    by_name = {s.arg.name: n for s, n in zip(signature.input_specs, placeholders, strict=True)}
-    by_target = {s.target: n for s, n in zip(signature.input_specs, placeholders, strict=True)}
-    return {
-        i: by_name[s.target or ""]
-        if s.kind is OutputKind.USER_INPUT_MUTATION
-        else by_target[s.target]
-        for i, s in enumerate(signature.output_specs)
-        if s.kind in _WRITTEN
-    }
-
-
-def with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
-    return map_aggregate(args, lambda a: moves.get(a, a) if isinstance(a, torch.device) else a)
-
-
-class _Writer:
-    """Ends a graph with the writes of its signature and the results alone.
-
-    A result that is a written value, or a view of one, is made from what was written to: so it
-    shares memory with it, as in the original. A value that shows the state before a write, and is
-    needed after it, is copied first.
-    """
-
-    def __init__(self, graph: Graph, targets: Mapping[int, Node], bodies: nn.Module) -> None:
-        self.graph = graph
-        self.bodies = bodies
-        self.targets = targets
-        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph._root)
-        self.copies: dict[Node, Node] = {}
-        self.made: dict[Node, Node] = {}
-        """What a value is after the writes, of those that are views of what was written."""
-
-    def finish(self, values: list[Any], specs: Sequence[OutputSpec]) -> None:
-        changed = {t: self.before(t) for i, t in self.targets.items() if values[i] is not t}
-        old = set(changed.values())
-        saved = [self.saved(changed.get(value, value), old) for value in values]
-        for i, target in self.targets.items():
-            if target in changed:
-                write = self.writing(specs[i].kind, saved[i], changed[target])
-                done = self.graph.call_function(write, (target, saved[i]))
-                if specs[i].kind is OutputKind.USER_INPUT_MUTATION:
-                    self.made[saved[i]] = done  # what was handed in is handed out
-                elif saved[i].op != "placeholder":
-                    self.made.setdefault(saved[i], done)
-                detached = saved[i]
-                while detached.target is aten.detach.default and detached not in old:
-                    detached = detached.args[0]
-                    if detached.op == "call_function" and detached not in old:
-                        self.made.setdefault(detached, done)
-        results = [v for v, s in zip(saved, specs, strict=True) if s.kind in _RESULTS]
-        self.graph.output(tuple(map(self.derived, results)))
-
-    def writing(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
-        """How an output is written to its target. The write to a parameter stood under `no_grad` in
-        the original, else autograd would have refused it; that to an input, if it left the input's
-        gradient as it was."""
-        while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
-            kept = kept_gradient(value, self.bodies)
-            if kept is None:
-                return aten.copy_.default
-            value = kept
-        return aten.copy_.default if kind is OutputKind.BUFFER_MUTATION else write_unseen
-
-    def before(self, target: Node) -> Node:
-        """What the graph reads in the place of an input that is written at its end."""
-        users = list(target.users)
-        with self.graph.inserting_before(self.begin):
-            old = self.graph.call_function(before_write, (target,))
-        for user in users:
-            user.replace_input_with(target, old)
-        return old
-
-    def saved(self, value: Any, old: set[Node]) -> Any:
-        """A copy of what is about to be overwritten, if the value is that or a view of it."""
-        if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
-            return value
-        if value not in self.copies:
-            base = lying_in(value)
-            if base is None or value in old:
-                self.copies[value] = self.graph.call_function(copied, (value,))
-            else:
-                self.copies[value] = self.moved(value, base, self.saved(base, old))
-        return self.copies[value]
-
-    def derived(self, value: Any) -> Any:
-        """A result, read from where it was written to, if it is a view of a written value."""
-        if not isinstance(value, Node) or value in self.made:
-            return self.made.get(value, value)
-        base = lying_in(value)
-        new = None if base is None else self.derived(base)
-        if new is base or base is None:
-            return value
-        self.made[value] = self.moved(value, base, new)
-        return self.made[value]
-
-    def moved(self, value: Node, base: Node, new: Any) -> Node:
-        """What the value is of another base."""
-        made: Any = value.args[0]
-        if made is base or made.target is not with_gradient:
-            return self.graph.node_copy(value, lambda n: new if n is base else n)
-        backward, outputs, inputs, saved = made.args
-        outputs = [new if o is base else o for o in outputs]
-        again = self.graph.call_function(with_gradient, (backward, outputs, inputs, saved))
-        return self.graph.node_copy(value, lambda n: again if n is made else n)
-
-
-def view_chain(node: Node) -> list[Node]:
-    """The node, what it is a view of, what that is a view of, ..."""
-    chain = [node]
-    while (base := lying_in(chain[-1])) is not None:
-        chain.append(base)
-    return chain

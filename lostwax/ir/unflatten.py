@@ -31,11 +31,11 @@ from lostwax.ir.module import (
     own_state,
     rebuilder,
     state_of,
-    with_devices,
 )
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.signature import InputKind
+from lostwax.ir.write_back import with_devices
 
 
 class FlatArgsAdapter(ABC):

@@ -281,8 +281,9 @@ class _Running:
         return self.rebuild(results)
 
     def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
-        """A view of an input may be one of the example's strides alone."""
-        if "view size is not compatible" not in str(error):
+        """A view of an input may be one of the example's strides alone; so may a kernel's way."""
+        does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
+        if does is None:
             return
         captured = zip(inputs, _captured(self.program), self.convention.leaves, strict=True)
         for given, example, leaf in captured:
@@ -290,7 +291,7 @@ class _Running:
                 fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
                 raise InputValueError(
                     f"{leaf.path} has strides {given.stride()}, but the program was captured with "
-                    f"{tuple(example.stride())}, and takes a view that these do not allow\n"
+                    f"{tuple(example.stride())}, and {does} that these do not allow\n"
                     f"  fix: {fix}capture it again with such an input",
                     leaf.path,
                 ) from error
@@ -306,6 +307,13 @@ class _Running:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
         return self
+
+
+_LAYOUT_ERRORS = {
+    "view size is not compatible": "takes a view",
+    "X.is_contiguous(memory_format)": "has a group_norm",
+}
+"""What torch says where strides are in the way, and what the program does there."""
 
 
 class LiveProgram:

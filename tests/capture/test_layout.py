@@ -90,6 +90,15 @@ def test_views_or_copies_that_are_written_to(name: str) -> None:
     assert name in str(e.value)
 
 
+def test_group_norm_of_other_strides() -> None:
+    norm, x = torch.nn.GroupNorm(2, 4), torch.randn(2, 4, 3, 5)
+    ours = export(norm, (x,)).module()
+    last = x.contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(ours(last), norm(last))
+    with pytest.raises(InputValueError, match=r"has a group_norm that these[\s\S]*contiguous\(\)"):
+        ours(torch.randn(2, 4, 5, 3).transpose(2, 3))
+
+
 def test_the_place_in_memory_counts_for_as_strided() -> None:
     module = export(lambda x: x.as_strided((2, 2), (4, 1)), (ROWS,)).module()
     torch.testing.assert_close(module(ROWS), ROWS[:2, :2])

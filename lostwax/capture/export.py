@@ -25,7 +25,6 @@ from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
 from lostwax.capture.exchange import exchanged
 from lostwax.capture.given import Given
-from lostwax.capture.holders import stand_in
 from lostwax.capture.inputs import (
     argument_names,
     as_call,
@@ -41,6 +40,7 @@ from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
+from lostwax.capture.stand_in import stand_in
 from lostwax.capture.state import Kept, State, kept_tensor
 from lostwax.capture.steps import Value
 from lostwax.capture.symbols import Symbols
@@ -66,6 +66,7 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from lostwax.ir.transforms.unused import UnusedState
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import in_order
 from lostwax.sym.real import Real
@@ -199,7 +200,7 @@ class Capture:
                 self._check_caches(kept, outputs)
         tracer.forget()  # the program's fakes keep the tracer alive
         tracer.differentiable = False  # what they are asked now is not asked by the program
-        return program
+        return program if type(self.root) is not nn.Module else _trimmed(program)
 
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
@@ -436,6 +437,16 @@ def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
             f"export takes a module, a function or a method, not {type(mod).__name__}{is_program}"
         )
     return stand_in(mod)
+
+
+def _trimmed(program: ExportedProgram) -> ExportedProgram:
+    """A function's program carries what it reads: its modules may have more."""
+    inputs = zip(program.graph.nodes, program.graph_signature.input_specs, strict=False)
+    is_whole = all(n.users for n, spec in inputs if spec.kind in (_PARAMETER, _BUFFER))
+    return program if is_whole else UnusedState().run(program)
+
+
+_PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 
 
 def _check_keep(keep: Any) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from types import CellType, FunctionType, MemberDescriptorType, SimpleNamespace
+from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -120,27 +120,6 @@ def is_object(value: Any) -> bool:
     """Has it attributes that something may be kept in?"""
     is_odd = HOLDERS[type(value)] and type(value) in ODD
     return is_odd and not isinstance(value, (tuple, torch.Tensor))
-
-
-def stand_in(function: Any) -> nn.Module:
-    """A module that holds what a function can keep something in: the object whose method it is, or
-    that it is; and what it is closed over."""
-    made = nn.Module()
-    owner = getattr(function, "__self__", function)
-    if is_object(owner):
-        vars(made)["self"] = owner
-    plain = getattr(function, "__func__", function)
-    if isinstance(plain, FunctionType) and plain.__closure__:
-        names = zip(plain.__code__.co_freevars, plain.__closure__, strict=True)
-        vars(made)["closure"] = {name: cell.cell_contents for name, cell in names if _is_set(cell)}
-    return made
-
-
-def _is_set(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not GONE
-    except ValueError:
-        return False
 
 
 class _Holders(dict[type, bool]):

@@ -1,0 +1,121 @@
+"""A module in the place of a function: it has the modules that the function calls, by the names
+that the function has for them, and what else the function can keep something in.
+
+So the parameters of `lambda x: model(x)` are the program's, as those of `model` would be. Must not
+call anything.
+"""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from functools import partial
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from torch import nn
+
+from lostwax.capture.holders import GONE, is_object
+
+
+def stand_in(function: Any) -> nn.Module:
+    """A module with the state of a function: of the object whose method it is, or that it is, and
+    of what it is closed over."""
+    made = nn.Module()
+    for name, module in _modules(function).items():
+        vars(made)["_modules"][f"{name}_" if hasattr(nn.Module, name) else name] = module
+    owner = getattr(function, "__self__", function)
+    if is_object(owner):
+        vars(made)["self"] = owner
+    closed = dict(_cells(getattr(function, "__func__", function)))
+    if closed:
+        vars(made)["closure"] = closed
+    return made
+
+
+def _modules(function: Any) -> dict[str, nn.Module]:
+    """The modules that a function, and those that it has names for, have names for."""
+    found: dict[str, nn.Module] = {}
+    seen: set[int] = set()
+    left = [function]
+    while left:
+        each = left.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        for name, value in _named(each):
+            module = _module_in(value)
+            if module is not None:
+                found.setdefault(name, module)
+            elif isinstance(value, (FunctionType, MethodType, partial)):
+                left.append(value)
+    return found
+
+
+def _module_in(value: Any) -> nn.Module | None:
+    """A module, that of a method, or one of several in a list."""
+    held = value.__self__ if isinstance(value, MethodType) else value
+    if isinstance(held, nn.Module):
+        return held
+    if isinstance(held, (list, tuple)) and held and all(isinstance(m, nn.Module) for m in held):
+        return nn.ModuleList(held)
+    return None
+
+
+def _named(function: Any) -> Iterator[tuple[str, Any]]:
+    """What a function, or something else that can be called, has names for."""
+    if isinstance(function, partial):
+        names = getattr(getattr(function.func, "__code__", None), "co_varnames", ())
+        yield from (*zip(names, function.args, strict=False), *function.keywords.items())
+        yield "function", function.func
+        return
+    owner = getattr(function, "__self__", function)
+    if is_object(owner):
+        yield from getattr(owner, "__dict__", {}).items()
+    plain = getattr(function, "__func__", function)
+    if not isinstance(plain, FunctionType):
+        plain = type(plain).__call__  # of an object
+    if isinstance(plain, FunctionType):
+        yield from _cells(plain)
+        yield from _defaults(plain)
+        yield from _globals(plain, plain.__code__)
+
+
+def _cells(function: Any) -> Iterator[tuple[str, Any]]:
+    """What it is closed over."""
+    if isinstance(function, FunctionType) and function.__closure__:
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+            try:
+                if cell.cell_contents is not GONE:
+                    yield name, cell.cell_contents
+            except ValueError:  # it is not set yet
+                continue
+
+
+def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    code, values = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    yield from zip(names[len(names) - len(values) :], values, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def _globals(function: FunctionType, code: CodeType) -> Iterator[tuple[str, Any]]:
+    """What its code reads of modules and their methods, and of functions of the same file."""
+    known = function.__globals__
+    named = {name: known[name] for name in code.co_names if name in known}
+    likely = {name: value for name, value in named.items() if _may_have_state(value, known)}
+    if likely:  # the names of attributes are among them
+        read = {i.argval for i in dis.get_instructions(code) if i.opname in _READING}
+        yield from ((name, value) for name, value in likely.items() if name in read)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _globals(function, inner)
+
+
+def _may_have_state(value: Any, known: dict[str, Any]) -> bool:
+    if isinstance(value, FunctionType):
+        return value.__globals__ is known
+    return _module_in(value) is not None
+
+
+_READING = ("LOAD_GLOBAL", "LOAD_NAME")

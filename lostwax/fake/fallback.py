@@ -20,6 +20,7 @@ from torch._library.simple_registry import singleton as custom_registry
 from torch._ops import OpOverload
 
 from lostwax.errors import (
+    CaptureError,
     DataDependentError,
     LostwaxError,
     MissingFakeRuleError,
@@ -46,7 +47,9 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     kernel = user_kernel(func)
     if kernel is not None:
         with _context(mode, func):
-            return mode.reentered(kernel, args, kwargs)
+            out = mode.reentered(kernel, args, kwargs)
+        _check_returned(func, out)
+        return out
     if is_composite(func):
         composite = partial(func._op_dk, _COMPOSITE)
         return with_numbers_if_need_be(mode, composite, args, kwargs)
@@ -94,6 +97,38 @@ class _FakeContext:
         return wrap(self._env.unbacked(lo=min, hi=max, origin=origin))
 
     create_unbacked_symint = new_dynamic_size
+
+
+def _check_returned(func: OpOverload, out: Any) -> None:
+    """A fake kernel gives what the schema says: C++ would take anything else for it, and crash."""
+    returns = [r.type for r in func._schema.returns]
+    is_one = len(returns) == 1
+    if is_one and _is_of(returns[0], out) or not returns:
+        return
+    if isinstance(out, (tuple, list)) and len(out) == len(returns) and not is_one:
+        if all(map(_is_of, returns, out)):
+            return
+    said = ", ".join(map(str, returns))
+    raise CaptureError(
+        f"the fake kernel of {func._schema.name} returns {_named(out)}, and the operator "
+        f"{said if is_one else f'({said})'}.\n  at {user_location()}\n"
+        f'  instead: return that from the function under register_fake("{func._schema.name}")'
+    )
+
+
+def _is_of(kind: Any, value: Any) -> bool:
+    """Is it a value of this type of a schema? Only tensors and lists of them are looked at."""
+    if isinstance(kind, torch.TensorType):
+        return isinstance(value, torch.Tensor)
+    if isinstance(kind, torch.ListType) and isinstance(kind.getElementType(), torch.TensorType):
+        return isinstance(value, (list, tuple)) and all(isinstance(v, torch.Tensor) for v in value)
+    return not isinstance(value, torch.Tensor) or isinstance(kind, torch.OptionalType)
+
+
+def _named(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_named, value))})"
+    return "Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
 
 
 @contextmanager

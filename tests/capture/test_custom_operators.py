@@ -128,3 +128,29 @@ def test_custom_operators_that_return_views() -> None:
         export(lambda x: ops.first(x).add_(1), (X.clone(),))
     with pytest.raises(CaptureError, match=r"a view of an argument that is not its first"):
         export(lambda x: ops.second(x, x), (X.clone(),))
+
+
+@torch.library.custom_op("lostwax_test::both", mutates_args=())
+def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x + 1, x + 2
+
+
+@pytest.mark.parametrize(
+    ("returned", "text"),
+    [
+        (lambda x: torch.empty_like(x), "returns Tensor, and"),
+        (lambda x: (torch.empty_like(x),), "returns (Tensor), and"),
+        (lambda x: (torch.empty_like(x), None), "returns (Tensor, NoneType), and"),
+        (lambda x: None, "returns NoneType, and"),
+    ],
+)
+def test_a_fake_kernel_that_returns_something_else_is_refused(returned: Any, text: str) -> None:
+    both.register_fake(returned)  # torch itself crashes on the first of them
+    with pytest.raises(CaptureError) as caught:
+        export(lambda x: both(x)[0], (X,))
+    assert text in str(caught.value)
+    assert "lostwax_test::both" in str(caught.value)
+    assert "(Tensor, Tensor)" in str(caught.value)
+    assert "test_custom_operators.py" in str(caught.value)
+    both.register_fake(lambda x: (torch.empty_like(x), torch.empty_like(x)))
+    same(Of(lambda self, x: both(x)), X)

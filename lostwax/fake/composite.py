@@ -371,7 +371,9 @@ def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
     if p == 0 or not train or is_zero(product(mode.adopt(input).fake_type.size)):
         return input
     if p == 1:
-        return mode.call(aten.mul.Tensor, input, mode.call(aten.zeros.default, []))
+        t = mode.adopt(input).fake_type
+        zero = mode.call(aten.zeros.default, [], dtype=t.dtype, device=t.device)
+        return mode.call(aten.mul.Tensor, input, zero)
     noise = mode.call(aten.empty_like.default, input, memory_format=torch.preserve_format)
     noise = mode.call(aten.bernoulli_.float, noise, 1 - p)
     return mode.call(aten.mul.Tensor, input, mode.call(aten.div_.Scalar, noise, 1 - p))

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 
 from lostwax.fake.composite import COMPOSITES, Composite, composite, contiguous
+from lostwax.fake.fallback import by_cpp
 from lostwax.ops.registry import aten
-from lostwax.ops.shapes import fail
+from lostwax.ops.shapes import fail, is_zero
 from lostwax.sym import Size
 from lostwax.types import product
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------- convolutions
 
 
-def _convolution(dimensions: int) -> Composite:
+def _convolution(op: OpOverload, dimensions: int) -> Composite:
     def convolution(
         mode: FakeTensorMode,
         input: Any,
@@ -35,6 +37,9 @@ def _convolution(dimensions: int) -> Composite:
         dilation: Sequence[Size] = (1,),
         groups: Size = 1,
     ) -> Any:
+        if mode.adopt(input).fake_type.dtype.is_complex:
+            args = (input, weight, bias, stride, padding, dilation, groups)
+            return by_cpp(mode, op, args, {})
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
         rest = (weight, bias, *lists, False, [0] * dimensions, groups)
         return _convolved(mode, input, rest, f"conv{dimensions}d", dimensions)
@@ -42,7 +47,7 @@ def _convolution(dimensions: int) -> Composite:
     return convolution
 
 
-def _transposed_convolution(dimensions: int) -> Composite:
+def _transposed_convolution(op: OpOverload, dimensions: int) -> Composite:
     def convolution(
         mode: FakeTensorMode,
         input: Any,
@@ -54,6 +59,9 @@ def _transposed_convolution(dimensions: int) -> Composite:
         groups: Size = 1,
         dilation: Sequence[Size] = (1,),
     ) -> Any:
+        if mode.adopt(input).fake_type.dtype.is_complex:
+            args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
+            return by_cpp(mode, op, args, {})
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
         rest = (weight, bias, *lists, True, _spread(output_padding, dimensions), groups)
         return _convolved(mode, input, rest, f"conv_transpose{dimensions}d", dimensions)
@@ -82,11 +90,11 @@ def _spread(values: Sequence[Size], count: int) -> list[Size]:
 
 
 for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.conv3d.default), 1):
-    COMPOSITES[_overload] = _convolution(_n)
+    COMPOSITES[_overload] = _convolution(_overload, _n)
 for _n, _overload in enumerate(
     (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input), 1
 ):
-    COMPOSITES[_overload] = _transposed_convolution(_n)
+    COMPOSITES[_overload] = _transposed_convolution(_overload, _n)
 
 
 # ------------------------------------------------------------------------------------------ pooling
@@ -139,6 +147,8 @@ def batch_norm(
 ) -> Any:
     if not training and (running_mean is None or running_var is None):
         fail("running_mean must be defined in evaluation mode")
+    if is_zero(product(mode.adopt(input).fake_type.size)):
+        return _norm_of_nothing(mode, input, weight, bias)
     if mode.portable:
         return _portable_batch_norm(
             mode, input, weight, bias, running_mean, running_var, training, momentum, eps
@@ -147,6 +157,17 @@ def batch_norm(
         aten.native_batch_norm.default,
         input, weight, bias, running_mean, running_var, training, momentum, eps,
     )[0]  # fmt: skip
+
+
+def _norm_of_nothing(mode: FakeTensorMode, x: Any, weight: Any, bias: Any) -> Any:
+    """An empty batch leaves the statistics alone, and has gradients: as in eager, there the
+    backward of the kernel divides by zero."""
+    out = mode.call(aten.clone.default, x)
+    if weight is not None:
+        out = mode.call(aten.mul.Tensor, out, mode.call(aten.select.int, weight, 0, 0))
+    if bias is not None:
+        out = mode.call(aten.add.Tensor, out, mode.call(aten.select.int, bias, 0, 0))
+    return out
 
 
 def _portable_batch_norm(

@@ -59,6 +59,33 @@ def test_modules(module: nn.Module, size: tuple[int, ...], grad: bool) -> None:
     assert picked(program) == []
 
 
+@pytest.mark.parametrize("layer", [nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolutions_of_complex_numbers_are_made_of_real_ones(layer: Any, bias: bool) -> None:
+    module = layer(2, 4, 3, stride=2, groups=2, bias=bias, dtype=torch.complex64)
+    x = torch.randn((2,) + (5,) * len(module.kernel_size), dtype=torch.complex64)
+    program = exported(module, x)
+    ours = program.module()
+    for each in (module, ours):
+        each(x).abs().sum().backward()
+    torch.testing.assert_close(ours.weight.grad, module.weight.grad)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("affine", [True, False])
+def test_an_empty_batch_is_normalised(training: bool, affine: bool) -> None:
+    layers = [nn.BatchNorm1d(3, affine=affine) for _ in range(2)]
+    program = exported(nn.Sequential(*layers).train(training), torch.zeros(0, 3))
+    x = torch.zeros(0, 3, requires_grad=True)
+    program.module()(x).sum().backward()  # the kernel's backward would end the process
+    assert x.grad is not None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_what_is_dropped_wholly_keeps_its_type(dtype: torch.dtype) -> None:
+    exported(nn.Dropout(1.0), torch.tensor(2.0, dtype=dtype))
+
+
 class Beside(nn.Module):
     """Random numbers are drawn by a layer, whether it is read or not, and after it."""
 

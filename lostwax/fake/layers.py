@@ -1,5 +1,5 @@
 """Composite operators of layers, taken apart before C++ would do it: convolutions, pooling,
-normalisation.
+normalisation, losses.
 
 Fills the table of `composite.py`, for the reasons said there. Must not compute types itself.
 """
@@ -215,3 +215,31 @@ def group_norm(
     return mode.call(
         aten.native_group_norm.default, x, weight, bias, n, c, pixels, num_groups, eps
     )[0]
+
+
+# ------------------------------------------------------------------------------------------- losses
+
+
+@composite(aten.ctc_loss.IntList)
+def ctc_loss(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
+    # C++ writes the lengths into memory, which a fake tensor has not.
+    return mode.reentered(_ctc_loss, args, kwargs)
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    lengths = (list(input_lengths), list(target_lengths))
+    loss: torch.Tensor = torch._ctc_loss(log_probs, targets, *lengths, blank, zero_infinity)[0]
+    if zero_infinity:
+        loss = torch.where(loss == float("inf"), torch.zeros_like(loss), loss)
+    if reduction == 1:
+        counts = torch.tensor(target_lengths, dtype=loss.dtype, device=loss.device)
+        return (loss / counts.clamp_min(1)).mean()
+    return loss.sum() if reduction == 2 else loss

@@ -81,6 +81,17 @@ def test_an_empty_batch_is_normalised(training: bool, affine: bool) -> None:
     assert x.grad is not None
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("zero_infinity", [True, False])
+def test_lengths_of_sequences_may_be_lists(reduction: str, zero_infinity: bool) -> None:
+    class Loss(nn.Module):
+        def forward(self, probs: Tensor, targets: Tensor) -> Tensor:
+            how = {"reduction": reduction, "zero_infinity": zero_infinity}
+            return F.ctc_loss(probs.log_softmax(-1), targets, [6, 2], (3, 0), **how)  # type: ignore[arg-type]
+
+    exported(Loss(), torch.randn(6, 2, 5), torch.tensor([[1, 2, 3], [1, 1, 4]]))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_what_is_dropped_wholly_keeps_its_type(dtype: torch.dtype) -> None:
     exported(nn.Dropout(1.0), torch.tensor(2.0, dtype=dtype))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from threading import RLock
 from typing import Any
@@ -52,7 +53,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir import collector
 from lostwax.ir.declared import declared
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
-from lostwax.ir.pytree import call_paths, leaf_paths
+from lostwax.ir.pytree import call_paths, leaf_paths, put_together
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -153,7 +154,7 @@ class Capture:
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
-        forward = mod.forward if isinstance(mod, nn.Module) else mod
+        forward = _forward(mod)
         self.original = declared(forward)
         tops = argument_names(forward, len(args), kwargs)
         self.argument_names = [*tops, *kwargs]
@@ -172,7 +173,7 @@ class Capture:
         given.enter(self.leaves, self.names, self.symbols)
         tracer.differentiable = self.grad and given.is_differentiable
         functions.check_hooks(tracer, self.state.modules)
-        args, kwargs = pytree.tree_unflatten(given.users, self.in_spec)
+        args, kwargs = put_together(given.users, self.in_spec)
         containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))
         with (
             torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
@@ -220,7 +221,7 @@ class Capture:
 
     def _next(self) -> caches.Run:
         """The call that would come next."""
-        args, kwargs = pytree.tree_unflatten(self.given.users, self.in_spec)
+        args, kwargs = put_together(self.given.users, self.in_spec)
         with self.tracer.provenance.watching(self.state.modules):
             out = self._result_of(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)
@@ -419,8 +420,17 @@ class Capture:
         )
 
 
+def _forward(mod: Any) -> Any:
+    """The function that says which arguments a call has."""
+    if isinstance(mod, partial):
+        return partial(_forward(mod.func), *mod.args, **mod.keywords)
+    return mod.forward if isinstance(mod, nn.Module) else mod
+
+
 def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
     """The module whose state the program carries."""
+    if isinstance(mod, partial):
+        return module_of(mod.func)
     if isinstance(mod, nn.Module):
         return mod
     owner = getattr(mod, "__self__", None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from enum import Enum
 from typing import Any
 
 import torch
@@ -73,20 +74,58 @@ def flatten_call(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[list[Any]
     return _pytree.tree_flatten((tuple(args), dict(kwargs)))
 
 
+def put_together(leaves: Iterable[Any], spec: TreeSpec) -> Any:
+    """What was taken apart, of these leaves; a `torch.Size` stays one, which torch's registration
+    would make a tuple."""
+    return _put_together(iter(leaves), spec)
+
+
+def _put_together(leaves: Iterator[Any], spec: TreeSpec) -> Any:
+    if spec.is_leaf():
+        return next(leaves)
+    children = [_put_together(leaves, child) for child in spec.children()]
+    if spec.type is torch.Size and all(isinstance(n, int) for n in children):
+        return torch.Size(children)
+    return _pytree.SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
+
+
 def check_leaf(value: Any, path: str, what: str = "") -> None:
     """Refuse what a program cannot have as an argument or result; `what` is said before it."""
     if isinstance(value, LEAVES):
         return
     cls = type(value)
-    if dataclasses.is_dataclass(cls):
-        fix = f"lostwax.register_dataclass({cls.__name__})"
-    else:
-        fix = f"torch.utils._pytree.register_pytree_node({cls.__name__}, flatten, unflatten)"
     raise InputTypeError(
         f"{what}{path} is of type {cls.__module__}.{cls.__qualname__}, which is neither a tensor, "
-        f"a constant nor a known container\n  fix: {fix}, or pass its tensors themselves",
+        f"a constant nor a known container\n  fix: {_way_out(value, path, 'result' in what)}",
         path,
     )
+
+
+def _way_out(value: Any, name: str, is_result: bool) -> str:
+    """What to write instead of a leaf that programs do not know."""
+    cls = type(value)
+    name = "x" if is_result else name
+    module = cls.__module__.partition(".")[0]
+    if dataclasses.is_dataclass(cls):
+        return f"lostwax.register_dataclass({cls.__name__}), or pass its tensors themselves"
+    if cls.__name__ == "DynamicCache" and module == "transformers":
+        it = "register_dynamic_cache_export_support"
+        return f"from transformers.integrations.executorch import {it}; {it}()"
+    if module == "numpy":
+        return f"torch.as_tensor({name})" if hasattr(value, "__len__") else f"{name}.item()"
+    if isinstance(value, Enum):
+        return f"{name}.value{'' if is_result else _BAKED}"
+    if isinstance(value, (set, frozenset, range, Generator, map, zip, filter)):
+        return f"a list of it, list({name})"
+    if module == "builtins" or isinstance(value, torch.nn.Module):
+        return "return tensors and constants only" if is_result else f"leave it out{_BAKED}"
+    return (
+        f"torch.utils._pytree.register_pytree_node({cls.__name__}, flatten, unflatten), or pass "
+        "its tensors themselves"
+    )
+
+
+_BAKED = ", or bake it in: functools.partial(module, name=value)"
 
 
 # ---------------------------------------------------------------------------------- names and paths
@@ -124,7 +163,8 @@ def steps(spec: TreeSpec) -> list[str]:
 def _field_names(spec: TreeSpec) -> Sequence[str] | None:
     """Of a class whose registration keeps the names of its children in the context."""
     context = spec.context
-    if dataclasses.is_dataclass(spec.type) and isinstance(context, list) and len(context) == 2:
+    is_pair = isinstance(context, list) and len(context) == 2 and isinstance(context[0], list)
+    if is_pair and dataclasses.is_dataclass(spec.type):
         context = context[0]  # [names of the children, names of the fields that are None]
     if not isinstance(context, (list, tuple)) or len(context) != spec.num_children:
         return None

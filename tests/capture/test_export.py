@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
@@ -109,6 +110,22 @@ def test_functions_and_methods() -> None:
     program = export(lambda x, y: x * y, (X, X))
     assert inputs(program) == ["x", "y"]
     torch.testing.assert_close(program.module()(X, X + 1), X * (X + 1))
+
+
+def test_what_is_fixed_beforehand_leaves_the_state_as_it_is() -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(4, 2)
+
+        def forward(self, x: torch.Tensor, how: Any, *, by: float = 2.0) -> torch.Tensor:
+            return how(self.linear(x)) * by
+
+    scaled = Scaled()
+    for mod in (partial(scaled, how=torch.sin), partial(scaled.forward, how=torch.sin)):
+        program = export(mod, (X,), {"by": 3.0})
+        assert inputs(program) == ["p_linear_weight", "p_linear_bias", "x", "by"]
+        torch.testing.assert_close(program.module()(X, by=3.0), scaled(X, torch.sin, by=3.0))
 
 
 def test_what_comes_later_says_so() -> None:

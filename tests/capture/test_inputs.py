@@ -175,3 +175,12 @@ def test_names_that_files_cannot_have() -> None:
     program = export(lambda größe, x: größe + x, (X, X))
     assert inputs(program) == ["gr__e", "x"]
     program.module()(größe=X, x=X)
+
+
+def test_a_size_is_a_size() -> None:
+    def forward(self: Any, x: torch.Tensor, size: torch.Size) -> torch.Tensor:
+        return x.reshape(size) * size.numel()
+
+    program = same(Of(forward), X, torch.Size([X.numel()]))
+    again = export(program.module(), (X, torch.Size([X.numel()])))
+    torch.testing.assert_close(again.module()(X, torch.Size([X.numel()])), X.flatten() * X.numel())

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import enum
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils import _pytree
@@ -154,6 +156,45 @@ def test_another_object_is_refused_with_the_way_to_register_it():
         "  fix: torch.utils._pytree.register_pytree_node(Plain, flatten, unflatten), or pass its "
         "tensors themselves"
     )
+
+
+class Shade(enum.Enum):
+    LIGHT = 1
+
+
+@pytest.mark.parametrize(
+    ("value", "fix"),
+    [
+        (np.ones(2), "torch.as_tensor(s)"),
+        (np.float32(2), "s.item()"),
+        ({1, 2}, "a list of it, list(s)"),
+        (range(3), "a list of it, list(s)"),
+        (Shade.LIGHT, "s.value, or bake it in: functools.partial(module, name=value)"),
+        (slice(2), "leave it out, or bake it in: functools.partial(module, name=value)"),
+        (torch.sin, "leave it out, or bake it in: functools.partial(module, name=value)"),
+        (torch.nn.ReLU(), "leave it out, or bake it in: functools.partial(module, name=value)"),
+    ],
+)
+def test_the_way_out_is_one_that_there_is(value: Any, fix: str):
+    with pytest.raises(InputTypeError) as error:
+        check_leaf(value, "s", "the input ")
+    assert str(error.value).endswith(f"known container\n  fix: {fix}")
+    with pytest.raises(InputTypeError) as error:
+        check_leaf(value, "[1]", "the result")
+    assert "partial" not in str(error.value)
+
+
+def test_two_names_in_a_context_are_names():
+    @dataclasses.dataclass
+    class Output(OrderedDict):  # as transformers registers its own
+        logits: Any = None
+        cache: Any = None
+
+    _pytree.register_pytree_node(
+        Output, lambda o: ([o.logits, o.cache], ["logits", "cache"]), lambda c, _: Output(*c)
+    )
+    _, spec = flatten_call((Output(T, T),), {})
+    assert call_paths(spec, ["x"]) == ["x.logits", "x.cache"]
 
 
 def test_an_unregistered_dataclass_is_refused_and_the_fix_works():

@@ -169,12 +169,18 @@ def own_state(program: ExportedProgram) -> dict[str, Any]:
             own: torch.Tensor = value
             if storage_key(value) in written:
                 own = copy.deepcopy(value.detach(), storages)
-            if isinstance(
-                value, nn.Parameter
-            ):  # `.to()` writes to parameters: never the user's own
-                own = nn.Parameter(own.detach(), requires_grad=value.requires_grad)
-            made[id(value)] = own
+            made[id(value)] = _parameter(own, value) if isinstance(value, nn.Parameter) else own
     return {name: made.get(id(value), value) for name, value in given.items()}
+
+
+def _parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
+    """`.to()` writes to parameters: never the user's own. Its gradient is as the user's would be,
+    also where hooks change that."""
+    made = nn.Parameter(own.detach(), requires_grad=given.requires_grad)
+    hooks: Mapping[int, Any] = given._backward_hooks or {}
+    for hook in hooks.values():
+        made.register_hook(hook)
+    return made
 
 
 def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:

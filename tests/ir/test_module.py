@@ -165,6 +165,18 @@ def test_requires_grad_is_kept():
     assert not m.w.requires_grad
 
 
+def test_hooks_of_parameters_change_gradients_as_ever():
+    given = nn.Parameter(torch.ones(2))
+    given.register_hook(lambda grad: grad * 3)
+    frozen = nn.Parameter(torch.ones(2), requires_grad=False)
+    b = Builder()
+    w, f = b.parameter("w", given), b.parameter("f", frozen)
+    m = b.program(b.call(aten.mul.Tensor, w, f)).module()
+    m().sum().backward()
+    assert m.w.grad.tolist() == [3.0, 3.0]
+    assert given.grad is None
+
+
 def test_batch_norm_in_training_mode():
     """Autograd keeps the statistics for the gradient, and they are written after: as the original
     does, without a complaint."""

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from lostwax.capture.steps import Body, Region, Step, Value, is_shared, values_of
+from lostwax.capture.steps import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
@@ -377,13 +377,16 @@ class Builder:
         if isinstance(result, (list, tuple)):
             members = [self._fake(r) if r.__class__ is Value else self._fakes(r) for r in result]
             return type(result)(members)
-        return result
+        return result.fake if result.__class__ is Number else result
 
     def _read(self, origin: Origin) -> fx.Node:
         """The node that gives the number at an origin."""
         value, dim = origin.value, origin.dim
         if dim is not None:
             return self._call(_aten.sym_size.int, (self._plain(value), dim), {}, value.step)
+        if value.__class__ is Number:
+            made = self._made[value.step]  # type: ignore[index]
+            return made if value.index is None else self._item(made, value.index, value.fake)
         if value.type is None:
             return self._plain(value)
         return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
@@ -436,6 +439,8 @@ def live(
             for source in sources(value):
                 if source in origins:
                     need(origins[source].value)
+        elif cls is Number:
+            found.add(value.step)
 
     need(list(outputs))
     for step in reversed(steps):  # what a step reads was made before it

@@ -33,6 +33,19 @@ class Value:
     """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
 
 
+class Number(Value):
+    """A number that an operator of the user's gives: it has no type, and `fake` is symbolic."""
+
+    __slots__ = ()
+
+
+def new_number(step: Step, index: Any, number: Any) -> Number:
+    value = Number()
+    value.step, value.index, value.type, value.fake = step, index, None, number
+    value.is_literal = False
+    return value
+
+
 def new_value(step: Step | None, index: Any, type: TensorType | None, fake: Any) -> Value:
     value = Value()
     value.step = step

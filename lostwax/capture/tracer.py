@@ -35,7 +35,7 @@ from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.recorders import detached
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import SHARED, Body, Region, Step, Value, new_value, shared
+from lostwax.capture.steps import SHARED, Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import answers, fallback
 from lostwax.fake.mode import FakeTensorMode
@@ -45,7 +45,7 @@ from lostwax.fake.write import (
     mark_written,
 )
 from lostwax.ir.gradient import with_gradient
-from lostwax.ir.numbers import Origin
+from lostwax.ir.numbers import Origin, sources
 from lostwax.location import user_location
 from lostwax.ops.registry import aten, operator
 from lostwax.sym import Expr, ShapeEnv, narrowing
@@ -291,7 +291,13 @@ class Tracer(FakeTensorMode):
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]
             return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
-        return out
+        return self._number(step, out, index) if isinstance(out, _SYMBOLIC) else out
+
+    def _number(self, step: Step, out: Any, index: Any) -> Value:
+        value = new_number(step, index, out)
+        for source in sources(unwrap(out)):
+            self.origins.setdefault(source, Origin(value, None))
+        return value
 
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
         if self.hooked is None:

@@ -325,13 +325,22 @@ def _missing(func: OpOverload) -> MissingFakeRuleError:
     name = func._schema.name
     arguments = ", ".join(a.name for a in func._schema.arguments)
     function = name.partition("::")[2]
+    returned = ", ".join(_EXAMPLES.get(str(r.type), "...") for r in func._schema.returns)
     return MissingFakeRuleError(
         f"nothing is known of what {name} returns: it has no fake kernel, no decomposition and no "
         f"meta kernel.\n"
         f"  at {user_location()}\n  instead: register one,\n"
         f'    @torch.library.register_fake("{name}")\n    def {function}_fake({arguments}):\n'
-        "        return torch.empty_like(...)  # a tensor of the result's size, dtype and device"
+        f"        return {returned}{_ABOUT_TENSORS if 'empty_like' in returned else ''}"
     )
+
+
+_EXAMPLES = {
+    "Tensor": "torch.empty_like(...)",
+    "List[Tensor]": "[torch.empty_like(...)]",
+    "int": "torch.library.get_ctx().new_dynamic_size()",
+}
+_ABOUT_TENSORS = "  # a tensor of the result's size, dtype and device"
 
 
 # ------------------------------------------------------------------------------------ small matters

@@ -154,3 +154,33 @@ def test_a_fake_kernel_that_returns_something_else_is_refused(returned: Any, tex
     assert "test_custom_operators.py" in str(caught.value)
     both.register_fake(lambda x: (torch.empty_like(x), torch.empty_like(x)))
     same(Of(lambda self, x: both(x)), X)
+
+
+@torch.library.custom_op("lostwax_test::counted", mutates_args=())
+def counted(x: torch.Tensor) -> int:
+    return int(x.sum())
+
+
+@torch.library.custom_op("lostwax_test::both_counted", mutates_args=())
+def both_counted(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+    return x + 1, int(x.sum())
+
+
+def test_operators_that_return_numbers() -> None:
+    with pytest.raises(MissingFakeRuleError, match=r"return .*get_ctx\(\).new_dynamic_size\(\)$"):
+        export(lambda x: x * counted(x), (X,))
+    counted.register_fake(lambda x: torch.library.get_ctx().new_dynamic_size())
+    both_counted.register_fake(
+        lambda x: (torch.empty_like(x), torch.library.get_ctx().new_dynamic_size())
+    )
+
+    def forward(self: Any, x: torch.Tensor) -> Any:
+        y, n = both_counted(x)
+        return y * counted(x), torch.ones(n), n + 1
+
+    program = same(Of(forward), X.abs())
+    assert {"lostwax_test.both_counted", "lostwax_test.counted"} <= set(targets(program))
+    out = program.module()(torch.full_like(X, 3.0))
+    assert out[1].numel() == out[2] - 1 == 3 * X.numel()
+    again = export(program.module(), (X.abs(),)).run_decompositions()
+    torch.testing.assert_close(again.module()(X.abs()), forward(None, X.abs()))

@@ -43,6 +43,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph_rules import SILENT_WRITERS
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.shapes import fail
 from lostwax.sym import Expr
 
 if TYPE_CHECKING:
@@ -106,6 +107,15 @@ def _refuse_packed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     )
 
 
+def _refuse_dual(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> NoReturn:
+    raise CaptureError(
+        f"dual numbers (torch.autograd.forward_ad) cannot be captured.\n  at {user_location()}\n"
+        "  why: a tensor carries its tangent unseen, and a program shows all that it computes\n"
+        "  instead: torch.func.jvp(function, (x,), (tangent,)), which returns it"
+    )
+
+
+_DUAL = frozenset((aten._make_dual.default, aten._unpack_dual.default))
 _PACKED = frozenset((aten._pack_padded_sequence.default, aten._pad_packed_sequence.default))
 
 
@@ -179,6 +189,8 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
         id(a.fake_storage) for a in flat([args, list(kwargs.values())]) if isinstance(a, FakeTensor)
     }
     outputs = [o for o in flat([out]) if isinstance(o, FakeTensor)]
+    if not outputs:  # a number (`item`): what gives it is an operator of its own
+        return plan(record.overload)[0](tracer, record, args, kwargs)
     if any(id(o.fake_storage) in memories for o in outputs):
         return _kept_view(tracer, record, args, kwargs, out, outputs)
     step = tracer.step(record.overload, args, kwargs)
@@ -195,8 +207,9 @@ def _kept_view(
 ) -> Any:
     """What shares memory with the first argument is kept as a view of it, if the operator says that
     it is one. Else (dropout that is switched off) there is nothing to keep."""
-    base = tracer.adopt(args[0])
-    if record.kind != "view" or any(o.fake_storage is not base.fake_storage for o in outputs):
+    is_view = record.kind == "view" and isinstance(args[0], torch.Tensor)
+    base = tracer.adopt(args[0]) if is_view else None
+    if base is None or any(o.fake_storage is not base.fake_storage for o in outputs):
         return plan(record.overload)[0](tracer, record, args, kwargs)
     return whole_view(tracer, record, args, kwargs, out)
 
@@ -207,14 +220,28 @@ TAKING_APART = (_composite, _parts, one_for_one.parts, _portable, _view_or_copy)
 def _of_conjugate(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`real`, `imag`, `resolve_conj`: torch conjugates when it is read, and fakes do not know."""
     func, taken_apart = record.overload, (args, kwargs)
-    way = tracer.adopt(args[0]).tracked.way()
-    conjugated = sum(each.view is not None and each.view.func is _CONJ for each in way) % 2
+    conjugated = _is_conjugate(tracer.adopt(args[0]))
     if conjugated and func is aten.resolve_conj.default:
         return tracer.call(aten.clone.default, args[0])
     if conjugated:  # of what is no conjugate any more
         taken_apart = ((tracer.call(_CONJ, args[0]),), kwargs)
     out = _composite(tracer, record, *taken_apart)
     return tracer.call(aten._neg_view.default, out) if conjugated and func is _IMAG else out
+
+
+def _as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Of a conjugate there is nothing to view: eager refuses it, too."""
+    if _is_conjugate(tracer.adopt(args[0])):
+        fail(
+            "view_as_real doesn't work on unresolved conjugated tensors. To resolve the conjugate "
+            "tensor so you can view it as real, use self.resolve_conj()"
+        )
+    return view(tracer, record, args, kwargs)
+
+
+def _is_conjugate(fake: FakeTensor) -> bool:
+    way = fake.tracked.way()
+    return bool(sum(each.view is not None and each.view.func is _CONJ for each in way) % 2)
 
 
 _CONJ, _IMAG = aten._conj.default, aten.imag.default
@@ -267,6 +294,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
     record = operator(func)
     if func in _PACKED:
         return _refuse_packed, record
+    if func in _DUAL:
+        return _refuse_dual, record
     if func in _RRELUS:
         return _rrelu, record
     if func in data.SPECIAL:
@@ -277,6 +306,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _view_or_copy, record
     if func in _SEEING_CONJUGATES:
         return _of_conjugate, record
+    if func is aten.view_as_real.default:
+        return _as_real, record
     if func is aten.native_batch_norm.default:
         return _batch_norm, record
     if func in one_for_one.ONE_FOR_ONE:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
+from lostwax.errors import CaptureError
 from tests.capture.test_gradients import (
     Clamped,
     InPlace,
@@ -155,3 +157,17 @@ def test_a_function_without_backward_is_told() -> None:
     module: nn.Module = With(lambda w, x: Forwards.apply(w * x), 3, 4)
     with pytest.warns(UserWarning, match=r"Forwards has no backward[\s\S]*test_inner_gradients.py"):
         export(module, (torch.ones(3, 4),))
+
+
+def test_dual_numbers_are_refused_and_the_way_out_works() -> None:
+    def tangent(x: torch.Tensor) -> Any:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(x, x).tanh()).tangent
+
+    x = torch.randn(3)
+    with pytest.raises(CaptureError, match=r"dual numbers .* cannot be captured") as caught:
+        export(tangent, (x,))
+    assert "test_inner_gradients.py" in str(caught.value)
+    assert "instead: torch.func.jvp(function, (x,), (tangent,))" in str(caught.value)
+    ours = export(lambda x: torch.func.jvp(torch.tanh, (x,), (x,))[1], (x,)).module()
+    torch.testing.assert_close(ours(x), tangent(x))

@@ -77,6 +77,15 @@ def test_composites_that_are_views_are_kept_as_such(name: str, writes: bool) -> 
     assert str(overload).removesuffix(".default") in targets(program)
 
 
+def test_what_cannot_be_kept_is_taken_apart() -> None:
+    keep = [torch.ops.aten.broadcast_tensors.default, torch.ops.aten.item.default]
+
+    def forward(x: torch.Tensor) -> Any:
+        return torch.broadcast_tensors(x, x[0])[1] * x.sum().item()
+
+    torch.testing.assert_close(export(forward, (X,), keep=keep).module()(X), forward(X))
+
+
 def test_where_a_composite_does_nothing_there_is_nothing_to_keep() -> None:
     keep = [aten.dropout.default]
     assert targets(export(nn.Dropout().eval(), (X,), keep=keep)) == []
@@ -196,3 +205,11 @@ def test_deep_copies_are_copies() -> None:
         return mine, batch["x"] * 2
 
     same(Of(forward), {"x": X, "n": 3})
+
+
+def test_a_conjugate_is_not_viewed_as_real() -> None:
+    x = torch.randn(3, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match=r"use self.resolve_conj\(\)"):  # as eager
+        export(lambda x: torch.view_as_real(x.conj()), (x,))
+    same(Of(lambda self, x: torch.view_as_real(x.conj().conj())), x)
+    same(Of(lambda self, x: torch.view_as_real(x.conj().resolve_conj())), x)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from lostwax.capture import apart, custom, functionalize, marks, reads
 from lostwax.capture.control import refuse_generator
@@ -21,6 +20,7 @@ from lostwax.fake.write import (
     check_cast,
     check_fits,
     factory_options,
+    with_defaults,
     written_arguments,
 )
 from lostwax.location import user_location
@@ -62,7 +62,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     for target in targets:
         apart.check(record.overload, target.tracked)
     _check_reads(record, targets, args, kwargs)
-    out = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
+    out = tracer.evaluate(record.twin, args, with_defaults(record, args, kwargs))
     results = flat([out])
     if record.kind == "inplace":
         for target, new in zip(targets, results, strict=False):
@@ -94,7 +94,7 @@ def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     target = tracer.adopt(args[0])
     apart.check(record.overload, target.tracked)
     assert record.twin is not None
-    new = tracer.evaluate(record.twin, args, _with_defaults(record, args, kwargs))
+    new = tracer.evaluate(record.twin, args, with_defaults(record, args, kwargs))
     check_fits(target.fake_type, new.fake_type)
     tracer.write(target, new)
     return target
@@ -167,36 +167,6 @@ def fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
 def _is_real(value: Any) -> bool:
     is_tensor = isinstance(value, torch.Tensor)
     return is_tensor and (value.is_floating_point() or value.is_complex())
-
-
-def _with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The keyword arguments for the functional twin: also those that only the writing form may
-    leave out (`bernoulli_()`)."""
-    lent = _LENT.get(id(record))
-    if lent is None:
-        lent = _LENT[id(record)] = _lent_defaults(record.overload)
-    if not lent:
-        return kwargs
-    missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
-    if "dtype" in missing:  # `cumsum_` computes in the dtype of what it writes
-        missing["dtype"] = args[0].dtype
-    return {**kwargs, **missing}
-
-
-# By identity: torch hashes its overloads in Python; records live for ever.
-_LENT: dict[int, tuple[tuple[int, str, Any], ...]] = {}
-
-
-def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
-    """Position, name and value of the defaults that the functional twin does not have."""
-    twin = operator(func).twin
-    own = {a.name: a.default_value for a in twin._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
-    return tuple(
-        (i, a.name, a.default_value)
-        for i, a in enumerate(func._schema.arguments)
-        if a.has_default_value()
-        and (a.name == "dtype" or a.name not in own or own[a.name] != a.default_value)
-    )
 
 
 def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch._ops import OpOverload
 
 from lostwax.fake import fallback
 from lostwax.fake.tensor import FakeTensor, set_type
-from lostwax.ops.registry import Operator
+from lostwax.ops.registry import Operator, operator
 from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, same, shown
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size, known
@@ -235,3 +236,33 @@ def _plain_types(out: Any) -> Any:
     if isinstance(out, (list, tuple)):
         return type(out)(_plain_types(o) for o in out)
     return out
+
+
+def with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The keyword arguments for the functional twin: also those that only the writing form may
+    leave out (`bernoulli_()`)."""
+    lent = _LENT.get(id(record))
+    if lent is None:
+        lent = _LENT[id(record)] = _lent_defaults(record.overload)
+    if not lent:
+        return kwargs
+    missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
+    if "dtype" in missing:  # `cumsum_` computes in the dtype of what it writes
+        missing["dtype"] = args[0].dtype
+    return {**kwargs, **missing}
+
+
+# By identity: torch hashes its overloads in Python; records live for ever.
+_LENT: dict[int, tuple[tuple[int, str, Any], ...]] = {}
+
+
+def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
+    """Position, name and value of the defaults that the functional twin does not have."""
+    twin = operator(func).twin
+    own = {a.name: a.default_value for a in twin._schema.arguments if a.has_default_value()}  # type: ignore[union-attr]
+    return tuple(
+        (i, a.name, a.default_value)
+        for i, a in enumerate(func._schema.arguments)
+        if a.has_default_value()
+        and (a.name == "dtype" or a.name not in own or own[a.name] != a.default_value)
+    )

@@ -19,10 +19,16 @@ from lostwax.fake import composite, data, fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
-from lostwax.fake.write import check_fits, factory_options, mark_written, written_arguments
+from lostwax.fake.write import (
+    check_fits,
+    factory_options,
+    mark_written,
+    with_defaults,
+    written_arguments,
+)
 from lostwax.ops.registry import Operator, aten, functional_twin, operator
 from lostwax.sym import ShapeEnv
-from lostwax.types import TensorType
+from lostwax.types import TensorType, contiguous_strides
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _SIZES = (
@@ -333,8 +339,11 @@ class Recorder(FakeTensorMode):
             raise CannotExpand(f"{record.overload} writes, and has no functional form")
         if record.kind == "out":
             return self._out(record, args, kwargs)
+        if record.overload is aten.copy_.default:
+            return self._copied_into(*args)
         targets = [self.adopt(t) for t in flat(written_arguments(record, args, kwargs))]
-        results = flat([self.evaluate(record.twin, args, kwargs)])
+        given = with_defaults(record, args, kwargs)
+        results = flat([self.evaluate(record.twin, args, given)])
         own = len(record.results) if record.kind == "mixed" else 0
         for target, new in zip(targets, results[own:], strict=True):
             check_fits(target.fake_type, new.fake_type)
@@ -344,6 +353,15 @@ class Recorder(FakeTensorMode):
         if not record.results:
             return None
         return targets[0] if len(record.results) == 1 else tuple(targets)
+
+    def _copied_into(self, target: torch.Tensor, source: torch.Tensor, _: Any = None) -> FakeTensor:
+        """`target.copy_(source)`: the source as a tensor of its own; `aten.copy` has no
+        derivative."""
+        taken, given = self.adopt(target), self.adopt(source)
+        if given.fake_type.dtype is taken.fake_type.dtype:
+            given = self.evaluate(aten.clone.default, (given,), {})
+        self._assign(taken, given)
+        return taken
 
     def _metadata(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         target = self.adopt(args[0])
@@ -370,25 +388,37 @@ class Recorder(FakeTensorMode):
         slot: _Slot = target.tracked
         if slot.root.is_input:
             raise CannotExpand("it writes to its argument")
-        old = self.value_of(target)
-        value = self._cast(old, self.value_of(new))
+        value = self._cast(self.value_of(target), self.value_of(new), slot.base is None)
         version = slot.root.version + 1
         each = slot
         while each.base is not None and each.view is not None:
+            # a view of another layout than the new value's is taken again when it is read
+            is_such = each.value.type.stride == value.type.stride
             base = self._read(each.base)
-            each.value, each.seen = value, version
+            each.value, each.seen = (value, version) if is_such else (each.value, -1)
             value = self._scattered(base, value, each.view)
             each = each.base
         each.value, each.seen = value, version
         slot.root.value, slot.root.version = value, version
         mark_written([target])
 
-    def _cast(self, like: Value, value: Value) -> Value:
+    def _cast(self, before: Value, value: Value, is_laid_out: bool = True) -> Value:
         """The value in dtype, size and layout of the one it replaces."""
-        if like.type == value.type:
+        like = before.type
+        if like == value.type:
             return value
-        fakes = (self._standing(like), self._standing(value))
-        return self.value_of(self.evaluate(aten.copy.default, fakes, {}))
+        fake = self._standing(value)
+        if value.type.dtype is not like.dtype:
+            fake = self.evaluate(aten._to_copy.default, (fake,), {"dtype": like.dtype})
+        if fake.fake_type.size != like.size:
+            fake = self.evaluate(aten.expand.default, (fake, list(map(wrap, like.size))), {})
+        if is_laid_out and fake.fake_type.stride != like.stride:
+            is_plain = like.stride == contiguous_strides(like.size)
+            form = torch.contiguous_format if is_plain else torch.preserve_format
+            fake = self.evaluate(aten.clone.default, (fake,), {"memory_format": form})
+        if is_laid_out and fake.fake_type.stride != like.stride:
+            fake = self.evaluate(aten.copy.default, (self._standing(before), fake), {})
+        return self.value_of(fake)
 
     def _scattered(self, base: Value, new: Value, view: _View) -> Value:
         inverse = operator(view.func).view_inverse

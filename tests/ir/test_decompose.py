@@ -360,6 +360,26 @@ def test_kept_recurrent_layers(cls: Any) -> None:
     torch.testing.assert_close(outputs(core, x), model(x))
 
 
+def test_writes_inside_an_operator_have_gradients() -> None:
+    model, x = nn.LSTMCell(3, 4), torch.randn(2, 3)
+    core = export(model, (x,), keep=[aten.lstm_cell.default]).run_decompositions()
+    ours = core.module()
+    for each in (model, ours):
+        sum(t.sum() for t in each(x)).backward()
+    torch.testing.assert_close(ours.weight_ih.grad, model.weight_ih.grad)
+
+
+def test_defaults_of_writes_inside_an_operator() -> None:
+    program = export(nn.AlphaDropout(0.5), (torch.ones(3),), keep=[aten.alpha_dropout.default])
+    assert left(program)
+    core = program.run_decompositions()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        want = nn.AlphaDropout(0.5)(torch.ones(3))
+        torch.manual_seed(0)
+        torch.testing.assert_close(outputs(core, torch.ones(3)), want)
+
+
 # ---------------------------------------------------------------------------- as little as possible
 
 

@@ -7,11 +7,38 @@ why, and what to write instead; it carries the values it speaks of.
 from __future__ import annotations
 
 import pickle
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
 class LostwaxError(Exception):
     """The root of every error that lostwax raises on purpose."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        for seen in _watching.lists[-1:]:
+            seen.append(self)
+
+
+class _Watching(threading.local):
+    lists: tuple[list[LostwaxError], ...] = ()
+
+
+_watching = _Watching()
+
+
+@contextmanager
+def watched() -> Iterator[list[LostwaxError]]:
+    """The errors that are made inside, also those that somebody catches: a program whose own code
+    goes on after a refusal would not be what eager runs."""
+    before, seen = _watching.lists, list[LostwaxError]()
+    _watching.lists = (*before, seen)
+    try:
+        yield seen
+    finally:
+        _watching.lists = before
 
 
 class DataDependentError(LostwaxError, RuntimeError):

@@ -47,7 +47,15 @@ from lostwax.capture.steps import Value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
-from lostwax.errors import NotYetError
+from lostwax.errors import (
+    CaptureError,
+    DataDependentError,
+    LostwaxError,
+    MissingFakeRuleError,
+    NotYetError,
+    UnsupportedFakeError,
+    watched,
+)
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir import collector
@@ -186,8 +194,9 @@ class Capture:
             exchanged(tracer, _EXCHANGES),
             control.own_random_numbers(),
         ):
-            with tracer.provenance.watching(self.state.modules):
+            with watched() as refusals, tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)
+            _check_caught(refusals)
             given.check_gradients()
             tell_of_changes(containers)
             read = [tensor for tensor, _ in tracer.constants]
@@ -418,6 +427,25 @@ class Capture:
         return ModuleCallSignature(
             inputs, outputs, self.in_spec, self.out_spec, self.argument_names, self.original
         )
+
+
+def _check_caught(seen: Sequence[LostwaxError]) -> None:
+    """Eager would not have raised it, and not have gone the way that the program went."""
+    for error in seen:
+        if isinstance(error, _REFUSALS):
+            raise CaptureError(
+                f"{error}\n  note: the module's own code caught this error and went on, where "
+                "eager would not have raised it"
+            ) from error
+
+
+_REFUSALS = (
+    CaptureError,
+    DataDependentError,
+    MissingFakeRuleError,
+    NotYetError,
+    UnsupportedFakeError,
+)
 
 
 def _forward(mod: Any) -> Any:

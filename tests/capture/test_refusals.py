@@ -15,7 +15,13 @@ from torch._higher_order_ops.while_loop import while_loop
 from torch.testing._internal.two_tensor import TwoTensor
 
 from lostwax.capture import export
-from lostwax.errors import DataDependentError, InputTypeError, NotYetError, UnsupportedFakeError
+from lostwax.errors import (
+    CaptureError,
+    DataDependentError,
+    InputTypeError,
+    NotYetError,
+    UnsupportedFakeError,
+)
 from tests.capture.small import Of, X, same
 
 
@@ -181,3 +187,26 @@ def test_where_a_truth_comes_from_is_told() -> None:
 def test_a_literal_of_computed_values_is_refused_with_a_way_out() -> None:
     with pytest.raises(TypeError, match=r"test_refusals.py[\s\S]*torch.stack"):
         export(lambda x: torch.tensor([x.sum(), x.mean()]), (X,))
+
+
+@pytest.mark.parametrize("ask", [lambda x: bool(x.sum() > 0), lambda x: x.numpy().any()])
+def test_a_refusal_that_the_module_catches_is_one(ask: Any) -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x if ask(x) else -x
+        except Exception:
+            return x * 3
+
+    with pytest.raises(CaptureError, match="own code caught this error and went on") as caught:
+        export(forward, (X,))
+    assert "test_refusals.py" in str(caught.value)
+
+
+def test_errors_that_eager_raises_may_be_caught() -> None:
+    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+        try:
+            return x.view(1000)
+        except RuntimeError:
+            return x * 3
+
+    same(Of(forward), X)

@@ -16,8 +16,9 @@ from torch import nn
 from lostwax import logs
 from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Auto, Hint, Static, marks_of
-from lostwax.capture.export import export_call, module_of
+from lostwax.capture.export import export_call
 from lostwax.capture.spec import Leaf, Spec
+from lostwax.capture.subject import module_of
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import count
 from threading import RLock
 from typing import Any
@@ -41,9 +40,9 @@ from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
-from lostwax.capture.stand_in import stand_in
 from lostwax.capture.state import Kept, State, kept_tensor
 from lostwax.capture.steps import Value
+from lostwax.capture.subject import forward_of, module_of
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
@@ -162,7 +161,7 @@ class Capture:
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
-        forward = _forward(mod)
+        forward = forward_of(mod)
         self.original = declared(forward)
         tops = argument_names(forward, len(args), kwargs)
         self.argument_names = [*tops, *kwargs]
@@ -446,35 +445,6 @@ _REFUSALS = (
     NotYetError,
     UnsupportedFakeError,
 )
-
-
-def _forward(mod: Any) -> Any:
-    """The function that says which arguments a call has."""
-    if isinstance(mod, partial):
-        return partial(_forward(mod.func), *mod.args, **mod.keywords)
-    return mod.forward if isinstance(mod, nn.Module) else mod
-
-
-def module_of(mod: nn.Module | Callable[..., Any]) -> nn.Module:
-    """The module whose state the program carries."""
-    if isinstance(mod, partial):
-        return module_of(mod.func)
-    if isinstance(mod, nn.Module):
-        return mod
-    owner = getattr(mod, "__self__", None)
-    if isinstance(owner, nn.Module):
-        return owner
-    if isinstance(mod, type) and issubclass(mod, nn.Module):
-        raise TypeError(
-            f"export takes a module, and {mod.__name__} is a class of them; make one: "
-            f"{mod.__name__}(...)"
-        )
-    if not callable(mod) or isinstance(mod, ExportedProgram):
-        is_program = "; export program.module()" if isinstance(mod, ExportedProgram) else ""
-        raise TypeError(
-            f"export takes a module, a function or a method, not {type(mod).__name__}{is_program}"
-        )
-    return stand_in(mod)
 
 
 def _trimmed(program: ExportedProgram) -> ExportedProgram:

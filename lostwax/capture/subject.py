@@ -1,8 +1,9 @@
-"""A module in the place of a function: it has the modules that the function calls, by the names
-that the function has for them, and what else the function can keep something in.
+"""The module whose state a program carries: the one to export, that of a method, or one that stands
+in for a function.
 
-So the parameters of `lambda x: model(x)` are the program's, as those of `model` would be. Must not
-call anything.
+The latter has the modules that the function calls, by the names that the function has for them, and
+what else the function can keep something in: so the parameters of `lambda x: model(x)` are the
+program's, as those of `model` would be. Must not call anything.
 """
 
 from __future__ import annotations
@@ -16,9 +17,41 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture.holders import GONE, is_object
+from lostwax.ir.program import ExportedProgram
 
 
-def stand_in(function: Any) -> nn.Module:
+def module_of(mod: Any) -> nn.Module:
+    """The module whose state the program carries."""
+    function = mod
+    while isinstance(function, partial):
+        function = function.func
+    if isinstance(function, nn.Module):
+        return function
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, nn.Module):
+        return owner
+    if isinstance(function, type) and issubclass(function, nn.Module):
+        raise TypeError(
+            f"export takes a module, and {function.__name__} is a class of them; make one: "
+            f"{function.__name__}(...)"
+        )
+    if not callable(function) or isinstance(function, ExportedProgram):
+        is_program = "; export program.module()" if isinstance(function, ExportedProgram) else ""
+        raise TypeError(
+            "export takes a module, a function or a method, not "
+            f"{type(function).__name__}{is_program}"
+        )
+    return _stand_in(mod)
+
+
+def forward_of(mod: Any) -> Any:
+    """The function that says which arguments a call has."""
+    if isinstance(mod, partial):
+        return partial(forward_of(mod.func), *mod.args, **mod.keywords)
+    return mod.forward if isinstance(mod, nn.Module) else mod
+
+
+def _stand_in(function: Any) -> nn.Module:
     """A module with the state of a function: of the object whose method it is, or that it is, and
     of what it is closed over."""
     made = nn.Module()

@@ -148,8 +148,9 @@ class Builder:
         self._call(_aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
 
-    def layout_assertion(self, value: Value, offset: bool, text: str) -> None:
-        """An input must lie in memory as the example's did."""
+    def layout_assertion(self, value: Value, offset: bool, empty: bool, text: str) -> None:
+        """An input must lie in memory as the example's did; if it has no elements, only if
+        `empty`."""
         assert value.type is not None
         placeholder, t = self._plain(value), value.type
         asked: list[tuple[Any, tuple[Any, ...], Any]] = [
@@ -159,7 +160,7 @@ class Builder:
         ]
         if offset:
             asked.append((_aten.sym_storage_offset.default, (placeholder,), t.offset))
-        numel = self._numbers.node(t.numel())
+        numel = 1 if empty else self._numbers.node(t.numel())
         if numel == 0:  # without elements there is no layout
             return
         for target, args, wanted in asked:

@@ -328,7 +328,7 @@ class Capture:
                 f"program relies on them\n  because of {note.what} at {note.where}\n"
                 f"  fix: {fix}capture it again with such an input"
             )
-            builder.layout_assertion(value, offset, text)
+            builder.layout_assertion(value, offset, note.empty, text)
 
     def _layouts(
         self, inputs: Collection[Value], outputs: list[Any]

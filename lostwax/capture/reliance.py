@@ -16,6 +16,7 @@ from torch._ops import OpOverload
 
 from lostwax.capture.functionalize import Root
 from lostwax.capture.steps import Step, Value
+from lostwax.fake.tensor import UNSURE_STRIDE
 from lostwax.location import Location, user_location
 from lostwax.ops.registry import aten, operator
 
@@ -36,6 +37,11 @@ class Note(NamedTuple):
     def offset(self) -> bool:
         """Does its place in the storage matter, too?"""
         return self.what in ("as_strided", "storage_offset()")
+
+    @property
+    def empty(self) -> bool:
+        """Does the layout matter of what has no elements, too?"""
+        return self.what is UNSURE_STRIDE
 
     def matters(self, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
         if self.other is None or self.root.version:

@@ -21,6 +21,8 @@ from lostwax.types import Sizes, TensorType, product, visible_strides
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
+UNSURE_STRIDE = "stride() of what is not row-major"
+"""There a stride may be another one when a size is 0."""
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _CPU = torch.device("cpu")
 _copied: Any = torch.Tensor._make_subclass
@@ -191,11 +193,12 @@ class FakeTensor(torch.Tensor):
         return -1 if index is None else index
 
     def stride(self, *args: Any, **kwargs: Any) -> Any:
-        self.fake_mode.layout_asked(self, "stride()")
         t = self.fake_type
         if not t.is_symbolic:
+            self.fake_mode.layout_asked(self, "stride()")
             return super().stride(*args, **kwargs)
         strides = visible_strides(t, self.fake_storage.first)
+        self.fake_mode.layout_asked(self, UNSURE_STRIDE if strides is t.stride else "stride()")
         return _strides(tuple(map(wrap, strides)), *args, **kwargs)
 
     def storage_offset(self) -> Any:

@@ -103,6 +103,19 @@ def test_a_size_stays_a_size(function):
         torch.testing.assert_close(program.module()(x), function(x), rtol=0, atol=0)
 
 
+def test_a_stride_that_is_another_one_of_what_is_empty():
+    def function(x):
+        return x.new_zeros(x.stride(1))
+
+    shapes = {"x": {0: Dim("n"), 1: Dim("k")}}
+    module = export(function, (torch.randn(3, 4).t(),), dynamic_shapes=shapes).module()
+    for size in ((3, 4), (1, 1), (5, 2)):
+        x = torch.randn(size).t()
+        torch.testing.assert_close(module(x), function(x), rtol=0, atol=0)
+    with pytest.raises(RuntimeError, match=r"must have strides[\s\S]*what is not row-major"):
+        module(torch.randn(3, 0).t())
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -249,11 +249,22 @@ def tensor_split(
 def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool = False) -> Any:
     x = mode.adopt(self)
     t = x.fake_type
-    if t.ndim == 2 and not wrap:  # C++ would count the places in memory
-        mode.call(aten.fill_.Scalar, mode.call(aten.diagonal.default, x), fill_value)
-        return x
-    kernel = partial(aten.fill_diagonal_.default._op_dk, _BY_TORCH)
-    return mode.reentered(kernel, (x, fill_value, wrap), {})
+    if t.ndim < 2:
+        fail("dimensions must larger than 1")
+    if wrap and t.ndim == 2:
+        if not t.is_contiguous:
+            kernel = partial(aten.fill_diagonal_.default._op_dk, _BY_TORCH)
+            return mode.reentered(kernel, (x, fill_value, wrap), {})
+        flat = mode.call(aten.view.default, x, [product(t.size)])
+        diagonal = mode.call(aten.slice.Tensor, flat, 0, None, None, t.size[1] + 1)
+    else:  # C++ would count the places in memory
+        for size in t.size[1:] if t.ndim > 2 else ():
+            require(eq(size, t.size[0]), "all dimensions of input must be of equal length")
+        diagonal = x
+        for _ in t.size[1:]:
+            diagonal = mode.call(aten.diagonal.default, diagonal)
+    mode.call(aten.fill_.Scalar, diagonal, fill_value)
+    return x
 
 
 # --------------------------------------------------------------------------------------- arithmetic

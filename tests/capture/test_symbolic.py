@@ -327,3 +327,24 @@ def test_a_branch_on_data_is_refused() -> None:
     assert "item() at test_symbolic.py" in text
     assert "return a + 1 if n.item() > 2 else a" in text
     assert "torch._check(u0 >= 3)" in text
+
+
+@pytest.mark.parametrize(
+    ("size", "wrap", "others"),
+    [
+        ((3, 3, 3), False, [(5, 5, 5), (0, 0, 0), (1, 1, 1)]),
+        ((2, 2, 2, 2), False, [(3, 3, 3, 3)]),
+        ((7, 2), True, [(3, 4), (9, 1), (4, 3), (0, 2), (5, 5)]),
+    ],
+)
+def test_diagonals_are_filled_at_every_size(size, wrap, others):
+    def function(x):
+        return x.fill_diagonal_(7, wrap) * 2
+
+    spec = (dict.fromkeys(range(len(size)), Dim.AUTO),)
+    module = export(function, (torch.randn(size),), dynamic_shapes=spec).module()
+    for other in (size, *others):
+        x = torch.randn(other)
+        again = x.clone()
+        assert torch.equal(module(x), function(again))
+        assert torch.equal(x, again)

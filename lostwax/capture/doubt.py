@@ -42,9 +42,14 @@ class Doubt(NamedTuple):
     def location(self) -> Location:
         return self.where
 
+    @property
+    def may_be_itself(self) -> bool:
+        """Is it the source itself where it is no copy?"""
+        return self.what.startswith(("contiguous", "to("))
+
     def is_view(self) -> bool:
         """What eager does at the example's sizes; guards keep it so."""
-        if self.what.startswith(("contiguous", "to(")):
+        if self.may_be_itself:
             return _is_row_major(self.type)
         return strides_by(decide, self.type, self.size) is not None
 
@@ -66,6 +71,8 @@ class Doubts:
     def __init__(self) -> None:
         self._doubts: list[Doubt] = []
         self._writes: dict[Root, list[int]] = {}
+        self._changes: dict[Root, list[int]] = {}
+        """Of sizes and strides (`x.t_()`)."""
 
     def __bool__(self) -> bool:
         return bool(self._doubts)
@@ -81,9 +88,12 @@ class Doubts:
     def written(self, root: Root, at: int) -> None:
         self._writes.setdefault(root, []).append(at)
 
+    def changed(self, root: Root, at: int) -> None:
+        self._changes.setdefault(root, []).append(at)
+
     def settle(self, env: ShapeEnv, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
         """When the trace is over: ask where it matters, in the name of the user's line."""
-        if not self._writes:
+        if not (self._writes or self._changes):
             return
         before = env.where
         try:
@@ -96,12 +106,16 @@ class Doubts:
 
     def _matters(self, doubt: Doubt, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
         """Is one side written to, and the other one seen afterwards?"""
+        writes = self._writes
+        if doubt.may_be_itself and self._changes:
+            roots = {*writes, *self._changes}
+            writes = {r: writes.get(r, []) + self._changes.get(r, []) for r in roots}
         sides = [self._beyond(doubt, root) for root in (doubt.source, doubt.copy)]
         for written, other in (sides, sides[::-1]):
-            at = [w for root in written for w in self._writes.get(root, ()) if w >= doubt.at]
+            at = [w for root in written for w in writes.get(root, ()) if w >= doubt.at]
             if not at:
                 continue
-            if any(root.kind or root in self._writes for root in other):
+            if any(root.kind or root in writes for root in other):
                 return True
             if any(_is_read(v, steps[min(at) :], outputs) for vs in other.values() for v in vs):
                 return True

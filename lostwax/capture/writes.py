@@ -43,6 +43,8 @@ def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         marks.refuse_detaching(target.tracked.root)
     func = functionalize.metadata_view(record.overload)
     seen = view(tracer, operator(func), args, kwargs)
+    if tracer.doubts:
+        tracer.doubts.changed(target.tracked.root, len(tracer.region.steps))
     set_type(target, seen.fake_type)
     target.tracked = seen.tracked
     return target

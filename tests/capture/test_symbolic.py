@@ -348,3 +348,22 @@ def test_diagonals_are_filled_at_every_size(size, wrap, others):
         again = x.clone()
         assert torch.equal(module(x), function(again))
         assert torch.equal(x, again)
+
+
+def test_what_may_be_the_tensor_itself_is_changed_in_place():
+    def function(x):
+        y = x.contiguous()  # where a size is 1, it is x
+        y.t_()
+        return y * 2
+
+    spec = ({0: AUTO, 1: AUTO},)
+    module = export(function, (torch.randn(3, 4).t(),), dynamic_shapes=spec).module()
+    for size in ((5, 2), (3, 4)):
+        x = torch.randn(size).t()
+        assert torch.equal(module(x), function(x))
+    with pytest.raises(InputValueError, match=r"x\.shape\[1\] != 1"):
+        module(torch.randn(1, 4).t())
+    copied = export(
+        lambda x: x.reshape(-1).unsqueeze_(0), (torch.randn(3, 4).t(),), dynamic_shapes=spec
+    )
+    assert not copied.guards

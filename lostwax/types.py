@@ -103,7 +103,7 @@ class TensorType:
     token: object | None
     """Of a type that `unique` gave: what stands for it in a key, at no cost."""
     mark: object | None
-    """The same of a symbolic type, within its mode."""
+    """The same of a symbolic type."""
 
     def __init__(
         self,

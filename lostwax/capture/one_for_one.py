@@ -2,8 +2,8 @@
 
 They are taken apart as all others are (`fake/composite.py`), once for arguments of a kind. What
 came of it is remembered with the answers of type rules, and recorded at once for the next such
-call. Not where sizes vary: what is known of those ends with the capture, and few layers of one
-model have the same. Must not take anything apart itself.
+call. Where sizes vary, only if captures to come can have it too: few layers of one model have the
+same. Must not take anything apart itself.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from lostwax.capture.functionalize import made
 from lostwax.capture.recorders import question
 from lostwax.capture.steps import Step, Value, is_shared, new_value
-from lostwax.fake import answers
+from lostwax.fake import answers, recall
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ops.registry import Operator, aten
 from lostwax.types import TensorType
@@ -42,8 +42,9 @@ class Known(NamedTuple):
     """Which of them are tensors, as in `Step`."""
     places: Sequence[tuple[int, int]]
     """The tensors: which operand each is, and which operand of the composite operator."""
-    types: Any
-    """Of the result; if there are several, the first is the composite operator's."""
+
+
+recall.TIMELESS.add(Known)
 
 
 def parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -77,23 +78,27 @@ def _remembered(
     key, operands = asked
     steps = tracer.region.steps
     before, state = len(steps), _state(tracer, args)
+    may_vary = tracer.shape_env is not None and bool(tracer.shape_env.symbols)
     out = function(*given)
     if len(steps) == before + 1 and out.__class__ is FakeTensor and state == _state(tracer, args):
-        found = _observed(steps[-1], operands, out)
+        found = _observed(steps[-1], operands, out, may_vary)
         if found is not None:
             answers.remember(tracer, key, found)
     return out
 
 
-def _state(tracer: Tracer, args: Any) -> list[int]:
+def _state(tracer: Tracer, args: Any) -> tuple[Any, ...]:
     """It changes with every guard and every write: what had such an effect is not remembered."""
     assert tracer.shape_env is not None
     written = [a.fake_storage.version for a in args if a.__class__ is FakeTensor]
-    return [tracer.shape_env.facts.version, *written]
+    return (*answers.state(tracer.shape_env), *written)
 
 
-def _observed(step: Step, operands: list[Any], out: FakeTensor) -> Known | None:
-    """What became of a call with these operands; None: something else than can be told again."""
+def _observed(
+    step: Step, operands: list[Any], out: FakeTensor, may_vary: bool
+) -> tuple[Known, Any] | None:
+    """What became of a call with these operands, and the types of the results, of which the first
+    is the composite operator's; None: something else than can be told again."""
     result = step.result
     first = result if result.__class__ is Value else result[0]
     if out.tracked.value is not first or out.tracked.root is not out.tracked or step.kwargs:
@@ -108,14 +113,18 @@ def _observed(step: Step, operands: list[Any], out: FakeTensor) -> Known | None:
     kept = [None if o.__class__ is Value else o for o in step.args]
     types = result.type if result.__class__ is Value else tuple([v.type for v in result])
     plain = all(o.__class__ in _PLAIN or is_shared(o) for o in kept)
-    return Known(step.target, kept, [at for at, _ in places] if plain else None, places, types)
+    if not plain and may_vary:  # there may be symbols among them
+        return None
+    return Known(step.target, kept, [at for at, _ in places] if plain else None, places), types
 
 
 _PLAIN = frozenset((int, float, bool, type(None)))
 
 
-def _recorded(tracer: Tracer, whole: OpOverload, known: Known, given: list[Any]) -> FakeTensor:
-    target, kept, tensors, places, types = known
+def _recorded(
+    tracer: Tracer, whole: OpOverload, known: tuple[Known, Any], given: list[Any]
+) -> FakeTensor:
+    (target, kept, tensors, places), types = known
     operands = kept.copy()
     for place, source in places:
         operands[place] = given[source]

@@ -2,8 +2,9 @@
 
 A model asks the same again and again: layers are alike. A rule is a function of its arguments (and
 of the default dtype), so its answer is kept, and given as the same object: for fixed sizes for
-ever, for symbolic ones as long as their mode lives. Must not keep an answer that cost a guard,
-which may yet be taken back.
+ever, for symbolic ones as long as their mode lives. Where another mode's facts are the same
+(`recall.py`), it gets the answer too. Must not keep an answer that cost a guard, which may yet be
+taken back.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.fx.immutable_collections import immutable_list
 
+from lostwax.fake import recall
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Operator, aten
-from lostwax.sym import Expr
+from lostwax.sym import Expr, world
 from lostwax.types import TensorType, unique
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
+    from lostwax.sym import ShapeEnv
 
 Question = tuple[Any, ...]
 _SymInt: Any = torch.SymInt
@@ -81,7 +84,7 @@ def _canonical(mode: FakeTensorMode, t: Any) -> Any:
         return unique(t)
     found = mode.marks.setdefault(t.key(), t)
     if found.mark is None:
-        found.mark = object()
+        found.mark = recall.kind(found)
     t.mark = found.mark
     return found
 
@@ -114,7 +117,15 @@ def known(mode: FakeTensorMode, key: Question | None) -> Any:
     if key is None:
         return None
     answer = ANSWERS.get(key)
-    return mode.answers.get(key) if answer is None and mode.answers else answer
+    if answer is None:
+        env = mode.shape_env
+        if env is not None and env.symbols:
+            answer = mode.answers.get(key)
+            if answer is None and env.facts.world is not None:
+                answer = recall.recalled(mode, env.facts.world, key)
+                if answer is not None:
+                    mode.answers[key] = answer
+    return answer
 
 
 def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
@@ -123,7 +134,7 @@ def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named
     if key is None or env is None or not env.symbols:
         answer = _unique(rule(*types, **named))
         return answer if key is None else _remembered(key, answer)
-    version = env.facts.version
+    before = state(env)
     answer = rule(*types, **named)
     cls = answer.__class__
     if cls is TensorType:
@@ -132,18 +143,25 @@ def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named
         answer = cls([_canonical(mode, a) for a in answer])
     else:
         return answer
-    if env.facts.version == version:
-        mode.answers[key] = answer
+    if state(env) == before:
+        remember(mode, key, answer)
     return answer
 
 
+def state(env: ShapeEnv) -> tuple[Any, ...]:
+    """It changes with every guard: what cost one is not remembered."""
+    return env.facts.version, env.facts.world, len(env.guards)
+
+
 def remember(mode: FakeTensorMode, key: Question, answer: Any) -> None:
-    """What was found out of a call, as long as its types are."""
+    """What was found out of a call without a guard, as long as its types are."""
     env = mode.shape_env
     if env is None or not env.symbols:
         _remembered(key, answer)
-    else:
-        mode.answers[key] = answer
+        return
+    mode.answers[key] = answer
+    if env.facts.world is not None:
+        recall.keep(env.facts.world, key, answer)
 
 
 def _unique(answer: Any) -> Any:
@@ -170,6 +188,7 @@ def forget_if_settings_changed() -> None:
     threads = torch.get_num_threads()
     if threads != _threads:
         ANSWERS.clear()
+        world.forget()
         _threads = threads
 
 

@@ -20,6 +20,7 @@ from lostwax.sym.facts import Facts, Range
 from lostwax.sym.guards import Guard, Violation
 from lostwax.sym.learn import Learner
 from lostwax.sym.text import show
+from lostwax.sym.world import Formed
 
 _REASONS = {
     "branch": "the trace follows the example",
@@ -37,6 +38,7 @@ class ShapeEnv(Learner):
     def __init__(self) -> None:
         super().__init__()
         self.symbols: list[Symbol] = []
+        self.formed = Formed(self)
         self.guards: list[Guard] = []
         self.where: Callable[[], Location] = user_location
         self.asking: Callable[[], str] = str  # which operator is being evaluated; "" if none
@@ -91,6 +93,7 @@ class ShapeEnv(Learner):
             raise ContradictionError(
                 f"{symbol.source} has no value from {symbol.lo} to {symbol.hi}"
             )
+        symbol.place = len(self.symbols)
         self.symbols.append(symbol)
         self._give_range(self.facts, symbol)
         return symbol.expr
@@ -99,6 +102,8 @@ class ShapeEnv(Learner):
         facts.ranges[symbol] = Range(symbol.lo, symbol.hi)
         if symbol.lo is not None and symbol.lo == symbol.hi:
             facts.substitutions[symbol] = self.const(symbol.lo)
+        if facts.world is not None:
+            facts.world = facts.world.born(symbol)
 
     def learn(self, b: Condition) -> None:
         """A fact that holds by nature (`0 <= u0 <= numel`): no guard."""

@@ -82,7 +82,7 @@ class Symbol(Atom):
     bound.
     """
 
-    __slots__ = ("declared", "hi", "lo", "name", "origin", "root", "source")
+    __slots__ = ("declared", "hi", "lo", "name", "origin", "place", "root", "source")
 
     def __init__(
         self,
@@ -103,6 +103,8 @@ class Symbol(Atom):
         self.declared = declared
         self.origin = origin
         self.root = root
+        self.place = -1
+        """Among the symbols of the environment."""
         super().__init__(env, "symbol", (), hint)
         self.unbacked = self.expr.unbacked = hint is None
         self.hidden = self.expr.hidden = root is not None
@@ -115,8 +117,8 @@ class Expr:
 
     __slots__ = (
         "_atoms", "_symbols", "bounds", "bounds_at", "composite", "const", "current", "current_at",
-        "depth", "env", "face", "hidden", "hint", "id", "normal", "normal_at", "product", "terms",
-        "unbacked",
+        "depth", "env", "face", "form", "hidden", "hint", "id", "normal", "normal_at", "product",
+        "terms", "unbacked",
     )  # fmt: skip
 
     def __init__(self, env: ShapeEnv, terms: Terms):
@@ -141,6 +143,7 @@ class Expr:
         self.depth: int = depth
         self.hint = _value(terms)
         self.face: Any = None  # what a layer above shows for this expression
+        self.form: Any = None  # what it has in common with others elsewhere, see `world.py`
         # two factors, where they were multiplied out: signs and ranges are hard to see afterwards
         self.product: tuple[Expr, Expr] | None = None
         self._atoms: frozenset[Atom] | None = None

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Symbol
 from lostwax.sym.terms import Monomial
+from lostwax.sym.world import World
 
 
 class Range(NamedTuple):
@@ -26,6 +27,8 @@ class Facts:
         self.version = version
         self.told: list[BoolExpr] = []
         """The conditions that all of this was learned from, in their order."""
+        self.world: World | None = None
+        """Where all of this holds; None: nowhere else."""
         self.ranges: dict[Symbol, Range] = {}
         self.substitutions: dict[Atom, Expr] = {}
         # products that equal something else, by the first atom of the product

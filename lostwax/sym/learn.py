@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from math import gcd, lcm
 
 from lostwax.errors import ContradictionError
+from lostwax.sym import world
 from lostwax.sym.bounds import EVERYTHING, intersection
 from lostwax.sym.conditions import single_atom
 from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Symbol
@@ -29,6 +30,7 @@ ROUNDS = 4  # times that a symbol's range is passed on, or a condition taken, fo
 class Learner(Prover):
     def __init__(self) -> None:
         self.facts = Facts(version=0)
+        self.facts.world = world.first()
         super().__init__()
         self._versions = 0
         self._queue: deque[tuple[Condition, bool]] = deque()
@@ -41,8 +43,11 @@ class Learner(Prover):
         self._queue.append((condition, False))
         if self._busy:
             return
+        facts, then = self.facts, self.facts.world
         if isinstance(condition, BoolExpr):
-            self.facts.told.append(condition)
+            facts.told.append(condition)
+            then = None if then is None else then.told(condition)
+        facts.world = None  # until all of it is learned
         self._busy = True
         limit = self.steps + LEARNING
         rounds: Counter[Symbol] = Counter()
@@ -56,6 +61,7 @@ class Learner(Prover):
                         self._take(condition, again)
                 else:
                     self._pass_on(rounds)
+            facts.world = then
         finally:
             self._busy = False
             self._queue.clear()

@@ -13,7 +13,7 @@ from lostwax.capture import functionalize
 from lostwax.capture.functionalize import View, is_differentiable, made, track, track_view
 from lostwax.capture.steps import SHARED, Step, Value, new_value
 from lostwax.errors import CaptureError
-from lostwax.fake import answers
+from lostwax.fake import answers, recall
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
@@ -82,17 +82,21 @@ def question(
         elif cls is list or cls is tuple:
             members: Any = tuple(a)
             if tuple(map(type, members)) in _INTEGERS:
-                operands.append(SHARED.get(members) or tracer.numbers(members))
+                operands.append(SHARED.get(members) or tracer.numbers(members)[0])
             else:
                 numbers = answers.sizes(a)
-                members = answers.members(tracer, a) if numbers is None else numbers
-                if members is None:
-                    return None
-                operands.append(tracer.operand(a) if numbers is None else tracer.numbers(numbers))
+                if numbers is not None:
+                    operand, members = tracer.numbers(numbers)
+                else:
+                    members = answers.members(tracer, a)
+                    if members is None:
+                        return None
+                    operand = tracer.operand(a)
+                operands.append(operand)
             key.append(members)
         elif cls is _SymInt or cls is Expr:
             number = unwrap(a)
-            key.append(number)
+            key.append(recall.told(number))
             operands.append(number)
         else:
             return None
@@ -100,7 +104,7 @@ def question(
 
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
-_INTEGERS = frozenset([(int,) * n for n in range(8)])
+_INTEGERS = answers.INTEGERS
 _SymInt: Any = torch.SymInt
 
 

@@ -91,6 +91,9 @@ def values_of(result: Any) -> list[Value]:
 def shared(numbers: tuple[Any, ...]) -> Any:
     """The one list of these plain ints, for steps and for the nodes made of them; None if there is
     something else among them."""
+    found = SHARED.get(numbers)
+    if found is not None:  # an empty one, too: another in its place would leave its identity behind
+        return found
     for n in numbers:
         if n.__class__ is not int:
             return None

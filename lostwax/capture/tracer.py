@@ -35,9 +35,9 @@ from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.recorders import detached
 from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import SHARED, Body, Region, Step, Value, new_number, new_value, shared
+from lostwax.capture.steps import Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake import answers, fallback
+from lostwax.fake import answers, fallback, recall
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake, set_type
@@ -82,8 +82,7 @@ class Tracer(FakeTensorMode):
         self.templates = None if tracked else {}
         self.joined = Joined(self) if tracked else None
         self.region = Region()
-        self._numbers: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-        """The lists of integers of which some are symbolic."""
+        self._numbers: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
@@ -255,7 +254,7 @@ class Tracer(FakeTensorMode):
             numbers = answers.sizes(value)
             if numbers is None:
                 return [self.operand(v) for v in value]
-            return self.numbers(numbers)
+            return self.numbers(numbers)[0]
         if cls in _SYMBOLIC:
             return unwrap(value)
         if isinstance(value, torch.Tensor):
@@ -264,14 +263,15 @@ class Tracer(FakeTensorMode):
             control.refuse_generator()
         return value
 
-    def numbers(self, numbers: tuple[Any, ...]) -> Any:
-        """A list of integers, as the one object for it: what is made of it is made once."""
-        found = SHARED.get(numbers)
+    def numbers(self, numbers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """A list of integers, as the one object for it: what is made of it is made once. And what
+        stands for it in a key."""
+        found = self._numbers.get(numbers)
         if found is None:
-            found = self._numbers.get(numbers)
-        if found is None:
-            found = shared(numbers)
-        return self._numbers.setdefault(numbers, numbers) if found is None else found
+            plain = shared(numbers)
+            made = (numbers, recall.told_all(numbers)) if plain is None else (plain, numbers)
+            found = self._numbers[numbers] = made
+        return found
 
     def value_of(self, fake: FakeTensor) -> Value:
         tracked: Tracked | None = fake.tracked

@@ -9,17 +9,17 @@ taken back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.fake import recall
-from lostwax.fake.symnode import unwrap
+from lostwax.fake.symnode import IntNode, unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Operator, aten
-from lostwax.sym import Expr, world
+from lostwax.sym import Expr, current, world
 from lostwax.types import TensorType, unique
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ _PLAIN = frozenset(
     (int, float, bool, type(None), str, torch.dtype, torch.layout, torch.memory_format)
 )
 _LISTS = frozenset((list, tuple, immutable_list, torch.Size))
+INTEGERS = frozenset([(int,) * n for n in range(8)])
+"""The classes of what is in short lists of plain integers."""
 MOODY = frozenset((aten._fused_sdp_choice.default, aten.mkldnn_rnn_layer.default))
 """Operators whose rules look at settings of torch that change from call to call."""
 
@@ -55,7 +57,7 @@ def question(
         elif cls in _PLAIN:
             key += (value, cls)  # 1, 1.0 and True are equal
         elif cls is _SymInt or cls is Expr:
-            key.append(unwrap(value))
+            key.append(recall.told(unwrap(value)))
         else:
             found = members(mode, value) if cls in _LISTS else None
             if found is None:
@@ -91,8 +93,11 @@ def _canonical(mode: FakeTensorMode, t: Any) -> Any:
 
 def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
     """What stands for a list in a key."""
+    plain = tuple(values)
+    if tuple(map(type, plain)) in INTEGERS:
+        return plain
     found = sizes(values)
-    return question(mode, _OF_LISTS, values, {}) if found is None else found
+    return question(mode, _OF_LISTS, values, {}) if found is None else recall.told_all(found)
 
 
 def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
@@ -102,8 +107,11 @@ def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
         cls = v.__class__
         if cls is int:
             found.append(v)
-        elif cls is _SymInt or cls is Expr:
-            found.append(unwrap(v))
+        elif cls is _SymInt:
+            node = v.node
+            found.append(current(node.value) if node.__class__ is IntNode else v)
+        elif cls is Expr:
+            found.append(v)
         else:
             return None
     return tuple(found)
@@ -117,15 +125,7 @@ def known(mode: FakeTensorMode, key: Question | None) -> Any:
     if key is None:
         return None
     answer = ANSWERS.get(key)
-    if answer is None:
-        env = mode.shape_env
-        if env is not None and env.symbols:
-            answer = mode.answers.get(key)
-            if answer is None and env.facts.world is not None:
-                answer = recall.recalled(mode, env.facts.world, key)
-                if answer is not None:
-                    mode.answers[key] = answer
-    return answer
+    return mode.answers[key] if answer is None else answer
 
 
 def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
@@ -162,6 +162,18 @@ def remember(mode: FakeTensorMode, key: Question, answer: Any) -> None:
     mode.answers[key] = answer
     if env.facts.world is not None:
         recall.keep(env.facts.world, key, answer)
+
+
+def truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], bool]) -> bool:
+    """What is true or not of types, kept if it may be."""
+    found = known(mode, key)
+    if found is None:
+        env = mode.shape_env
+        before = None if env is None else state(env)
+        found = (answer(),)
+        if key is not None and (env is None or state(env) == before):
+            remember(mode, key, found)
+    return found[0]  # type: ignore[no-any-return]
 
 
 def _unique(answer: Any) -> Any:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
+from lostwax.fake import answers
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
-from lostwax.ops.registry import Operator, aten
+from lostwax.ops.registry import Operator, aten, operator
 from lostwax.ops.shapes import (
     broadcast_sizes,
     fail,
@@ -67,13 +68,20 @@ def strategy(func: OpOverload) -> Callable[..., Any]:
 def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
     x = mode.adopt(self)
     t = x.fake_type
-    if t.is_contiguous:
-        return mode.call(aten.view.default, x, shape)
-    size = inferred_size([unwrap(s) for s in shape], product(t.size))
-    if view_strides(t, size, must=False) is not None:
+
+    def is_view() -> bool:
+        size = inferred_size([unwrap(s) for s in shape], product(t.size))
+        return view_strides(t, size, must=False) is not None
+
+    if t.is_contiguous or answers.truth(
+        mode, answers.question(mode, _RESHAPE, (x, shape), {}), is_view
+    ):
         return mode.call(aten.view.default, x, shape)
     copy = mode.call(aten.clone.default, x, memory_format=torch.contiguous_format)
     return mode.call(aten._unsafe_view.default, copy, shape)
+
+
+_RESHAPE = operator(aten.reshape.default)
 
 
 @composite(aten.flatten.using_ints)

@@ -20,7 +20,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
 from lostwax.errors import MixedModeError, NonFakeInputError
-from lostwax.fake import answers, attention, composite, data, fallback, layers, resampling, sized
+from lostwax.fake import (
+    answers,
+    attention,
+    composite,
+    data,
+    fallback,
+    layers,
+    recall,
+    resampling,
+    sized,
+)
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, is_marked, new_fake
@@ -90,7 +100,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.templates: dict[int, Any] | None = None
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
-        self.answers: dict[Any, Any] = {}
+        self.answers = recall.Answers(self)
         self.marks: dict[Any, Any] = {}
         """Answers of type rules about symbolic types, and what stands for those in a key."""
         answers.forget_if_settings_changed()

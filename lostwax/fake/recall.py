@@ -37,14 +37,14 @@ class Kind:
 
 _KINDS: dict[tuple[Any, ...], Kind] = {}
 _MOST = 50_000
-TIMELESS: set[type] = set()
+TIMELESS: set[type] = {bool}
 """Classes of other things that answers are made of: they know of no symbols."""
 
 
 def kind(t: TensorType) -> Kind | Local:
     """What equal types have in common."""
-    size, stride, offset = _told(t.size), _told(t.stride), _told((t.offset,))
-    if size is None or stride is None or offset is None:
+    size, stride, offset = told_all(t.size), told_all(t.stride), told(t.offset)
+    if not _is_timeless((size, stride, offset)):
         return Local()
     parts = (size, stride, offset, t.dtype, t.device, t.layout)
     found = _KINDS.get(parts)
@@ -55,17 +55,12 @@ def kind(t: TensorType) -> Kind | Local:
     return found
 
 
-def _told(numbers: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    told = tuple([n if n.__class__ is int else form(n) for n in numbers])
-    return None if None in told else told
-
-
 def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
     """The one type of this kind in a mode."""
     found = mode.marks.get(kind)
     if found is None:
         formed = mode.shape_env.formed  # type: ignore[union-attr]
-        size, stride, (offset,), dtype, device, layout = kind.parts
+        size, stride, offset, dtype, device, layout = kind.parts
         found = TensorType(
             tuple([n if n.__class__ is int else formed[n] for n in size]),
             dtype,
@@ -79,30 +74,29 @@ def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
     return found  # type: ignore[no-any-return]
 
 
-def timeless(key: Question) -> Question | None:
-    """A question in words that other captures have; None: it has no such words."""
-    told: list[Any] = []
-    for part in key:
-        cls = part.__class__
-        if cls is Expr:
-            part = form(part)
-            if part is None:
-                return None
-        elif cls is tuple:
-            part = timeless(part)
-            if part is None:
-                return None
-        elif cls is Local:
-            return None
-        told.append(part)
-    return tuple(told)
+def told(number: Any) -> Any:
+    """A number in words that other captures have, if there are such words."""
+    return number if number.__class__ is not Expr else number.form or form(number) or number
+
+
+def told_all(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same of several."""
+    return tuple([n if n.__class__ is int else told(n) for n in numbers])
+
+
+def _is_timeless(key: Question) -> bool:
+    """Is all of a question in such words?"""
+    classes = set(map(type, key))
+    if Expr in classes or Local in classes:
+        return False
+    return tuple not in classes or all(_is_timeless(k) for k in key if k.__class__ is tuple)
 
 
 def keep(world: World, key: Question, answer: Any) -> None:
     """Let captures to come have this answer, if they can."""
-    told, remembered = timeless(key), _kept(answer)
-    if told is not None and remembered is not None:
-        world.keep(told, remembered)
+    kept = _kept(answer) if _is_timeless(key) else None
+    if kept is not None:
+        world.keep(key, kept)
 
 
 def _kept(answer: Any) -> Any:
@@ -119,11 +113,22 @@ def _kept(answer: Any) -> Any:
     return answer if cls in TIMELESS else None
 
 
-def recalled(mode: FakeTensorMode, world: World, key: Question) -> Any:
-    """The answer that another capture got to this question in this world."""
-    told = timeless(key)
-    found = None if told is None else world.found.get(told)
-    return None if found is None else _again(mode, found)
+class Answers(dict[Question, Any]):
+    """Those that a mode has, and those that it can have; None if there is none."""
+
+    __slots__ = ("_mode",)
+
+    def __init__(self, mode: FakeTensorMode) -> None:
+        self._mode = mode
+
+    def __missing__(self, key: Question) -> Any:
+        env = self._mode.shape_env
+        world = None if env is None else env.facts.world
+        kept = None if world is None else world.found.get(key)
+        if kept is None:
+            return None
+        answer = self[key] = _again(self._mode, kept)
+        return answer
 
 
 def _again(mode: FakeTensorMode, kept: Any) -> Any:

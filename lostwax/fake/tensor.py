@@ -370,7 +370,7 @@ def new_fake(
     device = t.device
     if device != _CPU:
         device = _absent(mode, device)
-    if t.token is None and mode.shape_env is not None and t.is_symbolic:
+    if t.token is None and (t.mark or (mode.shape_env is not None and t.is_symbolic)):
         fake = _new_symbolic(mode, t, device, requires_grad)
     else:
         # size, strides, offset, memory format, dtype, layout, device, pin memory, requires grad;
@@ -408,10 +408,10 @@ def _new_symbolic(
     tensor is kept that nobody sees, and others are copies of it, which C++ makes by itself."""
     if mode.templates is None or requires_grad:
         return _of_symbols(t, device, requires_grad)
-    kept = mode.templates.get(id(t))
-    if kept is None:
-        kept = mode.templates[id(t)] = (t, _of_symbols(t, device, False))
-    template = kept[1]
+    template = mode.templates.get(id(t))
+    if template is None:
+        template = mode.templates[id(t)] = _of_symbols(t, device, False)
+        template.fake_type = t  # and keep that one
     guard = _WithoutDispatch()
     fake = _copied(FakeTensor, template)
     del guard

@@ -6,7 +6,7 @@ from torch import nn
 
 import lostwax
 from lostwax import Dim
-from lostwax.capture import one_for_one
+from lostwax.capture import one_for_one, steps
 from lostwax.fake import answers
 
 
@@ -87,3 +87,11 @@ def test_programs_keep_symbols_of_their_own():
     a, b = exports(module, x, {0: Dim("batch")}, times=2)
     sizes = [next(iter(reversed(p.graph.nodes))).meta["val"][0].shape[0] for p in (a, b)]
     assert sizes[0].node.shape_env is not sizes[1].node.shape_env
+
+
+def test_the_list_without_numbers_is_one_object_too():
+    """Lists are told by their identity, which another one in its place would leave behind."""
+    assert steps.shared(()) is steps.shared(()) is not None
+    program = lostwax.export(lambda x: x.new_zeros([]) + x.sum([]), (torch.randn(3),))
+    empty = [a for n in program.graph.nodes for a in n.args if a == []]
+    assert all(a is steps.shared(()) for a in empty)

@@ -22,6 +22,7 @@ from lostwax.capture.recorders import (
     plain_view,
     special,
     typed,
+    undeclared_view,
     view,
     whole_view,
 )
@@ -38,7 +39,7 @@ from lostwax.capture.writes import (
 )
 from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback, recurrent
-from lostwax.fake.mode import FakeTensorMode, functional
+from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph_rules import SILENT_WRITERS
 from lostwax.location import user_location
@@ -335,5 +336,7 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return (whole_view if record.rule is None else known), record
     if record.data_dependent:
         return data_dependent, record
+    if func in UNDECLARED_VIEWS:
+        return undeclared_view, record
     is_typed = FakeTensorMode.plan(func)[0] is functional
     return (typed if is_typed else computed), record

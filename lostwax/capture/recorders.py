@@ -33,29 +33,36 @@ _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The most common operator: it has a rule, and its result is new."""
-    asked = None if kwargs else _asked(tracer, record, args)
+    asked = _asked(tracer, record, args, kwargs)
     if asked is None:
         out = functional(tracer, record, args, kwargs)
         step = tracer.step(record.overload, args, kwargs)
     else:
         answer, operands = asked
         out = new_fake(tracer, answer) if answer.__class__ is TensorType else tracer.wrap(answer)
-        step = tracer.append(record.overload, operands, {})
+        step = tracer.append(record.overload, operands, kwargs)
     if out.__class__ is not FakeTensor:
         return tracer.results(step, out)
     step.result = made(out, step, None).value
     return out
 
 
-def _asked(tracer: Tracer, record: Operator, args: Any) -> tuple[Any, list[Any]] | None:
+def _asked(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, list[Any]] | None:
     """What the rule answers to a call, and the operands. None: not as simple as that."""
     found = question(tracer, record, args)
     if found is None:
         return None
     key, operands = found
+    if kwargs:
+        for name, value in kwargs.items():
+            if value.__class__ not in _OPTIONS:
+                return None
+            key += (name, value, value.__class__)
     answer = answers.known(tracer, key)
     if answer is None:
-        answer = answers.ask(tracer, key, record.rule, *tracer.types(args, {}))
+        answer = answers.ask(tracer, key, record.rule, *tracer.types(args, kwargs))
     return answer, operands
 
 
@@ -104,6 +111,7 @@ def question(
 
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
+_OPTIONS = _PLAIN | {torch.memory_format}
 _INTEGERS = answers.INTEGERS
 _SymInt: Any = torch.SymInt
 
@@ -127,7 +135,7 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     asked = None
     try:
         if not kwargs and not torch.is_inference_mode_enabled():
-            asked = _asked(tracer, record, args)
+            asked = _asked(tracer, record, args, kwargs)
         if asked is None:
             return view(tracer, record, args, kwargs)
     except RuntimeError:  # which the program may catch: with other strides it would not be raised
@@ -140,6 +148,19 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     else:
         out = [new_fake(tracer, t, base.fake_storage) for t in answer]
     return seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
+
+
+def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_unsafe_view`: it shares memory with what nobody reads any more."""
+    asked = None
+    if not kwargs and not torch.is_inference_mode_enabled():
+        asked = _asked(tracer, record, args, kwargs)
+    if asked is None or asked[0].__class__ is not TensorType:
+        return computed(tracer, record, args, kwargs)
+    out = new_fake(tracer, asked[0], args[0].fake_storage)
+    step = tracer.append(record.overload, asked[1], kwargs)
+    step.result = made(out, step, None).value
+    return out
 
 
 def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TypeAlias
 
-from lostwax.sym import BoolExpr, Size, eq, maximum, ne
+from lostwax.sym import BoolExpr, Size, eq, known, maximum, ne
 from lostwax.types import product
 
 Condition: TypeAlias = "bool | BoolExpr"
@@ -21,6 +21,24 @@ _CHANNELS_LAST = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 def is_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
     return eq(product(size), 0) | _dense_in(range(len(size) - 1, -1, -1), size, stride)
+
+
+def is_never_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> bool:
+    """Does C++ find that it is not, without a guard? Its questions, from the innermost dimension
+    on, end where the example's stride is another one; up to there all must be certain."""
+    step: Size = 1
+    for n, given in zip(reversed(size), reversed(stride), strict=True):
+        if (_example(n) or 0) < 2:  # it counts as larger, whatever the example says
+            return False
+        if given is not step and known(eq(given, step)) is not True:
+            found, wanted = _example(given), _example(step)
+            return found is not None and wanted is not None and found != wanted
+        step = step * n
+    return False
+
+
+def _example(n: Size) -> int | None:
+    return n if isinstance(n, int) else n.hint
 
 
 def is_channels_last(ndim: int) -> Layout:

@@ -13,6 +13,7 @@ import torch
 
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.symindex import getitem, setitem
+from lostwax.fake.symlayout import is_never_contiguous
 from lostwax.fake.symnode import wrap
 from lostwax.location import user_location
 from lostwax.sym import Size
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 UNSURE_STRIDE = "stride() of what is not row-major"
 """There a stride may be another one when a size is 0."""
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
+_function_modes: Any = torch._C._len_torch_function_stack
 _CPU = torch.device("cpu")
 _copied: Any = torch.Tensor._make_subclass
 _WithoutDispatch: Any = torch._C._DisableTorchDispatch
@@ -210,9 +212,23 @@ class FakeTensor(torch.Tensor):
         return super().is_contiguous(*args, **kwargs)
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
-        out: Any = super().contiguous(*args, **kwargs)
+        out: Any = None
+        t = self.fake_type
+        if t.mark is not None and not (args or kwargs or _function_modes()):
+            out = self._contiguous(t)
+        if out is None:
+            out = super().contiguous(*args, **kwargs)
         self.fake_mode.layout_decided(self, out, "contiguous()")
         return out
+
+    def _contiguous(self, t: TensorType) -> Any:
+        """Where sizes are symbolic, without the questions that C++ would ask of each of them; None:
+        it must ask."""
+        if t.is_contiguous:
+            return self
+        if is_never_contiguous(t.size, t.stride):
+            return torch.ops.aten.contiguous.default(self)
+        return None
 
     def retain_grad(self) -> None:
         if self.requires_grad and not is_marked(self):

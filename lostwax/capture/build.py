@@ -59,6 +59,8 @@ class Builder:
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
         self._several: dict[int, Any] = {}
         """The lists of sizes, by identity of the tuple in the log."""
+        self._within: dict[int, list[fx.Node]] = {}
+        """The nodes in each of those lists, by its identity."""
         self._detached: dict[Value, fx.Node] = {}
         self._unseen: dict[int, FakeTensor] = {}
         """Of results that no one has seen, one for each type (by identity)."""
@@ -215,7 +217,7 @@ class Builder:
                 node = None if grad else nodes.get(a)
                 args[i] = self._operand(a, grad) if node is None else node
             elif a.__class__ in _BUILT:
-                args[i] = self._operand(a, grad)
+                args[i] = self._several.get(id(a)) or self._operand(a, grad)
         if step.kwargs:
             kwargs = {k: self._operand(v, grad) for k, v in step.kwargs.items()}
         if result.__class__ is Value:
@@ -268,7 +270,9 @@ class Builder:
             _set_args(node, args)
             _set_kwargs(node, _NOTHING)
             read = node._input_nodes
-            for each in _nodes_in(args) if inputs is None else [args[i] for i in inputs]:
+            for each in (
+                _nodes_in(args, self._within) if inputs is None else [args[i] for i in inputs]
+            ):
                 read[each] = None
                 each.users[node] = None
         self._append(node)
@@ -317,6 +321,7 @@ class Builder:
         """A list of integers of which some are symbolic, as the log shares it."""
         found = immutable_list([self._operand(n, grad=False) for n in numbers])
         self._several[id(numbers)] = found
+        self._within[id(found)] = [n for n in found if n.__class__ is fx.Node]
         return found
 
     def _subgraph(self, body: Body) -> fx.Node:
@@ -393,13 +398,14 @@ class Builder:
         return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
 
 
-def _nodes_in(values: Sequence[Any]) -> list[fx.Node]:
+def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list[fx.Node]:
+    """`known`: those in some lists, by their identity."""
     found: list[fx.Node] = []
     for v in values:
-        if v.__class__ is fx.Node:
+        if v.__class__ is _Node:
             found.append(v)
         elif v.__class__ in _NESTED and not is_shared(v):
-            found += _nodes_in(v)
+            found += known.get(id(v)) or _nodes_in(v, known)
     return found
 
 
@@ -458,7 +464,7 @@ def live(
                     if arg.__class__ is Value:  # `need`, with what is most common inlined
                         read.add(arg)
                         found.add(arg.step)
-                    else:
+                    elif id(arg) not in several:
                         need(arg)
             if step.kwargs:
                 need(list(step.kwargs.values()))

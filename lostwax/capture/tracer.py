@@ -172,10 +172,9 @@ class Tracer(FakeTensorMode):
     @property
     def takes_known_calls(self) -> bool:
         """May calls be recorded as the last such one was? Not where autograd is to see them."""
-        assert self.shape_env is not None
         if not self._recording or self.tracked:
             return False
-        return self.shape_env.facts.world is not None
+        return self.shape_env.facts.world is not None  # type: ignore[union-attr]
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:

@@ -19,7 +19,7 @@ from lostwax.fake import recall
 from lostwax.fake.symnode import IntNode, unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Operator, aten
-from lostwax.sym import Expr, current, world
+from lostwax.sym import Expr, world
 from lostwax.types import TensorType, unique
 
 if TYPE_CHECKING:
@@ -102,21 +102,24 @@ def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
 
 def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
     """A list of integers, of which some may be symbolic; None if it is none."""
-    found: list[Any] = []
-    for v in values:
-        cls = v.__class__
-        if cls is int:
-            found.append(v)
-        elif cls is _SymInt:
-            node = v.node
-            found.append(current(node.value) if node.__class__ is IntNode else v)
-        elif cls is Expr:
-            found.append(v)
-        else:
-            return None
-    return tuple(found)
+    if not _SIZES.issuperset(map(type, values)):
+        return None
+    return tuple([v if v.__class__ is int else _size(v) for v in values])
 
 
+def _size(value: Any) -> Any:
+    """`unwrap`, with what is most common inlined."""
+    if value.__class__ is Expr:
+        return value
+    node = value.node
+    e = node.value if node.__class__ is IntNode else value
+    if e.__class__ is not Expr:
+        return e
+    now = e.current if e.current_at == e.env.facts.version else e.env.current_form(e)
+    return now if now.const is None else now.const
+
+
+_SIZES = frozenset((int, _SymInt, Expr))
 _OF_LISTS = Operator(aten.cat.default)
 
 

@@ -65,7 +65,9 @@ def user_location() -> Location:
     """The nearest frame of user code above the caller."""
     frame = sys._getframe(1)
     while frame is not None:
-        if is_user_code(frame.f_code):
-            return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+        code = frame.f_code
+        found = JUDGED.get(id(code))
+        if is_user_code(code) if found is None else found[1]:
+            return Location(code.co_filename, frame.f_lineno, code.co_name)
         frame = frame.f_back  # type: ignore[assignment]
     return NOWHERE

@@ -16,7 +16,7 @@ from torch._ops import OpOverload
 from lostwax.capture.functionalize import Root
 from lostwax.capture.steps import Step, Value
 from lostwax.errors import CaptureError
-from lostwax.location import Location, user_location
+from lostwax.location import Location
 from lostwax.ops.registry import operator
 from lostwax.ops.shapes import shown
 from lostwax.ops.views import strides_by
@@ -77,12 +77,11 @@ class Doubts:
     def __bool__(self) -> bool:
         return bool(self._doubts)
 
-    def add(self, source: Any, out: Any, at: int, what: str) -> None:
+    def add(self, source: Any, out: Any, at: int, what: str, where: Location) -> None:
         """`source` and `out` are fakes of the trace."""
         a, b = source.tracked, out.tracked
         t, size = source.fake_type, out.fake_type.size
         if a.root is not b.root:
-            where = user_location()
             self._doubts.append(Doubt(a.root, a.value, b.root, b.value, at, what, t, size, where))
 
     def written(self, root: Root, at: int) -> None:

@@ -69,8 +69,10 @@ class Reliance:
     def __init__(self) -> None:
         self.notes: list[Note] = []
 
-    def note(self, root: Root, what: str, other: Root | None = None, at: int = 0) -> None:
-        self.notes.append(Note(root, root.value, what, user_location(), other, at))
+    def note(self, root: Root, what: str, other: Root | None = None, at: int = 0) -> Note:
+        note = Note(root, root.value, what, user_location(), other, at)
+        self.notes.append(note)
+        return note
 
     def inputs(
         self, inputs: Collection[Value], steps: Sequence[Step], outputs: Sequence[Any]

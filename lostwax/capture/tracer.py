@@ -354,9 +354,9 @@ class Tracer(FakeTensorMode):
         if self._recording and source.tracked is not None and out.tracked is not None:
             roots = (source.tracked.root, out.tracked.root)
             name = f"a write to the result of {what}"
-            self.reliance.note(roots[0], name, roots[1], len(self.region.steps))
+            note = self.reliance.note(roots[0], name, roots[1], len(self.region.steps))
             if source.fake_type.is_symbolic:
-                self.doubts.add(source, out, len(self.region.steps), what)
+                self.doubts.add(source, out, note.at, what, note.where)
 
     # ------------------------------------------------------------------------ views and writes
 

@@ -91,7 +91,7 @@ def question(
             if tuple(map(type, members)) in _INTEGERS:
                 operands.append(SHARED.get(members) or tracer.numbers(members)[0])
             else:
-                numbers = answers.sizes(a)
+                numbers = members if _SIZES.issuperset(map(type, members)) else answers.sizes(a)
                 if numbers is not None:
                     operand, members = tracer.numbers(numbers)
                 else:
@@ -112,7 +112,7 @@ def question(
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
 _OPTIONS = _PLAIN | {torch.memory_format}
-_INTEGERS = answers.INTEGERS
+_INTEGERS, _SIZES = answers.INTEGERS, frozenset((int, Expr))
 _SymInt: Any = torch.SymInt
 
 

@@ -34,6 +34,7 @@ _PLAIN = frozenset(
 _LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 INTEGERS = frozenset([(int,) * n for n in range(8)])
 """The classes of what is in short lists of plain integers."""
+SIZES = frozenset((int, _SymInt, Expr))
 MOODY = frozenset((aten._fused_sdp_choice.default, aten.mkldnn_rnn_layer.default))
 """Operators whose rules look at settings of torch that change from call to call."""
 
@@ -102,7 +103,7 @@ def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
 
 def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
     """A list of integers, of which some may be symbolic; None if it is none."""
-    if not _SIZES.issuperset(map(type, values)):
+    if not SIZES.issuperset(map(type, values)):
         return None
     return tuple([v if v.__class__ is int else _size(v) for v in values])
 
@@ -119,7 +120,6 @@ def _size(value: Any) -> Any:
     return now if now.const is None else now.const
 
 
-_SIZES = frozenset((int, _SymInt, Expr))
 _OF_LISTS = Operator(aten.cat.default)
 
 

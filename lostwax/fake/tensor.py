@@ -387,7 +387,13 @@ def new_fake(
     if device != _CPU:
         device = _absent(mode, device)
     if t.token is None and (t.mark or (mode.shape_env is not None and t.is_symbolic)):
-        fake = _new_symbolic(mode, t, device, requires_grad)
+        template = mode.templates.get(id(t)) if mode.templates and not requires_grad else None
+        if template is None:
+            fake = _new_symbolic(mode, t, device, requires_grad)
+        else:
+            guard = _WithoutDispatch()
+            fake = _copied(FakeTensor, template)
+            del guard
     else:
         # size, strides, offset, memory format, dtype, layout, device, pin memory, requires grad;
         # by position, since names would cost a quarter of the call
@@ -424,14 +430,10 @@ def _new_symbolic(
     tensor is kept that nobody sees, and others are copies of it, which C++ makes by itself."""
     if mode.templates is None or requires_grad:
         return _of_symbols(t, device, requires_grad)
-    template = mode.templates.get(id(t))
-    if template is None:
-        template = mode.templates[id(t)] = _of_symbols(t, device, False)
-        template.fake_type = t  # and keep that one
-    guard = _WithoutDispatch()
-    fake = _copied(FakeTensor, template)
-    del guard
-    return fake
+    template = mode.templates[id(t)] = _of_symbols(t, device, False)
+    template.fake_type = t  # and keep that one
+    with _WithoutDispatch():
+        return _copied(FakeTensor, template)
 
 
 def _of_symbols(t: TensorType, device: torch.device, requires_grad: bool) -> Any:

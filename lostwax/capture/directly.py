@@ -16,7 +16,6 @@ from torch._ops import OpOverload
 
 from lostwax.capture import one_for_one
 from lostwax.capture.exchange import Exchange, running
-from lostwax.capture.tracer import Tracer
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, operator
 
@@ -40,7 +39,7 @@ def _answering(name: str, overload: OpOverload) -> Any:
         if not running or kwargs or not args or args[0].__class__ is not FakeTensor:
             return function(*args, **kwargs)
         tracer = running[-1]
-        if not _sees_all(tracer):
+        if not tracer.sees_all():
             return function(*args)
         if tracer.keep and overload in tracer.keep:
             return function(*args)
@@ -49,18 +48,5 @@ def _answering(name: str, overload: OpOverload) -> Any:
     called.__name__ = name
     return called
 
-
-def _sees_all(tracer: Tracer) -> bool:
-    """Would C++ hand a call to this tracer as it is, to be recorded? Not where something of the
-    user's comes before it: modes, transforms, autocast."""
-    if not tracer.takes_known_calls or _dispatch_modes() != 1:  # the tracer is one
-        return False
-    return not (_function_modes() or _autocast()) and _transform() is None
-
-
-_function_modes: Any = torch._C._len_torch_function_stack
-_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
-_autocast: Any = torch._C._is_any_autocast_enabled
-_transform: Any = torch._C._functorch.peek_interpreter_stack
 
 EXCHANGES = [Exchange(where, name, _answering(name, overload)) for where, name, overload in _KNOWN]

@@ -111,6 +111,7 @@ def question(
 
 
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
+_LISTS = frozenset((list, tuple, torch.Size))
 _OPTIONS = _PLAIN | {torch.memory_format}
 _INTEGERS, _SIZES = answers.INTEGERS, frozenset((int, Expr))
 _SymInt: Any = torch.SymInt
@@ -148,6 +149,22 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     else:
         out = [new_fake(tracer, t, base.fake_storage) for t in answer]
     return seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
+
+
+def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) -> Any:
+    """`x.view(*size)` as `plain_view` would record it, if the rule has answered before; else
+    None."""
+    if len(size) == 1 and size[0].__class__ in _LISTS:
+        (size,) = size
+    args = (base, list(size))
+    if torch.is_inference_mode_enabled() or not answers.SIZES.issuperset(map(type, size)):
+        return None
+    found = question(tracer, record, args)
+    answer = None if found is None else answers.known(tracer, found[0])
+    if answer is None:
+        return None
+    out = new_fake(tracer, answer, base.fake_storage)
+    return seen(tracer.append(record.overload, found[1], {}), base, args, {}, out)  # type: ignore[index]
 
 
 def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -33,7 +33,7 @@ from lostwax.capture.layout import copy_like
 from lostwax.capture.marks import Marks, check_data
 from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
-from lostwax.capture.recorders import detached
+from lostwax.capture.recorders import detached, known_view
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.steps import Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
@@ -51,6 +51,11 @@ from lostwax.ops.registry import aten, operator
 from lostwax.sym import Expr, ShapeEnv, narrowing
 from lostwax.types import TensorType
 
+_function_modes: Any = torch._C._len_torch_function_stack
+_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
+_autocast: Any = torch._C._is_any_autocast_enabled
+_transform: Any = torch._C._functorch.peek_interpreter_stack
+_VIEW = operator(aten.view.default)
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 
@@ -175,6 +180,17 @@ class Tracer(FakeTensorMode):
         if not self._recording or self.tracked:
             return False
         return self.shape_env.facts.world is not None  # type: ignore[union-attr]
+
+    def sees_all(self) -> bool:
+        """Would C++ hand a call to this tracer as it is, to be recorded? Not where something of the
+        user's comes before it: modes, transforms, autocast."""
+        if not self.takes_known_calls or _dispatch_modes() != 1:  # the tracer is one
+            return False
+        return not (_function_modes() or _autocast()) and _transform() is None
+
+    def known_view(self, fake: FakeTensor, size: tuple[Any, ...]) -> FakeTensor | None:
+        is_active = torch._C._get_dispatch_mode(self._mode_key) is self
+        return known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:

@@ -312,6 +312,10 @@ class FakeTensorMode(TorchDispatchMode):
             return wrapped if cls is list else tuple(wrapped)
         return wrap(out) if cls is Expr or cls is BoolExpr else out
 
+    def known_view(self, fake: FakeTensor, size: tuple[Any, ...]) -> FakeTensor | None:
+        """`x.view(*size)`, if a tracer can record it at once."""
+        return None
+
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         """Python asks for strides: a tracer takes note."""
 

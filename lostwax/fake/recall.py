@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lostwax.sym import Expr
-from lostwax.sym.world import World, form
+from lostwax.sym.world import Form, World, form
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
@@ -29,10 +29,12 @@ class Kind:
     """A symbolic type, told by the places of symbols. Equal ones are the same object, and stand in
     keys for the types that are such."""
 
-    __slots__ = ("parts",)
+    __slots__ = ("fixed", "parts")
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
+        self.fixed = not any(n.__class__ is Form for n in parts[1])
+        """Are all strides plain?"""
 
 
 _KINDS: dict[tuple[Any, ...], Kind] = {}
@@ -56,22 +58,16 @@ def kind(t: TensorType) -> Kind | Local:
 
 
 def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
-    """The one type of this kind in a mode."""
-    found = mode.marks.get(kind)
-    if found is None:
-        formed = mode.shape_env.formed  # type: ignore[union-attr]
-        size, stride, offset, dtype, device, layout = kind.parts
-        found = TensorType(
-            tuple([n if n.__class__ is int else formed[n] for n in size]),
-            dtype,
-            device,
-            tuple([n if n.__class__ is int else formed[n] for n in stride]),
-            offset if offset.__class__ is int else formed[offset],
-            layout,
-        )
-        found.mark = kind
-        found = mode.marks[kind] = mode.marks.setdefault(found.key(), found)
-    return found  # type: ignore[no-any-return]
+    """A type of this kind, of the symbols of a mode."""
+    formed = mode.shape_env.formed  # type: ignore[union-attr]
+    size, stride, offset, dtype, device, layout = kind.parts
+    if not kind.fixed:
+        stride = tuple([n if n.__class__ is int else formed[n] for n in stride])
+    size = tuple([n if n.__class__ is int else formed[n] for n in size])
+    offset = offset if offset.__class__ is int else formed[offset]
+    made = mode.marks[kind] = TensorType(size, dtype, device, stride, offset, layout)
+    made.mark = kind
+    return made
 
 
 def told(number: Any) -> Any:
@@ -136,7 +132,9 @@ def _again(mode: FakeTensorMode, kept: Any) -> Any:
         return kept
     what = kept[0]
     if what.__class__ is Kind:
-        t = _instance(mode, what)
+        t = mode.marks.get(what)
+        if t is None:
+            t = _instance(mode, what)
         if t._contiguous is None:
             t._contiguous = kept[1]
         if t._dense is None:

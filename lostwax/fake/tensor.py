@@ -211,6 +211,14 @@ class FakeTensor(torch.Tensor):
         self.fake_mode.layout_asked(self, "is_contiguous()")
         return super().is_contiguous(*args, **kwargs)
 
+    def view(self, *size: Any, **kwargs: Any) -> Any:
+        """What a tracer knows need not go through C++, which reads the sizes one by one."""
+        if not kwargs:
+            out = self.fake_mode.known_view(self, size)
+            if out is not None:
+                return out
+        return super().view(*size, **kwargs)
+
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         out: Any = None
         t = self.fake_type

@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax import FakeTensorMode, export
+from lostwax import Dim, FakeTensorMode, export
 from lostwax.capture import directly, one_for_one
-from lostwax.errors import CaptureError
-from tests.capture.small import same
+from lostwax.capture.recorders import known_view
+from lostwax.errors import CaptureError, MixedModeError
+from tests.capture.small import Of, same
 
 X = torch.randn(2, 3, 6, 6)
 HELD: list[Any] = []
@@ -149,3 +150,90 @@ def test_a_call_that_is_wrong_is_refused_as_ever() -> None:
         forward(*args)
     with pytest.raises(RuntimeError, match="to have 4 channels, but got 3 channels instead"):
         export(forward, args)
+
+
+# -------------------------------------------------------------------------------------------- views
+
+
+@pytest.fixture
+def views(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For each view that may be recorded directly, whether it was."""
+    found: list[bool] = []
+
+    def noted(*args: Any) -> Any:
+        out = known_view(*args)
+        found.append(out is not None)
+        return out
+
+    monkeypatch.setattr("lostwax.capture.tracer.known_view", noted)
+    return found
+
+
+def twice(x: Tensor) -> Tensor:
+    a = x.view(x.size(0), -1, 6)
+    return a.view(X.shape[1:].numel() // 36 * 18, -1).view([x.size(0), 108]) * a.view(-1, 108)
+
+
+def test_known_views_are_recorded_directly(views: list[bool]) -> None:
+    spec = ({0: Dim("batch", min=1)},)
+    texts = set()
+    for dynamic in (None, spec):
+        for _ in range(2):
+            views.clear()
+            program = export(Of(lambda self, x: twice(x)), (X,), dynamic_shapes=dynamic)
+            nodes = [n for n in program.graph.nodes if n.op == "call_function"]
+            texts.add((dynamic is None, str(program.graph), nodes[1].meta["stack_trace"]))
+            torch.testing.assert_close(program.module()(X), twice(X))
+        assert views == [dynamic is None, True, True, True]  # an input is new to the rules
+    assert len(texts) == 2
+    assert all("twice" in trace for _, _, trace in texts)
+
+
+class Listening(TorchFunctionMode):
+    heard = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        Listening.heard += getattr(func, "__name__", "") == "view"
+        return func(*args, **(kwargs or {}))
+
+
+def test_what_stands_around_sees_views(views: list[bool]) -> None:
+    def forward(x: Tensor) -> Tensor:
+        with Listening():
+            return x.view(-1)
+
+    for _ in range(2):
+        export(forward, (X,))
+    assert not views
+    assert Listening.heard == 2
+
+
+def test_other_forms_of_a_view() -> None:
+    def forward(x: Tensor) -> tuple[Tensor, ...]:
+        y = x.clone()
+        shown = y.view(-1)
+        shown.mul_(2)
+        return x.view(torch.int32), y.view(size=(6, 36)), y.view((6, 36)), y.view(torch.Size([216]))
+
+    for _ in range(2):
+        torch.testing.assert_close(export(forward, (X,)).module()(X), forward(X))
+
+
+@pytest.mark.parametrize("size", [(5, -1), (-1, -1), ("a",), (None,), (1.5,), ()])
+def test_a_view_that_is_wrong_is_refused_as_ever(size: Any) -> None:
+    with pytest.raises((RuntimeError, TypeError)) as eager:
+        X.view(*size)
+    with pytest.raises(type(eager.value)) as ours:
+        export(lambda x: x.view(*size), (X,))
+    assert str(ours.value)[:40] == str(eager.value)[:40]
+
+
+def test_a_fake_of_another_capture_is_not_viewed_by_its_own() -> None:
+    def forward(x: Tensor) -> Tensor:
+        x.view(-1)
+        with pytest.raises(MixedModeError, match="another"):
+            export(lambda y: y + x.view(-1).sum(), (X,))
+        return x.view(-1)
+
+    for _ in range(2):
+        export(forward, (X,))

@@ -54,6 +54,13 @@ class World:
         _count_one()
         self.found[key] = what
 
+    def clear(self) -> None:
+        """Who is in it, or in one that follows, is alone there from now on."""
+        self.found.clear()
+        for world in self._after.values():
+            world.clear()
+        self._after.clear()
+
 
 _first = World()
 _kept = 0
@@ -65,8 +72,9 @@ def first() -> World:
 
 
 def forget() -> None:
-    """Nothing that was found out holds for environments to come."""
+    """Nothing that was found out is told to anyone any more."""
     global _first, _kept
+    _first.clear()
     _first, _kept = World(), 0
     _FORMS.clear()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from lostwax.errors import ContradictionError
-from lostwax.sym import ShapeEnv, decide, eq, expect
+from lostwax.sym import ShapeEnv, decide, eq, expect, world
 from lostwax.sym.world import form
 
 
@@ -71,3 +71,15 @@ def test_forms_are_of_symbols_by_their_places():
     assert other.formed[form(2 * b * b)] is 2 * c * c
     assert form(n // 2) is None
     assert form((b + 1) * (n + 1)) is None  # which knows that it is a product
+
+
+def test_what_is_forgotten_is_found_by_nobody():
+    (env, _, n), (other, _, m) = batch_and_length(), batch_and_length()
+    assert expect(n <= 9)
+    held = env.facts.world
+    held.keep("question", "answer")
+    world.forget()
+    assert not held.found
+    assert expect(m <= 9)
+    assert other.facts.world is not held
+    assert batch_and_length()[0].facts.world is batch_and_length()[0].facts.world

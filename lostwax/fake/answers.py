@@ -162,6 +162,8 @@ def remember(mode: FakeTensorMode, key: Question, answer: Any) -> None:
     if env is None or not env.symbols:
         _remembered(key, answer)
         return
+    if env.facts.are_tried:
+        return
     mode.answers[key] = answer
     if env.facts.world is not None:
         recall.keep(env.facts.world, key, answer)

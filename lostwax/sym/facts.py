@@ -27,6 +27,8 @@ class Facts:
         self.version = version
         self.told: list[BoolExpr] = []
         """The conditions that all of this was learned from, in their order."""
+        self.copied_at: int | None = None
+        """The version that a copy, which lasts for a while only, began with."""
         self.world: World | None = None
         """Where all of this holds; None: nowhere else."""
         self.ranges: dict[Symbol, Range] = {}
@@ -42,8 +44,14 @@ class Facts:
         self._by_atom: dict[Atom, dict[BoolExpr, None]] = {}
         self._by_monomial: dict[Monomial, dict[Expr, None]] = {}
 
+    @property
+    def are_tried(self) -> bool:
+        """Is something among them that does not last?"""
+        return self.copied_at is not None and self.copied_at != self.version
+
     def copy(self, version: int) -> Facts:
         twin = Facts(version)
+        twin.copied_at = -1 if self.are_tried else version
         twin.told = list(self.told)
         twin.ranges = dict(self.ranges)
         twin.substitutions = dict(self.substitutions)

@@ -24,8 +24,8 @@ from lostwax.fake import (
     detect_fake_mode,
     unset_fake_temporarily,
 )
-from lostwax.fake.symnode import unwrap
-from lostwax.sym import ShapeEnv
+from lostwax.fake.symnode import unwrap, wrap
+from lostwax.sym import ShapeEnv, decide, minimum
 
 
 @pytest.fixture
@@ -590,3 +590,22 @@ def test_tensor_type_is_torchs(mode: FakeTensorMode) -> None:
     x = mode.from_tensor(torch.ones(2))
     assert x.type() == "torch.FloatTensor"
     assert x.type(torch.float64).dtype is torch.float64
+
+
+def test_what_was_found_in_a_trial_does_not_outlive_what_was_assumed_there():
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    n = env.symbol(hint=7)
+    x = mode.from_tensor(torch.randn(7, 2), sizes=(wrap(n), None))
+
+    def head():
+        with mode, torch.no_grad():
+            return (x + 1)[:4].fake_type.size[0]
+
+    with env.trial() as guards:
+        assert decide(n >= 4)
+        assert head() == 4
+    assert len(guards) == 1
+    size = head()
+    assert not env.guards
+    assert str(size) == str(minimum(n, 4))

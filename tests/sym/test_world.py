@@ -83,3 +83,15 @@ def test_what_is_forgotten_is_found_by_nobody():
     assert expect(m <= 9)
     assert other.facts.world is not held
     assert batch_and_length()[0].facts.world is batch_and_length()[0].facts.world
+
+
+def test_facts_are_tried_as_long_as_a_trial_lasts():
+    env, b, n = batch_and_length()
+    with env.trial():
+        assert not env.facts.are_tried
+        assert decide(b >= 2)
+        assert env.facts.are_tried
+        with env.trial():
+            assert env.facts.are_tried
+    assert decide(n >= 2)
+    assert not env.facts.are_tried

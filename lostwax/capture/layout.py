@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from lostwax.fake.symnode import wrap
 from lostwax.ir.numbers import sources
 from lostwax.ops.registry import aten
-from lostwax.ops.shapes import hint
+from lostwax.ops.shapes import hint, same_sizes
 from lostwax.sym import Expr, Size, maximum
 from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
 
@@ -43,7 +43,7 @@ def copy_like(tracer: Tracer, source: FakeTensor, like: TensorType) -> FakeTenso
     expanded. Where elements of `like` share a place, it has strides of its own."""
     cast = cast_like(tracer, source, like)
     is_new = cast.fake_storage is not source.fake_storage
-    if is_new and cast.fake_type.stride == like.stride:
+    if is_new and same_sizes(cast.fake_type.stride, like.stride):
         return cast
     return _laid_out(tracer, cast, like)
 
@@ -53,7 +53,7 @@ def _laid_out(tracer: Tracer, source: FakeTensor, like: TensorType) -> FakeTenso
     if form is not None:
         return _called(tracer, aten.clone.default, source, memory_format=form)
     kept = tracer.computed(aten.clone.default, (source,), {})
-    if kept.fake_type.stride == like.stride:
+    if same_sizes(kept.fake_type.stride, like.stride):
         return _called(tracer, aten.clone.default, source)
     order = _order(like)
     if order is not None:
@@ -64,9 +64,9 @@ def _laid_out(tracer: Tracer, source: FakeTensor, like: TensorType) -> FakeTenso
 
 
 def _memory_format(t: TensorType) -> torch.memory_format | None:
-    if t.stride == contiguous_strides(t.size):
+    if same_sizes(t.stride, contiguous_strides(t.size)):
         return torch.contiguous_format
-    if len(t.size) in (4, 5) and t.stride == channels_last_strides(t.size):
+    if len(t.size) in (4, 5) and same_sizes(t.stride, channels_last_strides(t.size)):
         return torch.channels_last if len(t.size) == 4 else torch.channels_last_3d
     return None
 
@@ -78,7 +78,7 @@ def _order(t: TensorType) -> list[int] | None:
         return None
     order = sorted(range(t.ndim), key=lambda d: (-steps[d], d))  # type: ignore[operator]
     size, stride = _taken(t.size, order), _taken(t.stride, order)
-    return order if stride == contiguous_strides(size) else None
+    return order if same_sizes(stride, contiguous_strides(size)) else None
 
 
 def _taken(values: Sizes, order: list[int]) -> Sizes:

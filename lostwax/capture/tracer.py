@@ -48,6 +48,7 @@ from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin, sources
 from lostwax.location import user_location
 from lostwax.ops.registry import aten, operator
+from lostwax.ops.shapes import same_sizes
 from lostwax.sym import Expr, ShapeEnv, narrowing
 from lostwax.types import TensorType
 
@@ -428,7 +429,9 @@ class Tracer(FakeTensorMode):
 
     def laid_out(self, like: Value, value: Value) -> Value:
         """The value in the layout of the one it replaces: later views count on its strides."""
-        if like.type is None or value.type is None or like.type.stride == value.type.stride:
+        if like.type is None or value.type is None:
+            return value
+        if same_sizes(like.type.stride, value.type.stride):
             return value
         return self.value_of(copy_like(self, self.temporary(value), like.type))
 

@@ -307,13 +307,13 @@ def elementwise_strides(size: Sizes, operands: Sequence[TensorType]) -> Sizes | 
     Operands of the result's own size decide at once when they agree; otherwise the dimensions are
     sorted by the strides of the first operand that tells them apart.
     """
-    if all(_same_size(o.size, size) for o in operands):
+    if all(same_sizes(o.size, size) for o in operands):
         if all(o.is_contiguous for o in operands):
             return None
         if len(size) == 4 and all(o.is_channels_last for o in operands):
             return channels_last_strides(size)
         first = operands[0]
-        if first.is_dense and all(_same_size(o.stride, first.stride) for o in operands[1:]):
+        if first.is_dense and all(same_sizes(o.stride, first.stride) for o in operands[1:]):
             return first.stride
     order = _stride_order(size, [_aligned_strides(o, size) for o in operands])
     return strides_in_order(size, order)
@@ -331,7 +331,8 @@ def strides_in_order(size: Sizes, order: Sequence[int]) -> Sizes | None:
     return tuple(out)
 
 
-def _same_size(a: Sizes, b: Sizes) -> bool:
+def same_sizes(a: Sizes, b: Sizes) -> bool:
+    """All of them provably equal, or strides; never a guard."""
     return a == b or (len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True)))
 
 

@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
-from lostwax.capture import caches, control, directly, functions, plain_numbers
+from lostwax.capture import caches, control, directly, functions, outside, plain_numbers
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -185,6 +185,7 @@ class Capture:
         with (
             torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
             self.state.replaced(given.fakes),
+            outside.left_as_it_was(self.call, self.state.modules),
             tracer,
             _announced(),
             functions.recorded(tracer),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import warnings
 from collections import deque
 from collections.abc import Callable
 from threading import Thread
@@ -142,3 +144,58 @@ def test_captures_of_several_threads_wait_for_each_other() -> None:
     assert str(everything(module)) == str(before)
     for program in found:
         torch.testing.assert_close(program.module()(X), module(X))
+
+
+@functools.lru_cache
+def positions(n: int) -> torch.Tensor:
+    return torch.arange(n).float()
+
+
+TABLES: dict[Any, Any] = {}
+SEEN: list[Any] = []
+SCALE: Any = None
+
+
+def table(n: int) -> torch.Tensor:
+    global SCALE
+    if SCALE is None:
+        SCALE = torch.ones(n)
+    if n not in TABLES:
+        TABLES[n] = torch.ones(n)
+    return TABLES[n] * SCALE
+
+
+class Caching(nn.Module):
+    @staticmethod
+    @functools.cache
+    def shifts(n: int) -> torch.Tensor:
+        return torch.zeros(n) + 1
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        SEEN.append(x)
+        return x + positions(4) + self.shifts(4) + table(4)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_is_left_in_caches_outside_of_the_module(fails: bool) -> None:
+    held = TABLES["held"] = torch.ones(1)
+    module, x = nn.Sequential(Caching()), torch.randn(2, 4)
+    function = lambda x: module(x)[9] if fails else module(x)  # noqa: E731
+    for mod in (module, function):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            if fails and mod is function:
+                with pytest.raises(IndexError):
+                    export(mod, (x,))
+            else:
+                torch.testing.assert_close(export(mod, (x,)).module()(x), x + positions(4) + 2)
+        texts = " ".join(str(w.message) for w in told)
+        for name in ("TABLES", "SEEN", "SCALE"):
+            assert f"keeps a tensor in {name}, a global of test_untouched.py" in texts
+        assert not SEEN
+        assert SCALE is None
+        assert TABLES.keys() == {"held"}
+        assert TABLES["held"] is held
+        assert type(positions(4)) is type(Caching.shifts(4)) is torch.Tensor
+        positions.cache_clear()
+        Caching.shifts.cache_clear()

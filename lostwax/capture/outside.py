@@ -1,0 +1,197 @@
+"""What the user's functions keep outside of modules: caches of `functools`, globals, containers in
+globals. A capture leaves none of its tensors there: eager code would find them.
+
+Which these are is found by reading the code of the modules' classes and of the functions that they
+name, once for each. Must not follow what is found only while running.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import inspect
+import warnings
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lostwax.capture.holders import items
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import is_user_code
+
+
+class Written(NamedTuple):
+    """A global that the user's code sets, or whose content it changes."""
+
+    names: dict[str, Any]
+    """The globals of its module."""
+    name: str
+
+
+Keeper = Any
+"""A `Written`, or a cache of `functools.lru_cache`."""
+
+
+@contextmanager
+def left_as_it_was(mod: Any, modules: Iterable[nn.Module]) -> Iterator[None]:
+    """Inside, functions may keep tensors outside of the modules; afterwards they are gone."""
+    keepers = _keepers(mod, modules)
+    before = [(each, _look(each)) for each in keepers]
+    try:
+        yield
+    finally:
+        for each, seen in before:
+            _put_back(each, seen)
+
+
+def _look(keeper: Keeper) -> Any:
+    if not isinstance(keeper, Written):
+        return keeper.cache_info().misses
+    value = keeper.names.get(keeper.name)
+    return value, items(value) if type(value) in _CONTAINERS else None
+
+
+def _put_back(keeper: Keeper, before: Any) -> None:
+    if not isinstance(keeper, Written):
+        if keeper.cache_info().misses != before:  # what it has computed now has no data
+            keeper.cache_clear()
+        return
+    value, content = before
+    now = keeper.names.get(keeper.name)
+    if now is not value and _holds_fakes(now):
+        keeper.names[keeper.name] = value
+    elif content is None or now is not value or not _holds_fakes(now):
+        return
+    else:
+        _fill(now, content)
+    file = Path(keeper.names.get("__file__") or "<unknown>").name
+    warnings.warn(
+        f"the module keeps a tensor in {keeper.name}, a global of {file}; a program leaves nothing "
+        f"there, and {keeper.name} is as it was before the export.",
+        stacklevel=2,
+    )
+
+
+def _holds_fakes(value: Any, depth: int = 2) -> bool:
+    if value.__class__ is FakeTensor:
+        return True
+    if depth == 0 or type(value) not in (*_CONTAINERS, tuple):
+        return False
+    return any(_holds_fakes(each, depth - 1) for _, each in items(value))
+
+
+def _fill(container: Any, content: list[tuple[Any, Any]]) -> None:
+    container.clear()
+    if isinstance(container, (list, deque)):
+        container.extend(each for _, each in content)
+    else:
+        container.update(content if isinstance(container, dict) else [each for _, each in content])
+
+
+_CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
+
+
+# ------------------------------------------------------------------------------- reading the code
+
+
+def _keepers(mod: Any, modules: Iterable[nn.Module]) -> list[Keeper]:
+    found: dict[int, Keeper] = {}
+    for cls in {*map(type, modules)}:
+        known = _OF_CLASSES.get(cls)
+        if known is None:
+            known = _OF_CLASSES[cls] = tuple(_reading(_methods(cls)))
+        for each in known:
+            found[id(each)] = each
+    if not isinstance(mod, nn.Module):
+        found |= {id(each): each for each in _reading([_plain(mod)])}
+    return list(found.values())
+
+
+_OF_CLASSES: dict[type, tuple[Keeper, ...]] = {}
+
+
+def _methods(cls: type) -> list[Any]:
+    return [_plain(each) for base in cls.__mro__ for each in vars(base).values()]
+
+
+def _plain(value: Any) -> Any:
+    """The function under a method, a property or a partial."""
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        return _plain(value.__func__)
+    if isinstance(value, (functools.partial, functools.cached_property)):
+        return _plain(value.func)
+    return value.fget if isinstance(value, property) else value
+
+
+def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
+    """What these functions, and those that they name, keep something in."""
+    left, seen = list(functions), set[int]()
+    while left:
+        function = left.pop()
+        if isinstance(function, _CACHED):
+            yield function
+        if isinstance(function, (FunctionType, _CACHED)):
+            function = inspect.unwrap(function)
+        code = function.__code__ if isinstance(function, FunctionType) else None
+        if code is None or id(code) in seen or not is_user_code(code):
+            continue
+        seen.add(id(code))
+        left += _closed_over(function)
+        for part in _parts(code):
+            yield from _written(part, function.__globals__)
+            left += _named(part, function.__globals__)
+
+
+def _closed_over(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+        if isinstance(value, nn.Module):
+            for cls in {*map(type, value.modules())}:
+                yield from _methods(cls)
+        elif isinstance(value, (FunctionType, _CACHED)):
+            yield value
+
+
+def _parts(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+
+
+def _named(code: CodeType, names: dict[str, Any]) -> list[Any]:
+    """The functions that a code names: globals, and those of modules among them."""
+    values = [names[name] for name in code.co_names if name in names]
+    modules = [vars(v) for v in values if isinstance(v, ModuleType)]
+    values += [m[name] for m in modules for name in code.co_names if name in m]
+    return [v for v in values if isinstance(v, (FunctionType, _CACHED))]
+
+
+def _written(code: CodeType, names: dict[str, Any]) -> Iterator[Written]:
+    stores = {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
+    yield from (_one(names, name) for name in stores)
+    containers = [n for n in code.co_names if type(names.get(n)) in _CONTAINERS and n not in stores]
+    if containers and _changes_something(code):
+        yield from (_one(names, name) for name in containers)
+
+
+def _changes_something(code: CodeType) -> bool:
+    is_set = any(i.opname == "STORE_SUBSCR" for i in dis.get_instructions(code))
+    return is_set or not _CHANGING.isdisjoint(code.co_names)
+
+
+def _one(names: dict[str, Any], name: str) -> Written:
+    return _WRITTEN.setdefault((id(names), name), Written(names, name))
+
+
+_WRITTEN: dict[tuple[int, str], Written] = {}
+_CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))
+_CACHED: Any = type(functools.cache(len))

@@ -18,6 +18,7 @@ import torch.utils._pytree as pytree
 import torch.utils.checkpoint
 from torch import nn
 from torch.autograd.function import FunctionCtx
+from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
 
 from lostwax.capture.functionalize import View, made, track_view
@@ -393,11 +394,16 @@ def check_hooks(tracer: Tracer, modules: list[nn.Module]) -> None:
     """Hooks on the gradients of modules would be lost."""
     if not tracer.differentiable:
         return
+    if _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
+        raise _uncaptured_hooks("torch.nn has backward hooks for all modules")
     for module in modules:
         if module._backward_hooks or module._backward_pre_hooks:
-            raise CaptureError(
-                f"the {type(module).__name__} has backward hooks, which cannot be captured.\n"
-                "  why: a program has no modules whose gradients they could see or change\n"
-                "  instead: remove them, or, if no gradients are needed, export under "
-                "torch.no_grad()"
-            )
+            raise _uncaptured_hooks(f"the {type(module).__name__} has backward hooks")
+
+
+def _uncaptured_hooks(what: str) -> CaptureError:
+    return CaptureError(
+        f"{what}, which cannot be captured.\n"
+        "  why: a program has no modules whose gradients they could see or change\n"
+        "  instead: remove them, or, if no gradients are needed, export under torch.no_grad()"
+    )

@@ -298,6 +298,17 @@ def _results(
 def _refuse_layouts(func: OpOverload) -> None:
     """Nested and sparse tensors have no sizes and strides that a type could hold."""
     namespace, _, name = func._schema.name.partition("::")
+    if namespace == "quantized":
+        raise UnsupportedFakeError(
+            f"{func._schema.name} works on quantized tensors and packed weights, which programs "
+            f"cannot have.\n  at {user_location()}\n"
+            "  instead: export the module as it was before it was quantized"
+        )
+    if func._schema.name in ("aten::set", "aten::set_"):
+        raise UnsupportedFakeError(
+            f"the storage of a tensor needs its data, and a fake tensor has none.\n"
+            f"  at {user_location()}\n  instead: compute with the tensor, not with its storage"
+        )
     for kind, instead in _LAYOUTS.items():
         if namespace == "aten" and (kind in name or _QUANTIZED.get(name) == kind):
             raise UnsupportedFakeError(
@@ -309,6 +320,7 @@ def _refuse_layouts(func: OpOverload) -> None:
 _LAYOUTS = {
     "nested": "a padded tensor with a mask of what is padding",
     "sparse": "a dense tensor, or indices and values as two tensors",
+    "mkldnn": "a dense tensor; who runs the program chooses its kernels",
     "quantized": "integers with their scale as tensors, or torch.fake_quantize_per_tensor_affine",
 }
 

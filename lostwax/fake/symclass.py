@@ -68,7 +68,8 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
         method = name if name == "is_integer" else f"__{name}__"
         patch.unary(_SymFloat, method, float_node, function)
     _install_conditions(patch, bool_node)
-    _install_format(int_node)
+    _install_format(_SymInt, int_node, int)
+    _install_format(_SymFloat, float_node, float)
     _install_hash(int_node)
     _install_checks(int_node, bool_node)
 
@@ -182,16 +183,16 @@ def _install_conditions(patch: _Patch, ours: Any) -> None:
     )
 
 
-def _install_format(ours: Any) -> None:
+def _install_format(cls: Any, ours: Any, plain: type) -> None:
     """f"{n}" is a text, "s0"; f"{n:03d}" needs digits and specialises, as `int(n)` does."""
-    before = _SymInt.__format__
+    before = cls.__format__
 
     def formatted(self: Any, spec: str) -> str:
         if spec and self.node.__class__ is ours:
-            return format(int(self), spec)
-        return before(self, spec)
+            return format(plain(self), spec)
+        return before(self, spec)  # type: ignore[no-any-return]
 
-    _Patch.put(_SymInt, "__format__", formatted)
+    _Patch.put(cls, "__format__", formatted)
 
 
 def _install_hash(ours: Any) -> None:

@@ -19,6 +19,7 @@ from lostwax.errors import (
     CaptureError,
     DataDependentError,
     InputTypeError,
+    LostwaxError,
     NotYetError,
     UnsupportedFakeError,
 )
@@ -210,3 +211,41 @@ def test_errors_that_eager_raises_may_be_caught() -> None:
             return x * 3
 
     same(Of(forward), X)
+
+
+@pytest.mark.parametrize(
+    ("forward", "what", "instead"),
+    [
+        (lambda x: x * len(f"{x.sum().item():.3f}"), "is not known while tracing", "compute with"),
+        (lambda x: x * x.untyped_storage()[0], "storage of a tensor needs", "compute with"),
+        (lambda x: x.to_mkldnn(), "deals with mkldnn tensors", "a dense tensor"),
+    ],
+)
+def test_what_needs_data_or_memory_is_told_with_the_line(
+    forward: Any, what: str, instead: str
+) -> None:
+    with pytest.raises(LostwaxError) as caught:
+        export(forward, (X,))
+    text = str(caught.value)
+    assert what in text
+    assert "test_refusals.py" in text
+    assert f"instead: {instead}" in text
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_quantized_modules_are_refused() -> None:
+    quantized = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 2)))
+    with pytest.raises(UnsupportedFakeError, match="quantized::linear_dynamic works on") as caught:
+        export(quantized, (X,))
+    assert "instead: export the module as it was before it was quantized" in str(caught.value)
+
+
+def test_hooks_for_all_modules_are_refused() -> None:
+    handle = nn.modules.module.register_module_full_backward_hook(lambda *args: None)
+    try:
+        with pytest.raises(CaptureError, match=r"torch.nn has backward hooks for all modules"):
+            export(nn.Linear(4, 2), (X,))
+        with torch.no_grad():
+            export(nn.Linear(4, 2), (X,))
+    finally:
+        handle.remove()

@@ -259,6 +259,13 @@ _LAYOUT_DECIDES = frozenset(
 )
 
 
+# Where tensors are of a subclass, C++ returns the result and leaves `out=` as it is.
+_UNWRITTEN = frozenset(
+    getattr(packet, overload)
+    for packet in (aten.kron, aten.linalg_matrix_rank)
+    for overload in packet.overloads()
+    if overload.endswith("out")
+)
 _RANDOM_FROM = getattr(aten.random_, "from")
 _FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
 
@@ -318,7 +325,7 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func in fallback.PORTABLE:
         return _portable, record
     if fallback.is_composite(func) and not fallback.user_kernel(func):
-        return _composite, record
+        return (write if func in _UNWRITTEN else _composite), record
     if func in _FILLS:
         return fill, record
     if func is _RANDOM_FROM:

@@ -214,4 +214,6 @@ def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
                 "  instead: drop out= and use the returned tensor"
             )
         tracer.write(target, new)
+    if not record.results:
+        return None
     return outs[0] if len(outs) == 1 else tuple(outs)

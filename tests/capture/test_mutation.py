@@ -686,3 +686,15 @@ def test_reads_that_are_in_nobodys_way(write: Callable[[Tensor], Any]) -> None:
         return x + 1
 
     exported(module(forward), square())
+
+
+def test_out_arguments_that_torch_leaves_to_its_own_tensors() -> None:
+    def forward(self: Any, x: Tensor) -> Any:
+        product, rank = torch.zeros(4, 4), torch.zeros((), dtype=torch.int64)
+        torch.kron(x, x, out=product)
+        torch.linalg.matrix_rank(x, out=rank)
+        rows = [torch.zeros(2), self.state[0]]
+        torch.unbind_copy(x, out=rows)
+        return product, rank, rows
+
+    exported(module(forward, state=torch.zeros(2, 2)), torch.randn(2, 2))

@@ -159,8 +159,15 @@ def _asserted(condition: Any, message: str) -> None:
         assert condition, message
 
 
-def _seeded(seed: Any = None) -> None:
-    """`torch.manual_seed` and `torch.seed`."""
+def _seeded(seed: Any) -> None:
+    """`torch.manual_seed`."""
+    from lostwax.capture.control import refuse_generator
+
+    refuse_generator()
+
+
+def _asked_for_seed() -> None:
+    """`torch.seed` and `torch.initial_seed`."""
     from lostwax.capture.control import refuse_generator
 
     refuse_generator()
@@ -214,7 +221,8 @@ _ANSWERS: list[tuple[Any, Any]] = [
         (torch.compile, _as_it_is),
         (torch._assert, _asserted),
         (torch.random.manual_seed, _seeded),
-        (torch.random.seed, _seeded),
+        (torch.random.seed, _asked_for_seed),
+        (torch.random.initial_seed, _asked_for_seed),
         (torch.set_default_dtype, _other_default),
         (torch.func.linearize, _linearized),
         (torch.nn.modules.transformer._detect_is_causal_mask, _told_causal),

@@ -177,6 +177,8 @@ def test_seeds_and_generators_are_refused() -> None:
     before = torch.get_rng_state()
     for forward in (
         lambda x: (torch.manual_seed(3), x)[1],
+        lambda x: x * torch.seed(),
+        lambda x: x * torch.initial_seed(),
         lambda x: (torch.set_rng_state(torch.get_rng_state()), x)[1],
         lambda x: torch.rand(3, generator=torch.Generator().manual_seed(1)) + x,
     ):

@@ -323,8 +323,16 @@ def kept_tensor(kept: Kept, because: str) -> CaptureError:
         f"  and it is not taken for a cache: {because}\n"
         f'  instead: register a buffer, self.register_buffer("{kept.name}", ...), '
         "before exporting and write to it; or, if only the first call makes it, call the module "
-        "once under torch.no_grad() before exporting: then it is a constant of the program"
+        "once under torch.no_grad() before exporting: then it is a constant of the program; or, if "
+        f"the next call does not read it, take it away before forward returns, {_away(kept)}"
     )
+
+
+def _away(kept: Kept) -> str:
+    """How to take it away."""
+    is_held = kept.where.endswith(("]", ")"))
+    path = f"self.{kept.where}" if "." not in kept.where else kept.where
+    return f"del {path}" if is_held else f"{path} = None"
 
 
 def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:

@@ -200,6 +200,31 @@ def test_a_tensor_kept_in_a_plain_attribute_is_refused(forward: Any, name: str) 
     assert module.deep == [{"k": []}]
 
 
+def test_what_is_taken_away_again_may_be_kept_meanwhile() -> None:
+    class Noting(nn.Module):
+        def __init__(self, is_polite: bool) -> None:
+            super().__init__()
+            self.linear, self.is_polite = nn.Linear(4, 4), is_polite
+            self.seen: dict[str, Any] = {}
+            self.loss: Any = None
+            self.linear.register_forward_hook(self.note)
+
+        def note(self, module: nn.Module, args: Any, out: Any) -> None:
+            self.seen["out"] = out
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.loss = self.linear(x).pow(2).mean()
+            out = self.seen["out"] * 2 + self.loss
+            if self.is_polite:
+                del self.seen["out"]
+                self.loss = None
+            return out
+
+    with pytest.raises(CaptureError, match=r"before forward returns, (del self.seen|self.loss =)"):
+        export(Noting(False), (X,))
+    same(Noting(True), X)
+
+
 class Box:
     """An object that is no module."""
 

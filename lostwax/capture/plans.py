@@ -120,6 +120,18 @@ _DUAL = frozenset((aten._make_dual.default, aten._unpack_dual.default))
 _PACKED = frozenset((aten._pack_padded_sequence.default, aten._pad_packed_sequence.default))
 
 
+def _observed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An observer of quantization-aware training, whose first call gives its state a size."""
+    if tracer.adopt(args[3]).fake_type.size == (0,):
+        raise CaptureError(
+            f"{record.overload} would give its running statistics their size: they have none yet.\n"
+            f"  at {user_location()}\n"
+            "  why: a program's state keeps its types, the next run counts on them\n"
+            "  instead: call the module once before exporting, module(*args)"
+        )
+    return write(tracer, record, args, kwargs)
+
+
 def _rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """torch's derivative of the functional form reads the noise as it was before it was drawn. The
     result is the argument times the noise, so that is what the program computes."""
@@ -306,6 +318,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _refuse_dual, record
     if func in _RRELUS:
         return _rrelu, record
+    if func is aten._fused_moving_avg_obs_fq_helper.default:
+        return _observed, record
     if func in data.SPECIAL:
         return special, record
     if func in _BEFORE_NUMPY:

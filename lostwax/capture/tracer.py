@@ -8,6 +8,7 @@ of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
@@ -324,7 +325,10 @@ class Tracer(FakeTensorMode):
     def is_taken_for_true(self, fake: FakeTensor) -> bool:
         """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
         step = fake.tracked.value.step if fake.tracked is not None else None
-        return step is not None and step.target is aten._is_all_true.default
+        if step is None or step.target is not aten.all.default:
+            return step is not None and step.target is aten._is_all_true.default
+        asking = sys._getframe(2).f_globals.get("__name__")
+        return asking == "torch.distributions.constraints"
 
     def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
         if not self._entered or fake.tracked is None:

@@ -215,3 +215,24 @@ def test_a_conjugate_is_not_viewed_as_real() -> None:
         export(lambda x: torch.view_as_real(x.conj()), (x,))
     same(Of(lambda self, x: torch.view_as_real(x.conj().conj())), x)
     same(Of(lambda self, x: torch.view_as_real(x.conj().resolve_conj())), x)
+
+
+def test_matrices_of_distributions_are_checked_when_the_program_runs() -> None:
+    def forward(self: Any, x: torch.Tensor, matrix: torch.Tensor) -> Any:
+        return torch.distributions.MultivariateNormal(x, matrix).log_prob(x * 2)
+
+    program = same(Of(forward), torch.ones(3), torch.eye(3))
+    with pytest.raises(RuntimeError, match=r"is required at test_operators.py"):
+        program.module()(torch.ones(3), -torch.eye(3))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_observers_need_their_size_first() -> None:
+    quantization = torch.ao.quantization
+    model = nn.Sequential(nn.Linear(4, 3)).train()
+    model.qconfig = quantization.get_default_qat_qconfig("x86")
+    quantization.prepare_qat(model, inplace=True)
+    with pytest.raises(CaptureError, match=r"instead: call the module once before exporting"):
+        export(model, (X,))
+    model(X)
+    exported(model, X)

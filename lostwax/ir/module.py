@@ -176,7 +176,8 @@ def own_state(program: ExportedProgram) -> dict[str, Any]:
 def _parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
     """`.to()` writes to parameters: never the user's own. Its gradient is as the user's would be,
     also where hooks change that."""
-    made = nn.Parameter(own.detach(), requires_grad=given.requires_grad)
+    with torch.inference_mode(given.is_inference()):
+        made = nn.Parameter(own.detach(), requires_grad=given.requires_grad)
     hooks: Mapping[int, Any] = given._backward_hooks or {}
     for hook in hooks.values():
         made.register_hook(hook)

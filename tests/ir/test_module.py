@@ -165,6 +165,16 @@ def test_requires_grad_is_kept():
     assert not m.w.requires_grad
 
 
+def test_parameters_made_in_inference_mode():
+    with torch.inference_mode():
+        given = nn.Parameter(torch.ones(2))
+    b = Builder()
+    m = b.program(b.call(aten.neg.default, b.parameter("w", given))).module()
+    with torch.inference_mode():
+        assert m().tolist() == [-1.0, -1.0]
+    assert m.w.is_inference()
+
+
 def test_hooks_of_parameters_change_gradients_as_ever():
     given = nn.Parameter(torch.ones(2))
     given.register_hook(lambda grad: grad * 3)

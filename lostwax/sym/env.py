@@ -251,7 +251,8 @@ class ShapeEnv(Learner):
             raise DataDependentError(
                 f"a concrete integer is needed, but {show(e)} depends on data{self._origins(e)}\n"
                 f"  asked at {self.where()}\n"
-                "  instead: compute with the symbolic number, x.item(), without int() or range()"
+                "  instead: compute with the symbolic number, x.item() or x.shape[0], without "
+                "int(), len() or range()"
             )
         self.assume(self.is_zero(self.shift(e, -e.hint)), "specialize", asked_by)
         return e.hint

@@ -218,6 +218,7 @@ def test_errors_that_eager_raises_may_be_caught() -> None:
     [
         (lambda x: x * len(f"{x.sum().item():.3f}"), "is not known while tracing", "compute with"),
         (lambda x: x * x.untyped_storage()[0], "storage of a tensor needs", "compute with"),
+        (lambda x: x if len(x[x > 0]) > 3 else -x, "u0 depends on data", "compute with"),
         (lambda x: x.to_mkldnn(), "deals with mkldnn tensors", "a dense tensor"),
     ],
 )

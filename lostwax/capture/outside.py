@@ -7,7 +7,6 @@ name, once for each. Must not follow what is found only while running.
 
 from __future__ import annotations
 
-import dis
 import functools
 import inspect
 import warnings
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from lostwax.capture import names
 from lostwax.capture.holders import items
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import is_user_code
@@ -142,17 +142,13 @@ def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
             continue
         seen.add(id(code))
         left += _closed_over(function)
-        for part in _parts(code):
+        for part in names.codes(code):
             yield from _written(part, function.__globals__)
             left += _named(part, function.__globals__)
 
 
 def _closed_over(function: FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        try:
-            value = cell.cell_contents
-        except ValueError:  # not set yet
-            continue
+    for _, value in names.closed_over(function):
         if isinstance(value, nn.Module):
             for cls in {*map(type, value.modules())}:
                 yield from _methods(cls)
@@ -160,36 +156,24 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
             yield value
 
 
-def _parts(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _parts(constant)
-
-
-def _named(code: CodeType, names: dict[str, Any]) -> list[Any]:
+def _named(code: CodeType, known: dict[str, Any]) -> list[Any]:
     """The functions that a code names: globals, and those of modules among them."""
-    values = [names[name] for name in code.co_names if name in names]
+    values = [known[name] for name in code.co_names if name in known]
     modules = [vars(v) for v in values if isinstance(v, ModuleType)]
     values += [m[name] for m in modules for name in code.co_names if name in m]
     return [v for v in values if isinstance(v, (FunctionType, _CACHED))]
 
 
-def _written(code: CodeType, names: dict[str, Any]) -> Iterator[Written]:
-    stores = {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
-    yield from (_one(names, name) for name in stores)
-    containers = [n for n in code.co_names if type(names.get(n)) in _CONTAINERS and n not in stores]
-    if containers and _changes_something(code):
-        yield from (_one(names, name) for name in containers)
+def _written(code: CodeType, known: dict[str, Any]) -> Iterator[Written]:
+    stores = names.globals_set(code)
+    yield from (_one(known, name) for name in stores)
+    containers = [n for n in code.co_names if type(known.get(n)) in _CONTAINERS and n not in stores]
+    if containers and (names.sets_items(code) or not _CHANGING.isdisjoint(code.co_names)):
+        yield from (_one(known, name) for name in containers)
 
 
-def _changes_something(code: CodeType) -> bool:
-    is_set = any(i.opname == "STORE_SUBSCR" for i in dis.get_instructions(code))
-    return is_set or not _CHANGING.isdisjoint(code.co_names)
-
-
-def _one(names: dict[str, Any], name: str) -> Written:
-    return _WRITTEN.setdefault((id(names), name), Written(names, name))
+def _one(known: dict[str, Any], name: str) -> Written:
+    return _WRITTEN.setdefault((id(known), name), Written(known, name))
 
 
 _WRITTEN: dict[tuple[int, str], Written] = {}

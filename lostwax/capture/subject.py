@@ -8,15 +8,15 @@ program's, as those of `model` would be. Must not call anything.
 
 from __future__ import annotations
 
-import dis
 from collections.abc import Iterator
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import nn
 
-from lostwax.capture.holders import GONE, is_object
+from lostwax.capture import names
+from lostwax.capture.holders import is_object
 from lostwax.ir.program import ExportedProgram
 
 
@@ -60,9 +60,9 @@ def _stand_in(function: Any) -> nn.Module:
     owner = getattr(function, "__self__", function)
     if is_object(owner):
         vars(made)["self"] = owner
-    closed = dict(_cells(getattr(function, "__func__", function)))
-    if closed:
-        vars(made)["closure"] = closed
+    plain = getattr(function, "__func__", function)
+    if isinstance(plain, FunctionType) and plain.__closure__:
+        vars(made)["closure"] = dict(names.closed_over(plain))
     return made
 
 
@@ -98,8 +98,8 @@ def _module_in(value: Any) -> nn.Module | None:
 def _named(function: Any) -> Iterator[tuple[str, Any]]:
     """What a function, or something else that can be called, has names for."""
     if isinstance(function, partial):
-        names = getattr(getattr(function.func, "__code__", None), "co_varnames", ())
-        yield from (*zip(names, function.args, strict=False), *function.keywords.items())
+        arguments = getattr(getattr(function.func, "__code__", None), "co_varnames", ())
+        yield from (*zip(arguments, function.args, strict=False), *function.keywords.items())
         yield "function", function.func
         return
     owner = getattr(function, "__self__", function)
@@ -109,46 +109,22 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(plain, FunctionType):
         plain = type(plain).__call__  # of an object
     if isinstance(plain, FunctionType):
-        yield from _cells(plain)
-        yield from _defaults(plain)
-        yield from _globals(plain, plain.__code__)
+        yield from names.closed_over(plain)
+        yield from names.defaults(plain)
+        yield from _globals(plain)
 
 
-def _cells(function: Any) -> Iterator[tuple[str, Any]]:
-    """What it is closed over."""
-    if isinstance(function, FunctionType) and function.__closure__:
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-            try:
-                if cell.cell_contents is not GONE:
-                    yield name, cell.cell_contents
-            except ValueError:  # it is not set yet
-                continue
-
-
-def _defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    code, values = function.__code__, function.__defaults__ or ()
-    names = code.co_varnames[: code.co_argcount]
-    yield from zip(names[len(names) - len(values) :], values, strict=True)
-    yield from (function.__kwdefaults__ or {}).items()
-
-
-def _globals(function: FunctionType, code: CodeType) -> Iterator[tuple[str, Any]]:
+def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What its code reads of modules and their methods, and of functions of the same file."""
     known = function.__globals__
-    named = {name: known[name] for name in code.co_names if name in known}
-    likely = {name: value for name, value in named.items() if _may_have_state(value, known)}
-    if likely:  # the names of attributes are among them
-        read = {i.argval for i in dis.get_instructions(code) if i.opname in _READING}
+    for code in names.codes(function.__code__):
+        named = {name: known[name] for name in code.co_names if name in known}
+        likely = {name: value for name, value in named.items() if _may_have_state(value, known)}
+        read = names.globals_read(code) if likely else ()
         yield from ((name, value) for name, value in likely.items() if name in read)
-    for inner in code.co_consts:
-        if isinstance(inner, CodeType):
-            yield from _globals(function, inner)
 
 
 def _may_have_state(value: Any, known: dict[str, Any]) -> bool:
     if isinstance(value, FunctionType):
         return value.__globals__ is known
     return _module_in(value) is not None
-
-
-_READING = ("LOAD_GLOBAL", "LOAD_NAME")

@@ -1,0 +1,51 @@
+"""What a function has names for, and what its code does with them: read, never run."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+
+def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What is in its closure, by name."""
+    cells = function.__closure__ or ()
+    for name, cell in zip(function.__code__.co_freevars, cells, strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # it is not set yet
+            continue
+
+
+def defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Those of its arguments."""
+    code, values = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount]
+    yield from zip(names[len(names) - len(values) :], values, strict=True)
+    yield from (function.__kwdefaults__ or {}).items()
+
+
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """A code, and those of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from codes(constant)
+
+
+def globals_read(code: CodeType) -> set[str]:
+    """(`code.co_names` has the names of attributes, too.)"""
+    return {i.argval for i in dis.get_instructions(code) if i.opname in _READING}
+
+
+def globals_set(code: CodeType) -> set[str]:
+    return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
+
+
+def sets_items(code: CodeType) -> bool:
+    """Is there an `x[i] = y` in it?"""
+    return any(i.opname == "STORE_SUBSCR" for i in dis.get_instructions(code))
+
+
+_READING = ("LOAD_GLOBAL", "LOAD_NAME")

@@ -10,7 +10,8 @@ from abc import abstractmethod
 from itertools import groupby
 from math import gcd, lcm
 
-from lostwax.sym.expr import Algebra, Atom, Expr, Size, Symbol
+from lostwax.sym.algebra import Algebra
+from lostwax.sym.expr import Atom, Expr, Size, Symbol
 from lostwax.sym.facts import Facts, Range
 from lostwax.sym.terms import Terms, merged
 

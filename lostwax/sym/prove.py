@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 
+from lostwax.sym.algebra import MAX_PRODUCT
 from lostwax.sym.bounds import MAX_DEPTH
 from lostwax.sym.conditions import Conditions
-from lostwax.sym.expr import MAX_PRODUCT, Atom, BoolExpr, Condition, Expr, Symbol, evaluate
+from lostwax.sym.expr import Atom, BoolExpr, Condition, Expr, Symbol, evaluate
 from lostwax.sym.terms import Monomial, Terms, factor_of, merged, multiplied, replaced, without
 
 DEPTH = 3  # facts that are added up in one proof

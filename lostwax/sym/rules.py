@@ -11,8 +11,9 @@ from abc import abstractmethod
 from functools import reduce
 from math import gcd
 
+from lostwax.sym.algebra import exact_terms
 from lostwax.sym.bounds import Bounds
-from lostwax.sym.expr import Atom, Expr, Size, exact_terms, plain
+from lostwax.sym.expr import Atom, Expr, Size, plain
 from lostwax.sym.terms import Monomial, Terms, leading, merged, replaced, without
 
 MAX_ARGUMENTS = 16  # of a max or min whose arguments are compared with each other

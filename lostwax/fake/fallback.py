@@ -310,7 +310,8 @@ def _refuse_layouts(func: OpOverload) -> None:
             f"  at {user_location()}\n  instead: compute with the tensor, not with its storage"
         )
     for kind, instead in _LAYOUTS.items():
-        if namespace == "aten" and (kind in name or _QUANTIZED.get(name) == kind):
+        named = kind in name and kind != "mkldnn"  # most of those take and give dense tensors
+        if namespace == "aten" and (named or _BY_NAME.get(name) == kind):
             raise UnsupportedFakeError(
                 f"{name} deals with {kind} tensors, which cannot be fake, and programs cannot have."
                 f"\n  at {user_location()}\n  instead: {instead}"
@@ -325,12 +326,13 @@ _LAYOUTS = {
 }
 
 
-_QUANTIZED = dict.fromkeys(
-    (
-        "quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel", "dequantize",
-    ),
-    "quantized",
-)  # fmt: skip
+_BY_NAME = {
+    "quantize_per_tensor": "quantized",
+    "quantize_per_tensor_dynamic": "quantized",
+    "quantize_per_channel": "quantized",
+    "dequantize": "quantized",
+    "to_mkldnn": "mkldnn",
+}
 
 
 def _missing(func: OpOverload) -> MissingFakeRuleError:

@@ -358,6 +358,7 @@ class _Binder:
             "arguments": convention.arguments,
             "explain": convention.explain,
             "same_constant": same_constant,
+            "STRIDED": torch.strided,
             "LostwaxError": LostwaxError,
         }
         self.lines: list[str] = []
@@ -440,7 +441,7 @@ class _Binder:
 
     def check(self, name: str, expected: Leaf) -> None:
         if isinstance(expected, TensorLeaf):
-            dtype = f"{name}.dtype is {self.constant(expected.dtype)}"
+            dtype = f"{name}.dtype is {self.constant(expected.dtype)} and {name}.layout is STRIDED"
             if all(isinstance(size, int) for size in expected.size):
                 shape = self.constant(torch.Size(expected.size))  # type: ignore[arg-type]
                 self.unless(f"{dtype} and {name}.shape == {shape}")

@@ -130,6 +130,12 @@ def _check_tensor(value: Any, expected: TensorLeaf) -> None:
         raise _wrong(expected, value, f"a tensor {expected.text}")
     if value.dtype is not expected.dtype:
         raise _wrong_tensor(f"{path} is of {value.dtype}", str(expected.dtype), value, expected)
+    if value.layout is not torch.strided:
+        raise InputValueError(
+            f"{path} is of {value.layout}, but the program was captured for a dense tensor\n"
+            f"  fix: pass {path}.to_dense()",
+            path,
+        )
     if value.ndim != len(expected.size):
         dims = f"{len(expected.size)} dimensions"
         raise _wrong_tensor(f"{path} has {value.ndim} dimensions", dims, value, expected)

@@ -261,6 +261,11 @@ TENSOR_ERRORS = [
         "x['a'] is of torch.int64, but the program was captured for torch.float32\n"
         "  x['a']: expected f32[2, 3], given i64[2, 3]",
     ),
+    (
+        torch.zeros(2, 3).to_sparse(),
+        "x['a'] is of torch.sparse_coo, but the program was captured for a dense tensor\n"
+        "  fix: pass x['a'].to_dense()",
+    ),
     (2.5, "x['a'] is the float 2.5, but the program was captured with a tensor f32[2, 3]"),
     (None, "x['a'] is None, but the program was captured with a tensor f32[2, 3]"),
 ]

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.capture.per_class import PerClass
 from lostwax.fake.tensor import FakeTensor
 
 GONE: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
@@ -118,44 +119,28 @@ def key_of(container: Any) -> int:
 
 def is_object(value: Any) -> bool:
     """Has it attributes that something may be kept in?"""
-    is_odd = HOLDERS[type(value)] and type(value) in ODD
-    return is_odd and not isinstance(value, (tuple, torch.Tensor))
+    return ODD[type(value)] and not isinstance(value, (tuple, torch.Tensor))
 
 
-class _Holders(dict[type, bool]):
-    """Can it hold something?"""
-
-    def __missing__(self, cls: type) -> bool:
-        is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor))
-        found = self[cls] = is_any and not issubclass(cls, FakeTensor)
-        if found and cls not in _PLAIN and cls is not tuple:
-            ODD.add(cls)
-        return found
+def _is_holder(cls: type) -> bool:
+    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor))
+    return is_any and not issubclass(cls, FakeTensor)
 
 
-class _ButTuples(dict[type, bool]):
-    """And is it no tuple? Modules have many of those, nearly always of numbers."""
-
-    def __missing__(self, cls: type) -> bool:
-        found = self[cls] = HOLDERS[cls] and cls is not tuple
-        return found
+def _is_odd(cls: type) -> bool:
+    return HOLDERS[cls] and cls not in _PLAIN and cls is not tuple
 
 
-class _Getters(dict[type, Sequence[Callable[[Any], Any]]]):
-    """What gives the containers that an object of a class is made of."""
-
-    def __missing__(self, cls: type) -> Sequence[Callable[[Any], Any]]:
-        if issubclass(cls, nn.Module) or cls is SimpleNamespace:
-            self[cls] = [vars]
-            return self[cls]
-        found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
-        if cls not in _PLAIN and _is_the_users(cls):
-            if cls.__dictoffset__ != 0:
-                found.append(vars)
-            if places := _slots(cls):
-                found.append(lambda value: Slots(value, places))
-        self[cls] = found
-        return found
+def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
+    if issubclass(cls, nn.Module) or cls is SimpleNamespace:
+        return [vars]
+    found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
+    if cls not in _PLAIN and _is_the_users(cls):
+        if cls.__dictoffset__ != 0:
+            found.append(vars)
+        if places := _slots(cls):
+            found.append(lambda value: Slots(value, places))
+    return found
 
 
 def _itself(value: Any) -> Any:
@@ -176,23 +161,19 @@ def _slots(cls: type) -> dict[str, Any]:
     return {name: place for name, place in named if type(place) is MemberDescriptorType}
 
 
-class _Classes(dict[type, tuple[type, ...]]):
-    """Those of the user's that a class is made of."""
-
-    def __missing__(self, cls: type) -> tuple[type, ...]:
-        found = self[cls] = tuple([each for each in cls.__mro__ if _is_the_users(each)])
-        return found
-
-
-CLASSES = _Classes()
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
 """Modules of torch whose objects keep what they have computed once."""
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
-ODD: set[type] = set()
-"""The classes that hold something and are no plain containers."""
-_GETTERS = _Getters()
-HOLDERS = _Holders()
-BUT_TUPLES = _ButTuples()
+_GETTERS = PerClass(_getters)
+"""What gives the containers that an object of a class is made of."""
+HOLDERS = PerClass(_is_holder)
+"""Can it hold something?"""
+BUT_TUPLES = PerClass(lambda cls: HOLDERS[cls] and cls is not tuple)
+"""And is it no tuple? Modules have many of those, nearly always of numbers."""
+ODD = PerClass(_is_odd)
+"""Does it hold something, and is no plain container?"""
+CLASSES = PerClass(lambda cls: tuple([each for each in cls.__mro__ if _is_the_users(each)]))
+"""Those of the user's that a class is made of."""

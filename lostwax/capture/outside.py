@@ -21,6 +21,7 @@ from torch import nn
 
 from lostwax.capture import names
 from lostwax.capture.holders import items
+from lostwax.capture.per_class import PerClass
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import is_user_code
 
@@ -102,17 +103,14 @@ _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 def _keepers(mod: Any, modules: Iterable[nn.Module]) -> list[Keeper]:
     found: dict[int, Keeper] = {}
     for cls in {*map(type, modules)}:
-        known = _OF_CLASSES.get(cls)
-        if known is None:
-            known = _OF_CLASSES[cls] = tuple(_reading(_methods(cls)))
-        for each in known:
+        for each in _OF_CLASSES[cls]:
             found[id(each)] = each
     if not isinstance(mod, nn.Module):
         found |= {id(each): each for each in _reading([_plain(mod)])}
     return list(found.values())
 
 
-_OF_CLASSES: dict[type, tuple[Keeper, ...]] = {}
+_OF_CLASSES = PerClass(lambda cls: tuple(_reading(_methods(cls))))
 
 
 def _methods(cls: type) -> list[Any]:

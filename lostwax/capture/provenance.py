@@ -12,7 +12,7 @@ import linecache
 import sys
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from operator import itemgetter
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch._ops import OpOverload
 
+from lostwax.capture.per_class import PerClass
 from lostwax.location import JUDGED, is_user_code
 
 Frames = tuple[Any, ...]
@@ -70,7 +71,7 @@ class Entered:
         if self.stack is None:
             self.stack = {} if self.outer is None else self.outer.module_stack().copy()
             cls: Any = self.module.__class__
-            self.stack[self.name] = (self.path, _type_name(cls))
+            self.stack[self.name] = (self.path, _TYPE_NAMES[cls])
         return self.stack
 
 
@@ -95,7 +96,7 @@ class Place:
             meta["nn_module_stack"] = entered.module_stack() if stack is None else stack
             if not frames:  # else a hook of the user's, or its like, has called it
                 cls: Any = entered.module.__class__
-                if _is_of_torch(cls):
+                if _IS_OF_TORCH[cls]:
                     meta["source_fn_stack"] = [(entered.name, cls)]
                     return
         meta["source_fn_stack"] = [self._source(target, name)]
@@ -178,9 +179,8 @@ def _looked_up(target: Any) -> Any:
 _FUNCTIONS: dict[int, tuple[Any, Any]] = {}  # by identity of the target, kept alive
 
 
-@cache
-def _is_of_torch(cls: type) -> bool:
-    return cls.__module__.startswith("torch.nn.")
+_IS_OF_TORCH = PerClass(lambda cls: cls.__module__.startswith("torch.nn."))
+_TYPE_NAMES = PerClass(lambda cls: f"{cls.__module__}.{cls.__qualname__}")
 
 
 class CallWatcher(Protocol):
@@ -326,16 +326,14 @@ class _Kind(NamedTuple):
     """More than its `forward` is called."""
 
 
-class _Kinds(dict[Any, _Kind]):
-    def __missing__(self, cls: Any) -> _Kind:
-        package, _, name = cls.__module__.rpartition(".")
-        alone = package == "torch.nn.modules" and name in _ALONE
-        self[cls] = found = _Kind(alone, cls._call_impl is not _Module._call_impl)
-        return found
+def _kind(cls: Any) -> _Kind:
+    package, _, name = cls.__module__.rpartition(".")
+    alone = package == "torch.nn.modules" and name in _ALONE
+    return _Kind(alone, cls._call_impl is not _Module._call_impl)
 
 
 _Module: Any = nn.Module
-_KINDS = _Kinds()
+_KINDS = PerClass(_kind)
 _ALONE = frozenset(
     (
         "activation", "batchnorm", "container", "conv", "dropout", "flatten", "fold",
@@ -404,8 +402,3 @@ def _line(code: CodeType, offset: int) -> int:
         if start <= offset < end and line is not None:
             return line
     return code.co_firstlineno
-
-
-@cache
-def _type_name(cls: Any) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"

@@ -113,9 +113,9 @@ class Snapshot:
         values, types = self._values, list(map(type, self._values))
         containers = list(compress(values, map(BUT_TUPLES.__getitem__, types)))
         left: list[Any] = []
-        if not ODD.isdisjoint(map(type, containers)):
-            left = [v for v in containers if type(v) in ODD]
-            containers = [v for v in containers if type(v) not in ODD]
+        if any(map(ODD.__getitem__, set(map(type, containers)))):
+            left = [v for v in containers if ODD[type(v)]]
+            containers = [v for v in containers if not ODD[type(v)]]
         containers += self._hooked
         containers += self.classes
         tuples = list(compress(values, map(is_, types, repeat(tuple))))

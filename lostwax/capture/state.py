@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from lostwax.capture.holders import GONE
+from lostwax.capture.per_class import PerClass
 from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
 from lostwax.errors import CaptureError
 from lostwax.types import TensorType
@@ -252,15 +253,8 @@ class State:
                 )
 
 
-class _Scripted(dict[type, bool]):
-    """Is it a class of modules that TorchScript has made?"""
-
-    def __missing__(self, cls: type) -> bool:
-        found = self[cls] = issubclass(cls, torch.jit.ScriptModule)
-        return found
-
-
-_IS_SCRIPTED = _Scripted()
+_IS_SCRIPTED = PerClass(lambda cls: issubclass(cls, torch.jit.ScriptModule))
+"""Has TorchScript made it?"""
 
 
 def _origin(module: Any) -> str:

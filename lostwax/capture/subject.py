@@ -13,6 +13,7 @@ from functools import partial
 from types import FunctionType, MethodType
 from typing import Any
 
+import torch
 from torch import nn
 
 from lostwax.capture import names
@@ -88,6 +89,8 @@ def _modules(function: Any) -> dict[str, nn.Module]:
 def _module_in(value: Any) -> nn.Module | None:
     """A module, that of a method, or one of several in a list."""
     held = value.__self__ if isinstance(value, MethodType) else value
+    if isinstance(held, torch.jit.ScriptModule):  # refused where it is called
+        return None
     if isinstance(held, nn.Module):
         return held
     if isinstance(held, (list, tuple)) and held and all(isinstance(m, nn.Module) for m in held):

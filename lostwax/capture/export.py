@@ -40,7 +40,7 @@ from lostwax.capture.portable import portable_modules
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
-from lostwax.capture.state import Kept, State, kept_tensor
+from lostwax.capture.state import Kept, State, kept_tensor, refuse_scripted
 from lostwax.capture.steps import Value
 from lostwax.capture.subject import forward_of, module_of
 from lostwax.capture.symbols import Symbols
@@ -214,7 +214,11 @@ class Capture:
 
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
-        return self.call(*args, **kwargs)
+        try:
+            return self.call(*args, **kwargs)
+        except TypeError as error:
+            refuse_scripted(error)
+            raise
 
     def _check_caches(self, kept: list[Kept], outputs: list[Any]) -> None:
         """Tensors that the call left in modules are no matter if they are caches."""

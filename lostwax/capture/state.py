@@ -80,14 +80,7 @@ class State:
 
     def _refuse_scripted(self) -> NoReturn:
         module = next(m for m in self.modules if _IS_SCRIPTED[type(m)])
-        path = self.paths[id(module)]
-        raise CaptureError(
-            f"the module {path or 'to export'} is a {type(module).__name__} of TorchScript "
-            f"(torch.jit.script or trace{_origin(module)}).\n"
-            "  why: TorchScript keeps its weights and its code to itself, a capture sees neither\n"
-            "  instead: export the module that it was made of, before torch.jit.script(...) or "
-            "torch.jit.trace(...)"
-        )
+        raise _scripted(module, f"the module {self.paths[id(module)] or 'to export'}", "export")
 
     def _collect(
         self,
@@ -257,9 +250,25 @@ _IS_SCRIPTED = PerClass(lambda cls: issubclass(cls, torch.jit.ScriptModule))
 """Has TorchScript made it?"""
 
 
-def _origin(module: Any) -> str:
+def refuse_scripted(error: TypeError) -> None:
+    """If the error comes of a call of a scripted module: it is that which cannot be captured."""
+    at = error.__traceback__
+    while at is not None:
+        module = at.tb_frame.f_locals.get("self")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise _scripted(module, "a module that is called", "call") from error
+        at = at.tb_next
+
+
+def _scripted(module: nn.Module, what: str, do: str) -> CaptureError:
     name = getattr(module, "original_name", "")
-    return f" of {name}" if name else ""
+    return CaptureError(
+        f"{what} is a {type(module).__name__} of TorchScript "
+        f"(torch.jit.script or trace{f' of {name}' if name else ''}).\n"
+        "  why: TorchScript keeps its weights and its code to itself, a capture sees neither\n"
+        f"  instead: {do} the module that it was made of, before torch.jit.script(...) or "
+        "torch.jit.trace(...)"
+    )
 
 
 def _entries(

@@ -250,6 +250,9 @@ def test_modules_of_torchscript_are_refused() -> None:
             export(each, (torch.randn(2, 3),))
         with pytest.raises(CaptureError, match=text.format(r"1\.0")):
             export(nn.Sequential(made, nn.Sequential(each)), (torch.randn(2, 3),))
+    scripted = torch.jit.script(made)
+    with pytest.raises(CaptureError, match=r"a module that is called is a Rec[\s\S]*instead: call"):
+        export(lambda x: scripted(x) + 1, (torch.randn(2, 3),))
     program = export(torch.jit.script(_doubled), (torch.randn(2, 3),))  # functions are looked into
     torch.testing.assert_close(program.module()(torch.ones(2, 3)), torch.ones(2, 3) * 2)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import count
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -80,10 +81,16 @@ def _modules(function: Any) -> dict[str, nn.Module]:
         for name, value in _named(each):
             module = _module_in(value)
             if module is not None:
-                found.setdefault(name, module)
+                found.setdefault(_free(name, module, found), module)
             elif isinstance(value, (FunctionType, MethodType, partial)):
                 left.append(value)
     return found
+
+
+def _free(name: str, module: nn.Module, taken: dict[str, nn.Module]) -> str:
+    """The name, or with a number if that is another module's: two functions may use one name."""
+    numbered = (name if i == 0 else f"{name}_{i}" for i in count())
+    return next(each for each in numbered if taken.get(each, module) is module)
 
 
 def _module_in(value: Any) -> nn.Module | None:

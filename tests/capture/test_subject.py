@@ -120,6 +120,19 @@ def test_one_module_by_two_names_is_tied() -> None:
     assert len(program.graph_signature.parameters) == 4
 
 
+def test_two_modules_of_one_name() -> None:
+    def wrapped(inner: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        net = nn.Linear(3, 3)
+        return lambda x: net(inner(x))
+
+    function = wrapped(wrapped(lambda x: x))
+    program = export(function, (X,))
+    assert program.graph_signature.parameters == (
+        "net.weight", "net.bias", "net_1.weight", "net_1.bias"
+    )  # fmt: skip
+    torch.testing.assert_close(program.module()(X), function(X))
+
+
 def test_what_modules_keep_is_refused() -> None:
     def forward(x: Tensor) -> Tensor:
         MODEL.last = x  # type: ignore[assignment]

@@ -199,3 +199,19 @@ def test_nothing_is_left_in_caches_outside_of_the_module(fails: bool) -> None:
         assert type(positions(4)) is type(Caching.shifts(4)) is torch.Tensor
         positions.cache_clear()
         Caching.shifts.cache_clear()
+
+
+LAYER = nn.Linear(3, 3)
+
+
+def _makes_a_layer(x: torch.Tensor) -> torch.Tensor:
+    global LAYER
+    LAYER = nn.Linear(3, 3)
+    return LAYER(x)
+
+
+@pytest.mark.filterwarnings("ignore:the module keeps a tensor")
+def test_no_module_of_fakes_is_left_in_a_global() -> None:
+    before = LAYER
+    export(_makes_a_layer, (torch.randn(2, 3),))
+    assert LAYER is before

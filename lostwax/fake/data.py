@@ -1,7 +1,7 @@
 """Questions to the data of a tensor that has none: fresh symbols, `item()`, and tiny constants that
 are known after all.
 
-Asking twice gives the same symbol until the tensor is written to. Must not guess: without a
+Asking twice gives the same symbol until one of the tensors is written to. Must not guess: without a
 ShapeEnv and without a known constant the question is an error.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.errors import DataDependentError
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten
@@ -24,6 +24,7 @@ from lostwax.sym.real import unbacked_real
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 CONSTANT_LIMIT = 64
 """Real values are kept for constants of at most so many elements."""
 
@@ -57,27 +58,77 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
         if known is not None:
             return _constants(mode, known)
     types, named = mode.types(args, kwargs)
-    tensors = [a for a in args if isinstance(a, FakeTensor)]
-    key = (
-        record.overload,
-        *(id(a) if isinstance(a, FakeTensor) else repr(a) for a in args),
-        repr(kwargs),
-    )
-    versions = tuple(t.fake_storage.version for t in tensors)
-    memo = _memo(tensors)
-    found = memo.get(key)
-    if found is None or found[0] != versions:
+
+    def answer() -> Any:
         fresh = FreshSizes(mode.shape_env, record.overload._schema.name.removeprefix("aten::"))
-        found = memo[key] = (versions, record.rule(fresh, *types, **named))  # type: ignore[misc]
-    return mode.wrap(found[1])
+        return record.rule(fresh, *types, **named)  # type: ignore[misc]
+
+    return mode.wrap(_once(mode, record, args, kwargs, answer))
 
 
-def _memo(tensors: list[FakeTensor]) -> dict[Any, Any]:
+# -------------------------------------------------------------------------- the same question again
+
+
+class Asked:
+    """What was asked of a tensor's data, and what stands for that tensor in questions: an object of
+    its own, which lives as long as they do and means no other tensor later, as an `id` would."""
+
+    __slots__ = ("answers", "name")
+
+    def __init__(self) -> None:
+        self.answers: dict[Any, Any] = {}
+        self.name = object()
+
+
+_MOST = 256
+"""So many answers are kept of one tensor; who asks what was forgotten gets a new symbol."""
+
+
+def _once(
+    mode: FakeTensorMode,
+    record: Operator,
+    args: Any,
+    kwargs: dict[str, Any],
+    answer: Callable[[], Any],
+) -> Any:
+    """The answer to a question about data: that of before, if it was asked of the very same
+    tensors, and none of them was written to since."""
+    tensors: list[FakeTensor] = []
+    key = (record.overload, _told(mode, args, tensors), _told(mode, kwargs, tensors))
     if not tensors:
-        return {}
-    if tensors[0].memo is None:
-        tensors[0].memo = {}
-    return tensors[0].memo
+        return answer()
+    answers = _asked(tensors[-1]).answers  # the last: a mask rather than what it is taken of
+    if key not in answers:
+        if len(answers) >= _MOST:
+            answers.clear()
+        answers[key] = answer()
+    return answers[key]
+
+
+def _told(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
+    """What stands for an argument in a question; the tensors in it are added to the list. For a
+    tensor it names all that its data hang on: which one it is (a conjugate has the memory and the
+    type of what it conjugates), its memory, the writes to that, and what it shows of it."""
+    if isinstance(value, torch.Tensor):
+        fake = mode.adopt(value)
+        tensors.append(fake)
+        storage = fake.fake_storage
+        return _asked(fake).name, storage, storage.version, fake.fake_type
+    if isinstance(value, (list, tuple)):
+        return tuple([_told(mode, v, tensors) for v in value])
+    if isinstance(value, dict):
+        return tuple([(k, _told(mode, v, tensors)) for k, v in value.items()])
+    if isinstance(value, (float, complex)):
+        return value.__class__, repr(value)  # 0.0 and -0.0 are equal
+    if isinstance(value, _SYMBOLIC):
+        return unwrap(value)
+    return value.__class__, value  # 1 and True are equal
+
+
+def _asked(fake: FakeTensor) -> Asked:
+    if fake.memo is None:
+        fake.memo = Asked()
+    return fake.memo  # type: ignore[no-any-return]
 
 
 def refuse(operation: str, why: str) -> NoReturn:
@@ -97,11 +148,7 @@ def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     constant = tensor.known_constant()
     if constant is not None:
         return constant.item()
-    memo = _memo([tensor])
-    found = memo.get("item")
-    if found is None or found[0] != tensor.fake_storage.version:
-        found = memo["item"] = (tensor.fake_storage.version, _unbacked(mode, tensor))
-    return found[1]
+    return _once(mode, record, (tensor,), {}, lambda: _unbacked(mode, tensor))
 
 
 def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
@@ -237,7 +284,7 @@ def _real(value: Any) -> Any:
         if constant is None or value.fake_type.device.type != "cpu":
             raise _Unknown
         return constant
-    if isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+    if isinstance(value, _SYMBOLIC):
         raise _Unknown
     if isinstance(value, torch.device) and value.type != "cpu":
         raise _Unknown

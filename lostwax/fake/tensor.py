@@ -89,8 +89,8 @@ class FakeTensor(torch.Tensor):
     constant: torch.Tensor | None
     """The real value of a tiny constant; trusted only while the storage is unwritten."""
     constant_version: int
-    memo: dict[Any, Any] | None = None
-    """Answers to data-dependent questions, so that asking twice gives the same symbol."""
+    memo: Any = None
+    """Answers to data-dependent questions, so that asking twice gives the same symbol; or None."""
     tracked: Any
     """What a tracer knows of this tensor."""
 

@@ -26,13 +26,16 @@ if TYPE_CHECKING:
 def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Evaluate a call that writes to some of its arguments."""
     if record.rule is None and record.twin is None:
-        return fallback.evaluate(mode, record, args, kwargs)
+        out = fallback.evaluate(mode, record, args, kwargs)
+        mark_written([_adopted(mode, v) for v in written_arguments(record, args, kwargs)])
+        return out
     if record.kind == "out":
         return _out(mode, record, args, kwargs)
     written = [_adopted(mode, value) for value in written_arguments(record, args, kwargs)]
     if record.changes_metadata:
         types, named = mode.types(args, kwargs)
         set_type(written[0], record.rule(*types, **named))  # type: ignore[misc]
+        mark_written(written)  # `set_` shows other data
         return written[0]
     if record.rule is None:
         result = _plain_types(mode.evaluate(record.twin, args, kwargs))  # type: ignore[arg-type]

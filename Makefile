@@ -1,18 +1,22 @@
-# Every target builds the virtual environment when it is missing or older than pyproject.toml.
+# Every target builds the virtual environment it needs when that is missing or out of date; versions
+# are those of constraints.txt.
 #   make demo    bundled models exported and run; fake tensors and symbolic sizes
 #   make test    lint, format, types, tests: what CI runs
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
 #   make sweep   timm and transformers architectures exported and compared with eager
+#   make lock    constraints.txt anew, with the registry's newest versions
+#   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+BASE := $(VENV)/.installed
+STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test bench sweep venv lint types format clean
+.PHONY: demo test bench sweep venv lint types format lock fresh clean
 
-demo: $(STAMP)
+demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
 test: lint types
@@ -40,19 +44,28 @@ format: $(STAMP)
 
 venv: $(STAMP)
 
-# torch first and bounded: an unbounded torch brings gigabytes of CUDA with it.
-$(STAMP): pyproject.toml
+lock: $(STAMP)
+	$(BIN)/python .ci/lock
+
+fresh:
+	.ci/fresh bookworm
+	.ci/fresh trixie
+
+$(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "lostwax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet "torch>=2.11,<2.14"
-	$(BIN)/pip install --quiet -e ".[test]"
-	touch $@
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@.ci/install $(BIN)/python
+	@touch $@
 
-# Other people's libraries, for the sweep alone; the bound on torch is lostwax's own.
+$(STAMP): $(BASE)
+	@.ci/install $(BIN)/python test
+	@touch $@
+
+# Other people's libraries, for the sweep alone.
 $(SWEEP_STAMP): $(STAMP)
-	$(BIN)/pip install --quiet -e ".[sweep]"
-	touch $@
+	@.ci/install $(BIN)/python sweep
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from lostwax.ir import properties
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(
@@ -58,6 +60,16 @@ def check_page(page: Path) -> None:
             )
 
 
+@pytest.fixture
+def _properties_put_back():
+    """A page that shows how to add a property of one's own adds it for its own examples only."""
+    known = dict(properties.PROPERTIES)
+    yield
+    properties.PROPERTIES.clear()
+    properties.PROPERTIES.update(known)
+
+
+@pytest.mark.usefixtures("_properties_put_back")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_page(page):
     assert blocks(page.read_text()), "a page without a single example"

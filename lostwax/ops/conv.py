@@ -8,6 +8,7 @@ arrives here.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 
@@ -221,10 +222,10 @@ def _wants_channels_last(x: TensorType, weight: TensorType, g: Geometry) -> bool
 
 
 def _onednn_takes(x: TensorType, weight: TensorType, g: Geometry) -> bool:
-    """Whether torch hands the call to oneDNN: small float32 work on few threads stays in its "
-    "own kernels."""
+    """Whether torch hands the call to oneDNN: small float32 work on few threads stays in torch's
+    own kernels, and so does half precision that this processor has no instructions for."""
     if x.dtype in (torch.bfloat16, torch.float16):
-        return True
+        return _onednn_has(x.dtype)
     if x.dtype is not torch.float32:
         return False
     worth = (
@@ -241,6 +242,15 @@ def _onednn_takes(x: TensorType, weight: TensorType, g: Geometry) -> bool:
         or decide(x.size[0] > 1)
         or decide(product(x.size[:4]) > 20480)
     )
+
+
+@cache
+def _onednn_has(dtype: torch.dtype) -> bool:
+    """Whether oneDNN computes in this half precision here: it asks the processor."""
+    mkldnn = torch.ops.mkldnn
+    if dtype is torch.bfloat16:
+        return bool(mkldnn._is_mkldnn_bf16_supported())
+    return bool(mkldnn._is_mkldnn_fp16_supported())
 
 
 def _dense(x: TensorType, size: Sizes, channels_last: bool) -> TensorType:

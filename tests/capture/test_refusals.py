@@ -234,7 +234,9 @@ def test_what_needs_data_or_memory_is_told_with_the_line(
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_quantized_modules_are_refused() -> None:
+def test_quantized_modules_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The default, x86, is not to be had on every processor.
+    monkeypatch.setattr(torch.backends.quantized, "engine", "qnnpack")
     quantized = torch.ao.quantization.quantize_dynamic(nn.Sequential(nn.Linear(4, 2)))
     with pytest.raises(UnsupportedFakeError, match="quantized::linear_dynamic works on") as caught:
         export(quantized, (X,))

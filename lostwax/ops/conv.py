@@ -231,7 +231,7 @@ def _onednn_takes(x: TensorType, weight: TensorType, g: Geometry) -> bool:
     worth = (
         any(not is_one(v) for v in (*g.stride, *g.dilation))
         or torch.get_num_threads() > 1
-        or any(decide(k > 3) for k in weight.size[-2:])
+        or any(not decide(eq(k, 1)) for k in weight.size[-2:])
         or decide(x.size[0] >= 16)
     )
     if not worth:

@@ -69,6 +69,7 @@ from lostwax.ir.signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    StateWrite,
     SymBoolArgument,
     SymFloatArgument,
     SymIntArgument,
@@ -270,7 +271,7 @@ class Capture:
         results, more = [self._result(o) for o in outputs], self._more_outputs()
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         inputs = self._input_specs(builder)
-        values = [v for _, v in mutations] + results + [v for _, v in more]
+        values = [v for _, v, _ in mutations] + results + [v for _, v in more]
         self._layout_assertions(builder, values)
         self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
@@ -282,13 +283,15 @@ class Capture:
         entered = {id(v): _argument(v, builder.node(v)) for v in seen}
         node = builder.output(values)
         names: Any = node.args[0]
-        kinds = [kind for kind, _ in mutations]
+        kinds = [kind for kind, _, _ in mutations]
         kinds += [(self._kind(i), None) for i in range(len(results))]
         kinds += [kind for kind, _ in more]
         specs = [
             OutputSpec(kind, _argument(value, arg), self._target(kind, target, inputs))
             for (kind, target), value, arg in zip(kinds, values, names, strict=True)
         ]
+        for spec, (_, _, way) in zip(specs, mutations, strict=False):
+            spec.write = way
         signature = ExportGraphSignature(inputs, specs)
         state_dict, constants = self._tensors()
         return ExportedProgram(
@@ -358,17 +361,18 @@ class Capture:
             return self.tracer.value_of(self.tracer.adopt(output))
         return unwrap(output)
 
-    def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
-        """What the program writes: buffers and parameters first, then the user's inputs."""
+    def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]]:
+        """What the program writes: buffers and parameters first, then the user's inputs. Of state,
+        how."""
         kinds = {
             "parameter": OutputKind.PARAMETER_MUTATION,
             "buffer": OutputKind.BUFFER_MUTATION,
         }
-        found: list[tuple[tuple[OutputKind, str | None], Value]] = []
-        for slot, value in self.given.written_state(self.reassigned, self.grad):
-            found.append(((kinds[slot.kind], slot.name), value))
+        found: list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]] = []
+        for slot, value, way in self.given.written_state(self.reassigned, self.grad):
+            found.append(((kinds[slot.kind], slot.name), value, way))
         for name, value in self.given.written_inputs():
-            found.append(((OutputKind.USER_INPUT_MUTATION, name), value))
+            found.append(((OutputKind.USER_INPUT_MUTATION, name), value, None))
         return found
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:

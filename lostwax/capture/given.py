@@ -1,7 +1,7 @@
 """What a program is given, the module's state and the user's inputs: a fake in the place of each
 tensor, and what became of it when the call is over.
 
-Must not know of graphs and signatures.
+Must not know of graphs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from lostwax.capture.tracer import Tracer
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
 from lostwax.ir.numbers import Origin
+from lostwax.ir.signature import StateWrite
 
 
 class Given:
@@ -137,14 +138,15 @@ class Given:
 
     def written_state(
         self, reassigned: Mapping[str, torch.Tensor], grad: bool
-    ) -> Iterator[tuple[Slot, Value]]:
-        """The parameters and buffers that have another value now. `reassigned`: those in whose
-        place there is another tensor; `grad`: whether gradients flow through the program."""
+    ) -> Iterator[tuple[Slot, Value, StateWrite]]:
+        """The parameters and buffers that have another value now, and how they got it.
+        `reassigned`: those in whose place there is another tensor; `grad`: whether gradients flow
+        through the program."""
         for slot, fake in self.slots if reassigned or self._is_written() else ():
             again = reassigned.get(slot.name)
             new = self._final(fake) if again is None else self._replaced(slot, fake, again, grad)
             if new is not None:
-                yield slot, new
+                yield slot, new, self._way(fake, again)
 
     def written_inputs(self) -> Iterator[tuple[str, Value]]:
         """The same of the user's tensors, by name."""
@@ -175,6 +177,13 @@ class Given:
         if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
             return root.value if root.version else None
         return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
+
+    def _way(self, fake: FakeTensor, again: torch.Tensor | None) -> StateWrite:
+        held = fake if again is None else self.tracer.adopt(again)
+        root = self._roots[id(fake)]
+        if held.tracked.root is root and held.fake_type == root.type:
+            return StateWrite.INTO
+        return StateWrite.MEMORY if again is None else StateWrite.TENSOR
 
     def _final(self, fake: FakeTensor) -> Value | None:
         """What an input's value is when the program is over; None if it is still the first."""

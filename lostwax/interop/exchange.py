@@ -17,6 +17,7 @@ from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.transforms.copies import SeparateWrites, needs_copies
 from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.pt2.decode import decode
 from lostwax.pt2.encode import encode
@@ -36,7 +37,8 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
 
     if has_custom_gradients(program):
         program = PlainGradients()(program)
-
+    if needs_copies(program):
+        program = SeparateWrites()(program)
     records: Any = serialize._dict_to_dataclass(schema.ExportedProgram, _plain(encode(program)))
     return serialize.ExportedProgramDeserializer().deserialize(
         records,

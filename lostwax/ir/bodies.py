@@ -28,7 +28,7 @@ from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import mapping_keys
 from lostwax.ir.signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 from lostwax.ir.text import type_text
-from lostwax.ir.write_back import before_write, graph_with_writes, view_chain
+from lostwax.ir.write_back import before_write, graph_with_writes, is_rebound, view_chain
 from lostwax.ops.registry import aten
 from lostwax.sym import Expr
 
@@ -41,7 +41,11 @@ class Bodies:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         sunk = sunk_writes(program)
-        self.graph, copies = graph_with_writes(program, {i for i, _ in sunk.values()})
+        written = {i for i, _ in sunk.values()}
+        self.graph, copies = graph_with_writes(program, written)
+        specs = enumerate(program.graph_signature.output_specs)
+        self.rebound = [s for i, s in specs if is_rebound(s) and i not in written]
+        """What the root returns after the results."""
         self.nodes = {n.name: copies[n] for n in program.graph.nodes if n in copies}
         self.state = self._state(copies)
         self.numbers = free_numbers(self.graph)

@@ -273,7 +273,7 @@ class Draft:
             specs = self._left(values)
         names = {spec.arg.name: node.name for node, spec in self.inputs.items() if spec.arg.name}
         return [
-            OutputSpec(spec.kind, _argument(value, spec.arg), _target(spec, names))
+            replace(spec, arg=_argument(value, spec.arg), target=_target(spec, names))
             for value, spec in zip(values, specs, strict=True)
         ]
 

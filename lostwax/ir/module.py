@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from lostwax.errors import InputValueError, NotPickledError
+from lostwax.fake import FakeTensor
 from lostwax.ir.calling import Convention
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
@@ -26,8 +27,11 @@ from lostwax.ir.signature import (
     InputKind,
     InputSpec,
     OutputKind,
+    OutputSpec,
+    StateWrite,
 )
-from lostwax.ir.write_back import GRADIENTS, RESULTS, graph_to_run
+from lostwax.ir.write_back import GRADIENTS, RESULTS, graph_to_run, is_rebound
+from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
@@ -236,10 +240,76 @@ def _look_up(root: ProgramModule, spec: InputSpec) -> Any:
         return None
     if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
         return root._constants[spec.target]
-    value: Any = root
-    for part in spec.target.split("."):
-        value = getattr(value, part)
-    return value
+    return _named(root, spec.target)
+
+
+def _named(root: Any, name: str) -> Any:
+    """As Python looks it up, whatever was put in its place (a parametrization)."""
+    for part in name.split("."):
+        root = getattr(root, part)
+    return root
+
+
+def rebinder(
+    program: ExportedProgram, specs: Sequence[OutputSpec]
+) -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
+    """A function that puts the last results of the graph in the places of state, and returns the
+    others; None if there are none such."""
+    if not specs:
+        return None
+    held = {**program.constants, **program.state_dict}
+    tied = [[n for n in held if held[n] is held[s.target or ""]] for s in specs]
+    count = len(specs)
+    places = any(n.target is aten.as_strided.default for n in program.graph.nodes)
+
+    def rebind(root: Any, results: Sequence[Any]) -> Sequence[Any]:
+        before = [_named(root, names[0]) for names in tied]
+        values = results[-count:]
+        if torch.compiler.is_exporting() and not isinstance(before[0], FakeTensor):
+            return _written_for_torch(before, values, results[:-count])
+        after = [_like(v, b, places) for v, b in zip(values, before, strict=True)]
+        for spec, names, old, new in zip(specs, tied, before, after, strict=True):
+            if spec.write is StateWrite.MEMORY:
+                old.data = new.detach()
+            else:
+                for name in names:
+                    path, _, leaf = name.rpartition(".")
+                    setattr(root.get_submodule(path), leaf, new)
+        return results[:-count]
+
+    return rebind
+
+
+def _written_for_torch(
+    targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor], results: Sequence[Any]
+) -> Sequence[Any]:
+    """Write state for torch.export, which captures the module: it knows writes, but not all that is
+    put in the place of state. The results, copied where they show what is written to."""
+    shown = [
+        isinstance(r, torch.Tensor) and any(r is t or r._base is t for t in targets)
+        for r in results
+    ]
+    results = [r.clone() if is_shown else r for r, is_shown in zip(results, shown, strict=True)]
+    for target, value in zip(targets, [v.clone() for v in values], strict=True):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not target.requires_grad):
+            target.copy_(value)
+    return results
+
+
+def _like(value: torch.Tensor, before: Any, places: bool) -> torch.Tensor:
+    """The value as it can be in the place of another: itself, if it is laid out like that. The
+    graph counts on strides, and on offsets if it looks at `places` in memory."""
+    if (
+        value.dtype is before.dtype
+        and value.stride() == before.stride()
+        and value.device == before.device
+        and not (places and value.storage_offset() != before.storage_offset())
+    ):
+        return value
+    made = torch.empty_strided(
+        before.shape, before.stride(), dtype=before.dtype, device=before.device
+    )
+    return made.copy_(value)
 
 
 # ------------------------------------------------------------------------------------------ running
@@ -267,6 +337,8 @@ class _Running:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
         self.bind, self.rebuild = convention.bind, rebuilder(program, convention)
         self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
+        outputs = program.graph_signature.output_specs
+        self.rebind = rebinder(program, [s for s in outputs if is_rebound(s)])
         self.overlap = input_overlap(program, convention)
         self.state_overlap = _state_overlap(program, convention)
 
@@ -285,6 +357,8 @@ class _Running:
         except RuntimeError as error:
             self.explain_layout(inputs, error)
             raise
+        if self.rebind is not None:
+            results = self.rebind(module, results)
         return self.rebuild(results)
 
     def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
@@ -425,8 +499,9 @@ def _state_overlap(program: ExportedProgram, convention: Convention) -> StateChe
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     state = [s for s in signature.input_specs if s.kind is not InputKind.USER_INPUT]
-    buffers = set(signature.buffers_to_mutate.values())
-    targets = buffers | set(signature.parameters_to_mutate.values())
+    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    outputs = signature.output_specs
+    targets = {s.target for s in outputs if s.kind in kinds and not is_rebound(s)}
     inputs = set(signature.user_inputs_to_mutate.values())
     return state_check(
         [str(s.target) for s in state],

@@ -7,7 +7,7 @@ Plain data with torch.export's names and values. Must not look at a graph: names
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -107,14 +107,30 @@ class InputSpec:
     persistent: bool | None = None
 
 
+class StateWrite(Enum):
+    """How a module writes to a parameter or buffer."""
+
+    INTO = "into"
+    """Into the tensor that is there: `self.h.add_(1)`."""
+    TENSOR = "tensor"
+    """Another tensor takes its place: `self.h = self.h + 1`."""
+    MEMORY = "memory"
+    """The tensor gets another memory: `self.h.data = self.h + 1`."""
+
+
 @dataclass
 class OutputSpec:
     """One value of the output. `target` is what is written, or what the gradient is of: the name of
-    a parameter or buffer, or of the placeholder of a user input."""
+    a parameter or buffer, or of the placeholder of a user input.
+
+    `write` is of writes to state: how the original wrote. Results share memory with the state
+    accordingly. None: torch's own programs do not say. Not shown, since torch has no such field.
+    """
 
     kind: OutputKind
     arg: ArgumentSpec
     target: str | None
+    write: StateWrite | None = field(default=None, repr=False)
 
 
 @dataclass

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -29,6 +29,7 @@ from lostwax.ir.module import (
     composed,
     input_overlap,
     own_state,
+    rebinder,
     rebuilder,
     state_of,
 )
@@ -88,6 +89,7 @@ class UnflattenedModule(Container):
         self._overlap = input_overlap(program, self._convention)
         bodies = Bodies(program)
         self.bodies: dict[str, Body] = {"": bodies.root}
+        self._rebind = rebinder(program, bodies.rebound)
         _build(self, program, bodies)
         preserved = [e.fqn for e in program.module_call_graph if e.signature and "@" not in e.fqn]
         self._idle = {p: self.get_submodule(p) for p in preserved if p and p not in bodies.of}
@@ -106,7 +108,9 @@ class UnflattenedModule(Container):
             self._overlap(inputs)
         is_joint = self.graph_signature.backward_signature is not None
         with rooted(self), torch.no_grad() if is_joint else nullcontext():
-            results = run(self, self.bodies[""], inputs)
+            results: Sequence[Any] = run(self, self.bodies[""], inputs)
+        if self._rebind is not None:
+            results = self._rebind(self, results)
         return self._rebuild(results)
 
     def _check_idle(self) -> None:

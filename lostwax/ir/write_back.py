@@ -16,7 +16,7 @@ from torch.fx.node import map_aggregate
 
 from lostwax.ir.effects import lying_in
 from lostwax.ir.gradient import kept_gradient, with_gradient
-from lostwax.ir.signature import OutputKind, OutputSpec
+from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
 from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:
@@ -59,10 +59,16 @@ def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return target.copy_(value)
 
 
+def is_rebound(spec: OutputSpec) -> bool:
+    """Does the module that runs put the value itself in the place of state, as the original did?"""
+    return spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
+
+
 def graph_to_run(
     program: ExportedProgram, moves: Mapping[torch.device, torch.device]
 ) -> GraphModule:
-    """The program's own graph if it only computes results; else a copy that also writes."""
+    """The program's own graph if it only computes results; else a copy that also writes. It returns
+    the results, then the values of the state that is rebound."""
     specs = program.graph_signature.output_specs
     if all(s.kind in RESULTS for s in specs) and not moves:
         return program.graph_module
@@ -73,15 +79,18 @@ def graph_to_run(
         for node in graph.nodes:
             node.args = with_devices(node.args, moves)
             node.kwargs = with_devices(node.kwargs, moves)
-    _Writer(graph, _written_to(program, copies), program.graph_module).finish(list(output), specs)
+    targets = _written_to(program, copies)
+    rebound = [i for i in targets if is_rebound(specs[i])]
+    writer = _Writer(graph, targets, program.graph_module)
+    writer.finish(list(output), specs, rebound)
     return GraphModule(program.graph_module, graph)
 
 
 def graph_with_writes(
     program: ExportedProgram, left_out: Container[int]
 ) -> tuple[Graph, dict[Node, Node]]:
-    """A copy of the graph that writes and returns the results, but for the outputs left out; and
-    the copies of its nodes."""
+    """A copy of the graph that writes and returns the results, and the values of the state that is
+    rebound, but for the outputs left out; and the copies of its nodes."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     output: Any = graph.graph_copy(program.graph, copies)
@@ -90,7 +99,8 @@ def graph_with_writes(
     kept = [i for i in range(len(specs)) if i not in left_out]
     wanted = {k: targets[i] for k, i in enumerate(kept) if i in targets}
     writer = _Writer(graph, wanted, program.graph_module)
-    writer.finish([output[i] for i in kept], [specs[i] for i in kept])
+    rebound = [k for k in wanted if is_rebound(specs[kept[k]])]
+    writer.finish([output[i] for i in kept], [specs[i] for i in kept], rebound)
     return graph, copies
 
 
@@ -98,13 +108,20 @@ def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[i
     """For each output that is a write, by index, the placeholder that it writes to."""
     signature = program.graph_signature
     placeholders = [copies[n] for n in program.graph.nodes if n.op == "placeholder"]
-    by_name = {s.arg.name: n for s, n in zip(signature.input_specs, placeholders, strict=True)}
-    by_target = {s.target: n for s, n in zip(signature.input_specs, placeholders, strict=True)}
+    return written_placeholders(signature.input_specs, placeholders, signature.output_specs)
+
+
+def written_placeholders(
+    inputs: Sequence[InputSpec], placeholders: Sequence[Node], outputs: Sequence[OutputSpec]
+) -> dict[int, Node]:
+    """For each output that is a write, by index, the placeholder that it writes to."""
+    by_name = {s.arg.name: n for s, n in zip(inputs, placeholders, strict=True)}
+    by_target = {s.target: n for s, n in zip(inputs, placeholders, strict=True)}
     return {
         i: by_name[s.target or ""]
         if s.kind is OutputKind.USER_INPUT_MUTATION
         else by_target[s.target]
-        for i, s in enumerate(signature.output_specs)
+        for i, s in enumerate(outputs)
         if s.kind in _WRITTEN
     }
 
@@ -116,9 +133,10 @@ def with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
 class _Writer:
     """Ends a graph with the writes of its signature and the results alone.
 
-    A result that is a written value, or a view of one, is made from what was written to: so it
-    shares memory with it, as in the original. A value that shows the state before a write, and is
-    needed after it, is copied first.
+    What the original wrote in place, and results that show it, share memory: such a result is made
+    from what was written to. Where it put another tensor in the state's place, results stay what
+    they are: the next write must not reach them. A value that shows the state before a write, and
+    is needed after it, is copied first.
     """
 
     def __init__(self, graph: Graph, targets: Mapping[int, Node], bodies: nn.Module) -> None:
@@ -129,26 +147,45 @@ class _Writer:
         self.copies: dict[Node, Node] = {}
         self.made: dict[Node, Node] = {}
         """What a value is after the writes, of those that are views of what was written."""
+        self.itself: dict[Node, Node] = {}
+        """The same where the signature does not say how it was written: as torch's own reader does,
+        the state is returned in the place of this very value, and not of views of it."""
 
-    def finish(self, values: list[Any], specs: Sequence[OutputSpec]) -> None:
-        changed = {t: self.before(t) for i, t in self.targets.items() if values[i] is not t}
+    def finish(
+        self, values: list[Any], specs: Sequence[OutputSpec], more: Sequence[int] = ()
+    ) -> None:
+        """`more`: the outputs that are not written, but returned after the results."""
+        changed = {
+            t: self.before(t)
+            for i, t in self.targets.items()
+            if values[i] is not t and (i not in more or specs[i].write is StateWrite.MEMORY)
+        }
         old = set(changed.values())
         saved = [self.saved(changed.get(value, value), old) for value in values]
         for i, target in self.targets.items():
-            if target in changed:
+            if target in changed and i not in more:
                 write = self.writing(specs[i].kind, saved[i], changed[target])
                 done = self.graph.call_function(write, (target, saved[i]))
-                if specs[i].kind is OutputKind.USER_INPUT_MUTATION:
-                    self.made[saved[i]] = done  # what was handed in is handed out
-                elif saved[i].op != "placeholder":
-                    self.made.setdefault(saved[i], done)
-                detached = saved[i]
-                while detached.target is aten.detach.default and detached not in old:
-                    detached = detached.args[0]
-                    if detached.op == "call_function" and detached not in old:
-                        self.made.setdefault(detached, done)
+                if not is_rebound(specs[i]):
+                    self.show(saved[i], done, specs[i], old)
         results = [v for v, s in zip(saved, specs, strict=True) if s.kind in RESULTS]
-        self.graph.output(tuple(map(self.derived, results)))
+        results += [saved[i] for i in more]
+        results = [self.itself.get(v) or self.derived(v) for v in results]
+        self.graph.output(tuple(results))
+
+    def show(self, value: Node, done: Node, spec: OutputSpec, old: set[Node]) -> None:
+        """What the value is after the write: what was written to."""
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            self.made[value] = done  # what was handed in is handed out
+        elif spec.write is None:
+            self.itself.setdefault(value, done)
+            return
+        elif value.op != "placeholder":
+            self.made.setdefault(value, done)
+        while value.target is aten.detach.default and value not in old:
+            value = value.args[0]  # type: ignore[assignment]
+            if value.op == "call_function" and value not in old:
+                self.made.setdefault(value, done)
 
     def writing(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
         """How an output is written to its target. The write to a parameter stood under `no_grad` in

@@ -110,7 +110,7 @@ def _program(
     mode = FakeTensorMode(shape_env=env)
     symbols = SymbolReader(env, _ranges(given), hints_of(_sizes(graph)), own.get("symbols", {}))
     with reading.here("the signature"):
-        signature = read_signature(module["signature"])
+        signature = read_signature(module["signature"], own.get("writes"))
     names = [spec.arg.name for spec in signature.input_specs]
     builder = _GraphReader(reading, mode, symbols, own)
     made = builder.graph(graph, names)

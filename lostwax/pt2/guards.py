@@ -102,6 +102,7 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
         "order": beside.order,
         "ranges": list(limits_by_name(program.range_constraints)),
         "original": original.written(program),
+        "writes": [s.write and s.write.value for s in program.graph_signature.output_specs],
     }
 
 

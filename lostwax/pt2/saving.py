@@ -18,6 +18,7 @@ import torch
 
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.transforms.copies import SeparateWrites, needs_copies
 from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.pt2.encode import encode
 from lostwax.pt2.schema import (
@@ -100,16 +101,20 @@ def _content(name: str, given: Any) -> bytes:
 
 def _encoded(program: ExportedProgram) -> dict[str, Any]:
     """The program as torch can read it; what it cannot is in our own record."""
-    if not has_custom_gradients(program):
-        return encode(program)
-    warnings.warn(
-        "the program has a backward of its own (torch.autograd.Function), which torch's format "
-        "cannot hold: lostwax.load gives it back, but loaded by torch.export the program "
-        "differentiates what it computes",
-        stacklevel=5,
-    )
-    records = encode(PlainGradients()(program))
-    records["lostwax"]["whole"] = encode(program)
+    readable = program
+    if has_custom_gradients(program):
+        warnings.warn(
+            "the program has a backward of its own (torch.autograd.Function), which torch's format "
+            "cannot hold: lostwax.load gives it back, but loaded by torch.export the program "
+            "differentiates what it computes",
+            stacklevel=5,
+        )
+        readable = PlainGradients()(readable)
+    if needs_copies(readable):
+        readable = SeparateWrites()(readable)
+    records = encode(readable)
+    if readable is not program:
+        records["lostwax"]["whole"] = encode(program)
     return records
 
 

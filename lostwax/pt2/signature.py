@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lostwax.errors import LoadError
@@ -16,6 +16,7 @@ from lostwax.ir.signature import (
     InputSpec,
     OutputKind,
     OutputSpec,
+    StateWrite,
     SymBoolArgument,
     SymFloatArgument,
     SymIntArgument,
@@ -29,11 +30,17 @@ Json = Mapping[str, Any]
 _INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
 
 
-def read_signature(given: Json) -> ExportGraphSignature:
-    return ExportGraphSignature(
-        [_input(spec) for spec in given["input_specs"]],
-        [_output(spec) for spec in given["output_specs"]],
-    )
+def read_signature(given: Json, writes: Sequence[str | None] | None = None) -> ExportGraphSignature:
+    """`writes`: of each output, how it is written to state; only files of our own have it."""
+    outputs = [_output(spec) for spec in given["output_specs"]]
+    if writes is not None:
+        for spec, write in zip(outputs, writes, strict=True):
+            if spec.kind in _TO_STATE and write is not None:
+                spec.write = StateWrite(write)
+    return ExportGraphSignature([_input(spec) for spec in given["input_specs"]], outputs)
+
+
+_TO_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 def _one(given: Json) -> tuple[str, Any]:

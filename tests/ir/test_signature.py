@@ -81,7 +81,8 @@ def test_fields_and_defaults_are_the_peers(name):
     def fields(module: Any) -> list[Any]:
         return [(f.name, f.default) for f in dataclasses.fields(getattr(module, name))]
 
-    assert fields(ours) == fields(peer)
+    own = {"OutputSpec": [("write", None)]}  # what torch does not say; last, and never asked for
+    assert fields(ours) == [*fields(peer), *own.get(name, [])]
 
 
 @pytest.mark.parametrize("name", ["InputKind", "OutputKind"])

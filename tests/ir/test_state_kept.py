@@ -1,0 +1,305 @@
+"""Results that are kept over several calls, of modules with state: at the end all are compared with
+eager's, values, gradients required, and which of them share memory with which, and with the state.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+
+import lostwax
+from lostwax import passes
+
+
+class Kept(nn.Module):
+    """State of some kinds; `body` is the forward."""
+
+    def __init__(self, body: Callable[..., Any]) -> None:
+        super().__init__()
+        self.body = body
+        self.register_buffer("h", torch.zeros(2, 3))
+        self.register_buffer("g", torch.ones(2, 3))
+        self.register_buffer("n", torch.zeros((), dtype=torch.long), persistent=False)
+        self.inner = nn.Module()
+        self.inner.register_buffer("h", torch.zeros(2, 3))
+        self.w = nn.Parameter(torch.full((2, 3), 0.5))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.body(self, x)
+
+
+def reassigned(m: Any, x: Any) -> Any:
+    m.h = m.h * 0.5 + x
+    return m.h
+
+
+def reassigned_views(m: Any, x: Any) -> Any:
+    m.h = m.h * 0.5 + x
+    return {"row": m.h[0], "all": [m.h.view(6), (m.h.t(), m.h)], "other": m.h * 2}
+
+
+def reassigned_deep(m: Any, x: Any) -> Any:
+    m.inner.h = m.inner.h * 0.5 + x
+    m.n = m.n + 1
+    return m.inner.h, m.n
+
+
+def reassigned_detached(m: Any, x: Any) -> Any:
+    h = m.h * m.w + x
+    m.h = h.detach()
+    return h
+
+
+def reassigned_and_detached_returned(m: Any, x: Any) -> Any:
+    m.h = m.h * 0.5 + x * m.w.detach()
+    return m.h.detach(), m.h
+
+
+def reassigned_unreturned(m: Any, x: Any) -> Any:
+    m.h = m.h + x
+    return x * 2
+
+
+def in_place(m: Any, x: Any) -> Any:
+    m.h.mul_(0.5).add_(x)
+    return m.h
+
+
+def in_place_views(m: Any, x: Any) -> Any:
+    m.h.mul_(0.5)
+    m.h[0] += x[0]
+    return [m.h[1], {"all": m.h, "flat": m.h.view(-1)}], m.h * 1
+
+
+def in_place_without_gradients(m: Any, x: Any) -> Any:
+    with torch.no_grad():
+        m.h.mul_(0.5).add_(x * m.w)
+    return m.h * m.w, m.h, m.h.detach()
+
+
+def copied_in(m: Any, x: Any) -> Any:
+    y = x * 2
+    m.h.copy_(y)
+    m.g[:] = y
+    return y, m.h
+
+
+def both(m: Any, x: Any) -> Any:
+    m.h.add_(x)
+    m.g = m.g + m.h
+    return m.h, m.g
+
+
+def old_and_new(m: Any, x: Any) -> Any:
+    before = m.h
+    m.h = m.h + x
+    return before, m.h
+
+
+def input_kept(m: Any, x: Any) -> Any:
+    before = m.h
+    m.h = x
+    return x - before, x
+
+
+def swapped(m: Any, x: Any) -> Any:
+    m.h, m.g = m.g, m.h
+    return m.h + x, m.g
+
+
+def rotated(m: Any, x: Any) -> Any:
+    m.h, m.g, m.inner.h = m.g, m.inner.h, m.h + x
+    return m.h, m.g * 2
+
+
+def same_twice(m: Any, x: Any) -> Any:
+    m.h = y = m.h + x
+    return y, y, [y]
+
+
+def part_of_result(m: Any, x: Any) -> Any:
+    out = torch.stack([m.h + x, m.h - x])
+    m.h = out[0]
+    return out
+
+
+def transposed(m: Any, x: Any) -> Any:
+    m.h = (m.h.t() + x.t()).t()
+    return m.h
+
+
+def data_reassigned(m: Any, x: Any) -> Any:
+    y = m.h + x
+    m.h.data = y
+    return y
+
+
+def data_written(m: Any, x: Any) -> Any:
+    m.h.data.copy_(x + m.h)
+    return m.h, m.h[0]
+
+
+def parameter_written(m: Any, x: Any) -> Any:
+    with torch.no_grad():
+        m.w.mul_(0.5)
+    return m.w * x, m.w.detach()
+
+
+def parameter_data(m: Any, x: Any) -> Any:
+    y = m.w.detach() * 0.5
+    m.w.data = y
+    return x * 2, y
+
+
+BODIES = [
+    reassigned, reassigned_views, reassigned_deep, reassigned_detached,
+    reassigned_and_detached_returned, reassigned_unreturned, in_place, in_place_views,
+    in_place_without_gradients, copied_in, both, old_and_new, input_kept, swapped, rotated,
+    same_twice, part_of_result, transposed, data_reassigned, data_written, parameter_written,
+    parameter_data,
+]  # fmt: skip
+
+Run = Callable[[torch.Tensor], Any]
+Way = Callable[[Kept, tuple[Any, ...]], tuple[Run, nn.Module]]
+
+
+def _module(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    made = lostwax.export(m, args).module()
+    return made, made
+
+
+def _copied_program(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    made = copy.deepcopy(lostwax.export(m, args)).module()
+    return made, made
+
+
+def _copied_module(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    made = copy.deepcopy(lostwax.export(m, args).module())
+    return made, made
+
+
+def _decomposed(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    made = lostwax.export(m, args).run_decompositions().module()
+    return made, made
+
+
+def _passed(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    program = lostwax.export(m, args)
+    made = passes.CommonSubexpressions()(passes.NoOps()(program)).module()
+    return made, made
+
+
+def _again(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    made = lostwax.export(lostwax.export(m, args).module(), args).module()
+    return made, made
+
+
+def _loaded(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    file = io.BytesIO()
+    lostwax.save(lostwax.export(m, args), file)
+    made = lostwax.load(io.BytesIO(file.getvalue())).module()
+    return made, made
+
+
+def _live(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    return lostwax.capture(m), m
+
+
+def _unflattened(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    made = lostwax.unflatten(lostwax.export(m, args))
+    return made, made
+
+
+def _read_by_torch(m: Kept, args: tuple[Any, ...]) -> tuple[Run, nn.Module]:
+    file = io.BytesIO()
+    lostwax.save(lostwax.export(m, args), file)
+    file.seek(0)
+    made: Any = torch.export.load(file).module()
+    return made, made
+
+
+WAYS = [
+    _module, _copied_program, _copied_module, _decomposed, _passed, _again, _loaded, _live,
+    _unflattened,
+]  # fmt: skip
+NOT_BY_TORCH = [
+    in_place_views, in_place_without_gradients, data_written, parameter_written, parameter_data,
+]  # fmt: skip
+"""Torch's reader returns no views of its state, and writes no parameters."""
+
+
+def _tensors(results: list[Any], m: nn.Module) -> list[torch.Tensor]:
+    found = [t for t in pytree.tree_leaves(results) if isinstance(t, torch.Tensor)]
+    return [*found, *(t for _, t in sorted(m.named_buffers())), m.get_parameter("w")]
+
+
+def _sharing(tensors: list[torch.Tensor]) -> list[int]:
+    """For each the first that it shares memory with."""
+    memories = [t.untyped_storage().data_ptr() for t in tensors]
+    return [memories.index(each) for each in memories]
+
+
+def _calls(run: Run, m: nn.Module, seen: Callable[[Any], Any] = lambda t: t) -> list[Any]:
+    """The results of some calls, and the state as it was seen between them."""
+    torch.manual_seed(0)
+    results = []
+    for _ in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            out = run(torch.randn(2, 3))
+        results.append([out, seen(m.get_buffer("h"))])
+    return results
+
+
+def _check(body: Callable[..., Any], way: Way, exactly: bool) -> None:
+    eager, mine = Kept(body), Kept(body)
+    run, holder = way(mine, (torch.ones(2, 3),))
+    seen: Any = (lambda t: t) if exactly else torch.clone
+    expected = _tensors(_calls(eager, eager, seen), eager)
+    found = _tensors(_calls(run, holder, seen), holder)
+    assert [t.requires_grad for t in found] == [t.requires_grad for t in expected]
+    for i, (a, b) in enumerate(zip(found, expected, strict=True)):
+        torch.testing.assert_close(a, b, msg=lambda text, i=i: f"tensor {i}: {text}")  # type: ignore[misc]
+    if exactly:
+        assert _sharing(found) == _sharing(expected)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda f: f.__name__[1:])
+@pytest.mark.parametrize("body", BODIES, ids=lambda f: f.__name__)
+def test_kept_results_are_those_of_eager(body: Callable[..., Any], way: Way) -> None:
+    _check(body, way, exactly=True)
+
+
+BY_TORCH = [body for body in BODIES if body not in NOT_BY_TORCH]
+
+
+@pytest.mark.parametrize("body", [reassigned, swapped, data_reassigned], ids=lambda f: f.__name__)
+def test_torch_captures_the_module_of_a_program(body: Callable[..., Any]) -> None:
+    """It looks out for tensors that are put in the place of others."""
+    x = torch.ones(2, 3)
+    eager, module = Kept(body), lostwax.export(Kept(body), (x,)).module()
+    peer = torch.export.export(module, (x,), strict=False).module()
+    for _ in range(3):
+        torch.testing.assert_close(peer(x), eager(x))
+
+
+def test_torch_replaces_the_state_of_a_program() -> None:
+    """For one call alone, also what is put in its place by the program."""
+    x = torch.ones(2, 3)
+    module = lostwax.export(Kept(reassigned), (x,)).module()
+    out = torch.func.functional_call(module, {"h": torch.full((2, 3), 4.0)}, (x,))
+    assert (out == 3).all()
+    assert (module.h == 0).all()
+
+
+@pytest.mark.parametrize("body", BY_TORCH, ids=lambda f: f.__name__)
+def test_torch_reads_state_that_is_right(body: Callable[..., Any]) -> None:
+    _check(body, _read_by_torch, exactly=False)

@@ -17,13 +17,12 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
-from lostwax.capture import caches, control, directly, functions, outside, plain_numbers
+from lostwax.capture import caches, outside
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
-from lostwax.capture.exchange import exchanged
 from lostwax.capture.given import Given
 from lostwax.capture.inputs import (
     argument_names,
@@ -36,7 +35,15 @@ from lostwax.capture.inputs import (
 )
 from lostwax.capture.lent import lent, tell_of_changes
 from lostwax.capture.marks import check_results
-from lostwax.capture.portable import portable_modules
+from lostwax.capture.patches import (
+    autograd_function,
+    fast_calls,
+    symbolic_arguments,
+    torch_functions,
+)
+from lostwax.capture.patches.nn_modules import portable_modules
+from lostwax.capture.patches.random_numbers import own_random_numbers
+from lostwax.capture.patches.swap import exchanged
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
@@ -138,7 +145,7 @@ def export_call(
             return Capture(mod, args, kwargs, spec, keep, preserved, tracked=True).run()
 
 
-_EXCHANGES = (*plain_numbers.EXCHANGES, *directly.EXCHANGES)
+_EXCHANGES = (*symbolic_arguments.EXCHANGES, *fast_calls.EXCHANGES)
 
 
 class Capture:
@@ -180,7 +187,7 @@ class Capture:
         given = self.given = Given(tracer, self.state)
         given.enter(self.leaves, self.names, self.symbols)
         tracer.differentiable = self.grad and given.is_differentiable
-        functions.check_hooks(tracer, self.state.modules)
+        autograd_function.check_hooks(tracer, self.state.modules)
         args, kwargs = put_together(given.users, self.in_spec)
         containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))
         with (
@@ -189,11 +196,11 @@ class Capture:
             outside.left_as_it_was(self.call, self.state.modules),
             tracer,
             _announced(),
-            functions.recorded(tracer),
+            autograd_function.recorded(tracer),
             portable_modules(self.state.modules),
-            control.answered(),
+            torch_functions.answered(),
             exchanged(tracer, _EXCHANGES),
-            control.own_random_numbers(),
+            own_random_numbers(),
         ):
             with watched() as refusals, tracer.provenance.watching(self.state.modules):
                 out = self._result_of(args, kwargs)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch._ops import HigherOrderOperator
 
-from lostwax.capture import control, custom, one_for_one
+from lostwax.capture import custom, one_for_one, refusals
 from lostwax.capture.recorders import (
     SPECIAL_VIEWS,
     computed,
@@ -307,7 +307,7 @@ def plan(func: Any) -> tuple[Handler, Any]:
     """How calls of this overload are recorded; chosen once."""
     if isinstance(func, HigherOrderOperator):
         if func._name != "auto_functionalized":
-            control.refuse(func)
+            refusals.refuse(func)
         return custom.again, func
     if func.namespace == "profiler":
         return _unrecorded, func

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture import control, functionalize
+from lostwax.capture import functionalize, refusals
 from lostwax.capture.bare import Bare
 from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import (
@@ -277,7 +277,7 @@ class Tracer(FakeTensorMode):
         if isinstance(value, torch.Tensor):
             return self.value_of(self.adopt(value))
         if isinstance(value, torch.Generator):
-            control.refuse_generator()
+            refusals.refuse_generator()
         return value
 
     def numbers(self, numbers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:

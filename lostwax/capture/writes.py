@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lostwax.capture import apart, custom, functionalize, marks, reads
-from lostwax.capture.control import refuse_generator
 from lostwax.capture.layout import cast_like, copy_like
 from lostwax.capture.recorders import flat, is_gradless, view
+from lostwax.capture.refusals import refuse_generator
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import is_marked, set_type
 from lostwax.fake.write import (

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._device import _device_constructors
 
-from lostwax.capture.exchange import Exchange, running
+from lostwax.capture.patches.swap import Exchange, running
 from lostwax.ops.registry import aten
 from lostwax.sym.real import MATH
 

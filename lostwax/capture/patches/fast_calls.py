@@ -15,7 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.capture import one_for_one
-from lostwax.capture.exchange import Exchange, running
+from lostwax.capture.patches.swap import Exchange, running
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, operator
 

@@ -13,7 +13,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import Dim, FakeTensorMode, export
-from lostwax.capture import directly, one_for_one
+from lostwax.capture import one_for_one
+from lostwax.capture.patches import fast_calls
 from lostwax.capture.recorders import known_view
 from lostwax.errors import CaptureError, MixedModeError
 from tests.capture.small import Of, same
@@ -66,11 +67,11 @@ def test_known_calls_are_recorded_directly(direct: list[Any]) -> None:
 
 
 def test_functions_are_put_back() -> None:
-    before = [getattr(where, name) for where, name, _ in directly.EXCHANGES]
+    before = [getattr(where, name) for where, name, _ in fast_calls.EXCHANGES]
     export(Layers(), (X,))
     with pytest.raises(CaptureError):
         export(lambda x: nn.functional.conv2d(x, X).resize_(1), (X,))
-    assert [getattr(where, name) for where, name, _ in directly.EXCHANGES] == before
+    assert [getattr(where, name) for where, name, _ in fast_calls.EXCHANGES] == before
 
 
 def test_a_function_that_is_held_works_after_the_capture() -> None:

@@ -1,0 +1,64 @@
+"""What a program cannot have, refused where the module asks for it: control-flow operators of the
+user (`torch.cond`, `while_loop`, `map`, `scan`; for now), generators and seeds, another default
+dtype.
+
+Must not know who meets them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+
+from lostwax.errors import CaptureError, NotYetError
+from lostwax.location import user_location
+
+_NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
+_INSTEAD = {
+    "cond": "compute both and choose, torch.where(predicate, a, b); or export each branch alone",
+    "while_loop": "a Python loop with a fixed number of steps, which is unrolled",
+    "map_impl": "torch.vmap, or a Python loop over x.unbind(0), which is unrolled",
+    "scan": "a Python loop over x.unbind(0), which is unrolled",
+    "flex_attention": "F.scaled_dot_product_attention with a mask",
+    "associative_scan": "a Python loop over x.unbind(0), which is unrolled, or torch.cumsum",
+}
+
+
+def refuse(operator: Any) -> NoReturn:
+    """A higher-order operator met the tracer."""
+    name = operator._name
+    raise NotYetError(
+        f"{_NAMES.get(name, name)} in a program to be captured",
+        _INSTEAD.get(name, "call the functions themselves"),
+        why="operators that take functions come with a later version",
+        where=str(user_location()),
+    )
+
+
+def refuse_generator() -> NoReturn:
+    """A seed or a generator inside the program."""
+    raise CaptureError(
+        "a program has no random generator of its own, and seeds none.\n"
+        f"  at {user_location()}\n"
+        "  why: random operators draw from the generator of who runs it\n"
+        "  instead: call torch.manual_seed outside, or pass the random numbers as an input"
+    )
+
+
+def refuse_linearize() -> NoReturn:
+    raise NotYetError(
+        "torch.func.linearize in a program to be captured",
+        "torch.func.jvp(f, primals, tangents), which computes both at once",
+        why="it traces the function by itself",
+        where=str(user_location()),
+    )
+
+
+def refuse_default(dtype: torch.dtype) -> NoReturn:
+    """Another default dtype inside the program."""
+    raise CaptureError(
+        f"torch.set_default_dtype({dtype}) in a program to be captured.\n  at {user_location()}\n"
+        "  why: it would hold for the capture, and not for the program when it runs\n"
+        f"  instead: say it where tensors are made, torch.ones(n, dtype={dtype})"
+    )

@@ -4,6 +4,7 @@
 #   make test    lint, format, types, tests: what CI runs
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
 #   make sweep   timm and transformers architectures exported and compared with eager
+#   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
 #   make lock    constraints.txt anew, with the registry's newest versions
 #   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
 
@@ -14,7 +15,7 @@ BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test bench sweep venv lint types format lock fresh clean
+.PHONY: demo test bench sweep fuzz venv lint types format lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
@@ -37,6 +38,11 @@ bench: $(STAMP)
 
 sweep: $(SWEEP_STAMP)
 	$(BIN)/python -m sweep
+
+COUNT ?= 20000
+SEED ?= 0
+fuzz: $(STAMP)
+	$(BIN)/python -m fuzz --count $(COUNT) --seed $(SEED) --jobs 2 --minimize
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
@@ -69,4 +75,4 @@ $(SWEEP_STAMP): $(STAMP)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
-	find lostwax tests bench examples sweep -name __pycache__ -type d -prune -exec rm -rf {} +
+	find lostwax tests bench examples sweep fuzz -name __pycache__ -type d -prune -exec rm -rf {} +

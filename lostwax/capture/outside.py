@@ -7,14 +7,12 @@ name, once for each. Must not follow what is found only while running.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import warnings
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -22,8 +20,8 @@ from torch import nn
 from lostwax.capture import names
 from lostwax.capture.holders import items
 from lostwax.capture.per_class import PerClass
+from lostwax.capture.reachable import CACHED, methods, plain, reached
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import is_user_code
 
 
 class Written(NamedTuple):
@@ -109,60 +107,21 @@ def _keepers(mod: Any, modules: Iterable[nn.Module]) -> list[Keeper]:
         for each in _OF_CLASSES[cls]:
             found[id(each)] = each
     if not isinstance(mod, nn.Module):
-        found |= {id(each): each for each in _reading([_plain(mod)])}
+        found |= {id(each): each for each in _reading([plain(mod)])}
     return list(found.values())
 
 
-_OF_CLASSES = PerClass(lambda cls: tuple(_reading(_methods(cls))))
-
-
-def _methods(cls: type) -> list[Any]:
-    return [_plain(each) for base in cls.__mro__ for each in vars(base).values()]
-
-
-def _plain(value: Any) -> Any:
-    """The function under a method, a property or a partial."""
-    if isinstance(value, (staticmethod, classmethod, MethodType)):
-        return _plain(value.__func__)
-    if isinstance(value, (functools.partial, functools.cached_property)):
-        return _plain(value.func)
-    return value.fget if isinstance(value, property) else value
+_OF_CLASSES = PerClass(lambda cls: tuple(_reading(methods(cls))))
 
 
 def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
     """What these functions, and those that they name, keep something in."""
-    left, seen = list(functions), set[int]()
-    while left:
-        function = left.pop()
-        if isinstance(function, _CACHED):
+    for function in reached(functions):
+        if isinstance(function, CACHED):
             yield function
-        if isinstance(function, (FunctionType, _CACHED)):
-            function = inspect.unwrap(function)
-        code = function.__code__ if isinstance(function, FunctionType) else None
-        if code is None or id(code) in seen or not is_user_code(code):
-            continue
-        seen.add(id(code))
-        left += _closed_over(function)
-        for part in names.codes(code):
-            yield from _written(part, function.__globals__)
-            left += _named(part, function.__globals__)
-
-
-def _closed_over(function: FunctionType) -> Iterator[Any]:
-    for _, value in names.closed_over(function):
-        if isinstance(value, nn.Module):
-            for cls in {*map(type, value.modules())}:
-                yield from _methods(cls)
-        elif isinstance(value, (FunctionType, _CACHED)):
-            yield value
-
-
-def _named(code: CodeType, known: dict[str, Any]) -> list[Any]:
-    """The functions that a code names: globals, and those of modules among them."""
-    values = [known[name] for name in code.co_names if name in known]
-    modules = [vars(v) for v in values if isinstance(v, ModuleType)]
-    values += [m[name] for m in modules for name in code.co_names if name in m]
-    return [v for v in values if isinstance(v, (FunctionType, _CACHED))]
+        else:
+            for part in names.codes(function.__code__):
+                yield from _written(part, function.__globals__)
 
 
 def _written(code: CodeType, known: dict[str, Any]) -> Iterator[Written]:
@@ -179,4 +138,3 @@ def _one(known: dict[str, Any], name: str) -> Written:
 
 _WRITTEN: dict[tuple[int, str], Written] = {}
 _CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))
-_CACHED: Any = type(functools.cache(len))

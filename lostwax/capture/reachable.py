@@ -1,0 +1,72 @@
+"""The user's functions that a module or a function may call, found by reading: its methods, what
+those name, what they are closed over, and what that names in turn.
+
+Must not call anything, nor follow what is found only while running.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from torch import nn
+
+from lostwax.capture import names
+from lostwax.location import is_user_code
+
+CACHED: Any = type(functools.cache(len))
+"""What `functools.lru_cache` makes."""
+
+
+def methods(cls: type) -> list[Any]:
+    """The functions of a class and of those that it is made of."""
+    return [plain(each) for base in cls.__mro__ for each in vars(base).values()]
+
+
+def plain(value: Any) -> Any:
+    """The function under a method, a property or a partial."""
+    if isinstance(value, (staticmethod, classmethod, MethodType)):
+        return plain(value.__func__)
+    if isinstance(value, (functools.partial, functools.cached_property)):
+        return plain(value.func)
+    return value.fget if isinstance(value, property) else value
+
+
+def reached(starts: Iterable[Any]) -> Iterator[Any]:
+    """These functions and those that they name, each once: plain ones, and those with a cache,
+    after which comes the function that they cache."""
+    left, seen = list(starts), set[int]()
+    while left:
+        function = left.pop()
+        if isinstance(function, CACHED):
+            yield function
+        if isinstance(function, (FunctionType, CACHED)):
+            function = inspect.unwrap(function)
+        code = function.__code__ if isinstance(function, FunctionType) else None
+        if code is None or id(code) in seen or not is_user_code(code):
+            continue
+        seen.add(id(code))
+        yield function
+        left += _closed_over(function)
+        for part in names.codes(code):
+            left += _named(part, function.__globals__)
+
+
+def _closed_over(function: FunctionType) -> Iterator[Any]:
+    for _, value in names.closed_over(function):
+        if isinstance(value, nn.Module):
+            for cls in {*map(type, value.modules())}:
+                yield from methods(cls)
+        elif isinstance(value, (FunctionType, CACHED)):
+            yield value
+
+
+def _named(code: CodeType, known: dict[str, Any]) -> list[Any]:
+    """The functions that a code names: globals, and those of modules among them."""
+    values = [known[name] for name in code.co_names if name in known]
+    modules = [vars(v) for v in values if isinstance(v, ModuleType)]
+    values += [m[name] for m in modules for name in code.co_names if name in m]
+    return [v for v in values if isinstance(v, (FunctionType, CACHED))]

@@ -150,15 +150,17 @@ class Builder:
         self._call(_aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
 
-    def layout_assertion(self, value: Value, offset: bool, empty: bool, text: str) -> None:
+    def layout_assertion(
+        self, value: Value, offset: bool, empty: bool, exact: bool, text: str
+    ) -> None:
         """An input must lie in memory as the example's did; if it has no elements, only if
-        `empty`."""
+        `empty`; of dimensions of size 1 only if `exact`."""
         assert value.type is not None
         placeholder, t = self._plain(value), value.type
         asked: list[tuple[Any, tuple[Any, ...], Any]] = [
             (_aten.sym_stride.int, (placeholder, d), stride)
             for d, (size, stride) in enumerate(zip(t.size, t.stride, strict=True))
-            if size != 1
+            if size != 1 or exact
         ]
         if offset:
             asked.append((_aten.sym_storage_offset.default, (placeholder,), t.offset))

@@ -6,7 +6,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from threading import RLock
@@ -17,12 +17,13 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
-from lostwax.capture import caches, outside
+from lostwax.capture import caches, classes, outside
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
 from lostwax.capture.demands import demands, range_constraints
 from lostwax.capture.dims import marks_of
+from lostwax.capture.doubles import for_either
 from lostwax.capture.given import Given
 from lostwax.capture.inputs import (
     argument_names,
@@ -135,14 +136,18 @@ def export_call(
     preserved: Sequence[str] = (),
 ) -> ExportedProgram:
     """The same of a call that was looked at: `spec` says what varies in it."""
+    call = (mod, args, kwargs, spec, keep, preserved)
     with one_at_a_time, collector.paused():
         try:
-            return Capture(mod, args, kwargs, spec, keep, preserved, tracked=False).run()
+            program = Capture(*call, tracked=False).run()
+            tracked = False
         except RuntimeError as error:
             if "does not require grad" not in str(error):
                 raise
             # The program differentiates inside: autograd must see its operators.
-            return Capture(mod, args, kwargs, spec, keep, preserved, tracked=True).run()
+            program = Capture(*call, tracked=True).run()
+            tracked = True
+        return for_either(program, lambda agreed: Capture(*call, tracked, True, agreed).run())
 
 
 _EXCHANGES = (*symbolic_arguments.EXCHANGES, *fast_calls.EXCHANGES)
@@ -160,7 +165,11 @@ class Capture:
         keep: frozenset[OpOverload],
         preserved: Sequence[str],
         tracked: bool,
+        apart: bool = False,
+        agreed: bool = True,
     ) -> None:
+        """`apart`: one tensor in several places is several that share memory. `agreed`: it has the
+        same sizes in all of them."""
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = module_of(mod)
@@ -180,12 +189,14 @@ class Capture:
         )
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
-        self.symbols = None if spec is None else Symbols(self.env, spec, self.leaves)
+        own = {id(slot.tensor) for slot in self.state.slots} if spec is not None else ()
+        self.symbols = None if spec is None else Symbols(self.env, spec, self.leaves, own, agreed)
+        self.apart = apart
 
     def run(self) -> ExportedProgram:
         tracer = self.tracer
         given = self.given = Given(tracer, self.state)
-        given.enter(self.leaves, self.names, self.symbols)
+        given.enter(self.leaves, self.names, self.symbols, self.apart)
         tracer.differentiable = self.grad and given.is_differentiable
         autograd_function.check_hooks(tracer, self.state.modules)
         args, kwargs = put_together(given.users, self.in_spec)
@@ -194,6 +205,7 @@ class Capture:
             torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
             self.state.replaced(given.fakes),
             outside.left_as_it_was(self.call, self.state.modules),
+            classes.answered(self.call, self.state.modules),
             tracer,
             _announced(),
             autograd_function.recorded(tracer),
@@ -256,7 +268,7 @@ class Capture:
         held, writes = caches.Held(tracer, self.root), bool(self._mutations())
         results = [self._result(o) for o in outputs]
         needed = self._layouts(self.given.tensors(), results)
-        layouts = frozenset((value, offset) for value, _, offset in needed)
+        layouts = frozenset((value, offset, exact) for value, _, offset, exact in needed)
         tensors = [tracer.adopt(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         roots = [None if t is None else t.tracked.root for t in tensors]
         steps = tracer.region.steps
@@ -313,6 +325,7 @@ class Capture:
             example_inputs=(self.args, self.kwargs),
             guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
+            asks=self.given.asks(self.tracer.questions, self.grad),
         )
 
     def _declared_sizes(self) -> list[Expr]:
@@ -332,25 +345,33 @@ class Capture:
     def _layout_assertions(self, builder: Builder, outputs: list[Any]) -> None:
         """Where the program holds for the example's strides alone, it asks for them."""
         names = self.given.tensors()
-        for value, note, offset in self._layouts(names, outputs):
+        for value, notes, offset, exact in self._layouts(names, outputs):
             assert value.type is not None
             name, t = names[value], value.type
+            note = next(n for n in notes if n.offset or not offset)
             place = f" and storage offset {t.offset}" if offset else ""
             copy = "clone()" if offset else "contiguous()"
+            if exact and any(size == 1 or not isinstance(size, int) for size in t.size):
+                copy = "clone(memory_format=torch.contiguous_format)"
             fix = f"pass {name}.{copy}, or " if t.is_contiguous else ""
             text = (
                 f"the input {name} must have strides {tuple(t.stride)}{place}, as at capture: the "
                 f"program relies on them\n  because of {note.what} at {note.where}\n"
                 f"  fix: {fix}capture it again with such an input"
             )
-            builder.layout_assertion(value, offset, note.empty, text)
+            empty = any(n.empty for n in notes)
+            builder.layout_assertion(value, offset, empty, exact, text)
 
     def _layouts(
-        self, inputs: Collection[Value], outputs: list[Any]
-    ) -> list[tuple[Value, Note, bool]]:
-        """The inputs whose strides matter, because of what, and whether their offset does, too."""
+        self, inputs: Mapping[Value, str], outputs: list[Any]
+    ) -> list[tuple[Value, list[Note], bool, bool]]:
+        """The inputs whose strides matter, because of what, and whether their offset does, too, and
+        the strides of dimensions of size 1."""
         found = self.tracer.reliance.inputs(inputs, self.tracer.region.steps, outputs)
-        return [(v, note, note.offset and note.value is v) for v, note in found.items()]
+        return [
+            (v, notes, any(n.is_place_of(inputs[v]) for n in notes), any(n.exact for n in notes))
+            for v, notes in found.items()
+        ]
 
     def _copy_literals(self, outputs: list[Any]) -> None:
         """A tensor literal is a new tensor in each run of the module: what is returned of it must
@@ -404,10 +425,9 @@ class Capture:
             self.constant_names.append(path)
             node = builder.placeholder(f"c_{identifier(path)}", value, value.fake)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
-        for leaf, name in zip(given.users, given.names, strict=True):
-            specs.append(
-                InputSpec(InputKind.USER_INPUT, self._user_input(builder, name, leaf), None)
-            )
+        for i, (leaf, name) in enumerate(zip(given.users, given.names, strict=True)):
+            made = self._again if i in given.doubles else self._user_input
+            specs.append(InputSpec(InputKind.USER_INPUT, made(builder, name, leaf), None))
         return specs
 
     def _numbered(self, taken: Collection[str]) -> Iterator[str]:
@@ -424,6 +444,11 @@ class Capture:
             is_int = isinstance(leaf, torch.SymInt)
             return SymIntArgument(placed) if is_int else SymFloatArgument(placed)
         return ConstantArgument(builder.placeholder(name, None, leaf).name, leaf)
+
+    def _again(self, builder: Builder, name: str, fake: FakeTensor) -> ArgumentSpec:
+        """A tensor that the program is given in another place already, and reads there."""
+        first = self.given.initial[id(fake)].fake
+        return TensorArgument(builder.placeholder(name, None, first).name)
 
     def _placeholder(self, builder: Builder, name: str, fake: FakeTensor) -> str:
         value = self.given.initial[id(fake)]

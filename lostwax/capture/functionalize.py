@@ -210,6 +210,21 @@ def is_differentiable(value: Value, or_marked: bool = False) -> bool:
     return False
 
 
+def gradient_sources(value: Value, grad: bool) -> list[Value]:
+    """What the program is given, or holds, that a gradient of this value reaches if that wants one;
+    without `grad`, that it would reach if gradients were switched on."""
+    left, seen = [value], dict[Value, None]()
+    while left:
+        each = left.pop()
+        if each in seen or each.type is None or not _is_real(each.type):
+            continue
+        seen[each] = None
+        step = each.step
+        if step is not None and (step.grad or not grad) and step.target is not _DETACH:
+            left.extend(values_of([step.args, *step.kwargs.values()]))
+    return [each for each in seen if each.step is None]
+
+
 def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 

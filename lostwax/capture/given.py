@@ -13,14 +13,16 @@ from typing import Any
 
 import torch
 
+from lostwax.capture.asked import Asked
 from lostwax.capture.functionalize import Root, check_layout
-from lostwax.capture.marks import Holding, check_attributes, refuse_replaced, refuse_twice
+from lostwax.capture.marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.state import Slot, State, check_alike
 from lostwax.capture.steps import Value, new_value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.symnode import wrap
-from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.ir.asks import Asks, Ref
 from lostwax.ir.numbers import Origin
 from lostwax.ir.signature import StateWrite
 
@@ -43,15 +45,28 @@ class Given:
         """Those of the state, by the real tensor's id."""
         self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
         self.leaves: list[Any] = []
+        self.doubles: dict[int, Ref] = {}
+        """The leaves that are a tensor of the state, or the same as an earlier leaf: which."""
         self.users: list[Any] = []
         """What the module is called with, in the places of the user's leaves."""
         self.names: list[str] = []
 
-    def enter(self, leaves: list[Any], names: list[str], symbols: Symbols | None) -> None:
-        """The leaves of the user's call."""
+    def enter(
+        self, leaves: list[Any], names: list[str], symbols: Symbols | None, apart: bool = False
+    ) -> None:
+        """The leaves of the user's call; `apart`: one tensor in several places is several that
+        share memory."""
         values = symbols.values if symbols else [None] * len(leaves)
         self.leaves, self.names = leaves, names
-        self.users = list(map(self._user_value, leaves, names, values))
+        if not apart:
+            self._find_doubles(leaves)
+        for i, (leaf, name, value) in enumerate(zip(leaves, names, values, strict=True)):
+            again = self.doubles.get(i)
+            if again is None:
+                self.users.append(self._user_value(leaf, name, value))
+            else:
+                earlier = self.fakes[id(leaf)] if isinstance(again, str) else self.users[again]
+                self.users.append(earlier)
         self.is_differentiable |= any(
             isinstance(t, torch.Tensor) and t.requires_grad for t in leaves
         )
@@ -64,10 +79,45 @@ class Given:
         self.users.append(self._entered(fake, "the input", name))
         self.names.append(name)
 
+    def _find_doubles(self, leaves: list[Any]) -> None:
+        """One tensor in several places is one fake: Python may ask whether it is (`x is y`)."""
+        names = {id(slot.tensor): slot.name for slot, _ in self.slots}
+        first: dict[int, int] = {}
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                if id(leaf) in names:
+                    self.doubles[i] = names[id(leaf)]
+                elif first.setdefault(id(leaf), i) != i:
+                    self.doubles[i] = first[id(leaf)]
+
+    def own(self) -> Iterator[tuple[int, str, Any]]:
+        """What the user passes that is not also the state, or an earlier one: number, name, and
+        what stands for it."""
+        for i, (name, user) in enumerate(zip(self.names, self.users, strict=True)):
+            if i not in self.doubles:
+                yield i, name, user
+
     def tensors(self) -> dict[Value, str]:
         """The tensors that the user passes, with their names."""
-        named = zip(self.users, self.names, strict=True)
-        return {self.initial[id(x)]: name for x, name in named if isinstance(x, FakeTensor)}
+        return {self.initial[id(x)]: name for _, name, x in self.own() if isinstance(x, FakeTensor)}
+
+    def asks(self, questions: Asked, grad: bool) -> Asks:
+        """What a call of the program must check of them; `grad`: are gradients switched on?"""
+        refs: dict[int, tuple[Ref, Any]] = {}
+        for slot, fake in self.slots:
+            refs[id(fake)] = slot.name, slot.tensor
+        for i, _, user in self.own():
+            if isinstance(user, FakeTensor) and i < len(self.leaves):
+                refs[id(user)] = i, self.leaves[i]
+        values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
+        groups: dict[Ref, list[Ref]] = {}
+        for i, first in self.doubles.items():
+            groups.setdefault(first, [first]).append(i)
+        return Asks(
+            tuple([i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]),
+            tuple(map(tuple, groups.values())),
+            questions=tuple(questions.questions(refs, values, grad)),
+        )
 
     def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
         return _repeated(parameter, buffer, self._parameters, len(self.slots))
@@ -104,6 +154,7 @@ class Given:
             fake = tracer.fake_tensor_converter.keep(tracer, tensor)
         else:
             fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
+            tracer.fake_tensor_converter.lend(tensor, fake)
         return self._entered(fake, "the input", name)
 
     def _state_entered(self, tensors: list[torch.Tensor], names: list[str]) -> list[FakeTensor]:
@@ -122,10 +173,8 @@ class Given:
         return fakes
 
     def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
-        """An input of the program. One tensor in two places is two inputs that share memory."""
+        """An input of the program."""
         if fake.tracked is not None:
-            if self.tracer.tracked and is_marked(fake):
-                refuse_twice(fake.tracked.root, kind, name)
             fake = fake.snapshot()
         root = self._roots[id(fake)] = self.tracer.input(fake, kind, name)
         self.initial[id(fake)] = root.value
@@ -150,7 +199,7 @@ class Given:
 
     def written_inputs(self) -> Iterator[tuple[str, Value]]:
         """The same of the user's tensors, by name."""
-        for fake, name in zip(self.users, self.names, strict=True):
+        for _, name, fake in self.own():
             if isinstance(fake, FakeTensor):
                 new = self._final(fake)
                 if new is not None:

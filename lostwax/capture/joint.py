@@ -147,7 +147,7 @@ class _Joint(Capture):
         for slot, fake in self.given.slots:
             if slot.kind == "parameter" and slot.tensor.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_PARAMETER, slot.name), fake))
-        for name, leaf in zip(self.given.names, self.given.users, strict=True):
+        for _, name, leaf in self.given.own():
             if isinstance(leaf, FakeTensor) and leaf.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_USER_INPUT, name), leaf))
         if not targets:

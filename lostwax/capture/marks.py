@@ -57,15 +57,6 @@ class Marks:
                 _refuse_gradient(f"{kind} {name}", fake, at and at[1])
 
 
-def refuse_twice(first: Root, kind: str, name: str) -> NoReturn:
-    raise CaptureError(
-        f"{first.kind} {first.name} and {kind} {name} are one tensor, which requires gradients, "
-        "and the program differentiates inside.\n"
-        "  why: they are two inputs to a program, each with a gradient of its own\n"
-        "  instead: let the module take it once"
-    )
-
-
 def refuse_replaced(what: str) -> NoReturn:
     raise CaptureError(
         f"{what} is replaced by another leaf that requires gradients.\n"

@@ -32,11 +32,17 @@ class Note(NamedTuple):
     """Decided was whether this one shares memory with `root`: it matters if a write shows it."""
     at: int = 0
     """After so many steps."""
+    exact: bool = False
+    """Has the user's Python seen the strides, also those of dimensions of size 1?"""
 
     @property
     def offset(self) -> bool:
         """Does its place in the storage matter, too?"""
         return self.what in ("as_strided", "storage_offset()")
+
+    def is_place_of(self, name: str) -> bool:
+        """Is it the place in the storage of the input of this name, or of a view of it?"""
+        return self.offset and self.root.kind == "the input" and self.root.name == name
 
     @property
     def empty(self) -> bool:
@@ -69,21 +75,23 @@ class Reliance:
     def __init__(self) -> None:
         self.notes: list[Note] = []
 
-    def note(self, root: Root, what: str, other: Root | None = None, at: int = 0) -> Note:
-        note = Note(root, root.value, what, user_location(), other, at)
+    def note(
+        self, root: Root, what: str, other: Root | None = None, at: int = 0, exact: bool = False
+    ) -> Note:
+        note = Note(root, root.value, what, user_location(), other, at, exact)
         self.notes.append(note)
         return note
 
     def inputs(
         self, inputs: Collection[Value], steps: Sequence[Step], outputs: Sequence[Any]
-    ) -> dict[Value, Note]:
-        """Those of the inputs whose layout matters, each with the first place that says so."""
-        found: dict[Value, Note] = {}
+    ) -> dict[Value, list[Note]]:
+        """Those of the inputs whose layout matters, each with the places that say so."""
+        found: dict[Value, list[Note]] = {}
         for note in self.notes:
             if note.matters(steps, outputs):
                 for value in _laid_out_by(note.value):
                     if value in inputs:
-                        found.setdefault(value, note)
+                        found.setdefault(value, []).append(note)
         return found
 
 

@@ -7,12 +7,12 @@ the trace makes of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
-from lostwax.capture.dims import Auto, DerivedDim, Dim, Dynamic
+from lostwax.capture.dims import Auto, DerivedDim, Dim, Dynamic, Static
 from lostwax.capture.spec import Constraint, Spec
 from lostwax.errors import DynamicShapesError
 from lostwax.location import user_location
@@ -37,7 +37,16 @@ class Place(NamedTuple):
 class Symbols:
     """The symbols of one capture."""
 
-    def __init__(self, env: ShapeEnv, spec: Spec, leaves: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        env: ShapeEnv,
+        spec: Spec,
+        leaves: Sequence[Any],
+        fixed: Container[int] = (),
+        agreed: bool = True,
+    ) -> None:
+        """`fixed` are tensors, by id, that have their own sizes whatever is declared; `agreed`: one
+        tensor in several places has the same sizes in all of them."""
         self.env = env
         self.leaves = leaves
         self.spec, self.paths = spec, spec.paths
@@ -47,8 +56,14 @@ class Symbols:
         self.unnamed: set[Symbol] = set()
         """Those of `Dim.DYNAMIC`: they may be narrowed and related, only not fixed."""
         self._best = _best_places(spec)
-        self.values: list[Any] = [self._of_leaf(i, entry) for i, entry in enumerate(spec.leaves)]
+        self.values: list[Any] = []
         """For each leaf: its sizes, the number that stands for it, or None if it is static."""
+        first: dict[int, int] = {}
+        entries = _agreed(spec, leaves, fixed) if agreed else spec.leaves
+        for i, (leaf, entry) in enumerate(zip(leaves, entries, strict=True)):
+            is_one = agreed and isinstance(leaf, torch.Tensor)
+            again = first.setdefault(id(leaf), i) if is_one else i
+            self.values.append(self._of_leaf(i, entry) if again == i else self.values[again])
         self.promised = [g for c in spec.constraints for g in self._promise(c)]
         """The relations that the user stated."""
 
@@ -144,6 +159,45 @@ class Symbols:
             text = f"{text} {sign} {abs(place.offset)}"
             text = f"({text})"
         return text if place.scale == 1 else f"{text}//{place.scale}"
+
+
+# ------------------------------------------------------------- one tensor in several places
+
+
+def _agreed(spec: Spec, leaves: Sequence[Any], fixed: Container[int]) -> list[Any]:
+    """The entries of all leaves. One tensor in several places has one size: what is said of it in
+    one must suit what is said in the others."""
+    entries: list[Any] = list(spec.leaves)
+    places: dict[int, list[int]] = {}
+    for i, leaf in enumerate(leaves):
+        if isinstance(leaf, torch.Tensor):
+            places.setdefault(id(leaf), []).append(i)
+    for key, several in places.items():
+        if len(several) == 1 and key not in fixed:
+            continue
+        said = [entries[i] or (Static(),) * leaves[i].ndim for i in several]
+        own = [(Static(),) * leaves[several[0]].ndim] if key in fixed else []
+        paths = [f"{spec.paths[i]}.shape[{{}}]" for i in several]
+        columns = enumerate(zip(*said, *own, strict=True))
+        one = tuple([_agree(entry, [p.format(d) for p in paths]) for d, entry in columns])
+        for i in several:
+            entries[i] = one
+    return entries
+
+
+def _agree(entries: Sequence[Any], paths: Sequence[str]) -> Any:
+    """What holds if all of them hold: `AUTO` is any, `DYNAMIC` any that varies."""
+    kinds = [[e for e in entries if isinstance(e, kind)] for kind in (Auto, Dynamic, Static)]
+    said = list(dict.fromkeys(e for e in entries if not isinstance(e, (Auto, Dynamic))))
+    if len(said) > 1 or (kinds[1] and kinds[2]):
+        told = ", ".join(f"{p} is {e!r}" for p, e in zip(paths, entries, strict=False))
+        other = "of the module's own" if len(entries) > len(paths) else "in all of these places"
+        raise DynamicShapesError(
+            f"one tensor of the example, {other}, cannot vary in several ways: {told}\n"
+            "  why: the program is captured for one tensor there, and asks each call for one\n"
+            "  instead: pass copies in the example, x.clone(); or declare one Dim for all of them"
+        )
+    return (said or list(dict.fromkeys(kinds[1])) or kinds[0])[0]
 
 
 def _entries(spec: Spec) -> Iterator[tuple[Place, Any]]:

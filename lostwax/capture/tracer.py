@@ -18,6 +18,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.capture import functionalize, refusals
+from lostwax.capture.asked import Asked
 from lostwax.capture.bare import Bare
 from lostwax.capture.doubt import Doubts
 from lostwax.capture.functionalize import (
@@ -47,7 +48,7 @@ from lostwax.fake.write import (
 )
 from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin, sources
-from lostwax.location import user_location
+from lostwax.location import is_user_code, user_location
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same_sizes
 from lostwax.sym import Expr, ShapeEnv, narrowing
@@ -95,6 +96,9 @@ class Tracer(FakeTensorMode):
         """Where the program finds the value of a symbol, or of a float."""
         self.reliance = Reliance()
         self.doubts = Doubts()
+        self.questions = Asked()
+        self.is_asked = True
+        """Does what fakes are asked matter? Not when the capture is over."""
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
         self.grad_marks = Marks()
@@ -136,6 +140,8 @@ class Tracer(FakeTensorMode):
         fake = super().adopt(tensor)
         if fake.tracked is None and self._recording:
             self._constant(tensor, fake)
+        elif fake is not tensor and fake.tracked is not None and self._recording:
+            _check_no_input(fake.tracked.root)
         return fake
 
     def _detached(self, tensor: torch.Tensor) -> FakeTensor:
@@ -213,6 +219,7 @@ class Tracer(FakeTensorMode):
 
     def forget(self) -> None:
         """The capture is over."""
+        self.is_asked = False
         self.fake_tensor_converter.forget()
         self.bare.forget()
         if self.joined is not None:
@@ -342,6 +349,14 @@ class Tracer(FakeTensorMode):
             return False
         return is_differentiable(self.value_of(fake), self.grad_marks.has_leaves)
 
+    def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
+        is_noted = self.is_asked and fake.tracked is not None and self._recording
+        if is_noted and is_user_code(sys._getframe(depth).f_code):
+            self.questions.note(fake, what, self.value_of, self.real_one(fake))
+
+    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
+        return self.fake_tensor_converter.real_one(fake)
+
     def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
         if self._recording and fake.tracked is not None and fake.requires_grad is not value:
             self.grad_marks.requiring(fake, value)
@@ -369,7 +384,8 @@ class Tracer(FakeTensorMode):
 
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         if self._recording and fake.tracked is not None:
-            self.reliance.note(fake.tracked.root, what)
+            is_users = is_user_code(sys._getframe(2).f_code)
+            self.reliance.note(fake.tracked.root, what, exact=is_users and "stride" in what)
 
     def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         if self._recording and source.tracked is not None and out.tracked is not None:
@@ -499,6 +515,18 @@ class Tracer(FakeTensorMode):
 
 
 _DETACHED = View(aten.detach.default, (), {}, None)
+
+
+def _check_no_input(root: Root) -> None:
+    """Is it a real tensor that the module has for itself, and an input of the example at once?"""
+    if root.kind == "the input":
+        raise CaptureError(
+            f"{root.kind} {root.name} of the example is also a tensor that the module reads "
+            "without being given it: a global, one in a closure or in an attribute.\n"
+            f"  at {user_location()}\n"
+            "  why: in other calls they are two tensors, and the program would not know which is "
+            f"meant\n  instead: pass a copy in the example, {root.name}.clone()"
+        )
 
 
 def _check_gradless(tensor: torch.Tensor) -> None:

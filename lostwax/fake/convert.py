@@ -77,6 +77,10 @@ class FakeTensorConverter:
         self._kept[key] = (tensor, fake)
         return fake
 
+    def lend(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
+        """This is the fake of a tensor, which is kept alive until `forget`."""
+        self._kept[id(tensor)] = (tensor, fake)
+
     def known(self, tensor: torch.Tensor) -> FakeTensor | None:
         """The fake that a tensor has already."""
         kept = self._kept.get(id(tensor)) or self._fakes.get(id(tensor))
@@ -84,7 +88,12 @@ class FakeTensorConverter:
 
     def attributes(self, fake: FakeTensor) -> Mapping[str, Any]:
         """Those of the tensor that a fake was kept for."""
-        return next((vars(real) for real, kept in self._kept.values() if kept is fake), {})
+        real = self.real_one(fake)
+        return {} if real is None else vars(real)
+
+    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
+        """The tensor that a fake was kept for."""
+        return next((real for real, kept in self._kept.values() if kept is fake), None)
 
     def forget(self) -> None:
         """Let go of the tensors that were kept; their fakes are not found any more."""

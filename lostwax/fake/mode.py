@@ -319,6 +319,14 @@ class FakeTensorMode(TorchDispatchMode):
     def layout_asked(self, fake: FakeTensor, what: str) -> None:
         """Python asks for strides: a tracer takes note."""
 
+    def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
+        """Python asks something else, which the input of a program answers: a tracer takes note.
+        Who asks is so many frames away."""
+
+    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
+        """The tensor that it stands for, if a tracer knows it."""
+        return None
+
     def is_taken_for_true(self, fake: FakeTensor) -> bool:
         """Is it a check that only who has bad arguments fails?"""
         return False
@@ -394,7 +402,7 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     base = base if base.__class__ is FakeTensor else mode.adopt(base)
     # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its
     # version.
-    if torch.is_inference_mode_enabled() and not base.is_inference():
+    if torch.is_inference_mode_enabled() and not _is_inference(base):
         with torch.inference_mode(False):
             fake = _viewed(mode, out, base.fake_storage)
     else:
@@ -402,6 +410,9 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     if constant:
         data.propagate(record, args, kwargs, fake)
     return fake
+
+
+_is_inference: Any = torch.Tensor.is_inference  # without the tracer's answer
 
 
 def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:

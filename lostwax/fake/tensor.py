@@ -35,6 +35,8 @@ _own_requires_grad: Any = torch._C.TensorBase.requires_grad
 _own_is_leaf: Any = torch._C.TensorBase.is_leaf
 _own_grad_fn: Any = torch._C.TensorBase.grad_fn
 _own_grad: Any = torch._C.TensorBase.grad
+_own_version: Any = torch._C.TensorBase._version
+_own_base: Any = torch._C.TensorBase._base
 
 
 class FakeStorage:
@@ -81,7 +83,7 @@ class FakeTensor(torch.Tensor):
     """A tensor without data: made by `FakeTensorMode.from_tensor`, or by operators on others."""
 
     # What every fake has, in slots: most never need a dictionary.
-    __slots__ = ("_is_param", "constant", "fake_mode", "fake_storage", "fake_type", "tracked")
+    __slots__ = ("_is_parameter", "constant", "fake_mode", "fake_storage", "fake_type", "tracked")
 
     fake_type: TensorType
     fake_storage: FakeStorage
@@ -137,15 +139,21 @@ class FakeTensor(torch.Tensor):
         if tracked is not None and other.tracked is not None:
             self.fake_mode.data_given(self, other, before, tracked)
 
+    # What Python may ask of a tensor, beside its type: where the user's does, a tracer takes note.
+
     @property
     def requires_grad(self) -> bool:
         """Also where autograd does not see the operators, and a tracer knows better."""
-        return _own_requires_grad.__get__(self) or self.fake_mode.gradient_asked(self)
+        self.fake_mode.asked(self, "requires_grad")
+        return self._requires_grad()
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self.fake_mode.requiring_grad(self, value)
         _own_requires_grad.__set__(self, value)
+
+    def _requires_grad(self) -> bool:
+        return _own_requires_grad.__get__(self) or self.fake_mode.gradient_asked(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         self.requires_grad = requires_grad
@@ -153,6 +161,7 @@ class FakeTensor(torch.Tensor):
 
     @property
     def grad(self) -> torch.Tensor | None:
+        self.fake_mode.asked(self, "grad is None")
         return _own_grad.__get__(self)  # type: ignore[no-any-return]
 
     @grad.setter
@@ -167,6 +176,7 @@ class FakeTensor(torch.Tensor):
     @property
     def grad_fn(self) -> Any:  # type: ignore[override]
         """Where autograd does not see the operators there is none to show."""
+        self.fake_mode.asked(self, "grad_fn is None")
         found = _own_grad_fn.__get__(self)
         if found is None and not is_marked(self) and self.fake_mode.gradient_asked(self):
             raise UnsupportedFakeError(
@@ -178,13 +188,59 @@ class FakeTensor(torch.Tensor):
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]
+        self.fake_mode.asked(self, "is_leaf")
         if not _own_is_leaf.__get__(self):
             return False
-        return _own_requires_grad.__get__(self) or not self.requires_grad
+        return _own_requires_grad.__get__(self) or not self._requires_grad()
+
+    @property
+    def _version(self) -> int:  # type: ignore[override]
+        self.fake_mode.asked(self, "_version")
+        return _own_version.__get__(self)  # type: ignore[no-any-return]
+
+    @property
+    def _base(self) -> torch.Tensor | None:  # type: ignore[override]
+        self.fake_mode.asked(self, "_base is None")
+        return _own_base.__get__(self)  # type: ignore[no-any-return]
+
+    @property
+    def _is_param(self) -> bool:
+        """`isinstance(x, nn.Parameter)` asks it."""
+        self.fake_mode.asked(self, "class", 3)
+        return getattr(self, "_is_parameter", False)
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self._is_parameter = value
+
+    def is_inference(self) -> bool:
+        self.fake_mode.asked(self, "is_inference()")
+        given = self.fake_mode.real_one(self)
+        return super().is_inference() if given is None else given.is_inference()
+
+    def is_conj(self) -> bool:
+        self.fake_mode.asked(self, "is_conj()")
+        given = self.fake_mode.real_one(self)
+        return super().is_conj() if given is None else given.is_conj()
+
+    def is_neg(self) -> bool:
+        self.fake_mode.asked(self, "is_neg()")
+        given = self.fake_mode.real_one(self)
+        return super().is_neg() if given is None else given.is_neg()
+
+    def _is_view(self) -> bool:
+        self.fake_mode.asked(self, "_is_view()")
+        given = self.fake_mode.real_one(self)
+        return super()._is_view() if given is None else given._is_view()
+
+    def untyped_storage(self) -> Any:
+        self.fake_mode.asked(self, "untyped_storage().nbytes()")
+        return super().untyped_storage()
 
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
         if not name.startswith("_"):
+            self.fake_mode.asked(self, f"attribute {name}")
             found = self.fake_mode.attributes_of(self)
             if name in found:
                 return found[name]

@@ -17,6 +17,7 @@ from torch import nn
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
+from lostwax.ir.asks import asks_check, same_pairs
 from lostwax.ir.calling import Convention
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
@@ -339,6 +340,7 @@ class _Running:
         self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
         outputs = program.graph_signature.output_specs
         self.rebind = rebinder(program, [s for s in outputs if is_rebound(s)])
+        self.asked = asks_check(program, convention.leaves)
         self.overlap = input_overlap(program, convention)
         self.state_overlap = _state_overlap(program, convention)
 
@@ -347,11 +349,13 @@ class _Running:
 
     def run(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Any:
         """On inputs that were checked."""
+        state = self.fetch(module)
         if self.overlap is not None:
             self.overlap(inputs)
-        state = self.fetch(module)
         if self.state_overlap is not None:
             self.state_overlap(state, inputs)
+        if self.asked is not None:
+            self.asked(state, inputs)
         try:
             results = self.forward(*state, *inputs)
         except RuntimeError as error:
@@ -508,6 +512,7 @@ def _state_overlap(program: ExportedProgram, convention: Convention) -> StateChe
         [x.path for x in convention.leaves],
         {i for i, s in enumerate(state) if s.target in targets},
         {i for i, name in enumerate(users) if name in inputs},
+        same_pairs(program.asks),
     )
 
 
@@ -517,4 +522,4 @@ def input_overlap(program: ExportedProgram, convention: Convention) -> Check | N
     targets = set(signature.user_inputs_to_mutate.values())
     written = {i for i, name in enumerate(users) if name in targets}
     paths = [x.path for x in convention.leaves]
-    return overlap_check(_captured(program), paths, written)
+    return overlap_check(_captured(program), paths, written, same_pairs(program.asks))

@@ -6,7 +6,7 @@ to one that was captured with one tensor in two places. Must not look at values.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
@@ -17,15 +17,21 @@ from lostwax.fake import FakeTensor
 Check = Callable[[Sequence[Any]], None]
 
 
-def overlap_check(captured: Sequence[Any], paths: Sequence[str], written: set[int]) -> Check | None:
+def overlap_check(
+    captured: Sequence[Any],
+    paths: Sequence[str],
+    written: set[int],
+    same: Collection[tuple[Any, Any]] = (),
+) -> Check | None:
     """A check of the leaves of a call; None if there is nothing to check. `written` are the indices
-    of the inputs that the program writes to."""
+    of the inputs that the program writes to, `same` pairs that are one tensor, as is checked
+    elsewhere."""
     tensors = [i for i, value in enumerate(captured) if isinstance(value, torch.Tensor)]
     pairs = [(i, j) for i in tensors for j in tensors if i < j]
     relations = [
         (i, j, _relation(captured[i], captured[j]))
         for i, j in pairs
-        if i in written or j in written or captured[i] is captured[j]
+        if (i in written or j in written or captured[i] is captured[j]) and (i, j) not in same
     ]
     if not relations:
         return None
@@ -55,28 +61,34 @@ StateCheck = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
 def state_check(
-    names: Sequence[str], paths: Sequence[str], written: set[int], written_inputs: set[int]
+    names: Sequence[str],
+    paths: Sequence[str],
+    written: set[int],
+    written_inputs: set[int],
+    same: Collection[tuple[Any, Any]] = (),
 ) -> StateCheck | None:
     """The same of the state, by its names, and the leaves of a call: `written` are the indices of
-    the state that the program writes to."""
+    the state that the program writes to; `same` are pairs of a name and an index."""
     if not written and not written_inputs:
         return None
 
     def check(state: Sequence[Any], leaves: Sequence[Any]) -> None:
         looked_at = range(len(state)) if written_inputs else written
         memories = [(i, storage_key(state[i])) for i in looked_at if _is_tensor(state[i])]
-        given = {storage_key(leaf): j for j, leaf in enumerate(leaves) if _is_tensor(leaf)}
+        given: dict[int, list[int]] = {}
+        for j, leaf in enumerate(leaves):
+            if _is_tensor(leaf):
+                given.setdefault(storage_key(leaf), []).append(j)
         for i, memory in memories:
-            j = given.get(memory)
-            if j is None or (i not in written and j not in written_inputs):
-                continue
-            if overlap(state[i], leaves[j]):
-                raise InputValueError(
-                    f"{paths[j]} shares memory with the module's own {names[i]}, and the program "
-                    "writes to one of them; at capture they were apart\n"
-                    f"  fix: pass {paths[j]}.clone()",
-                    paths[j],
-                )
+            for j in given.get(memory, ()):
+                is_written = i in written or j in written_inputs
+                if is_written and (names[i], j) not in same and overlap(state[i], leaves[j]):
+                    raise InputValueError(
+                        f"{paths[j]} shares memory with the module's own {names[i]}, and the "
+                        "program writes to one of them; at capture they were apart\n"
+                        f"  fix: pass {paths[j]}.clone()",
+                        paths[j],
+                    )
 
     return check
 

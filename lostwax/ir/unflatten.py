@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
+from lostwax.ir.asks import asks_check
 from lostwax.ir.bodies import Bodies
 from lostwax.ir.interpreter import Body, Container, InterpreterModule, readable, rooted, run
 from lostwax.ir.module import (
@@ -86,6 +87,7 @@ class UnflattenedModule(Container):
         self._casts: dict[torch.dtype, torch.dtype] = {}
         self._convention = call_convention(program, True, {})
         self._rebuild = rebuilder(program, self._convention)
+        self._asked = asks_check(program, self._convention.leaves)
         self._overlap = input_overlap(program, self._convention)
         bodies = Bodies(program)
         self.bodies: dict[str, Body] = {"": bodies.root}
@@ -106,12 +108,19 @@ class UnflattenedModule(Container):
         inputs = self._convention.bind(args, kwargs)
         if self._overlap is not None:
             self._overlap(inputs)
+        if self._asked is not None:
+            self._asked(self._state(), inputs)
         is_joint = self.graph_signature.backward_signature is not None
         with rooted(self), torch.no_grad() if is_joint else nullcontext():
             results: Sequence[Any] = run(self, self.bodies[""], inputs)
         if self._rebind is not None:
             results = self._rebind(self, results)
         return self._rebuild(results)
+
+    def _state(self) -> list[Any]:
+        """In the order of the program's inputs; None for what is not under its name."""
+        specs = [s for s in self.graph_signature.input_specs if s.kind is not InputKind.USER_INPUT]
+        return [_held(self, s.target) for s in specs]
 
     def _check_idle(self) -> None:
         for path, module in self._idle.items():
@@ -177,6 +186,12 @@ def _move(root: nn.Module, moves: Mapping[torch.device, torch.device]) -> None:
 
 
 # -------------------------------------------------------------------------------------- the modules
+
+
+def _held(value: Any, path: str | None) -> Any:
+    for part in path.split(".") if path else ():
+        value = getattr(value, part, None)
+    return value if path else None
 
 
 def _build(root: UnflattenedModule, program: ExportedProgram, bodies: Bodies) -> None:

@@ -1,5 +1,5 @@
 """What a program knows of the module it was captured from, in our own record: its arguments with
-their defaults, and whether it was in training mode.
+their defaults, whether it was in training mode, and what its Python has asked of tensors.
 
 Defaults that are no plain constants are not written, and the arguments then neither.
 """
@@ -9,10 +9,13 @@ from __future__ import annotations
 import inspect
 import keyword
 import math
+from dataclasses import asdict
 from typing import Any
 
 from lostwax.errors import LoadError
+from lostwax.ir.asks import ATTRIBUTE, QUESTIONS, Asks, Question, Ref
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.signature import InputKind
 
 _KINDS = {kind.name: kind for kind in inspect._ParameterKind}
 _PLAIN = (int, float, bool, str, type(None))
@@ -24,7 +27,8 @@ def written(program: ExportedProgram) -> dict[str, Any]:
     arguments = None
     if signature is not None and all(map(_is_plain, signature.parameters.values())):
         arguments = [_argument(p) for p in signature.parameters.values()]
-    return {"arguments": arguments, "training": program.training}
+    asks = None if program.asks is None else asdict(program.asks)
+    return {"arguments": arguments, "training": program.training, "asks": asks}
 
 
 def _is_plain(parameter: inspect.Parameter) -> bool:
@@ -51,6 +55,39 @@ def read(given: Any, program: ExportedProgram) -> None:
     program.training = training
     if arguments is not None and program.root_signature is not None:
         program.root_signature.original = _signature(arguments)
+    if given.get("asks") is not None:
+        specs = program.graph_signature.input_specs
+        users = sum(spec.kind is InputKind.USER_INPUT for spec in specs)
+        program.asks = _asks(given["asks"], users)
+
+
+def _asks(given: Any, users: int) -> Asks:
+    """`users`: how many inputs of the user's there are."""
+    try:
+        questions = [_question(each, users) for each in given["questions"]]
+        found = [_ref(i, users) for i in given["given"]]
+        same = tuple(tuple(_ref(ref, users) for ref in group) for group in given["same"])
+        if not all(isinstance(i, int) for i in found) or not all(same):
+            raise TypeError("an input is no number, or a group is empty")
+        return Asks(tuple(found), same, given["either"] is True, tuple(questions))  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError) as error:
+        raise LoadError(f"what the original asks of tensors is damaged: {error}") from None
+
+
+def _ref(given: Any, users: int) -> Ref:
+    if isinstance(given, str) or (type(given) is int and 0 <= given < users):
+        return given
+    raise ValueError(f"there is no input {given!r:.80}")
+
+
+def _question(given: Any, users: int) -> Question:
+    what, where, wanted = given["what"], given["where"], given["answer"]
+    if not isinstance(what, str) or not (what in QUESTIONS or what.startswith(ATTRIBUTE)):
+        raise ValueError(f"{what!r:.80} cannot be asked")
+    if type(wanted) not in (bool, int, str) or not isinstance(where, str) or not given["of"]:
+        raise TypeError(f"{what!r:.80} has no answer, or is asked of nothing")
+    of = tuple(_ref(ref, users) for ref in given["of"])
+    return Question(what, of, wanted, where, given["computed"] is True)
 
 
 def _signature(arguments: Any) -> inspect.Signature | None:

@@ -26,10 +26,12 @@ def same(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     eager, ours = copy.deepcopy(module), program.module()
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        want = eager(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        call = copy.deepcopy((args, kwargs))  # what is one tensor stays one
+        want = eager(*call[0], **call[1])
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        got = ours(*copy.deepcopy(args), **copy.deepcopy(kwargs))
+        call = copy.deepcopy((args, kwargs))
+        got = ours(*call[0], **call[1])
     torch.testing.assert_close(got, want)
     return program
 

@@ -126,3 +126,30 @@ def test_a_view_that_fails_counts() -> None:
         RuntimeError, match=r"must have strides \(1, 3\)[\s\S]*view.default that fails"
     ):
         module(ROWS)
+
+
+def test_all_that_is_asked_of_one_input_is_checked() -> None:
+    """Not only what is asked first."""
+
+    def forward(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x * (x.is_contiguous() + x.storage_offset())
+
+    ours = export(forward, (torch.ones(2),)).module()
+    torch.testing.assert_close(ours(torch.ones(2)), forward(torch.ones(2)))
+    with pytest.raises(RuntimeError, match=r"storage offset 0, as at[\s\S]*of storage_offset\(\)"):
+        ours(torch.ones(3)[1:])
+
+
+def test_strides_of_dimensions_of_size_one() -> None:
+    def forward(x: Tensor) -> Tensor:
+        return x * x.stride(0)
+
+    example, other = torch.ones(1, 2), torch.ones(3, 4)[1:2, :2]
+    ours = export(forward, (example,)).module()
+    torch.testing.assert_close(ours(example), forward(example))
+    text = r"must have strides \(2, 1\)[\s\S]*pass x.clone\(memory_format=torch.contiguous_format\)"
+    with pytest.raises(RuntimeError, match=text):
+        ours(other)
+    other = other.clone(memory_format=torch.contiguous_format)
+    torch.testing.assert_close(ours(other), forward(other))

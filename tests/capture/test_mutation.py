@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lostwax import Dim
 from lostwax.capture import export
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from tests.capture.compare import exported
 
@@ -510,7 +510,7 @@ def test_a_refusal_shows_the_line() -> None:
         export(module(forward), (torch.ones(3),))
 
 
-@pytest.mark.parametrize("second", [lambda x: x, lambda x: x[1:], lambda x: x.t()])
+@pytest.mark.parametrize("second", [lambda x: x.view_as(x), lambda x: x[1:], lambda x: x.t()])
 def test_inputs_that_share_memory(second: Callable[[Tensor], Tensor]) -> None:
     x = grid()
     exported(module(lambda self, x, y: x.sum() + y.sum()), x, second(x))
@@ -518,11 +518,30 @@ def test_inputs_that_share_memory(second: Callable[[Tensor], Tensor]) -> None:
         export(module(lambda self, x, y: x.add_(1).sum() + y.sum()), (x, second(x)))
 
 
+def test_one_input_in_two_places_is_written_to() -> None:
+    def write(x: Tensor, y: Tensor) -> Tensor:
+        x.add_(1)
+        return x * 2 + y
+
+    x = grid()
+    ours = export(write, (x, x)).module()
+    got, want = grid(), grid()
+    torch.testing.assert_close(ours(got, got), write(want, want))
+    torch.testing.assert_close(got, want)
+    with pytest.raises(InputValueError, match="x and y were one tensor at capture, and are two"):
+        ours(grid(), grid())
+
+
 def test_a_buffer_that_is_an_input_too() -> None:
-    state = grid()
-    case = module(lambda self, x: self.state.add_(1).sum() + x.sum(), state=state)
+    case = module(lambda self, x: self.state.add_(1).sum() + x.sum(), state=grid())
+    ours = export(case, (case.state,)).module()
+    for _ in range(2):
+        torch.testing.assert_close(ours(ours.state), case(case.state))
+    torch.testing.assert_close(ours.state, case.state)
+    with pytest.raises(InputValueError, match=r"own state and x were one .*[\s\S]*module.state"):
+        ours(grid())
     with pytest.raises(CaptureError, match="the buffer state is written to, and shares memory"):
-        export(case, (state,))
+        export(case, (case.state[1:],))
 
 
 @pytest.mark.parametrize("dynamic", [None, {"x": {0: Dim.AUTO}}])

@@ -1,0 +1,351 @@
+"""What Python asks of a tensor is baked into a program: in a call where the answer is another one,
+the program says so, wherever it has been since; where it was not asked, nothing is checked."""
+
+from __future__ import annotations
+
+import copy
+import io
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lostwax
+from lostwax import Dim, export, unflatten
+from lostwax.errors import (
+    CaptureError,
+    DynamicShapesError,
+    InputValueError,
+    LoadError,
+    UnsupportedFakeError,
+)
+from lostwax.ir.program import ExportedProgram
+from lostwax.pt2 import original
+
+
+def wanting(requires: bool = True) -> Tensor:
+    return torch.ones(2, requires_grad=requires)
+
+
+def computed() -> Tensor:
+    return wanting() * 1
+
+
+def with_gradient() -> Tensor:
+    x = wanting()
+    x.sum().backward()
+    return x
+
+
+def tagged(value: Any) -> Tensor:
+    x = torch.ones(2)
+    x.tag = value  # type: ignore[attr-defined]
+    return x
+
+
+def inferred() -> Tensor:
+    with torch.inference_mode():
+        return torch.ones(2)
+
+
+def conjugated() -> Tensor:
+    return torch.ones(2, dtype=torch.cfloat).conj()
+
+
+ASKED: dict[str, tuple[Callable[[Tensor], Any], Tensor, Tensor]] = {
+    "requires_grad": (lambda x: x.requires_grad, torch.ones(2), wanting()),
+    "requires_grad ": (lambda x: x.requires_grad, wanting(), torch.ones(2)),
+    "is_leaf": (lambda x: x.is_leaf, torch.ones(2), computed()),
+    "grad is None": (lambda x: x.grad is None, wanting(), with_gradient()),
+    "grad_fn is None": (lambda x: x.grad_fn is None, torch.ones(2), computed()),
+    "class": (lambda x: type(x) is torch.Tensor, torch.ones(2), nn.Parameter(torch.ones(2))),
+    "class ": (lambda x: type(x) in (nn.Parameter,), nn.Parameter(torch.ones(2)), torch.ones(2)),
+    "class  ": (lambda x: isinstance(x, nn.Parameter), wanting(), nn.Parameter(torch.ones(2))),
+    "is_inference()": (lambda x: x.is_inference(), torch.ones(2), inferred()),
+    "is_inference() ": (lambda x: x.is_inference(), inferred(), torch.ones(2)),
+    "is_conj()": (lambda x: x.is_conj(), torch.ones(2, dtype=torch.cfloat), conjugated()),
+    "_is_view()": (lambda x: x._is_view(), torch.ones(4)[:2], torch.ones(2)),
+    "_base is None": (lambda x: x._base is None, torch.ones(2), torch.ones(4)[:2]),
+    "untyped_storage().nbytes()": (
+        lambda x: x.untyped_storage().nbytes() == 8, torch.ones(2), torch.ones(4)[:2],
+    ),
+    "attribute tag": (lambda x: getattr(x, "tag", 0) == 5, torch.ones(2), tagged(5)),
+    "attribute tag ": (lambda x: hasattr(x, "tag"), tagged(5), torch.ones(2)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_is_asked_of_an_input_is_checked(name: str) -> None:
+    ask, example, other = ASKED[name]
+
+    def forward(x: Tensor) -> Tensor:
+        return x * 2 if ask(x) else x * 3
+
+    program = export(forward, (example,))
+    program.validate()
+    ours = program.module()
+    torch.testing.assert_close(ours(example), forward(example))
+    assert not torch.equal(forward(other).detach(), forward(example).detach())
+    text = rf"^x: {re.escape(name.strip())} is .* here, and was .* at capture, where the original "
+    with pytest.raises(InputValueError, match=rf"{text}asks it\n  at test_asked\.py:\d+") as error:
+        ours(other)
+    assert "capture it again with such a tensor" in str(error.value)
+
+
+def test_nothing_is_checked_that_is_not_asked() -> None:
+    program = export(lambda x: x * 2, (torch.ones(2),))
+    assert program.asks is not None
+    assert program.asks.questions == ()
+    ours = program.module()
+    assert ours._running.asked is None  # type: ignore[union-attr]
+    for _, example, other in ASKED.values():
+        for x in (example, other):
+            if x.dtype is torch.float32:
+                torch.testing.assert_close(ours(x), x * 2)
+
+
+def test_what_torch_asks_itself_is_not_checked() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True).eval()
+    ours = export(layer, (torch.ones(1, 3, 8),)).module()
+    x = torch.randn(1, 3, 8, requires_grad=True)
+    torch.testing.assert_close(ours(x), layer(x))
+
+
+def test_what_is_asked_of_a_computed_value_hangs_on_what_it_is_computed_from() -> None:
+    def forward(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return x * 2 if (x * y + z.detach()).requires_grad else x * 3
+
+    plain = (torch.ones(2), torch.zeros(2), torch.zeros(2) + 1)
+    ours = export(forward, plain).module()
+    torch.testing.assert_close(ours(*plain), forward(*plain))
+    detached = (*plain[:2], wanting())
+    torch.testing.assert_close(ours(*detached), forward(*detached))
+    text = r"what is computed from x, y requires gradient here, and required none [\s\S]*_asked.py"
+    with pytest.raises(InputValueError, match=text):
+        ours(plain[0], wanting(), plain[2])
+    with torch.no_grad():
+        given = (plain[0], wanting(), plain[2])
+        torch.testing.assert_close(ours(*given), forward(*given))
+    asking = export(forward, (plain[0], wanting(), plain[2])).module()
+    with torch.no_grad(), pytest.raises(InputValueError, match="requires no gradient here"):
+        asking(plain[0], wanting(), plain[2])
+
+
+class Freezing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (
+            x * (self.weight if self.weight.requires_grad else 7) * (2 if x is self.weight else 3)
+        )
+
+
+def test_what_is_asked_of_state_is_checked() -> None:
+    ours = export(Freezing(), (torch.ones(2),)).module()
+    ours(torch.ones(2))
+    ours.requires_grad_(False)
+    text = (
+        r"own weight: requires_grad is False here[\s\S]*fix: module\.weight\.requires_grad_\(True"
+    )
+    with pytest.raises(InputValueError, match=text):
+        ours(torch.ones(2))
+
+
+def test_versions_are_refused() -> None:
+    with pytest.raises(UnsupportedFakeError, match=r"_version of .*\n  at test_asked.py:\d+ .*"):
+        export(lambda x: x * x._version, (torch.ones(2),))
+
+
+def test_an_attribute_of_an_input_that_is_no_plain_value_is_refused() -> None:
+    with pytest.raises(UnsupportedFakeError, match=r"attribute tag of an input[\s\S]*as an argu"):
+        export(lambda x: x * x.tag[0], (tagged([1]),))
+
+
+def test_type_is_as_ever_of_all_else_and_afterwards() -> None:
+    class Made:
+        pass
+
+    def forward(x: Tensor) -> Tensor:
+        made = type("Other", (Made,), {})
+        assert issubclass(made, Made)
+        assert isinstance(made, type)
+        assert issubclass(type, type)
+        assert (type(made), type(made())) == (type(int), made)
+        assert type(x * 2) is type(x.view(-1)) is torch.Tensor
+        assert isinstance(x, type(x))
+        return x
+
+    export(forward, (torch.ones(2),))
+    assert "type" not in globals()
+
+
+# ------------------------------------------------------------------------------------ which are one
+
+
+def compare(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if x is y else x * 3
+
+
+def by_id(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if id(x) == id(y) else x * 3
+
+
+def in_a_set(x: Tensor, y: Tensor) -> Tensor:
+    return x * len({x, y})
+
+
+def in_a_list(x: Tensor, y: Tensor) -> Tensor:
+    return x * 2 if any(each is y for each in [x]) else x * 3
+
+
+@pytest.mark.parametrize("forward", [compare, by_id, in_a_set, in_a_list])
+def test_one_tensor_in_two_places(forward: Callable[..., Tensor]) -> None:
+    x, y = torch.ones(2), torch.ones(2)
+    for example, other, text in (
+        ((x, x), (x, y), "x and y were one tensor at capture, and are two here"),
+        ((x, y), (x, x), "x and y are one tensor here, and were two at capture"),
+    ):
+        ours = export(forward, example).module()
+        torch.testing.assert_close(ours(*example), forward(*example))
+        with pytest.raises(InputValueError, match=rf"^{text}\n  why: .*`a is b`.*\n  fix: pass "):
+            ours(*other)
+
+
+def test_the_ways_out_work() -> None:
+    x = torch.ones(2)
+    ours = export(compare, (x, torch.ones(2))).module()
+    for y in (x.clone(), x.view_as(x), x.detach()):
+        torch.testing.assert_close(ours(x, y), compare(x, y))
+
+
+def test_where_it_does_not_matter_either_will_do() -> None:
+    x, y, z = torch.ones(2), torch.ones(2), torch.ones(2)
+    program = export(lambda x, y, z: (x * y).sin() + z, (x, x, x))
+    assert program.asks is not None
+    assert program.asks.either
+    ours = program.module()
+    for call in ((x, x, x), (x, y, z)):
+        torch.testing.assert_close(ours(*call), (call[0] * call[1]).sin() + call[2])
+    with pytest.raises(InputValueError, match="of the tensors x, y, z some are one, in another"):
+        ours(x, x, z)
+
+
+def test_tensors_that_cannot_be_one_are_not_checked() -> None:
+    ours = export(lambda x, y: x.sum() + y.sum(), (torch.ones(2), torch.ones(3))).module()
+    assert ours._running.asked is None  # type: ignore[union-attr]
+
+
+def test_sizes_of_one_tensor_in_two_places() -> None:
+    x = torch.ones(4, 3)
+    auto = {0: Dim.AUTO}
+    ours = export(compare, (x, x), dynamic_shapes=(auto, auto)).module()
+    other = torch.ones(7, 3)
+    torch.testing.assert_close(ours(other, other), other * 2)
+    dims = ({0: Dim("a")}, {0: Dim("b")})
+    free = export(lambda x, y: (x.sum(), y * 2), (x, x), dynamic_shapes=(auto, auto)).module()
+    torch.testing.assert_close(free(other, x), (other.sum(), x * 2))
+    with pytest.raises(
+        DynamicShapesError, match=r"x\.shape\[0\] is .*a.*y\.shape\[0\] is [\s\S]*on"
+    ):
+        export(compare, (x, x), dynamic_shapes=dims)
+    export(compare, (x, x.clone()), dynamic_shapes=dims)
+
+
+def test_state_that_is_an_argument_too() -> None:
+    net = Freezing()
+    ours = export(net, (net.weight,)).module()
+    torch.testing.assert_close(ours(ours.weight), net(net.weight))
+    with pytest.raises(InputValueError, match="own weight and x were one tensor at capture"):
+        ours(torch.ones(2))
+    ours = export(net, (torch.ones(2),)).module()
+    with pytest.raises(InputValueError, match="own weight and x are one tensor here, and were"):
+        ours(ours.weight)
+    torch.testing.assert_close(ours(ours.weight.view(2)), net(net.weight.view(2)))
+
+
+CONSTANT = torch.ones(2)
+
+
+def test_an_input_that_the_module_has_for_itself_is_refused() -> None:
+    with pytest.raises(CaptureError, match=r"the input x of the example is also a [\s\S]*x.clone"):
+        export(lambda x: x + CONSTANT, (CONSTANT,))
+    ours = export(lambda x: x + CONSTANT, (CONSTANT.clone(),)).module()
+    torch.testing.assert_close(ours(torch.zeros(2)), CONSTANT)
+
+
+@pytest.mark.parametrize("same", ["one", "keys and values", "three"])
+def test_attention_asks(same: str) -> None:
+    q, k, v = (torch.randn(2, 5, 8) for _ in range(3))
+    calls = {"one": (q, q, q), "keys and values": (q, k, k), "three": (q, k, v)}
+    layer = nn.MultiheadAttention(8, 2, batch_first=True)
+    ours = export(layer, calls[same]).module()
+    for name, call in calls.items():
+        if name == same:
+            torch.testing.assert_close(ours(*call), layer(*call), rtol=0, atol=0)
+        else:
+            with pytest.raises(InputValueError, match=r"(query|key) and (key|value) (a|we)re one"):
+                ours(*call)
+
+
+# ------------------------------------------------------------------------------- wherever it is put
+
+
+def loaded(program: ExportedProgram) -> ExportedProgram:
+    file = io.BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    return lostwax.load(file)  # type: ignore[no-any-return]
+
+
+def everywhere(program: ExportedProgram) -> Iterator[Any]:
+    yield copy.deepcopy(program).module()
+    yield copy.deepcopy(program.module())
+    yield program.run_decompositions().module()
+    yield loaded(program).module()
+    yield loaded(program.run_decompositions()).run_decompositions().module()
+    yield unflatten(program)
+
+
+def test_all_of_it_survives() -> None:
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return x * (2 if x is y else 3) * (5 if x.requires_grad else 7)
+
+    x, y = torch.ones(2), torch.ones(2)
+    for ours in everywhere(export(forward, (x, y))):
+        torch.testing.assert_close(ours(x, y), forward(x, y))
+        with pytest.raises(InputValueError, match=r"x: requires_grad is True[\s\S]*test_asked\.py"):
+            ours(wanting(), y)
+        with pytest.raises(InputValueError, match="x and y are one tensor here"):
+            ours(x, x)
+    for ours in everywhere(export(forward, (x, x))):
+        torch.testing.assert_close(ours(x, x), forward(x, x))
+        with pytest.raises(InputValueError, match="x and y were one tensor at capture"):
+            ours(x, y)
+    net = Freezing()
+    for ours in everywhere(export(net, (net.weight,))):
+        torch.testing.assert_close(ours(ours.weight), net(net.weight))
+        with pytest.raises(InputValueError, match="own weight and x were one tensor"):
+            ours(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        {"given": [5], "same": [], "either": False, "questions": []},
+        {"given": ["x"], "same": [], "either": False, "questions": []},
+        {"given": [0], "same": [[]], "either": False, "questions": []},
+        {"given": [0], "same": [[0, -1]], "either": False, "questions": []},
+        {"given": [0], "same": [], "either": False, "questions": [{"what": "__class__"}]},
+        {"given": 3},
+        [],
+    ],
+)
+def test_a_damaged_record_is_refused(asks: Any) -> None:
+    program = export(lambda x: x * 2, (torch.ones(2),))
+    with pytest.raises(LoadError, match="what the original asks of tensors is damaged"):
+        original.read({"training": None, "arguments": None, "asks": asks}, program)

@@ -33,10 +33,12 @@ def overlap_check(
         for i, j in pairs
         if (i in written or j in written or captured[i] is captured[j]) and (i, j) not in same
     ]
-    if not relations:
+    if not relations and not written:
         return None
 
     def check(leaves: Sequence[Any]) -> None:
+        for i in written:
+            check_apart(leaves[i], paths[i])
         for i, j, relation in relations:
             a, b = leaves[i], leaves[j]
             if relation is None and overlap(a, b):
@@ -57,6 +59,40 @@ def overlap_check(
     return check
 
 
+def check_apart(tensor: Any, path: str) -> None:
+    """What is written to has a place in memory for each element: no program is captured with one
+    that has not, and a write to one element would show in others. (Where a program is captured
+    again, the capture sees to it.)"""
+    if type(tensor) in _PLAIN and not tensor.is_contiguous() and repeats(tensor):
+        raise InputValueError(
+            f"{path} has elements that share memory (expand(), as_strided()), and the program "
+            "writes to it; at capture it had none\n"
+            f"  fix: pass {path}.clone(memory_format=torch.contiguous_format)",
+            path,
+        )
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def repeats(tensor: torch.Tensor) -> bool:
+    """Does one place in memory stand for several elements?"""
+    reach = 0
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size > 1:
+            if stride <= reach:  # they are in each other's way, but may still miss each other
+                return tensor.numel() != 0 and _has_doubles(tensor)
+            reach += stride * (size - 1)
+    return False
+
+
+def _has_doubles(tensor: torch.Tensor) -> bool:
+    start, end = _span(tensor)
+    marks = torch.zeros(end - start, dtype=torch.bool)
+    marks.as_strided(tensor.shape, tensor.stride()).fill_(True)
+    return int(marks.sum()) != tensor.numel()
+
+
 StateCheck = Callable[[Sequence[Any], Sequence[Any]], None]
 
 
@@ -73,6 +109,8 @@ def state_check(
         return None
 
     def check(state: Sequence[Any], leaves: Sequence[Any]) -> None:
+        for i in written:
+            check_apart(state[i], f"the module's own {names[i]}")
         looked_at = range(len(state)) if written_inputs else written
         memories = [(i, storage_key(state[i])) for i in looked_at if _is_tensor(state[i])]
         given: dict[int, list[int]] = {}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
+import operator
 import pickle
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +19,7 @@ from lostwax.capture import export
 from lostwax.errors import InputStructureError, InputValueError, NotCallableError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symnode import wrap
+from lostwax.ir.overlap import repeats
 from tests.ir.build import Builder
 
 aten = torch.ops.aten
@@ -608,3 +612,62 @@ def test_state_that_is_passed_to_its_own_module() -> None:
         with pytest.raises(InputValueError, match=rf"{text}[\s\S]*fix: pass .\.clone\(\)"):
             module(*args)
     torch.testing.assert_close(module.count, torch.full((3,), 2.0))
+
+
+def _fill_first(x: torch.Tensor) -> torch.Tensor:
+    x[..., 0] = 5
+    return x * 1
+
+
+@pytest.mark.parametrize(
+    "repeating",
+    [
+        lambda: torch.zeros(1).expand(4),
+        lambda: torch.zeros(5).as_strided((2, 4), (1, 1)),
+        lambda: torch.zeros(3, 1).expand(3, 4),
+        lambda: torch.zeros(9).as_strided((2, 2, 3), (3, 1, 2)),
+    ],
+)
+def test_a_tensor_that_overlaps_itself_is_not_written_to(repeating: Any) -> None:
+    """Eager writes to all that lies there; the program, captured with one that does not overlap,
+    would write each element on its own."""
+    given = repeating()
+    ours = export(_fill_first, (torch.zeros(given.shape),)).module()
+    text = r"^x has elements that share memory .*writes to it[\s\S]*fix: pass x\.clone\("
+    with pytest.raises(InputValueError, match=text):
+        ours(given)
+    assert not given.any()
+    apart = repeating().clone(memory_format=torch.contiguous_format)
+    torch.testing.assert_close(ours(apart), _fill_first(apart.clone()))
+    only_read = export(lambda x: x * 2, (torch.zeros(given.shape),)).module()
+    torch.testing.assert_close(only_read(given), given * 2)
+
+
+def test_layouts_that_do_not_overlap_are_written_to() -> None:
+    ours = export(_fill_first, (torch.zeros(2, 3),)).module()
+    for x in (torch.zeros(3, 2).t(), torch.zeros(4, 6)[::2, ::2], torch.zeros(2, 3, 4)[..., 1]):
+        want = _fill_first(x.clone())
+        torch.testing.assert_close(ours(x), want)
+    ours = export(_fill_first, (torch.zeros(1, 3),)).module()
+    x = torch.zeros(6).as_strided((1, 3), (0, 2))
+    torch.testing.assert_close(ours(x), torch.tensor([[5.0, 0, 0]]))
+
+
+def test_a_buffer_that_overlaps_itself_is_not_written_to() -> None:
+    ours = export(Counts(), (torch.ones(3), torch.ones(3))).module()
+    ours.count = torch.zeros(1).expand(3)
+    with pytest.raises(InputValueError, match="the module's own count has elements that share"):
+        ours(torch.ones(3), torch.ones(3))
+
+
+def test_repeated_elements_are_found() -> None:
+    """Against counting."""
+    sizes = [(), (1,), (3,), (2, 3), (0, 3), (3, 2, 2)]
+    steps = [0, 1, 2, 3, 5]
+    for size in sizes:
+        for stride in itertools.product(steps, repeat=len(size)):
+            places = [
+                sum(map(operator.mul, at, stride)) for at in itertools.product(*map(range, size))
+            ]
+            tensor = torch.empty(40).as_strided(size, stride)
+            assert repeats(tensor) == (len(set(places)) != len(places)), (size, stride)

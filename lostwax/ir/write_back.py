@@ -30,6 +30,9 @@ _WRITTEN = (
     OutputKind.USER_INPUT_MUTATION,
 )
 
+_OF_LAYOUT = (aten.sym_stride.int, aten.sym_storage_offset.default)
+"""What is asked of the input itself, and not of a copy."""
+
 
 def before_write(value: torch.Tensor) -> torch.Tensor:
     """The value itself; for autograd a copy, since what it keeps for the gradient must not be
@@ -200,7 +203,7 @@ class _Writer:
 
     def before(self, target: Node) -> Node:
         """What the graph reads in the place of an input that is written at its end."""
-        users = list(target.users)
+        users = [user for user in target.users if user.target not in _OF_LAYOUT]
         with self.graph.inserting_before(self.begin):
             old = self.graph.call_function(before_write, (target,))
         for user in users:

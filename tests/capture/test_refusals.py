@@ -129,7 +129,7 @@ def test_classes_that_decide_what_operators_do_are_refused() -> None:
         with pytest.raises(UnsupportedFakeError, match=rf"class .*{name} cannot[\s\S]*instead"):
             export(Of(lambda self, x: x + 1), (value,))
     with pytest.raises(UnsupportedFakeError, match="class TwoTensor cannot"):
-        export(Of(lambda self, x: x + wrapped), (X,))
+        export(Of(lambda self, x: x + wrapped), (X.clone(),))
     with pytest.raises(UnsupportedFakeError, match="deals with quantized tensors"):
         export(lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8), (X,))
 

@@ -17,7 +17,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
-from lostwax.capture import caches, classes, outside
+from lostwax.capture import caches, outside
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -38,6 +38,7 @@ from lostwax.capture.lent import lent, tell_of_changes
 from lostwax.capture.marks import check_results
 from lostwax.capture.patches import (
     autograd_function,
+    classes,
     fast_calls,
     symbolic_arguments,
     torch_functions,

@@ -434,7 +434,8 @@ class Capture:
     def _numbered(self, taken: Collection[str]) -> Iterator[str]:
         """Names of constants that the module has no name for."""
         for name in map("lifted_tensor_{}".format, count()):
-            if name not in taken and not any(name in slot.names for slot in self.state.slots):
+            known = any(name in slot.names for slot in self.state.slots)
+            if name not in taken and not known and not hasattr(self.root, name):
                 yield name
 
     def _user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:

@@ -32,8 +32,20 @@ class Container(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self._constants: list[str] = []
-        """Attributes that are tensors and no state."""
+        self._constants: dict[str, Any] = {}
+        """Tensors and objects that are no state. Not among the attributes: those of the original
+        may be called as ours are (`graph`, `bodies`)."""
+
+    def __getattr__(self, name: str) -> Any:
+        constants = self.__dict__.get("_constants", {})
+        return constants[name] if name in constants else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        constants = self.__dict__.get("_constants", {})
+        if name in constants:
+            constants[name] = value
+        else:
+            super().__setattr__(name, value)
 
     def __getitem__(self, key: int | str) -> nn.Module:
         if isinstance(key, int) and key < 0:
@@ -58,10 +70,9 @@ class Container(nn.Module):
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Container:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        for name in self._constants:
-            value = getattr(self, name)
+        for name, value in self._constants.items():
             if isinstance(value, torch.Tensor):
-                setattr(self, name, value.to(fn(value).device))
+                self._constants[name] = value.to(fn(value).device)
         return self
 
 
@@ -303,21 +314,31 @@ def _call(module: nn.Module, node: Node, calling: Calling, values: dict[Node, An
 
 def _found(module: nn.Module, calling: Calling) -> nn.Module:
     if calling.relative is not None:
-        return module.get_submodule(calling.relative)
+        return attribute(module, calling.relative)  # type: ignore[no-any-return]
     root = _ROOT.get()
     if root is None:
         raise SwapError(
             f"this module calls {calling.path!r}, which is not a part of it.\n"
             "  instead: call the whole unflattened module"
         )
-    return root.get_submodule(calling.path)
+    return attribute(root, calling.path)  # type: ignore[no-any-return]
 
 
 def attribute(module: nn.Module, path: str) -> Any:
+    """What a module holds by a name of the original's: before what our classes call so."""
     found: Any = module
-    for part in path.split("."):
-        found = getattr(found, part)
+    for part in path.split(".") if path else ():
+        found = _held(found, part)
     return found
+
+
+def _held(module: Any, name: str) -> Any:
+    if isinstance(module, nn.Module):
+        stores: tuple[Any, ...] = (module._parameters, module._buffers, module._modules)
+        for store in (*stores, module._constants if isinstance(module, Container) else {}):
+            if name in store:
+                return store[name]
+    return getattr(module, name)
 
 
 def _note(error: Exception, node: Node) -> None:

@@ -62,7 +62,7 @@ def program_module(program: ExportedProgram, check_guards: bool = True) -> Progr
     cls = type("ProgramModule", (ProgramModule,), {"forward": forward, "__module__": __name__})
     module: ProgramModule = cls()
     _fill(module, program)
-    module._running = _Running(program, check_guards, convention)
+    module._keep(_running=_Running(program, check_guards, convention))
     return module if program.training is None else module._marked(program.training)
 
 
@@ -100,9 +100,13 @@ class ProgramModule(nn.Module):
         casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
         moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
         if casts or moves:
-            self._running = self._running.converted(casts, moves)
-            self._constants = {k: _moved(v, moves) for k, v in self._constants.items()}
+            constants = {k: _moved(v, moves) for k, v in self._constants.items()}
+            self._keep(_running=self._running.converted(casts, moves), _constants=constants)
         return self
+
+    def _keep(self, **own: Any) -> None:
+        """What is ours and no state. By `setattr` it would be, if state has the name."""
+        self.__dict__.update(own)
 
 
 class _Maker:
@@ -150,12 +154,13 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
         _register(module, name, state[name], persistent=True)
     # A buffer may go by other names, too: those are no inputs of their own.
     buffers = {id(program.constants[name]) for name in passing if name in program.constants}
-    module._constants = {}
+    constants = {}
     for name, value in program.constants.items():
         if id(value) in buffers:
             _register(module, name, state[name], persistent=False)
         else:
-            module._constants[name] = state[name]
+            constants[name] = state[name]
+    module._keep(_constants=constants)
 
 
 def own_state(program: ExportedProgram) -> dict[str, Any]:
@@ -195,10 +200,18 @@ def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
         if part not in root._modules:
             root._modules[part] = nn.Module()
         root = root._modules[part]  # type: ignore[assignment]
+    hold(root, leaf, value, persistent)
+
+
+def hold(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
+    """Give a module a parameter or a buffer, also by a name that our own classes have:
+    `register_buffer` would refuse it."""
     if isinstance(value, nn.Parameter):
-        root.register_parameter(leaf, value)
-    else:
-        root.register_buffer(leaf, value, persistent=persistent)
+        module._parameters[name] = value
+        return
+    module._buffers[name] = value
+    if not persistent:
+        module._non_persistent_buffers_set.add(name)
 
 
 def _fetcher(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:

@@ -23,11 +23,20 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.ir.asks import asks_check
 from lostwax.ir.bodies import Bodies
-from lostwax.ir.interpreter import Body, Container, InterpreterModule, readable, rooted, run
+from lostwax.ir.interpreter import (
+    Body,
+    Container,
+    InterpreterModule,
+    attribute,
+    readable,
+    rooted,
+    run,
+)
 from lostwax.ir.module import (
     call_convention,
     changes,
     composed,
+    hold,
     input_overlap,
     own_state,
     rebinder,
@@ -94,8 +103,9 @@ class UnflattenedModule(Container):
         self._rebind = rebinder(program, bodies.rebound)
         _build(self, program, bodies)
         preserved = [e.fqn for e in program.module_call_graph if e.signature and "@" not in e.fqn]
-        self._idle = {p: self.get_submodule(p) for p in preserved if p and p not in bodies.of}
-        """Modules that were called and computed nothing: no graph calls them."""
+        # Modules that were called and computed nothing: no graph calls them.
+        idle = {p: attribute(self, p) for p in preserved if p and p not in bodies.of}
+        self.__dict__["_idle"] = idle
 
     @property
     def graph(self) -> Graph:
@@ -124,7 +134,7 @@ class UnflattenedModule(Container):
 
     def _check_idle(self) -> None:
         for path, module in self._idle.items():
-            if self.get_submodule(path) is not module:
+            if attribute(self, path) is not module:
                 raise SwapError(
                     f"the module {path!r} was exchanged, but nothing calls it: the original "
                     "computed nothing, so the program does not know where it stood.\n"
@@ -155,8 +165,9 @@ class UnflattenedModule(Container):
         casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
         moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
         if casts:
-            self._casts = composed(self._casts, casts)
-            self._convention = call_convention(self._program, True, self._casts)
+            casts = composed(self._casts, casts)
+            convention = call_convention(self._program, True, casts)
+            self.__dict__.update(_casts=casts, _convention=convention)
         if moves:
             _move(self, moves)
         return self
@@ -204,7 +215,7 @@ def _build(root: UnflattenedModule, program: ExportedProgram, bodies: Bodies) ->
         if name not in held:
             known = made.get(aliases.get(path, path))
             held[name] = _module(path, bodies) if known is None else known
-        made[path] = made[above].get_submodule(name)
+        made[path] = held[name]  # type: ignore[assignment]
     _fill(made, program)
     for path, name, graph in bodies.subgraphs:
         made[path].register_module(name, graph)
@@ -258,12 +269,8 @@ def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
     for name, value in state.items():
         path, _, leaf = name.rpartition(".")
         module = made[path]
-        if isinstance(value, nn.Parameter):
-            module.register_parameter(leaf, value)
-        elif name in program.state_dict:
-            module.register_buffer(leaf, value)
-        elif id(program.constants[name]) in buffers:
-            module.register_buffer(leaf, value, persistent=False)
+        is_kept = name in program.state_dict
+        if is_kept or id(program.constants[name]) in buffers:
+            hold(module, leaf, value, is_kept)
         else:
-            object.__setattr__(module, leaf, value)
-            module._constants.append(leaf)  # type: ignore[operator, union-attr]
+            module._constants[leaf] = value  # type: ignore[index, operator]

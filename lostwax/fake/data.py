@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch._ops import OpOverload
 
-from lostwax.errors import DataDependentError
+from lostwax.errors import DataDependentError, UnsupportedFakeError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
@@ -294,8 +294,19 @@ def _real(value: Any) -> Any:
 
 
 def same_kind(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
-    """`x.data = y` asks whether their implementations are alike: fakes always are."""
-    return True
+    """`x.data = y` asks whether their implementations are alike: fakes always are.
+
+    A real tensor would be left with the fake's memory, which is none: reading it would crash."""
+    x, y = args
+    if isinstance(x, FakeTensor) or not isinstance(y, FakeTensor):
+        return True
+    raise UnsupportedFakeError(
+        f"a tensor of size {tuple(x.shape)} is given other data (x.data = ...).\n"
+        f"  at {user_location()}\n"
+        "  why: it is neither an input nor state of the module, and what is given is computed\n"
+        '  instead: register a buffer, self.register_buffer("x", ...), and write to it; '
+        "or compute with a copy, x = x.clone()"
+    )
 
 
 Special = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from lostwax.capture import export
-from lostwax.errors import CaptureError
+from lostwax.errors import CaptureError, UnsupportedFakeError
 
 X = torch.arange(4.0)
 
@@ -292,7 +293,10 @@ def marks(module: Any, x: Tensor) -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        (gives_data, "attribute constant is given other data"),
+        (
+            gives_data,
+            r"size \(4,\) is given other data .*\n  at test_kept.py:\d+ in gives_data: module",
+        ),
         (gives_a_gradient, r"attribute boxes\[0\].total is given another gradient"),
         (marks, "attribute constant is told to require gradients"),
     ],
@@ -302,15 +306,34 @@ def test_tensors_that_are_no_state_stay_as_they_are(change: Any, text: str, fail
     def both(module: Any, x: Tensor) -> None:
         change(module, x)
         if fails:
-            raise CaptureError(text.replace("\\", ""))
+            raise CaptureError(text.replace("\\", ""))  # another refusal
 
     module = Holding(both)
     module.constant = torch.ones(4)
     module.boxes[0].total = torch.ones(4)  # type: ignore[union-attr]
     before = everything(module)
-    with pytest.raises(CaptureError, match=text):
+    with pytest.raises((CaptureError, UnsupportedFakeError), match=text):
         export(module, (X,))
     assert everything(module) == before
+
+
+APART = torch.zeros(4)
+
+
+def test_no_tensor_is_left_without_memory() -> None:
+    """Wherever it is held: reading it would crash the process."""
+    weight = nn.Parameter(torch.ones(4))
+    part, held = weight * 2, [torch.ones(4)]
+
+    def forward(x: Tensor, target: Tensor) -> Tensor:
+        target.data = x * 2
+        return x + target
+
+    for target in (APART, part, held[0]):
+        before = target.detach().clone()
+        with pytest.raises(UnsupportedFakeError, match=r"in forward: target\.data = x"):
+            export(functools.partial(forward, target=target), (X,))
+        torch.testing.assert_close(target.detach(), before)
 
 
 def test_what_a_distribution_computes_once_is_put_back() -> None:

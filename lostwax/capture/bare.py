@@ -22,10 +22,8 @@ _DETACH = torch.ops.aten.detach.default
 class Bare:
     """The constants that were detached in one capture."""
 
-    def __init__(
-        self, known: Callable[[Any], FakeTensor | None], record: Callable[[Any], FakeTensor]
-    ) -> None:
-        self._known = known
+    def __init__(self, state_of: Callable[[Any], Any], record: Callable[[Any], FakeTensor]) -> None:
+        self._state_of = state_of
         self._record = record
         self._sources: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """By id: a detached tensor, and what it was detached of."""
@@ -38,8 +36,7 @@ class Bare:
 
     def as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operator makes of a constant at once."""
-        known = self._known(args[0])
-        root = None if known is None or known.tracked is None else known.tracked.root
+        root = self._state_of(args[0])
         if root is not None and root.kind not in ("", "the constant"):
             raise CaptureError(
                 f"{root.kind} {root.name} is reached past the module, and detached, or read as it "

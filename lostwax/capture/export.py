@@ -220,7 +220,7 @@ class Capture:
             _check_caught(refusals)
             given.check_gradients()
             tell_of_changes(containers)
-            read = [tensor for tensor, _ in tracer.constants]
+            read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
             self.reassigned, kept = self.state.after(given.fakes, read)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))

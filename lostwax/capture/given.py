@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from lostwax.capture import state_views
 from lostwax.capture.asked import Asked
 from lostwax.capture.functionalize import Root, check_layout
 from lostwax.capture.marks import Holding, check_attributes, refuse_replaced
@@ -21,7 +22,7 @@ from lostwax.capture.steps import Value, new_value
 from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.symnode import wrap
-from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked_leaf
 from lostwax.ir.asks import Asks, Ref
 from lostwax.ir.numbers import Origin
 from lostwax.ir.signature import StateWrite
@@ -41,6 +42,7 @@ class Given:
         tensors = [slot.tensor for slot in state.slots]
         entered = self._state_entered(tensors, [slot.name for slot in state.slots])
         self.slots = list(zip(state.slots, entered, strict=True))
+        tracer.state_in = self.state_in
         self.fakes = dict(zip(map(id, tensors), entered, strict=True))
         """Those of the state, by the real tensor's id."""
         self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
@@ -96,6 +98,17 @@ class Given:
         for i, (name, user) in enumerate(zip(self.names, self.users, strict=True)):
             if i not in self.doubles:
                 yield i, name, user
+
+    def state_in(self, storage: FakeStorage) -> list[tuple[Root, torch.Tensor]]:
+        """The state that was in a storage at the start."""
+        if id(storage) not in self._shared:
+            return []
+        memory = self.tracer.fake_tensor_converter.kept_storage
+        return [
+            (self._roots[id(fake)], slot.tensor)
+            for slot, fake in self.slots
+            if memory(slot.tensor) is storage
+        ]
 
     def tensors(self) -> dict[Value, str]:
         """The tensors that the user passes, with their names."""
@@ -219,7 +232,8 @@ class Given:
         self, slot: Slot, fake: FakeTensor, again: torch.Tensor, grad: bool
     ) -> Value | None:
         held = self.tracer.adopt(again)
-        if grad and id(held) not in self.initial and is_marked_leaf(held):
+        is_new = id(held) not in self.initial
+        if grad and is_new and (is_marked_leaf(held) or is_marked_leaf(fake)):
             refuse_replaced(f"the {slot.kind} {slot.name}")
         root = self._roots[id(fake)]
         check_alike(slot, root.type, held.fake_type)
@@ -232,6 +246,8 @@ class Given:
         root = self._roots[id(fake)]
         if held.tracked.root is root and held.fake_type == root.type:
             return StateWrite.INTO
+        if any(root is shown for _, shown in self.tracer.state_views):
+            state_views.refuse_replaced(root)
         return StateWrite.MEMORY if again is None else StateWrite.TENSOR
 
     def _final(self, fake: FakeTensor) -> Value | None:

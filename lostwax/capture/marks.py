@@ -59,8 +59,8 @@ class Marks:
 
 def refuse_replaced(what: str) -> NoReturn:
     raise CaptureError(
-        f"{what} is replaced by another leaf that requires gradients.\n"
-        "  why: its gradients would belong to a tensor that the program has not got\n"
+        f"{what} is replaced by another leaf, which has gradients of its own, or none.\n"
+        "  why: gradients would belong to a tensor that the program has not got\n"
         "  instead: write into it, with torch.no_grad(): self.x.copy_(...)"
     )
 

@@ -37,12 +37,19 @@ from lostwax.capture.plans import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.recorders import detached, known_view
 from lostwax.capture.reliance import Reliance
+from lostwax.capture.state_views import (
+    check_gradient,
+    is_derived,
+    refuse_inside,
+    shown_state,
+    ways,
+)
 from lostwax.capture.steps import Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import answers, fallback, recall
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
-from lostwax.fake.tensor import FakeTensor, is_marked, new_fake, set_type
+from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake, set_type
 from lostwax.fake.write import (
     mark_written,
 )
@@ -106,7 +113,11 @@ class Tracer(FakeTensorMode):
         """The graph of its own that is being recorded: what was made outside is only read."""
         self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
         """What records a hook on a tensor's gradient."""
-        self.bare = Bare(self.fake_tensor_converter.known, self._detached)
+        self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
+        """The state tensors in a storage."""
+        self.state_views: list[tuple[torch.Tensor, Root]] = []
+        """Tensors from outside that are views of state."""
+        self.bare = Bare(self.state_of, self._detached)
         self._recording = True
         self.gradless = False
         """The program is not differentiated: detaching changes nothing."""
@@ -157,12 +168,48 @@ class Tracer(FakeTensorMode):
                 "buffer; so a gradient (x.grad), which is no part of a program, of an input or of "
                 "state"
             )
+        shown = self._shown_state(tensor, fake)
+        if shown is not None:
+            self._state_view(tensor, fake, *shown)
+            return
         if not tensor.is_leaf:
             _check_gradless(tensor)
             with torch._C._DisableTorchDispatch():
                 tensor = tensor.detach()
         root = made(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
         self.constants.append((tensor, root.value))
+
+    def state_of(self, tensor: torch.Tensor) -> Root | None:
+        """What of the program's state, or of its inputs, a real tensor is, or shows."""
+        known = self.fake_tensor_converter.known(tensor)
+        if known is not None and known.tracked is not None:
+            return known.tracked.root  # type: ignore[no-any-return]
+        shown = self._shown_state(tensor, super().adopt(tensor))
+        return None if shown is None else shown[0]
+
+    def _shown_state(
+        self, tensor: torch.Tensor, fake: FakeTensor
+    ) -> tuple[Root, torch.Tensor] | None:
+        state = self.state_in(fake.fake_storage)
+        return shown_state(tensor, fake.fake_type, state) if state else None
+
+    def _state_view(
+        self, tensor: torch.Tensor, fake: FakeTensor, root: Root, state: torch.Tensor
+    ) -> None:
+        """A tensor from outside that shows state: a view of that."""
+        has_gradient = is_derived(tensor, state)
+        check_gradient(tensor, root, has_gradient, self.tracked)
+        if self.inner is not None:
+            refuse_inside(root, tensor)
+        out = new_fake(self, root.type, fake.fake_storage)
+        out.tracked = root
+        with torch.enable_grad():  # it was made before, whatever holds now
+            if not has_gradient:
+                out = detached(self, operator(aten.detach.default), (out,), {})
+            for view in ways(fake.fake_type, root):
+                out = self.evaluate(view.func, (out, *view.args), view.kwargs)
+        fake.tracked = out.tracked
+        self.state_views.append((tensor, root))
 
     # ------------------------------------------------------------------------------ operators
 

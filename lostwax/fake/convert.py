@@ -86,6 +86,10 @@ class FakeTensorConverter:
         kept = self._kept.get(id(tensor)) or self._fakes.get(id(tensor))
         return None if kept is None else kept[1]
 
+    def kept_storage(self, tensor: torch.Tensor) -> FakeStorage | None:
+        """What stands for the memory of a tensor that is kept."""
+        return self._kept_storages.get(tensor.untyped_storage()._cdata)
+
     def attributes(self, fake: FakeTensor) -> Mapping[str, Any]:
         """Those of the tensor that a fake was kept for."""
         real = self.real_one(fake)

@@ -286,6 +286,8 @@ def rebinder(
             if spec.write is StateWrite.MEMORY:
                 old.data = new.detach()
             else:
+                if isinstance(old, nn.Parameter):
+                    new = nn.Parameter(new.detach(), requires_grad=old.requires_grad)
                 for name in names:
                     path, _, leaf = name.rpartition(".")
                     setattr(root.get_submodule(path), leaf, new)

@@ -147,6 +147,15 @@ def test_another_leaf_in_the_place_of_a_parameter() -> None:
         module = export(Net(forward), (X,)).module()
         torch.testing.assert_close((module(X), module(X)), (X * 2, X * 4))
 
+    def freezes(net: Net, x: Tensor) -> Tensor:
+        net.weight = nn.Parameter(net.weight.detach() * 2, requires_grad=False)
+        return net.weight * x
+
+    with pytest.raises(
+        CaptureError, match=r"another leaf, which has gradients of its own, or none"
+    ):
+        export(Net(freezes), (X,))
+
 
 def test_what_made_a_tensor_is_not_known() -> None:
     asked = Net(lambda net, x: (net.weight * x, (net.weight * x).grad_fn is None))

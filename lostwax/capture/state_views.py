@@ -1,0 +1,149 @@
+"""Views of state that a module keeps beside it: `self.v = self.a.view(2, 3)`, `self.w.data`.
+
+Such a tensor is no parameter and no buffer, and no constant either: it changes with the state that
+it shows. It enters a capture as a view of that state. What is no view of one state tensor, or would
+be another one after the call, is refused. Must not record steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from lostwax.capture.functionalize import Root, View
+from lostwax.errors import CaptureError
+from lostwax.location import user_location
+from lostwax.ops.registry import aten
+from lostwax.types import TensorType
+
+State = tuple[Root, torch.Tensor]
+
+
+def shown_state(tensor: torch.Tensor, t: TensorType, state: Sequence[State]) -> State | None:
+    """The state that a tensor shows; None if it only lies in the same storage. `state`: what there
+    is in that storage."""
+    meeting = [each for each in state if _meet(t, each[0].type)]
+    if not meeting:
+        return None
+    # Of several, that which has its gradient.
+    for each in sorted(meeting, key=lambda each: not is_derived(tensor, each[1])):
+        whole = each[0].type
+        if whole == t:
+            return each
+        if whole.dtype is t.dtype and whole.is_dense and _lies_within(t, whole):
+            return each
+    return refuse(meeting[0][0], tensor, "it shows more than that, or has another dtype")
+
+
+def ways(t: TensorType, root: Root) -> list[View]:
+    """The views that lead from a state tensor to a tensor of this type in its memory."""
+    whole = root.type
+    if whole == t:
+        return []
+    found: list[View] = []
+    if not whole.is_contiguous:  # as it lies in memory
+        strides: Any = whole.stride
+        order = sorted(range(whole.ndim), key=lambda d: -strides[d])
+        found.append(_view(aten.permute.default, order))
+    found.append(_view(aten.view.default, [whole.numel()]))
+    start, end = _span(t)
+    first: Any = whole.offset
+    if end - start != whole.numel():
+        found.append(_view(aten.slice.Tensor, 0, start - first, end - first))
+    if t.is_contiguous:
+        found.append(_view(aten.view.default, list(t.size)))
+    else:
+        found.append(_view(aten.as_strided.default, list(t.size), list(t.stride)))
+    return found
+
+
+def refuse(root: Root, tensor: torch.Tensor, why: str) -> NoReturn:
+    raise CaptureError(
+        f"a tensor of size {tuple(tensor.shape)}, which is no parameter and no buffer, shares "
+        f"memory with {root.kind} {root.name}.\n  at {user_location()}\n  why: {why}\n"
+        f"  instead: take the view where it is used, in forward, of self.{root.name}; or keep a "
+        "copy (x.clone()) that does not change with it"
+    )
+
+
+def is_derived(tensor: torch.Tensor, state: torch.Tensor) -> bool:
+    """Is it a view of the state to autograd, too? Not if it was detached."""
+    base = tensor._base
+    return base is not None and (base is state or base is state._base)
+
+
+def check_gradient(tensor: torch.Tensor, root: Root, is_derived: bool, is_tracked: bool) -> None:
+    """Its gradient must be that of the state. `is_tracked`: the program differentiates itself."""
+    if not tensor.requires_grad or not torch.is_grad_enabled():
+        return
+    if not is_derived:
+        refuse(root, tensor, "it has a gradient of its own, which is not that of the state")
+    if is_tracked:
+        refuse(root, tensor, "the program differentiates, and the view was made outside of it")
+
+
+def refuse_inside(root: Root, tensor: torch.Tensor) -> NoReturn:
+    refuse(root, tensor, "it is read in a backward alone, where a program takes no views of state")
+
+
+def refuse_replaced(root: Root) -> NoReturn:
+    raise CaptureError(
+        f"{root.kind} {root.name} is replaced by another tensor, and the program reads a view of "
+        "it that was made before the call.\n"
+        "  why: that view would go on to show the tensor that was there at first, and a program "
+        "keeps only the new one\n"
+        f"  instead: write into it, self.{root.name}.copy_(...); or take the view in forward"
+    )
+
+
+def _view(func: Any, *args: Any) -> View:
+    return View(func, args, {}, None)
+
+
+def _span(t: TensorType) -> tuple[int, int]:
+    """From the first of its places in memory to the one after the last."""
+    start: Any = t.offset
+    reach: Any = sum((s - 1) * st for s, st in zip(t.size, t.stride, strict=True))
+    return start, start + (reach + 1 if 0 not in t.size else 0)
+
+
+def _lies_within(t: TensorType, whole: TensorType) -> bool:
+    """`whole` is dense: all places between its first and its last are its own."""
+    (start, end), (first, last) = _span(t), _span(whole)
+    return first <= start and end <= last
+
+
+def _meet(a: TensorType, b: TensorType) -> bool:
+    """Is there a byte that belongs to both?"""
+    spans = [[p * t.dtype.itemsize for p in _span(t)] for t in (a, b)]
+    low, high = max(s[0] for s in spans), min(s[1] for s in spans)
+    if low >= high:
+        return False
+    if a.is_dense or b.is_dense or a.dtype.itemsize != b.dtype.itemsize:
+        return _is_touched(a, low, high) and _is_touched(b, low, high)
+    start, end = min(s[0] for s in spans), max(s[1] for s in spans)
+    size = a.dtype.itemsize
+    marks = np.zeros((end - start) // size, bool)
+    _shown(marks, a, start // size)[...] = True
+    return bool(_shown(marks, b, start // size).any())
+
+
+def _is_touched(t: TensorType, low: int, high: int) -> bool:
+    """Does a tensor have an element between these bytes? They are within its span."""
+    if t.is_dense:
+        return True
+    start, end = _span(t)
+    marks = np.zeros(end - start, bool)
+    _shown(marks, t, start)[...] = True
+    size = t.dtype.itemsize
+    return bool(marks[low // size - start : -(-high // size) - start].any())
+
+
+def _shown(marks: Any, t: TensorType, start: int) -> Any:
+    size: Any = t.size
+    stride: Any = t.stride
+    first: Any = t.offset
+    return np.lib.stride_tricks.as_strided(marks[first - start :], size, stride)

@@ -134,6 +134,9 @@ class Conditions(Rules):
         if factor != 1:
             p = self.make({m: k // factor for m, k in p.terms.items()})
         if p.composite:
+            shorter = self.without_upper_halves(self.unfolded(p))
+            if not any(shorter):  # no monomial is left but that of a constant
+                return not shorter
             for form in (self._is_extremum, self._is_below):
                 reached = form(p)
                 if reached is not None:

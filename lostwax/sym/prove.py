@@ -136,10 +136,16 @@ class Prover(Conditions):
             return True
         if self._proving:  # a canonical form asks within a proof: intervals must do
             return False
+        _, common = self.content(p)
+        if common and self.is_nonnegative(self.make({common: 1})):  # n*p: p decides
+            p = self.divided(p, 1, common)
         self._proving = True
         self._eliminations = ELIMINATIONS
         try:
             opposite = merged({(): -1}, 1, self.without_quotients(p).terms, -1)
+            if self._absurd(opposite, [], 1, 0):  # most proofs need one fact; which, takes trying
+                return True
+            self._eliminations = ELIMINATIONS
             return self._absurd(opposite, [], DEPTH, SPLITS)
         finally:
             self._proving = False
@@ -225,12 +231,25 @@ class Prover(Conditions):
         above_y = None if y_lo is None else merged(y, 1, {(): -y_lo}, 1)
         if above_x is not None and above_y is not None:
             yield multiplied(above_x, above_y)
+        if len(monomial) == 2:
+            gaps = [gap for gap in map(self._gap_below_dividend, monomial) if gap is not None]
+            if len(gaps) == 2:
+                yield multiplied(*gaps)
         if monomial[0] is monomial[1] and len(monomial) == 2:
             yield {monomial: 1, monomial[1:]: -1}  # x*x >= x over the integers
         if x_hi is not None and above_y is not None:
             yield multiplied(merged(x, -1, {(): x_hi}, 1), above_y)
         if above_x is not None and y_hi is not None:
             yield multiplied(above_x, merged(y, -1, {(): y_hi}, 1))
+
+    def _gap_below_dividend(self, atom: Atom) -> Terms | None:
+        """`a - a//q`, which is not negative: half of a, rounded up, for q = 2."""
+        if atom.kind != "div":
+            return None
+        a, q = atom.operands
+        if not self.is_nonnegative(a) or not self.is_positive(q):
+            return None
+        return merged(a.terms, 1, {(atom,): 1}, -1)
 
     # ---- questions
 

@@ -81,6 +81,13 @@ class Rules(Bounds):
                 shorter = unfold(a, c)
                 if shorter is not None:
                     return shorter
+            half = _rounded_half(a)
+            if half is not None:  # x - x//2 is (x + 1)//2, which can be merged as such
+                sign, x, k = half
+                moved = self.shift(self.scale(x, sign), (sign == 1) + 2 * k)
+                return self.floordiv_const(moved, 2 * c)
+            if _is_half_of_floor(a, c):  # its sign is lost below: -d + d//2 is -((d + 1)//2)
+                return self.scale(self.floordiv_const(self.shift(self.scale(a, -1), c - 1), c), -1)
         # (c*q + r) // c = q + r // c
         whole = self.settle({m: k // c for m, k in a.terms.items() if k // c})
         rest = {m: k % c for m, k in a.terms.items() if k % c}
@@ -98,16 +105,13 @@ class Rules(Bounds):
 
     def _proper_floordiv(self, rest: Terms, constant: int, c: int) -> Expr:
         """`(rest + constant) // c` where all coefficients are below c and prime to it together."""
+        inner = _only_atom(rest, "div")
+        if inner is not None and _has_plain_divisor(inner):
+            b = inner.operands[1].const or 1  # (x//b + k) // c = (x + k*b) // (b*c)
+            return self.floordiv_const(self.shift(inner.operands[0], constant * b), b * c)
         if _prefers_mirror(rest[leading(rest)], constant, c):  # r // c = -((c-1-r) // c)
             mirrored = self.shift(self.make({m: -k for m, k in rest.items()}), c - 1 - constant)
             return self.scale(self.floordiv_const(mirrored, c), -1)
-        inner = _only_atom(rest, "div")
-        if inner is not None and isinstance(
-            inner.args[1], int
-        ):  # (x//b + k) // c = (x + k*b) // (b*c)
-            b = inner.args[1]
-            if b > 0:
-                return self.floordiv_const(self.shift(inner.operands[0], constant * b), b * c)
         r = self.shift(self.make(rest), constant)
         value = self.constant_quotient(r, c)
         return self.const(value) if value is not None else self.atom("div", (r, self.const(c)))
@@ -127,6 +131,23 @@ class Rules(Bounds):
                 value = merged(x.terms, 1, self.floordiv_const(x, n).terms, -n)
                 terms = replaced(terms, atom, value)
         self._unfolded[a] = terms
+        return terms
+
+    def without_upper_halves(self, terms: Terms) -> Terms:
+        """With `(x + n)//(2*n)` as `x//n - x//(2*n)` (Hermite): floors that add up to something
+        shorter cancel. Too long for a canonical form."""
+        for _ in range(MAX_UNFOLDED):
+            upper = next((a for m in terms for a in m if _rounds_half_up(a)), None)
+            if upper is None or len(terms) > MAX_UNFOLDED:
+                break
+            x, half = upper.operands[0], (upper.operands[1].const or 0) // 2
+            self.steps += len(terms)
+            lower = self.shift(x, -half)
+            value = merged(
+                self.floordiv_const(lower, half).terms, 1,
+                self.floordiv_const(lower, 2 * half).terms, -1,
+            )  # fmt: skip
+            terms = replaced(terms, upper, value)
         return terms
 
     def exact_quotient(self, a: Expr, b: Expr) -> Expr | None:
@@ -307,6 +328,43 @@ def _prefers_mirror(coefficient: int, constant: int, c: int) -> bool:
     coefficient is canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one.
     """
     return (2 * coefficient, 2 * constant) > (c, c - 1)
+
+
+def _has_plain_divisor(atom: Atom) -> bool:
+    divisor = atom.args[1]
+    return isinstance(divisor, int) and divisor > 0
+
+
+def _rounded_half(a: Expr) -> tuple[int, Expr, int] | None:
+    """(sign, x, k) if `a` is `sign*(x - x//2) + k`: half of x, rounded up, as strided convolutions
+    do."""
+    for monomial, coefficient in a.terms.items():
+        half = _atom(monomial, "div")
+        if half is not None and half.args[1] == 2 and coefficient in (1, -1):
+            x, sign = half.operands[0], -coefficient
+            others = {m: sign * k for m, k in a.terms.items() if m and m != monomial}
+            if others == x.terms:
+                return sign, x, a.terms.get((), 0)
+    return None
+
+
+def _rounds_half_up(atom: Atom) -> bool:
+    """Is it `(x + k)//c` with c even and k at least c/2?"""
+    if atom.kind != "div" or not _has_plain_divisor(atom):
+        return False
+    c = atom.operands[1].const or 0
+    return c > 1 and c % 2 == 0 and 2 * atom.operands[0].terms.get((), 0) >= c
+
+
+def _is_half_of_floor(a: Expr, c: int) -> bool:
+    """Is `a` a floor by a constant, with a negative coefficient that is c/2 but for multiples of
+    c?"""
+    terms = [(m, k) for m, k in a.terms.items() if m]
+    if len(terms) != 1:
+        return False
+    ((monomial, k),) = terms
+    floor = _atom(monomial, "div")
+    return k < 0 and 2 * (k % c) == c and floor is not None and _has_plain_divisor(floor)
 
 
 def _has_mod(a: Expr) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from inspect import currentframe
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -477,3 +478,36 @@ def test_a_fact_whose_forms_lead_to_each_other_ends():
     sym.expect(sym.ne(u, 0))
     sym.expect(sym.eq(s, sym.maximum(-s, s // u)))
     assert sym.expect(sym.eq(s % 3, 0))
+
+
+def test_halves_rounded_up_are_one_floor(env, s):
+    """Strided convolutions, one after the other, in each of the ways to write it."""
+    spellings = (lambda x: (x + 1) // 2, lambda x: (x - 1) // 2 + 1, lambda x: -(-x // 2))
+    for spelling in spellings:
+        sizes = [s]
+        for _ in range(5):
+            sizes.append(spelling(sizes[-1]))
+        assert [str(size) for size in sizes[2:]] == [f"(s + {n - 1})//{n}" for n in (4, 8, 16, 32)]
+        for larger, smaller in pairwise(sizes):
+            assert sym.known(sym.eq(larger // 2 + smaller, larger)) is True
+            assert sym.known(sym.eq(larger - smaller, larger // 2)) is True
+
+
+def test_pieces_add_up(env, s):
+    for count in (2, 4, 8, 16):
+        pieces = [(s + i) // count for i in range(count)]
+        assert sym.known(sym.eq(sum(pieces), s)) is True
+        assert sym.known(sym.eq(sum(pieces), s + 1)) is False
+
+
+def test_places_of_a_pyramid_are_not_negative(env, s):
+    t, batch = env.symbol("t", hint=6), env.symbol("batch", hint=2)
+    places, height, width = 0, s, t
+    for _ in range(5):
+        height, width = (height + 1) // 2, (width + 1) // 2
+        places = places + height * width
+    assert sym.known(places >= 0) is True
+    assert sym.known(batch * places >= 0) is True
+    assert sym.known(places >= 1) is None
+    env.learn((s >= 1) & (t >= 1))
+    assert sym.known(places >= 1) is True

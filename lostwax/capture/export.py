@@ -17,6 +17,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
+from lostwax.branches import OUTERMOST
 from lostwax.capture import caches, outside
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
@@ -469,6 +470,9 @@ class Capture:
         return ModuleCallSignature(
             inputs, outputs, self.in_spec, self.out_spec, self.argument_names, self.original
         )
+
+
+OUTERMOST.add(Capture._result_of.__code__)
 
 
 def _check_caught(seen: Sequence[LostwaxError]) -> None:

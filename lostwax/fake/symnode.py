@@ -15,11 +15,13 @@ Python helpers ask.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import torch
 
+from lostwax.branches import is_moot, raises_otherwise
 from lostwax.fake import symclass, symlayout
 from lostwax.fake.symface import EnvFace, env_face
 from lostwax.fake.symops import BINARY, UNARY_REALS, if_then_else, same_truth
@@ -279,10 +281,21 @@ class BoolNode(Node):
     def guard_bool(self, file: str, line: int) -> bool:
         """A real branch."""
         certain = known(self.value)
+        if certain is None and self.value is self.env.passed_over:
+            self.env.passed_over = certain = False
         return certain if certain is not None else decide(self.value, _asked_by(file, line))
 
     def bool_(self) -> bool:
-        return decide(self.value)
+        """Python asks."""
+        value = self.value
+        if isinstance(value, bool):
+            return value
+        if value.env.known(value) is not None:
+            return decide(value)
+        asking = sys._getframe(2)  # past `__bool__`
+        if value.hint is not None and is_moot(asking, value.hint):
+            return value.hint
+        return value.env.decide(value, or_raises=lambda answer: raises_otherwise(asking, answer))
 
     def guard_or_false(self, file: str, line: int) -> bool:
         certain = known(self.value)

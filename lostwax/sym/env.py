@@ -46,6 +46,9 @@ class ShapeEnv(Learner):
         """The sizes at which a condition on floats holds, and whether that is all it says."""
         self.spelled: Callable[[Condition], str] = lambda b: ""
         """A condition on floats as the user would write it; "" if it is none."""
+        self.passed_over: Condition = False
+        """What will be asked next though nothing hangs on it: it is answered once with no, and
+        without a guard."""
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
 
@@ -190,7 +193,10 @@ class ShapeEnv(Learner):
         sizes = ", ".join(f"{s.source} = {s.hint}" for s in sorted(e.symbols(), key=lambda s: s.id))
         return f" for {sizes}" if sizes else ""
 
-    def decide(self, b: Condition, asked_by: str = "") -> bool:
+    def decide(
+        self, b: Condition, asked_by: str = "", or_raises: Callable[[bool], bool] = lambda _: False
+    ) -> bool:
+        """`or_raises` says whether the program raises where it is not this answer."""
         answer = self.known(b)
         if answer is None:
             answer = self.known_by_residues(b)
@@ -199,7 +205,8 @@ class ShapeEnv(Learner):
             if b.hint is None:
                 raise self._data_dependent(b)
             answer = b.hint
-            self.assume(b if answer else self.negate(b), "branch", asked_by)
+            kind = "check" if or_raises(answer) else "branch"
+            self.assume(b if answer else self.negate(b), kind, asked_by)
         return answer
 
     def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:

@@ -25,6 +25,7 @@ from lostwax.fake.write import (
 )
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.shapes import hint
 
 if TYPE_CHECKING:
     from lostwax.capture.tracer import Tracer
@@ -113,9 +114,10 @@ def drawn(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     indices. So they are written to the view in which the two are the same."""
     target = tracer.adopt(args[0])
     t = target.fake_type
-    if t.is_symbolic or t.is_contiguous or not t.is_dense:
+    order = sorted(range(t.ndim), key=lambda d: (hint(t.stride[d]) or 0, -d), reverse=True)
+    size, stride = (tuple(numbers[d] for d in order) for numbers in (t.size, t.stride))
+    if t.is_contiguous or not t.replace(size=size, stride=stride).is_contiguous:
         return inplace(tracer, record, args, kwargs)
-    order = sorted(range(t.ndim), key=lambda d: t.stride[d], reverse=True)
     inplace(tracer, record, (tracer.call(aten.permute.default, target, order), *args[1:]), kwargs)
     return target
 

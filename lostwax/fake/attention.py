@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lostwax.fake.composite import composite, dropout, matmul, reshape, to_dtype
+from lostwax.fake.composite import composite, matmul, reshape, to_dtype
+from lostwax.fake.dropouts import dropout
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import fail, is_one, is_zero, preserved_strides, same

@@ -4,7 +4,7 @@ Two reasons to be in this table: the operator is on the hot path (one trip throu
 three), or its C++ form asks questions about sizes (`numel == 0`?) that would cost guards. Each
 entry calls, through `mode.call`, the same primitive operators that eager's dispatch reaches. All
 other composite operators are left to C++. Here stand the table, views and arithmetic; `layers`,
-`attention`, `resampling` and `sized` fill it further. Must not compute types itself.
+`dropouts`, `attention`, `resampling` and `sized` fill it further. Must not compute types itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.views import inferred_size, view_strides
-from lostwax.sym import ceildiv, decide, decide_or, eq, specialize
+from lostwax.sym import ceildiv, decide, decide_or, eq, known, specialize
 from lostwax.types import Sizes, product
 
 if TYPE_CHECKING:
@@ -253,6 +253,18 @@ def tensor_split(
     return mode.call(aten.tensor_split.indices, self, indices, dim)
 
 
+@composite(aten._has_same_storage_numel.default)
+def has_same_storage_numel(mode: FakeTensorMode, self: Any, other: Any) -> bool:
+    """Asked of a tensor and its tangent (`torch.func.jvp`), by C++ that goes on to ask whether they
+    are laid out alike: whether they are empty does not matter for that."""
+    x, y = mode.adopt(self), mode.adopt(other)
+    count, wanted = (f.fake_storage.nbytes // f.fake_type.dtype.itemsize for f in (x, y))
+    is_same = known(eq(count, wanted)) is True
+    if is_same and mode.shape_env is not None:
+        mode.shape_env.passed_over = eq(product(x.fake_type.size), 0)
+    return is_same
+
+
 @composite(aten.fill_diagonal_.default)
 def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool = False) -> Any:
     x = mode.adopt(self)
@@ -381,18 +393,3 @@ def _softmax(
 ) -> Any:
     x = self if dtype is None else to_dtype(mode, self, dtype)
     return mode.call(op, x, dim, False)
-
-
-@composite(aten.dropout.default)
-def dropout(mode: FakeTensorMode, input: Any, p: float, train: bool) -> Any:
-    if not 0 <= p <= 1:
-        fail(f"dropout probability has to be between 0 and 1, but got {p}")
-    if p == 0 or not train or is_zero(product(mode.adopt(input).fake_type.size)):
-        return input
-    if p == 1:
-        t = mode.adopt(input).fake_type
-        zero = mode.call(aten.zeros.default, [], dtype=t.dtype, device=t.device)
-        return mode.call(aten.mul.Tensor, input, zero)
-    noise = mode.call(aten.empty_like.default, input, memory_format=torch.preserve_format)
-    noise = mode.call(aten.bernoulli_.float, noise, 1 - p)
-    return mode.call(aten.mul.Tensor, input, mode.call(aten.div_.Scalar, noise, 1 - p))

@@ -309,6 +309,12 @@ def same_kind(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[st
     )
 
 
+def plain_sizes(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Asked by torch's scripted derivatives (`torch.func.jvp` of a normalisation), which know plain
+    integers only."""
+    return list(map(int, args[0].shape))
+
+
 Special = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]
 SPECIAL: dict[OpOverload, Special] = {
     aten._local_scalar_dense.default: item,
@@ -318,4 +324,5 @@ SPECIAL: dict[OpOverload, Special] = {
     aten.lift.default: lift,
     aten.scalar_tensor.default: scalar,
     aten._has_compatible_shallow_copy_type.default: same_kind,
+    aten.size.default: plain_sizes,
 }

@@ -25,11 +25,13 @@ from lostwax.fake import (
     attention,
     composite,
     data,
+    dropouts,
     fallback,
     layers,
     recall,
     resampling,
     sized,
+    spectral,
 )
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
@@ -42,9 +44,11 @@ from lostwax.types import TensorType
 
 assert ops  # importing the families fills the registry
 assert attention  # and these the table of composite
+assert dropouts
 assert layers
 assert resampling
 assert sized
+assert spectral
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _PLAIN = frozenset(

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lostwax.fake.composite import dropout, linear
+from lostwax.fake.composite import linear
+from lostwax.fake.dropouts import dropout
 from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:

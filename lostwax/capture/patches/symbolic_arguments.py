@@ -94,6 +94,15 @@ def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
     return zeros.scatter(-1, tensor.unsqueeze(-1), 1)
 
 
+def _affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
+    """The function itself asks for the least of the sizes."""
+    if not _has_symbol(size) or (len(size), *theta.shape[1:]) not in ((4, 2, 3), (5, 3, 4)):
+        return None
+    for n in size:
+        torch._check(n >= 1, lambda: f"Expected non-zero, positive output size. Got {size}")
+    return torch.affine_grid_generator(theta, list(size), bool(align_corners))
+
+
 def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
     numbers = (int, float, *_SYMBOLIC)
     if steps.__class__ is not torch.SymInt or options.keys() - {"dtype", "device"}:
@@ -107,12 +116,22 @@ def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
     return tracer.call(aten.linspace.default, start, end, steps, **options)
 
 
+def _istft(*args: Any, **kwargs: Any) -> Any:
+    """Of a length that varies: C++ reads it as a plain number."""
+    length = args[8] if len(args) > 8 else kwargs.get("length")
+    if length.__class__ is not torch.SymInt or "input" in kwargs:
+        return None
+    return running[-1].call(aten.istft.default, *args, **kwargs)
+
+
 _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     *((math, name, _of_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
     (torch, "tensor", _tensor),
     (torch, "as_tensor", _tensor),
     (torch, "linspace", _linspace),
+    (torch, "istft", _istft),
     (torch.nn.functional, "one_hot", _one_hot),
+    (torch.nn.functional, "affine_grid", _affine_grid),
 ]
 EXCHANGES = [Exchange(where, name, _choosing(name, answer)) for where, name, answer in _OTHERS]
 _device_constructors()  # a table that torch makes once, of the functions it finds: not of these

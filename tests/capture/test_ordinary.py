@@ -1,0 +1,368 @@
+"""Programs as users write them, with sizes that vary: right at all of them, 0 and 1 included, where
+eager is; raising where eager raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.distributions as D
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from lostwax import Dim, export
+from lostwax.errors import ConstraintViolationError
+from lostwax.ir.program import ExportedProgram
+
+randn = torch.randn
+N, L, H, W = (Dim(name) for name in ("n", "l", "h", "w"))
+
+
+def agrees(
+    f: Callable[..., Any],
+    make: Callable[..., tuple[Any, ...]],
+    example: tuple[int, ...],
+    shapes: Any,
+    sizes: Iterable[tuple[int, ...]],
+) -> ExportedProgram:
+    """Export at the example's sizes, and compare with eager at the others."""
+    torch.manual_seed(0)
+    program = export(f, make(*example), dynamic_shapes=shapes)
+    for size in (example, *sizes):
+        args = make(*size)
+        wanted, got = (outcome(g, args) for g in (deepcopy(f), program.module()))
+        assert (wanted is None) == (got is None), f"at {size}"
+        torch.testing.assert_close(got, wanted, equal_nan=True, msg=lambda m, s=size: f"{s}: {m}")
+    return program
+
+
+def outcome(f: Callable[..., Any], args: tuple[Any, ...]) -> list[Any] | None:
+    """Results, the arguments afterwards, and their gradients; None if it raises."""
+    args = deepcopy(args)
+    torch.manual_seed(1)
+    try:
+        results = pytree.tree_leaves(f(*args))
+    except (RuntimeError, ValueError, IndexError):
+        return None
+    if any(a.requires_grad for a in args):
+        sum(r.sum() for r in results if r.requires_grad).backward()
+    return [*results, *args, *(a.grad for a in args if a.grad is not None)]
+
+
+def batched(*rest: int) -> Callable[[int], tuple[Tensor]]:
+    return lambda n: (randn(n, *rest),)
+
+
+BATCHES = [(0,), (1,), (2,), (5,)]
+
+# -------------------------------------------------------------------------------------------- noise
+
+DROPOUTS = {
+    "dropout": (4, 5),
+    "dropout1d": (4, 5),
+    "dropout2d": (4, 5, 2),
+    "dropout3d": (4, 5, 2, 2),
+    "alpha_dropout": (4, 5),
+    "feature_alpha_dropout": (4, 5),
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_dropouts_in_training(name: str, in_place: bool) -> None:
+    for p in (0.0, 0.4, 1.0):
+        drop = partial(getattr(F, name), p=p, training=True, inplace=in_place)
+        program = agrees(drop, batched(*DROPOUTS[name]), (3,), ({0: N},), BATCHES)
+        assert not program.guards
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(inplace=True), nn.ReLU(inplace=True))
+    assert not agrees(model, batched(4), (3,), ({0: N},), BATCHES).guards
+
+
+def test_noise_is_drawn_as_in_eager_whatever_the_layout() -> None:
+    shapes = ({0: N, 1: L},)
+    sizes = [(1, 5), (2, 3), (3, 1)]
+    agrees(
+        lambda x: F.dropout(x.mT * 2, 0.5), lambda n, m: (randn(n, m, 4),), (2, 6), shapes, sizes
+    )
+    layer = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.5, batch_first=True)
+    agrees(layer, lambda n, m: (randn(n, m, 4),), (2, 6), shapes, sizes)
+
+
+# -------------------------------------------------------------------------------- forward gradients
+
+DIFFERENTIATED: list[Callable[[Tensor], Any]] = [
+    torch.sin,
+    lambda x: torch.tanh(x) @ x.T,
+    lambda x: F.gelu(F.linear(x, torch.ones(3, 4), torch.ones(3))).view(-1, 3),
+    lambda x: torch.cat([x.cumsum(0), x.sort(1).values]) * 2,
+    lambda x: (x * 1).mul_(2).sum(1),
+]
+
+
+@pytest.mark.parametrize("f", DIFFERENTIATED)
+def test_jvp_keeps_size_0(f: Any) -> None:
+    def pushed(x: Tensor, tangent: Tensor) -> Any:
+        return torch.func.jvp(f, (x,), (tangent,))
+
+    make = lambda n: (randn(n, 4), randn(n, 4))  # noqa: E731
+    assert not agrees(pushed, make, (3,), ({0: N}, {0: N}), BATCHES).guards
+
+
+def test_jvp_of_what_torch_differentiates_in_script() -> None:
+    def pushed(x: Tensor, tangent: Tensor) -> Any:
+        return torch.func.jvp(lambda x: F.layer_norm(x, (4,)), (x,), (tangent,))
+
+    agrees(pushed, lambda n: (randn(n, 4), randn(n, 4)), (3,), None, [])
+    with pytest.raises(ConstraintViolationError, match="a concrete integer was needed"):
+        export(pushed, (randn(3, 4), randn(3, 4)), dynamic_shapes=({0: N}, {0: N}))
+
+
+# ------------------------------------------------------------------------------------ distributions
+
+
+def positive(*size: int) -> Tensor:
+    return torch.rand(*size) + 0.1
+
+
+LIKELIHOODS: dict[str, tuple[Callable[..., Any], Callable[..., tuple[Any, ...]]]] = {
+    "normal": (
+        lambda m, s, x: D.Normal(m, s).log_prob(x),
+        lambda n: (randn(n, 4), positive(n, 4), randn(n, 4)),
+    ),
+    "categorical": (
+        lambda m, x: D.Categorical(logits=m).log_prob(x),
+        lambda n: (randn(n, 4), torch.randint(0, 4, (n,))),
+    ),
+    "bernoulli": (
+        lambda m, x: D.Bernoulli(logits=m).log_prob(x),
+        lambda n: (randn(n, 4), torch.randint(0, 2, (n, 4)).float()),
+    ),
+    "multivariate": (
+        lambda m, x: D.MultivariateNormal(m, torch.eye(4)).log_prob(x),
+        lambda n: (randn(n, 4), randn(n, 4)),
+    ),
+    "gamma": (
+        lambda a, b, x: D.Gamma(a, b).log_prob(x),
+        lambda n: (positive(n, 4), positive(n, 4), positive(n, 4)),
+    ),
+    "beta": (
+        lambda a, b, x: D.Beta(a, b).log_prob(x),
+        lambda n: (positive(n, 4), positive(n, 4), torch.rand(n, 4)),
+    ),
+    "mixture": (
+        lambda p, m, x: D.MixtureSameFamily(D.Categorical(logits=p), D.Normal(m, 1.0)).log_prob(x),
+        lambda n: (randn(n, 4), randn(n, 4), randn(n)),
+    ),
+    "independent": (
+        lambda m, x: D.Independent(D.Laplace(m, 1.0), 1).log_prob(x),
+        lambda n: (randn(n, 4), randn(n, 4)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_log_prob_of_a_batch(name: str) -> None:
+    f, make = LIKELIHOODS[name]
+    agrees(f, make, (3,), tuple({0: N} for _ in make(1)), BATCHES)
+
+
+# ---------------------------------------------------------------------- what is raised is no choice
+
+
+def checked(x: Tensor) -> Tensor:
+    if x.shape[0] == 0 or x.shape[0] > 10:
+        raise ValueError(f"{x.shape[0]} rows")
+    if x.shape[0] == 3:
+        raise ValueError
+    return x * 2
+
+
+def matched(x: Tensor, y: Tensor) -> Tensor:
+    if x.shape[0] != 1 and y.shape[0] != 1 and x.shape[0] != y.shape[0]:
+        raise ValueError("rows")
+    return x.sum() + y.sum()
+
+
+def caught(x: Tensor) -> Tensor:
+    try:
+        return checked(x)
+    except ValueError:
+        return x
+
+
+def caught_here(x: Tensor) -> Tensor:
+    try:
+        if x.shape[0] > 10:
+            raise ValueError
+        return x * 2
+    except ValueError:
+        return x
+
+
+def test_a_branch_that_raises_narrows_the_range() -> None:
+    sizes = [(0,), (1,), (3,), (11,)]
+    program = agrees(checked, batched(2), (4,), ({0: N},), sizes)
+    assert {g.kind for g in program.guards} == {"check"}
+    with torch.no_grad():
+        agrees(checked, batched(2), (4,), ({0: N},), sizes)
+    for layer in (nn.BatchNorm1d(4), nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))):
+        assert agrees(layer, batched(4), (3,), ({0: N},), [(1,), (2,), (5,)]).guards
+    agrees(
+        nn.InstanceNorm1d(4), lambda n, m: (randn(n, 4, m),), (3, 5), ({2: L},), [(3, 1), (3, 2)]
+    )
+
+
+def test_a_part_of_a_condition_that_raises_costs_nothing() -> None:
+    program = agrees(matched, lambda n: (randn(n, 2),) * 2, (4,), ({0: N}, {0: N}), BATCHES)
+    assert not program.guards
+    free = agrees(matched, lambda n: (randn(n, 2),) * 2, (4,), ({0: Dim.AUTO},) * 2, BATCHES)
+    assert [g.predicate for g in free.guards] == ["x.shape[0] == y.shape[0]"]
+
+
+@pytest.mark.parametrize("f", [caught, caught_here])
+def test_a_branch_that_raises_to_be_caught_is_a_choice(f: Any) -> None:
+    with pytest.raises(ConstraintViolationError, match="the trace follows the example"):
+        export(f, (randn(4, 2),), dynamic_shapes=({0: N},))
+
+
+# --------------------------------------------------------------------------- images and their grids
+
+
+class SpatialTransformer(nn.Module):
+    def __init__(self, align_corners: bool | None) -> None:
+        super().__init__()
+        self.align_corners = align_corners
+        self.where = nn.Sequential(
+            nn.Conv2d(1, 2, 3, padding=1), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 6)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        theta = self.where(x).view(-1, 2, 3)
+        grid = F.affine_grid(theta, list(x.size()), align_corners=self.align_corners)
+        return F.grid_sample(x, grid, align_corners=self.align_corners)
+
+
+@pytest.mark.filterwarnings("ignore:Default grid_sample:UserWarning")
+@pytest.mark.filterwarnings("ignore:Since version 1.3.0:UserWarning")
+@pytest.mark.parametrize("align_corners", [False, True, None])
+def test_spatial_transformer(align_corners: bool | None) -> None:
+    model = SpatialTransformer(align_corners)
+    agrees(model, batched(1, 6, 6), (3,), ({0: N},), BATCHES)
+    sizes = [(1, 4, 9), (2, 1, 5), (0, 4, 4), (1, 1, 1), (1, 0, 3)]
+    shapes = ({0: N, 2: H, 3: W},)
+    agrees(model, lambda n, h, w: (randn(n, 1, h, w),), (3, 4, 5), shapes, sizes)
+
+
+class Pyramid(nn.Module):
+    """Five strides, joined from above, then attention over all of their places."""
+
+    def __init__(self, by_factor: bool) -> None:
+        super().__init__()
+        self.by_factor = by_factor
+        strided = partial(nn.Conv2d, kernel_size=3, stride=2, padding=1)
+        self.stages = nn.ModuleList(strided(3 if i == 0 else 4, 4) for i in range(5))
+        self.lateral = nn.ModuleList(nn.Conv2d(4, 4, 1) for _ in range(5))
+        self.encoder = nn.TransformerEncoderLayer(4, 2, 8, dropout=0.0, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        levels = []
+        for stage in self.stages:
+            x = stage(x).relu()
+            levels.append(x)
+        joined = [self.lateral[4](levels[4])]
+        for i in (3, 2, 1, 0):
+            up: Any = {"scale_factor": 2} if self.by_factor else {"size": levels[i].shape[-2:]}
+            joined.append(self.lateral[i](levels[i]) + F.interpolate(joined[-1], **up))
+        places = torch.cat([level.flatten(2).transpose(1, 2) for level in joined], 1)
+        return self.encoder(places)
+
+
+def images(n: int, h: int, w: int) -> tuple[Tensor]:
+    return (randn(n, 3, h, w),)
+
+
+def test_feature_pyramid() -> None:
+    sizes = [(1, 32, 32), (1, 33, 47), (3, 1, 1), (0, 32, 32), (2, 31, 65)]
+    program = agrees(Pyramid(False), images, (2, 64, 96), ({0: N, 2: H, 3: W},), sizes)
+    assert [g.predicate for g in program.guards] == ["x.shape[2] >= 1", "x.shape[3] >= 1"]
+    by_32 = ({0: N, 2: 32 * H, 3: 32 * W},)
+    agrees(Pyramid(True), images, (2, 64, 96), by_32, [(1, 32, 32), (0, 32, 64)])
+    with pytest.raises(ConstraintViolationError, match=r"at h = 65"):
+        export(Pyramid(True), images(2, 64, 96), dynamic_shapes=({2: H, 3: W},))
+
+
+@pytest.mark.parametrize("affine", [True, False])
+def test_group_norm(affine: bool) -> None:
+    norm = nn.GroupNorm(4, 8, affine=affine)
+    sizes = [(0, 5), (1, 5), (3, 1), (2, 7), (3, 0), (0, 0), (1, 1)]
+    make = lambda n, m: (randn(n, 8, m, requires_grad=True),)  # noqa: E731
+    assert not agrees(norm, make, (3, 5), ({0: N, 2: L},), sizes).guards
+    model = nn.Sequential(nn.Conv1d(8, 8, 3, padding=1), norm, nn.ReLU(), nn.Conv1d(8, 2, 3))
+    agrees(model, lambda n, m: (randn(n, 8, m),), (3, 5), ({0: N, 2: L},), sizes)
+    image = nn.Sequential(norm, nn.Conv2d(8, 2, 3, padding=1))
+    shapes = ({0: N, 2: H, 3: W},)
+    agrees(image, lambda n, h: (randn(n, 8, h, h + 1),), (3, 5), shapes, sizes)
+
+
+# ------------------------------------------------------------------------------------------- sounds
+
+
+def round_trip(x: Tensor, window: Tensor | None, **how: Any) -> Tensor:
+    spectrum = torch.stft(x, 16, 4, window=window, return_complex=True, **how)
+    return torch.istft(spectrum * 0.5, 16, 4, window=window, **how)
+
+
+SIGNALS = [(1, 64), (3, 65), (0, 64), (2, 33), (1, 9), (1, 8), (1, 3)]
+
+
+@pytest.mark.parametrize(
+    "how", [{}, {"center": False}, {"onesided": False}, {"normalized": True}], ids=str
+)
+def test_istft(how: dict[str, Any]) -> None:
+    window = None if how.get("center") is False else torch.hann_window(16)
+    f = partial(round_trip, window=window, **how)
+    agrees(f, lambda: (randn(64),), (), None, [])
+    agrees(f, lambda n, m: (randn(n, m),), (2, 64), None, [])
+    agrees(f, lambda n, m: (randn(n, m, requires_grad=True),), (2, 64), ({0: N, 1: L},), SIGNALS)
+
+
+class Enhancer(nn.Module):
+    window: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("window", torch.hann_window(12))
+        self.mask = nn.Conv1d(9, 9, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        how = {"hop_length": 4, "win_length": 12, "window": self.window}
+        spectrum = torch.stft(x, 16, return_complex=True, **how)
+        masked = spectrum * self.mask(spectrum.abs()).sigmoid()
+        return torch.istft(masked, 16, length=x.shape[-1], **how)
+
+
+def test_istft_of_a_given_length() -> None:
+    agrees(Enhancer(), lambda n, m: (randn(n, m),), (2, 64), ({0: N, 1: L},), SIGNALS)
+
+    def cut_or_padded(spectrum: Tensor, like: Tensor) -> Tensor:
+        return spectrum.istft(16, 4, window=torch.hann_window(16), length=like.shape[-1])
+
+    make = lambda n, m: (randn(n, 9, 12, dtype=torch.complex64), randn(m))  # noqa: E731
+    sizes = [(1, 20), (2, 44), (2, 52), (1, 70), (1, 200)]
+    agrees(cut_or_padded, make, (2, 48), ({0: N}, {0: L}), sizes)
+
+
+def test_istft_asserts_that_windows_overlap() -> None:
+    def apart(spectrum: Tensor) -> Tensor:
+        return torch.istft(spectrum, 16, 16, window=torch.hann_window(16))
+
+    spectrum = randn(2, 9, 5, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match="window overlap add min"):
+        apart(spectrum)
+    with pytest.raises(RuntimeError, match="window overlap add min"):
+        export(apart, (spectrum,)).module()(spectrum)

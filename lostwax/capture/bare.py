@@ -14,6 +14,7 @@ import torch
 
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
+from lostwax.identity import ByIdentity
 from lostwax.location import user_location
 
 _DETACH = torch.ops.aten.detach.default
@@ -25,13 +26,13 @@ class Bare:
     def __init__(self, state_of: Callable[[Any], Any], record: Callable[[Any], FakeTensor]) -> None:
         self._state_of = state_of
         self._record = record
-        self._sources: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        """By id: a detached tensor, and what it was detached of."""
-        self._fakes: dict[int, FakeTensor] = {}
+        self._sources = ByIdentity[torch.Tensor, torch.Tensor]()
+        """For each detached tensor what it was detached of."""
+        self._fakes = ByIdentity[torch.Tensor, FakeTensor]()
 
     def detached(self, tensor: Any) -> torch.Tensor:
         found: torch.Tensor = self.as_it_is(_DETACH, (tensor,), {})
-        self._sources[id(found)] = found, tensor
+        self._sources[found] = tensor
         return found
 
     def as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -48,16 +49,16 @@ class Bare:
             return func(*args, **kwargs)
 
     def is_one(self, tensor: Any) -> bool:
-        return id(tensor) in self._sources
+        return tensor in self._sources
 
     def fake(self, tensor: torch.Tensor) -> FakeTensor | None:
         """What stands for a tensor that was detached; None for any other."""
-        source = self._sources.get(id(tensor))
+        source = self._sources.get(tensor)
         if source is None:
             return None
-        fake = self._fakes.get(id(tensor))
+        fake = self._fakes.get(tensor)
         if fake is None:
-            fake = self._fakes[id(tensor)] = self._record(source[1])
+            fake = self._fakes[tensor] = self._record(source)
         return fake
 
     def forget(self) -> None:

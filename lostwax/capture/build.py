@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
@@ -22,7 +21,7 @@ from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.effects import has_effect
 from lostwax.ir.numbers import Numbers, Origin, Origins, simplified, sources
-from lostwax.ir.writer import SPOKEN, TAKEN
+from lostwax.ir.writer import SPOKEN, TAKEN, base_name
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.narrowing import spelled
 from lostwax.sym.real import Real
@@ -59,6 +58,8 @@ class Builder:
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
         self._several: dict[int, Any] = {}
         """The lists of sizes, by identity of the tuple in the log."""
+        self._shared: list[tuple[Any, ...]] = []
+        """Those tuples: as long as they are here, an identity is that of one of them."""
         self._within: dict[int, list[fx.Node]] = {}
         """The nodes in each of those lists, by its identity."""
         self._detached: dict[Value, fx.Node] = {}
@@ -241,7 +242,7 @@ class Builder:
         val: Any = None,
         inputs: Sequence[int] | None = None,
     ) -> fx.Node:
-        name = self._name(_BASE_NAMES.get(id(target)) or _base_name(target))
+        name = self._name(base_name(target))
         node = self._insert("call_function", name, target, args, kwargs, inputs)
         meta = node.meta
         meta["val"] = val
@@ -323,6 +324,7 @@ class Builder:
         """A list of integers of which some are symbolic, as the log shares it."""
         found = immutable_list([self._operand(n, grad=False) for n in numbers])
         self._several[id(numbers)] = found
+        self._shared.append(numbers)
         self._within[id(found)] = [n for n in found if n.__class__ is fx.Node]
         return found
 
@@ -471,15 +473,3 @@ def live(
             if step.kwargs:
                 need(list(step.kwargs.values()))
     return found, read
-
-
-def _base_name(target: Any) -> str:
-    found = _BASE_NAMES.get(id(target))
-    if found is None:
-        is_overload = isinstance(target, OpOverload)
-        name = target._schema.name.rpartition("::")[2] if is_overload else target.__name__
-        found = _BASE_NAMES[id(target)] = name if name.isidentifier() else "node"
-    return found
-
-
-_BASE_NAMES: dict[int, str] = {}

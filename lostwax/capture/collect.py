@@ -16,6 +16,7 @@ import torch.utils._pytree as pytree
 from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Dim, Dynamic
 from lostwax.errors import DynamicShapesError
+from lostwax.identity import ByIdentity
 from lostwax.ir.module import call_convention
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_text, sketch_call
@@ -41,11 +42,11 @@ class ShapesCollection:
     """
 
     def __init__(self) -> None:
-        self._shapes: dict[int, tuple[Any, Any]] = {}  # by id; holds the tensor, so that it lives
+        self._shapes = ByIdentity[Any, Any]()
 
     def __setitem__(self, tensor: Any, shape: Any) -> None:
         _check_key(tensor)
-        found = self._shapes.setdefault(id(tensor), (tensor, shape))[1]
+        found = self._shapes.setdefault(tensor, shape)
         if found != shape:
             raise DynamicShapesError(
                 f"ShapesCollection: two different shapes for one tensor of size "
@@ -56,7 +57,7 @@ class ShapesCollection:
     def __getitem__(self, tensor: Any) -> Any:
         """What was assigned; a new dict to fill, `shapes[x][0] = batch`, if nothing was."""
         _check_key(tensor)
-        return self._shapes.setdefault(id(tensor), (tensor, {}))[1]
+        return self._shapes.setdefault(tensor, {})
 
     def __len__(self) -> int:
         return len(self._shapes)
@@ -66,8 +67,7 @@ class ShapesCollection:
     ) -> dict[str, Any]:
         """The same as a dict by argument, with None for what was not assigned."""
         call = Call(m, args, kwargs)
-        here = {id(leaf) for leaf in call.leaves}
-        lost = [tensor for key, (tensor, _) in self._shapes.items() if key not in here]
+        lost = [each for each in self._shapes if not any(each is leaf for leaf in call.leaves)]
         if lost:
             kinds = ", ".join(leaf_text(tensor) for tensor in lost)
             raise DynamicShapesError(
@@ -77,8 +77,7 @@ class ShapesCollection:
                 "  instead: index with the very object that is passed, shapes[args[0]] = ...; "
                 "for a class lostwax.register_dataclass(cls)"
             )
-        nothing = (None, None)
-        return call.mirrored([self._shapes.get(id(leaf), nothing)[1] for leaf in call.leaves])
+        return call.mirrored(list(map(self._shapes.get, call.leaves)))
 
 
 def _check_key(key: Any) -> None:

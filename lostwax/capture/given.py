@@ -36,8 +36,8 @@ class Given:
         self.initial: dict[int, Value] = {}
         """What each is at the start, by the fake's id; numbers that vary, too."""
         self._roots: dict[int, Root] = {}
-        self._shared: dict[int, Root] = {}
-        """The first in each storage, by its id."""
+        self._shared: dict[FakeStorage, Root] = {}
+        """The first in each storage."""
         self._parameters = state.parameters
         tensors = [slot.tensor for slot in state.slots]
         entered = self._state_entered(tensors, [slot.name for slot in state.slots])
@@ -101,7 +101,7 @@ class Given:
 
     def state_in(self, storage: FakeStorage) -> list[tuple[Root, torch.Tensor]]:
         """The state that was in a storage at the start."""
-        if id(storage) not in self._shared:
+        if storage not in self._shared:
             return []
         memory = self.tracer.fake_tensor_converter.kept_storage
         return [
@@ -176,7 +176,7 @@ class Given:
         keep = tracer.fake_tensor_converter.keep
         fakes = [keep(tracer, tensor) for tensor in tensors]
         kinds = _repeated("the parameter", "the buffer", self._parameters, len(tensors))
-        storages = [id(fake.fake_storage) for fake in fakes]
+        storages = [fake.fake_storage for fake in fakes]
         if len(set(storages)) != len(fakes):  # some share memory
             return list(map(self._entered, fakes, kinds, names))
         roots, ids = tracer.inputs(fakes, kinds, names), list(map(id, fakes))
@@ -191,7 +191,7 @@ class Given:
             fake = fake.snapshot()
         root = self._roots[id(fake)] = self.tracer.input(fake, kind, name)
         self.initial[id(fake)] = root.value
-        first = self._shared.setdefault(id(fake.fake_storage), root)
+        first = self._shared.setdefault(fake.fake_storage, root)
         if first is not root:
             first.others = root.others = True
         return fake

@@ -198,13 +198,12 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
         )
     with tracer.silent():
         out = tracer.computed(record.overload, args, kwargs)
-    memories = {
-        id(a.fake_storage) for a in flat([args, list(kwargs.values())]) if isinstance(a, FakeTensor)
-    }
+    arguments = flat([args, list(kwargs.values())])
+    memories = {a.fake_storage for a in arguments if isinstance(a, FakeTensor)}
     outputs = [o for o in flat([out]) if isinstance(o, FakeTensor)]
     if not outputs:  # a number (`item`): what gives it is an operator of its own
         return plan(record.overload)[0](tracer, record, args, kwargs)
-    if any(id(o.fake_storage) in memories for o in outputs):
+    if any(o.fake_storage in memories for o in outputs):
         return _kept_view(tracer, record, args, kwargs, out, outputs)
     step = tracer.step(record.overload, args, kwargs)
     return tracer.results(step, out)

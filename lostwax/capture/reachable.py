@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture import names
+from lostwax.identity import Seen
 from lostwax.location import is_user_code
 
 CACHED: Any = type(functools.cache(len))
@@ -38,7 +39,7 @@ def plain(value: Any) -> Any:
 def reached(starts: Iterable[Any]) -> Iterator[Any]:
     """These functions and those that they name, each once: plain ones, and those with a cache,
     after which comes the function that they cache."""
-    left, seen = list(starts), set[int]()
+    left, seen = list(starts), Seen()
     while left:
         function = left.pop()
         if isinstance(function, CACHED):
@@ -46,9 +47,9 @@ def reached(starts: Iterable[Any]) -> Iterator[Any]:
         if isinstance(function, (FunctionType, CACHED)):
             function = inspect.unwrap(function)
         code = function.__code__ if isinstance(function, FunctionType) else None
-        if code is None or id(code) in seen or not is_user_code(code):
+        if code is None or code in seen or not is_user_code(code):
             continue
-        seen.add(id(code))
+        seen.add(code)
         yield function
         left += _closed_over(function)
         for part in names.codes(code):

@@ -99,19 +99,21 @@ def shared(numbers: tuple[Any, ...]) -> Any:
             return None
     if len(SHARED) >= 10_000:
         SHARED.clear()
-        _IDS.clear()
-    found = SHARED[numbers] = immutable_list(numbers)
-    _IDS.add(id(found))
+        _BY_IDENTITY.clear()
+    found = immutable_list(numbers)
+    _BY_IDENTITY[id(found)] = found
+    SHARED[numbers] = found
     return found
 
 
 def is_shared(numbers: Any) -> bool:
     """Is it such a list? Then nothing in it needs to be looked at."""
-    return id(numbers) in _IDS
+    return id(numbers) in _BY_IDENTITY
 
 
 SHARED: dict[tuple[Any, ...], Any] = {}
-_IDS: set[int] = set()
+_BY_IDENTITY: dict[int, Any] = {}
+"""The same, and those whose place another one took: it holds what it names."""
 
 
 class Region:

@@ -19,6 +19,7 @@ from torch import nn
 
 from lostwax.capture import names
 from lostwax.capture.holders import is_object
+from lostwax.identity import Seen
 from lostwax.ir.program import ExportedProgram
 
 
@@ -71,13 +72,13 @@ def _stand_in(function: Any) -> nn.Module:
 def _modules(function: Any) -> dict[str, nn.Module]:
     """The modules that a function, and those that it has names for, have names for."""
     found: dict[str, nn.Module] = {}
-    seen: set[int] = set()
+    seen = Seen()
     left = [function]
     while left:
         each = left.pop()
-        if id(each) in seen:
+        if each in seen:
             continue
-        seen.add(id(each))
+        seen.add(each)
         for name, value in _named(each):
             module = _module_in(value)
             if module is not None:

@@ -41,7 +41,8 @@ class FakeTensorConverter:
         self._storages: dict[int, tuple[StorageWeakRef, weakref.ref[FakeStorage]]] = {}
         self._sweep_at = 256
         self._kept: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
-        self._kept_storages: dict[int, FakeStorage] = {}
+        self._kept_storages: dict[int, tuple[Any, FakeStorage]] = {}
+        """By the address of the real one, which is held: `x.data = y` may let go of it."""
 
     def keep(self, mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
         """The fake of a tensor, with its own sizes. The tensor is kept alive until `forget`: that
@@ -64,9 +65,10 @@ class FakeTensorConverter:
             check_supported(tensor)
             t = unique(_typed(tensor, tuple(tensor.shape), tensor.stride()))
         memory = real._cdata
-        storage = self._kept_storages.get(memory)
-        if storage is None:
-            storage = self._kept_storages[memory] = FakeStorage(t, real.nbytes())
+        known = self._kept_storages.get(memory)
+        if known is None:
+            known = self._kept_storages[memory] = (real, FakeStorage(t, real.nbytes()))
+        storage = known[1]
         gradient = tensor.requires_grad
         if (not gradient or tensor.is_leaf) and tensor.grad is None:
             fake = new_fake(mode, t, storage, gradient)
@@ -83,12 +85,16 @@ class FakeTensorConverter:
 
     def known(self, tensor: torch.Tensor) -> FakeTensor | None:
         """The fake that a tensor has already."""
-        kept = self._kept.get(id(tensor)) or self._fakes.get(id(tensor))
-        return None if kept is None else kept[1]
+        kept = self._kept.get(id(tensor))
+        if kept is not None:
+            return kept[1]
+        found = self._fakes.get(id(tensor))
+        return found[1] if found is not None and found[0]() is tensor else None
 
     def kept_storage(self, tensor: torch.Tensor) -> FakeStorage | None:
         """What stands for the memory of a tensor that is kept."""
-        return self._kept_storages.get(tensor.untyped_storage()._cdata)
+        known = self._kept_storages.get(tensor.untyped_storage()._cdata)
+        return None if known is None else known[1]
 
     def attributes(self, fake: FakeTensor) -> Mapping[str, Any]:
         """Those of the tensor that a fake was kept for."""
@@ -160,7 +166,7 @@ class FakeTensorConverter:
                 real = tensor.untyped_storage()
         kept = self._kept_storages.get(real._cdata)
         if kept is not None:
-            return kept
+            return kept[1]
         known = self._storages.get(real._cdata)
         if known is not None and not known[0].expired():
             storage = known[1]()

@@ -15,6 +15,7 @@ import torch._decomp as decomp
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from lostwax.fake import composite, fallback
+from lostwax.identity import ByIdentity
 from lostwax.ir.recorder import Composite, Decomposition
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import operator
@@ -122,10 +123,9 @@ def is_core(op: OpOverload) -> bool:
 
 def default_decomposition(op: OpOverload) -> Decomposition | None:
     """How this operator gets to core ATen; None: it is there, or stays whole."""
-    found = _FOUND.get(id(op))
-    if found is None:
-        found = _FOUND[id(op)] = (op, _default(op))
-    return found[1]
+    if op not in _FOUND:
+        _FOUND[op] = _default(op)
+    return _FOUND[op]
 
 
 def _default(op: OpOverload) -> Decomposition | None:
@@ -139,8 +139,7 @@ def _default(op: OpOverload) -> Decomposition | None:
     return None if str(op) in WHOLE else fallback.torch_decompositions().get(op)
 
 
-_FOUND: dict[int, tuple[OpOverload, Decomposition | None]] = {}
-# By identity: torch hashes its overloads in Python.
+_FOUND = ByIdentity[OpOverload, Decomposition | None]()
 
 
 @cache

@@ -18,6 +18,7 @@ from lostwax.errors import DecompositionError
 from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.identity import ByIdentity
 from lostwax.ir.core_aten import default_decomposition
 from lostwax.ir.recorder import Call, CannotExpand, Composite, Decomposition, Recorder, Value
 from lostwax.ir.text import source_text, type_text
@@ -117,15 +118,15 @@ class Expansions:
         self.env = mode.shape_env or ShapeEnv()
         self.recorder = Recorder(table, self.env)
         self._found: dict[Any, Expansion | None] = {}
-        self._takes: dict[int, bool] = {}
+        self._takes = ByIdentity[OpOverload, bool]()
 
     def takes(self, target: OpOverload) -> bool:
         """Does the table take this operator apart?"""
-        found = self._takes.get(id(target))
+        found = self._takes.get(target)
         if found is None:
             # What writes has no functional form here: it stays.
             writes = bool(operator(target).mutates)
-            found = self._takes[id(target)] = not writes and self.table.get(target) is not None
+            found = self._takes[target] = not writes and self.table.get(target) is not None
         return found
 
     def of(self, node: Node, shown: bool) -> Expansion | None:

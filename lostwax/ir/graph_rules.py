@@ -18,6 +18,7 @@ from torch.fx import GraphModule, Node
 
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, answers
+from lostwax.identity import Seen
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
@@ -282,7 +283,7 @@ _METADATA: dict[str, type | tuple[type, ...]] = {
 
 
 def _metadata(module: GraphModule) -> Found:
-    seen: set[int] = set()
+    seen = Seen()
     for node in module.graph.nodes:
         if node.op in ("call_function", "placeholder") and "val" not in node.meta:
             yield node, "meta['val'] is missing"
@@ -295,11 +296,11 @@ def _metadata(module: GraphModule) -> Found:
             yield from _entries(node, seen)
 
 
-def _entries(node: Node, seen: set[int]) -> Found:
+def _entries(node: Node, seen: Seen) -> Found:
     """Modules are (path, class), sources (name, function). Nodes share their stacks."""
     stack, sources = node.meta.get("nn_module_stack"), node.meta.get("source_fn_stack")
-    if isinstance(stack, dict) and id(stack) not in seen:
-        seen.add(id(stack))
+    if isinstance(stack, dict) and stack not in seen:
+        seen.add(stack)
         for key, entry in stack.items():
             if not _is_named(entry):
                 text = "it must be the path and the class of a module"

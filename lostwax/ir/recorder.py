@@ -26,6 +26,7 @@ from lostwax.fake.write import (
     with_defaults,
     written_arguments,
 )
+from lostwax.identity import ByIdentity
 from lostwax.ops.registry import Operator, aten, functional_twin, operator
 from lostwax.sym import ShapeEnv
 from lostwax.types import TensorType, contiguous_strides
@@ -133,7 +134,7 @@ class Recorder(FakeTensorMode):
         self.calls: list[Call] = []
         self._recording = True
         self._open: list[tuple[Any, ...]] = []
-        self._constants: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
+        self._constants = ByIdentity[torch.Tensor, FakeTensor]()
 
     def input(self, type: TensorType) -> FakeTensor:
         """A tensor that the decomposition is given."""
@@ -152,10 +153,9 @@ class Recorder(FakeTensorMode):
         """A real tensor inside a decomposition is a constant of it: made by a call."""
         if isinstance(tensor, FakeTensor) or not self._recording:
             return super().adopt(tensor)
-        found = self._constants.get(id(tensor))
-        if found is None:
-            found = self._constants[id(tensor)] = (tensor, self._constant(tensor))
-        return found[1]
+        if tensor not in self._constants:
+            self._constants[tensor] = self._constant(tensor)
+        return self._constants[tensor]
 
     def _constant(self, tensor: torch.Tensor) -> FakeTensor:
         if tensor.numel() != 1:

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
+from lostwax.identity import ByIdentity
 from lostwax.ir.asks import asks_check
 from lostwax.ir.bodies import Bodies
 from lostwax.ir.interpreter import (
@@ -182,18 +183,18 @@ class UnflattenedModule(Container):
 
 def _move(root: nn.Module, moves: Mapping[torch.device, torch.device]) -> None:
     """Graphs name devices: each module gets graphs of its own that name the new ones."""
-    moved: dict[int, Body] = {}
+    moved = ByIdentity[Body, Body]()
     for module in root.modules():
         bodies: dict[str, Body] = getattr(module, "bodies", {})
         for name, body in bodies.items():
-            if id(body) not in moved:
+            if body not in moved:
                 graph = Graph()
                 graph.output(graph.graph_copy(body.graph, {}))
                 for node in graph.nodes:
                     node.args = with_devices(node.args, moves)
                     node.kwargs = with_devices(node.kwargs, moves)
-                moved[id(body)] = body.with_graph(graph)
-            bodies[name] = moved[id(body)]
+                moved[body] = body.with_graph(graph)
+            bodies[name] = moved[body]
 
 
 # -------------------------------------------------------------------------------------- the modules

@@ -148,7 +148,8 @@ def operator(overload: OpOverload) -> Operator:
     """The record of an overload; made on first use, whatever the operator."""
     found = _tables.operators.get(id(overload))
     if found is None:
-        found = _tables.operators[id(overload)] = _describe(overload)
+        # One record for all threads: its identity stands for the operator in keys.
+        found = _tables.operators.setdefault(id(overload), _describe(overload))
     return found
 
 

@@ -26,6 +26,7 @@ from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.identity import ByIdentity
 from lostwax.ir.numbers import sources
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
@@ -287,7 +288,7 @@ class _Backward:
         self.args = args
         """The values of the arguments that may have a gradient."""
         self.where = user_location()
-        self.inside: dict[int, FakeTensor] = {}
+        self.inside = ByIdentity[FakeTensor, FakeTensor]()
         self.saved: list[Value] = []
         """What the backward keeps of the forward, and what that is inside."""
         self.inputs: list[Value] = []
@@ -322,12 +323,12 @@ class _Backward:
         if not isinstance(held, torch.Tensor):
             return held
         fake = self.tracer.adopt(held)
-        if id(fake) not in self.inside:
+        if fake not in self.inside:
             self.saved.append(self.tracer.value_of(fake))
-            inner = self.inside[id(fake)] = new_fake(self.tracer, fake.fake_type)
+            inner = self.inside[fake] = new_fake(self.tracer, fake.fake_type)
             self.inputs.append(made(inner, None, None).value)
-            self.inside[id(inner)] = inner
-        return self.inside[id(fake)]
+            self.inside[inner] = inner
+        return self.inside[fake]
 
     def _given(self, outputs: list[Any], followed: list[int]) -> tuple[list[Any], list[Value]]:
         """A gradient for each output, and those that the graph is given."""

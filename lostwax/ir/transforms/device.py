@@ -50,7 +50,7 @@ class MoveToDevice(Pass):
             )
         # A mode models one absent device: the moved program has one of its own.
         draft.mode = FakeTensorMode(shape_env=draft.mode.shape_env)
-        storages: dict[int, FakeStorage] = {}
+        storages: dict[FakeStorage, FakeStorage] = {}
         for module in draft.graph_modules():
             for node in module.graph.nodes:
                 self._renamed(node)
@@ -79,12 +79,12 @@ class MoveToDevice(Pass):
             raise PassError(f"nothing can be moved to {device} here: {error}") from error
 
     def _fake(
-        self, fake: FakeTensor, mode: FakeTensorMode, storages: dict[int, FakeStorage]
+        self, fake: FakeTensor, mode: FakeTensorMode, storages: dict[FakeStorage, FakeStorage]
     ) -> FakeTensor:
         """Values that shared memory share it again."""
         device = concrete_device(self.destination(fake.fake_type.device))
         t = fake.fake_type.replace(device=device)
-        storage = storages.setdefault(id(fake.fake_storage), FakeStorage(t))
+        storage = storages.setdefault(fake.fake_storage, FakeStorage(t))
         return new_fake(mode, t, storage, requires_grad=fake.requires_grad)
 
     def _renamed(self, node: Node) -> None:

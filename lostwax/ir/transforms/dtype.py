@@ -82,7 +82,7 @@ class _Conversion:
     # ----------------------------------------------------------------------------------- state
 
     def _state(self) -> None:
-        draft, storages = self.draft, {}  # type: tuple[Draft, dict[int, FakeStorage]]
+        draft, storages = self.draft, {}  # type: tuple[Draft, dict[FakeStorage, FakeStorage]]
         state = converted({**draft.constants, **draft.state_dict}, self._converted)
         draft.constants = {k: state[k] for k in draft.constants}
         draft.state_dict = {k: state[k] for k in draft.state_dict}
@@ -98,10 +98,10 @@ class _Conversion:
     def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.to) if tensor.dtype is self.of else tensor
 
-    def _fake(self, fake: FakeTensor, storages: dict[int, FakeStorage]) -> FakeTensor:
+    def _fake(self, fake: FakeTensor, storages: dict[FakeStorage, FakeStorage]) -> FakeTensor:
         """Values that shared memory share it again."""
         t = fake.fake_type.replace(dtype=self.to)
-        storage = storages.setdefault(id(fake.fake_storage), FakeStorage(t))
+        storage = storages.setdefault(fake.fake_storage, FakeStorage(t))
         return new_fake(fake.fake_mode, t, storage, requires_grad=fake.requires_grad)
 
     # ----------------------------------------------------------------------------------- calls

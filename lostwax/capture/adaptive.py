@@ -1,12 +1,13 @@
 """The guard model as a tool: a callable that captures programs as calls need them.
 
-A program runs whenever its guards hold; otherwise the call is captured again, with the sizes that
-changed made dynamic. Programs run on the module's own state. Must not know how a capture works.
+A program runs whenever its guards hold, and the module is as it was captured (`world.py`);
+otherwise the call is captured again, with the sizes that changed made dynamic. Programs run on the
+module's own state. Must not know how a capture works.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +20,7 @@ from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call
 from lostwax.capture.spec import Leaf, Spec
 from lostwax.capture.subject import module_of
+from lostwax.capture.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram
@@ -38,7 +40,10 @@ class Variant:
     """Why the programs before it did not do."""
     varying: tuple[str, ...]
     """The sizes and numbers that were made dynamic."""
+    world: World
     mode: Any
+    gradients: tuple[bool, ...]
+    """Which of the inputs require them."""
     run: LiveProgram
     calls: int = 0
 
@@ -70,9 +75,10 @@ class Captured:
         self.wrapped = mod
         self.dynamic = dynamic
         self.variants: list[Variant] = []
-        self._root = module_of(mod)
-        self._modules = list(self._root.modules())
+        self._worlds: list[World] = []
+        """Those that programs were captured in, each once; the present one is the last."""
         self._seen: dict[Any, _Seen] = {}
+        module_of(mod)  # or it is no module, no function and no method
 
     @property
     def programs(self) -> list[ExportedProgram]:
@@ -87,40 +93,60 @@ class Captured:
         return "\n".join([head, *parts])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        mode = self._mode()
+        world, mode = self._world(), _mode()
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
-            reason, inputs = self._bound(variant, mode, args, kwargs)
+            reason, inputs = self._bound(variant, world, mode, args, kwargs)
             if inputs is not None:
-                variant.calls += 1
-                return variant.run(inputs)
+                try:
+                    result = variant.run(inputs)
+                except InputValueError as error:  # of layouts
+                    reason = _indented(error)
+                else:
+                    variant.calls += 1
+                    return result
             reasons.append(f"program {i} does not do: {reason}")
-        variant = self._capture(mode, args, kwargs, tuple(reasons))
+        variant = self._capture(world, mode, args, kwargs, tuple(reasons))
         return variant.run(variant.run.bind(args, kwargs))
 
-    def _mode(self) -> Any:
-        """What a program depends on beside its arguments."""
-        flags = tuple([m.training for m in self._modules])
-        return flags, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+    def _world(self) -> World:
+        """What is read beside the arguments, as it is now."""
+        if self._worlds and self._worlds[-1].is_unchanged():
+            return self._worlds[-1]
+        world = World(self.wrapped)
+        for i, known in enumerate(self._worlds):
+            if not world.difference(known):
+                world.key = known.key
+                del self._worlds[i]
+                break
+        self._worlds.append(world)
+        return world
 
     def _bound(
-        self, variant: Variant, mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, variant: Variant, world: World, mode: Any, args: tuple[Any, ...], kwargs: Any
     ) -> tuple[str, tuple[Any, ...] | None]:
         """The inputs of the variant's program in this call, or why it cannot run it."""
+        if variant.world.key is not world.key:
+            return world.difference(variant.world), None
         if mode != variant.mode:
-            return "training, gradients or autocast were switched since", None
-        changed = variant.run.changed_state()
-        if changed:
-            return f"{changed} has another dtype or size now", None
+            return "gradients, inference mode, autocast or the default dtype are others now", None
         try:
-            return "", variant.run.bind(args, kwargs)
+            inputs = variant.run.bind(args, kwargs)
         except (InputStructureError, InputValueError) as error:
-            return str(error).replace("\n", "\n    "), None
+            return _indented(error), None
+        if torch.is_grad_enabled() and _gradients(inputs) != variant.gradients:
+            return "other inputs require gradients", None
+        return "", inputs
 
     # ---------------------------------------------------------------------------------- capturing
 
     def _capture(
-        self, mode: Any, args: tuple[Any, ...], kwargs: dict[str, Any], why: tuple[str, ...]
+        self,
+        world: World,
+        mode: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        why: tuple[str, ...],
     ) -> Variant:
         call = Call(self.wrapped, args, kwargs)
         spec, varying = self._spec(call)
@@ -131,8 +157,9 @@ class Captured:
         if varying:
             logs.dynamic.info("  dynamic: %s", ", ".join(varying))
         program = export_call(self.wrapped, args, kwargs, spec)
-        run = LiveProgram(program, self._root)
-        variant = Variant(program, where, why, varying, mode, run, 1)
+        run = LiveProgram(program, module_of(self.wrapped))
+        gradients = _gradients(call.leaves)
+        variant = Variant(program, where, why, varying, world, mode, gradients, run, 1)
         self.variants.append(variant)
         return variant
 
@@ -162,13 +189,31 @@ class Captured:
         return seen.varying
 
 
+def _mode() -> Any:
+    """What a program depends on beside its arguments and what is held."""
+    devices = ("cpu", "cuda")
+    autocast = [torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) for d in devices]
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return (*modes, torch.get_default_dtype(), *autocast)
+
+
+def _gradients(leaves: Iterable[Any]) -> tuple[bool, ...]:
+    return tuple([leaf.requires_grad for leaf in leaves if isinstance(leaf, torch.Tensor)])
+
+
+def _indented(error: Exception) -> str:
+    return str(error).replace("\n", "\n    ")
+
+
 def capture(mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) -> Captured:
     """A callable that runs `mod` through captured programs.
 
     The first call is captured with its own sizes. A later call runs the first program whose guards
     hold; if there is none it is captured again, and the sizes and ints that have changed are
-    dynamic from then on. `dynamic=False`: one program for each size; `True`: all sizes and ints
-    dynamic from the start. `.programs` are the programs, `.explain()` says why there are so many.
+    dynamic from then on. So it is if `mod` itself has changed: attributes, submodules, hooks, what
+    its functions are closed over, the globals that they read. `dynamic=False`: one program for each
+    size; `True`: all sizes and ints dynamic from the start. `.programs` are the programs,
+    `.explain()` says why there are so many.
     `LOSTWAX_LOGS=dynamic` tells of each decision as it is made.
     """
     return Captured(mod, dynamic)

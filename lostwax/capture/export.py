@@ -69,6 +69,7 @@ from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir import collector
 from lostwax.ir.declared import declared
+from lostwax.ir.module import LAYOUT_ASKED
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths, put_together
 from lostwax.ir.signature import (
@@ -357,8 +358,8 @@ class Capture:
                 copy = "clone(memory_format=torch.contiguous_format)"
             fix = f"pass {name}.{copy}, or " if t.is_contiguous else ""
             text = (
-                f"the input {name} must have strides {tuple(t.stride)}{place}, as at capture: the "
-                f"program relies on them\n  because of {note.what} at {note.where}\n"
+                f"the input {name} must have strides {tuple(t.stride)}{place}, {LAYOUT_ASKED}\n"
+                f"  because of {note.what} at {note.where}\n"
                 f"  fix: {fix}capture it again with such an input"
             )
             empty = any(n.empty for n in notes)

@@ -34,9 +34,16 @@ def codes(code: CodeType) -> Iterator[CodeType]:
             yield from codes(constant)
 
 
-def globals_read(code: CodeType) -> set[str]:
+def globals_read(code: CodeType) -> frozenset[str]:
     """(`code.co_names` has the names of attributes, too.)"""
-    return {i.argval for i in dis.get_instructions(code) if i.opname in _READING}
+    found = _READ.get(id(code))
+    if found is None:
+        if len(_READ) >= _MOST:
+            _READ.clear()
+        instructions = dis.get_instructions(code)
+        read = frozenset(i.argval for i in instructions if i.opname in _READING)
+        found = _READ[id(code)] = code, read
+    return found[1]
 
 
 def globals_set(code: CodeType) -> set[str]:
@@ -49,3 +56,7 @@ def sets_items(code: CodeType) -> bool:
 
 
 _READING = ("LOAD_GLOBAL", "LOAD_NAME")
+_MOST = 20_000
+_READ: dict[int, tuple[CodeType, frozenset[str]]] = {}
+"""What was found, by identity: a code object's own hash reads all of it. It is kept, so that its id
+stays its own."""

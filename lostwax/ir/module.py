@@ -19,6 +19,7 @@ from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
 from lostwax.ir.asks import asks_check, same_pairs
 from lostwax.ir.calling import Convention
+from lostwax.ir.effects import has_effect
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
 from lostwax.ir.ranges import limits_by_name
@@ -363,7 +364,11 @@ class _Running:
         return self.run(module, self.bind(args, kwargs))
 
     def run(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Any:
-        """On inputs that were checked."""
+        """On inputs that were bound."""
+        return self.run_on(module, self.checked(module, inputs), inputs)
+
+    def checked(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The state, if the program holds for it and for these inputs together."""
         state = self.fetch(module)
         if self.overlap is not None:
             self.overlap(inputs)
@@ -371,6 +376,10 @@ class _Running:
             self.state_overlap(state, inputs)
         if self.asked is not None:
             self.asked(state, inputs)
+        return state
+
+    def run_on(self, module: ProgramModule, state: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
+        """On state and inputs that were checked."""
         try:
             results = self.forward(*state, *inputs)
         except RuntimeError as error:
@@ -423,25 +432,30 @@ class LiveProgram:
     def __init__(self, program: ExportedProgram, root: nn.Module) -> None:
         self._running = _Running(program, True, call_convention(program, True, {}))
         self._root: Any = _LiveState(root, program.constants)
-        self.bind = self._running.bind
-        specs = [s for s in program.graph_signature.input_specs if s.target is not None]
-        state = {**program.constants, **program.state_dict}
-        self._captured = [
-            (str(s.target), t.dtype, t.shape)
-            for s in specs
-            if isinstance(t := state.get(str(s.target)), torch.Tensor)
-        ]
+        self._draws = any(has_effect(n.target) for n in program.graph.nodes)
 
-    def changed_state(self) -> str:
-        """The name of a state tensor that is not of its type any more, or nothing."""
-        found = [t for t in self._running.fetch(self._root) if isinstance(t, torch.Tensor)]
-        for (name, dtype, shape), tensor in zip(self._captured, found, strict=True):
-            if tensor.dtype is not dtype or tensor.shape != shape:
-                return name
-        return ""
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The inputs of the program in a call that it holds for; else what is wrong is raised."""
+        inputs = self._running.bind(args, kwargs)
+        self._running.checked(self._root, inputs)
+        return inputs
 
     def __call__(self, inputs: tuple[Any, ...]) -> Any:
-        return self._running.run(self._root, inputs)
+        """On inputs that were bound. Their layouts are found out while it runs: `InputValueError`
+        says that they are not such as the program relies on; then nothing has happened."""
+        drawn = torch.get_rng_state() if self._draws else None
+        try:
+            return self._running.run(self._root, inputs)
+        except RuntimeError as error:
+            if drawn is not None:
+                torch.set_rng_state(drawn)
+            if LAYOUT_ASKED in str(error):
+                raise InputValueError(str(error)) from error
+            raise
+
+
+LAYOUT_ASKED = "as at capture: the program relies on them"
+"""What a program says whose input lies otherwise in memory than it counts on."""
 
 
 class _LiveState:

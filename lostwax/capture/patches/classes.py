@@ -74,8 +74,8 @@ def _asking(functions: Iterable[Any]) -> Iterator[dict[str, Any]]:
             yield function.__globals__
 
 
-def _names(code: Any) -> set[str]:
-    return names.globals_read(code) if "type" in code.co_names else set()
+def _names(code: Any) -> frozenset[str]:
+    return names.globals_read(code) if "type" in code.co_names else frozenset()
 
 
 _OF_CLASSES = PerClass(lambda cls: tuple(_asking(methods(cls))))

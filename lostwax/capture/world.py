@@ -1,0 +1,357 @@
+"""What a capture would read beside the arguments of the call, so that it can be told whether it is
+still the same: what modules hold, what functions are closed over, the globals that they name.
+
+All is looked at in two ways. Each call asks whether the same objects are in the same places, which
+C answers for thousands of them (`map`, `is_`). Only if some are not, all is described anew and
+compared by content. State is compared by its types: programs run on what is there. What cannot be
+looked into (an object of an extension, an iterator) counts as unchanged while it is the same
+object. Must not call anything of the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain, count, islice, repeat
+from operator import attrgetter, is_
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_file
+
+from lostwax.capture import names
+from lostwax.capture.holders import CLASSES, GONE, HOLDERS, is_object, items, parts
+from lostwax.capture.reachable import plain, reached
+from lostwax.capture.subject import module_of
+
+
+class Entry(NamedTuple):
+    """What is in one place: an object that must be that very one, or what must be equal."""
+
+    kind: str
+    held: Any
+    content: Any = None
+
+    def is_same(self, other: Entry) -> bool:
+        if self.kind != other.kind or (self.kind in _VERY and self.held is not other.held):
+            return False
+        return bool(self.content == other.content)
+
+    def told_since(self, before: Entry) -> str:
+        """How it differs from what was there."""
+        if self.kind == before.kind == "state":
+            if self.held is None or before.held is None:
+                return f"was {before}, is {self}"
+            if self.content[0] != before.content[0]:
+                return f"is one of the {self.content[0].strip('_')} now"
+            return "has another dtype or size now, or requires gradients otherwise"
+        if self.kind == before.kind == "tensor" and self.held is before.held:
+            return "was written to, or requires gradients otherwise"
+        if self.kind == before.kind == "kind" and type(self.held) is type(before.held):
+            return "has other submodules"
+        if self.kind == before.kind and self.kind in _VERY:
+            return "is another object now"
+        return f"was {before}, is {self}"
+
+    def __str__(self) -> str:
+        is_told = self.kind == "value" or self.held is None
+        text = repr(self.held) if is_told else f"a {type(self.held).__name__}"
+        return text if len(text) < 80 else f"{text[:80]}..."
+
+
+_VERY = ("object", "tensor", "module")
+
+
+class World:
+    """What `subject`, a module or a function, reads beside its arguments, as it is now."""
+
+    def __init__(self, subject: Any) -> None:
+        self.key: Any = object()
+        """The same for worlds that are equal."""
+        found = _Look(subject)
+        self.entries = found.entries
+        self._kept = found.seen
+        self._empty = [e for e in chain(found.maps, found.state, found.sets) if not e]
+        self._dicts = [each for each in found.maps if each and isinstance(each, dict)]
+        self._others = [each for each in found.maps if each and not isinstance(each, dict)]
+        self._sets = [each for each in found.sets if each]
+        self._sequences, self._arrays = found.sequences, found.arrays
+        self._state = [each for each in found.state if each]
+        self._tensors, self._cells, self._functions = found.tensors, found.cells, found.functions
+        self._places = tuple(zip(*found.named.values(), strict=True)) or ((), ())
+        self._objects_before = list(self._objects())
+        self._keys_before, self._content_before = self._keys(), self._content()
+
+    def is_unchanged(self) -> bool:
+        """Is everything in its place? If not, it may still be equal."""
+        if any(self._empty):
+            return False
+        try:
+            return (
+                self._keys() == self._keys_before
+                and all(map(is_, self._objects(), self._objects_before))
+                and self._content() == self._content_before
+            )
+        except ValueError:  # a variable that a function is closed over is deleted
+            return False
+
+    def _objects(self) -> Iterator[Any]:
+        return chain(
+            chain.from_iterable(map(dict.values, self._dicts)),
+            chain.from_iterable([each.values() for each in self._others]),
+            chain.from_iterable(self._sequences),
+            map(dict.get, *self._places, repeat(GONE)),
+            map(_CELL, self._cells),
+            chain.from_iterable(map(_CODE, self._functions)),
+        )
+
+    def _keys(self) -> list[Any]:
+        """By what names things are held, and how many there are."""
+        lengths = map(len, chain(self._dicts, self._others, self._sequences, self._state))
+        names = chain(self._dicts, self._others, self._state)
+        return [*lengths, *chain.from_iterable(names)]
+
+    def _content(self) -> list[Any]:
+        """What objects cannot tell: types of state and which of it is one tensor, writes."""
+        tensors = list(chain.from_iterable(map(dict.values, self._state)))
+        first: dict[int, int] = {}
+        ids = list(map(id, tensors))
+        tied = list(map(first.setdefault, ids, count()))
+        told = list(map(_TOLD, [each for each in tensors if each is not None]))
+        absent = [i for i, each in enumerate(tensors) if each is None]
+        sets = [each.copy() for each in self._sets]
+        arrays = [each.tobytes() for each in self._arrays]
+        return [tied, told, absent, sets, arrays, list(map(_version, self._tensors))]
+
+    def difference(self, before: World) -> str:
+        """What is otherwise than it was, in words; nothing if all is equal."""
+        found = list(islice(self._differences(before), _MOST_TOLD + 1))
+        return "; ".join([*found[:_MOST_TOLD], *["and more"] * (len(found) > _MOST_TOLD)])
+
+    def _differences(self, before: World) -> Iterator[str]:
+        for path, entry in self.entries.items():
+            was = before.entries.get(path)
+            if was is None:
+                yield f"{path} is new, {entry}"
+            elif not entry.is_same(was):
+                yield f"{path} {entry.told_since(was)}"
+        yield from (f"{path} is gone" for path in before.entries if path not in self.entries)
+
+
+_MOST_TOLD = 3  # of the differences
+
+
+class _Look:
+    """One look at all that there is."""
+
+    def __init__(self, subject: Any) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.maps: list[Any] = []
+        self.sequences: list[Any] = []
+        self.sets: list[Any] = []
+        self.arrays: list[Any] = []
+        self.state: list[dict[str, Any]] = []
+        self.tensors: list[torch.Tensor] = []
+        self.cells: list[Any] = []
+        self.functions: list[FunctionType] = []
+        self.named: dict[tuple[int, str], tuple[Any, str]] = {}
+        """Globals that are read: the names of a module, and one of them."""
+        self.seen: dict[int, Any] = {}
+        """What was looked into, by id; and it, so that the id stays its own."""
+        self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
+        self._starts: list[Any] = []
+        root = module_of(subject)
+        self._registered = set(map(id, root.modules()))
+        """The modules whose parameters and buffers are the program's state."""
+        if type(root) is nn.Module and root is not subject:  # it stands in for a function
+            for name, module in root._modules.items():
+                self._add(f"the module {name}", Entry("module", module))
+                self._left.append((name, module))
+        else:
+            self._left.append(("self", root))
+        if subject is not root:
+            self._left.append(("the function", subject))
+        self._finish()
+
+    def _finish(self) -> None:
+        while self._left or self._starts:
+            while self._left:
+                self._visit(*self._left.pop())
+            starts, self._starts = self._starts, []
+            for function in reached(starts):
+                if isinstance(function, FunctionType) and self._is_new(function):
+                    self._read(function)
+
+    def _add(self, path: str, entry: Entry) -> None:
+        path = path.replace("\0", "")
+        while path in self.entries:
+            path += "'"
+        self.entries[path] = entry
+
+    def _is_new(self, value: Any) -> bool:
+        if id(value) in self.seen or len(self.seen) >= _MOST:
+            return False
+        self.seen[id(value)] = value
+        return True
+
+    def _visit(self, path: str, value: Any) -> None:
+        cls = type(value)
+        if isinstance(value, nn.Module):
+            self._visit_module(path, value)
+        elif isinstance(value, torch.Tensor):
+            self._add(path, Entry("tensor", value, (_TYPE(value), _version(value))))
+            if self._is_new(value):
+                self.tensors.append(value)
+        elif cls in _CALLABLE:
+            self._visit_callable(path, value)
+        elif cls.__name__ == "ndarray":
+            self._add(path, Entry("array", None, (value.dtype, value.shape, value.tobytes())))
+            self.arrays.append(value)
+        elif HOLDERS[cls]:
+            self._visit_holder(path, value)
+        elif cls in _PLAIN:
+            same = repr(value) if cls in (float, complex) else value
+            self._add(path, Entry("value", value, (cls, same)))
+        else:
+            self._add(path, Entry("object", value))
+            if isinstance(value, type):
+                self._visit_class(value)
+
+    def _visit_module(self, path: str, module: nn.Module) -> None:
+        shape = type(module), tuple(module._modules)
+        self._add(_at(path, ", a module,"), Entry("kind", module, shape))
+        if not self._is_new(module):
+            return
+        self._visit_class(type(module))
+        held = vars(module)
+        self.maps.append(held)
+        for name, value in held.items():
+            if name in ("_parameters", "_buffers") and id(module) in self._registered:
+                self.state.append(value)
+                for key, tensor in value.items():
+                    told = None if tensor is None else _TYPE(tensor)
+                    self._add(_at(path, f".{key}"), Entry("state", tensor, (name, told)))
+            elif name in ("_parameters", "_buffers", "_modules"):
+                self.maps.append(value)
+                self._left += [(_at(path, f".{key}"), each) for key, each in value.items()]
+            else:
+                self._left.append((_at(path, f".{name}"), value))
+
+    def _visit_callable(self, path: str, value: Any) -> None:
+        if isinstance(value, partial):
+            self._add(path, Entry("kind", value))
+            content = {"func": value.func, "args": value.args, "keywords": value.keywords}
+            self._left += [(_at(path, f".{name}"), each) for name, each in content.items()]
+        elif isinstance(value, MethodType):
+            self._add(path, Entry("kind", value))
+            self._left += [(path, value.__func__), (_at(path, ".__self__"), value.__self__)]
+        else:
+            self._add(path, Entry("object", value))
+            self._starts.append(value)
+
+    def _visit_holder(self, path: str, value: Any) -> None:
+        self._add(path, Entry("kind", value, type(value)))
+        if not self._is_new(value):
+            return
+        if is_object(value):
+            self._visit_class(type(value))
+        for part in parts(value):
+            if isinstance(part, set):
+                self.sets.append(part)
+            elif hasattr(part, "values"):
+                self.maps.append(part)
+            elif not isinstance(part, tuple):
+                self.sequences.append(part)
+            is_itself = part is value
+            for key, each in items(part):
+                self._left.append((_at(path, f"[{key!r}]" if is_itself else f".{key}"), each))
+
+    def _visit_class(self, cls: type) -> None:
+        """What the user's classes hold, and what their methods read."""
+        for each in CLASSES[cls]:
+            if self._is_new(each):
+                held = vars(each)
+                self.maps.append(held)
+                for name, value in held.items():
+                    if name not in _OF_EVERY_CLASS:
+                        self._left.append((f"{each.__qualname__}.{name}", plain(value)))
+
+    # ------------------------------------------------------------------------ what functions read
+
+    def _read(self, function: FunctionType) -> None:
+        self.functions.append(function)
+        known, name = function.__globals__, function.__qualname__
+        for cell in function.__closure__ or ():
+            if _is_filled(cell) and self._is_new(cell):
+                self.cells.append(cell)
+        for inner, value in names.closed_over(function):
+            self._left.append((f"{inner}\0, in the closure of {name},", value))
+        for inner, value in names.defaults(function):
+            self._left.append((f"{inner}\0, a default of {name},", value))
+        for code in names.codes(function.__code__):
+            for each in names.globals_read(code):
+                self._watch(known, each, code.co_names)
+
+    def _watch(self, known: dict[str, Any], name: str, further: Iterable[str]) -> None:
+        """A global, if there is one; of a module those names that the code has, too."""
+        value = known.get(name, GONE)
+        if value is GONE or (id(known), name) in self.named or _is_known(value):
+            return
+        self.named[id(known), name] = known, name
+        if isinstance(value, ModuleType):
+            for each in further:
+                self._watch(vars(value), each, further)
+        else:
+            file = Path(str(known.get("__file__") or "<unknown>")).name
+            self._left.append((f"{name}\0, a global of {file},", value))
+
+
+def _at(path: str, step: str) -> str:
+    """Further on from a path; what is said of its beginning stays at the end."""
+    head, mark, said = path.partition("\0")
+    return f"{head}{step}{mark}{said}"
+
+
+def _is_known(value: Any) -> bool:
+    """Is it of torch or of Python itself, which do not change?"""
+    if isinstance(value, BuiltinFunctionType):
+        return True
+    if isinstance(value, (ModuleType, FunctionType, type)):
+        where = value.__name__ if isinstance(value, ModuleType) else value.__module__
+        return str(where).partition(".")[0] in _KNOWN
+    return False
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often it was written to; those of inference mode do not count."""
+    return -1 if tensor.is_inference() else tensor._version
+
+
+_MOST = 20_000
+"""How many things are looked into: an object may hold all the world."""
+_KNOWN = frozenset(
+    (
+        "torch", "math", "functools", "operator", "typing", "builtins", "collections", "itertools",
+        "numpy", "os", "sys", "warnings", "logging", "lostwax",
+    )
+)  # fmt: skip
+_PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype,
+                    torch.device, torch.memory_format, torch.layout, slice, range))  # fmt: skip
+_CALLABLE = (FunctionType, MethodType, partial)
+_OF_EVERY_CLASS = frozenset((*vars(type("_", (), {})), "__annotations__", "__parameters__"))
+_CELL, _CODE = attrgetter("cell_contents"), attrgetter("__code__", "__defaults__", "__kwdefaults__")
+_TOLD = attrgetter("dtype", "shape", "requires_grad", "device")
+_TYPE = attrgetter("dtype", "shape", "requires_grad", "device", "__class__")
+_HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]
+"""Those that torch calls for every module."""

@@ -1,0 +1,271 @@
+"""`lostwax.capture` notices whatever a capture would read: a module that has changed is captured
+again, and `explain()` says why; what has not is not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lostwax
+from lostwax.capture.world import World
+
+X = torch.linspace(-1, 1, 6).view(2, 3)
+SCALE = 2.0
+TABLE = {"a": [1.0]}
+SETTINGS = ModuleType("settings")
+SETTINGS.factor = 3.0  # type: ignore[attr-defined]
+
+
+class Options:
+    shared = 2.0
+
+    def __init__(self) -> None:
+        self.own = [1.0]
+
+    def apply(self, x: Tensor) -> Tensor:
+        return x * self.own[0] * self.shared
+
+
+OPTIONS = Options()
+
+
+def helper(x: Tensor) -> Tensor:
+    return x * SCALE * TABLE["a"][0] * SETTINGS.factor
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.layers = nn.ModuleList([nn.Linear(3, 3)])
+        self.dropout = nn.Dropout(0.5)
+        self.unregistered = [nn.Linear(3, 3)]
+        self.scale, self.kept = 2, {"k": [1.0]}
+        self.constant, self.array = torch.ones(3), np.ones(1)
+        self.activation, self.options = torch.tanh, OPTIONS
+        self.record = SimpleNamespace(shift=0.0)
+        self.bound = partial(torch.mul, other=2.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x) * self.scale * self.kept["k"][0] + self.constant
+        for layer in (*self.layers, *self.unregistered):
+            y = layer(y)
+        y = self.activation(self.dropout(y)) + self.record.shift + float(self.array[0])
+        return self.options.apply(helper(y)) + self.bound(x)
+
+
+def set_global(net: Net) -> None:
+    global SCALE
+    SCALE = 7.0
+
+
+def write(tensor: Callable[[Net], Tensor]) -> Callable[[Net], Any]:
+    def change(net: Net) -> None:
+        with torch.no_grad():
+            tensor(net).add_(1)
+
+    return change
+
+
+def put(get: Callable[[Net], Any], key: Any, value: Any) -> Callable[[Net], Any]:
+    return lambda net: get(net).__setitem__(key, value)
+
+
+def replace_by_a_buffer(net: Net) -> None:
+    bias = net.linear.bias.detach() + 1
+    del net.linear.bias
+    net.linear.register_buffer("bias", bias)
+
+
+CHANGES: list[tuple[Callable[[Net], Any], str]] = [
+    (lambda net: setattr(net, "scale", 3), r"self\.scale was 2, is 3"),
+    (put(lambda net: net.kept["k"], 0, 4.0), r"self\.kept\['k'\]\[0\] was 1\.0, is 4\.0"),
+    (lambda net: setattr(net.record, "shift", 1.0), r"self\.record\.shift was 0\.0, is 1\.0"),
+    (lambda net: net.layers.append(nn.Linear(3, 3)), "self.layers, a module, has other submodules"),
+    (
+        put(lambda net: net.layers, 0, nn.Identity()),
+        "self.layers.0, a module, was a Linear, is a I",
+    ),
+    (lambda net: setattr(net.linear, "bias", None), "self.linear.bias was a Parameter, is None"),
+    (replace_by_a_buffer, "self.linear.bias is one of the buffers now"),
+    (
+        lambda net: net.linear.register_forward_hook(lambda module, args, out: out * 2),
+        r"self\.linear\._forward_hooks\[\d+\] is new, a function",
+    ),
+    (lambda net: setattr(net.dropout, "p", 0.1), r"self\.dropout\.p was 0\.5, is 0\.1"),
+    (lambda net: net.train(), "training was False, is True"),
+    (lambda net: net.requires_grad_(False), "requires gradients otherwise"),
+    (lambda net: setattr(net, "activation", torch.relu), "self.activation is another object now"),
+    (lambda net: setattr(net, "constant", torch.zeros(3)), "self.constant is another object now"),
+    (write(lambda net: net.constant), "self.constant was written to"),
+    (put(lambda net: net.array, 0, 9.0), "self.array was"),
+    (
+        put(lambda net: net.unregistered, 0, nn.Linear(3, 3)),
+        r"self\.unregistered\[0\]\.\w+ is anot",
+    ),
+    (lambda net: setattr(net, "bound", partial(torch.mul, other=4.0)), r"self\.bound\.keywords"),
+    (lambda net: setattr(net, "forward", lambda x: x * 9), "self.forward is new, a function"),
+    (set_global, "SCALE, a global of test_world.py, was 2.0, is 7.0"),
+    (put(lambda net: TABLE["a"], 0, 5.0), r"TABLE\['a'\]\[0\], a global of test_world\.py, was 1"),
+    (put(lambda net: vars(SETTINGS), "factor", 4.0), "factor, a global of .* was 3.0, is 4.0"),
+    (put(lambda net: OPTIONS.own, 0, 2.0), r"\.own\[0\].* was 1\.0, is 2\.0"),
+    (lambda net: setattr(Options, "shared", 3.0), r"Options\.shared was 2\.0, is 3\.0"),
+    (lambda net: setattr(Options, "apply", lambda self, x: x), "Options.apply is another object"),
+]
+
+
+@pytest.fixture
+def _as_before() -> Any:
+    global SCALE
+    apply = Options.apply
+    yield
+    SCALE, TABLE["a"][0], SETTINGS.factor = 2.0, 1.0, 3.0  # type: ignore[attr-defined]
+    OPTIONS.own[0], Options.shared = 1.0, 2.0
+    Options.apply = apply  # type: ignore[method-assign]
+
+
+@pytest.mark.usefixtures("_as_before")
+@pytest.mark.parametrize(("change", "reason"), CHANGES)
+def test_what_has_changed_is_captured_again(change: Callable[[Net], Any], reason: str) -> None:
+    net = Net().eval()
+    captured = lostwax.capture(net)
+    for count in (1, 2):
+        for _ in range(2):
+            torch.manual_seed(0)
+            got = captured(X)
+            torch.manual_seed(0)
+            want = net(X)
+            torch.testing.assert_close(got, want)
+            assert got.requires_grad is want.requires_grad
+            assert len(captured.programs) == count
+        if count == 1:
+            change(net)
+    assert re.search(reason, captured.variants[-1].why[0]), captured.variants[-1].why[0]
+
+
+def test_what_is_equal_is_not_captured_again() -> None:
+    net = Net().eval()
+    captured = lostwax.capture(net)
+    captured(X)
+    net.scale, net.kept = int("2"), {"k": [float("1.0")]}
+    net.linear.weight = nn.Parameter(torch.randn(3, 3))
+    net.layers[0] = nn.Linear(3, 3).eval()
+    net.options, net.record = OPTIONS, SimpleNamespace(shift=0.0)
+    torch.testing.assert_close(captured(X), net(X))
+    with torch.no_grad():
+        net.linear.weight.mul_(2)
+    torch.testing.assert_close(captured(X), net(X))
+    assert len(captured.programs) == 1
+
+
+def test_what_is_as_it_was_finds_its_program_again() -> None:
+    net = Net().eval()
+    captured = lostwax.capture(net)
+    for scale in (2, 3, 2, 3, 2):
+        net.scale = scale
+        torch.testing.assert_close(captured(X), net(X))
+    assert [variant.calls for variant in captured.variants] == [3, 2]
+
+
+def test_functions_with_what_they_are_closed_over() -> None:
+    def make() -> tuple[Any, Any, Any]:
+        factor, kept = 3.0, {"a": [1.0]}
+
+        def function(x: Tensor, shift: list[float] = [0.0]) -> Tensor:  # noqa: B006
+            return x * factor * kept["a"][0] + shift[0]
+
+        def change(value: float) -> None:
+            nonlocal factor
+            factor = value
+
+        return function, change, kept
+
+    function, change, kept = make()
+    captured = lostwax.capture(function)
+    for act in (
+        lambda: None,
+        lambda: change(5.0),
+        lambda: kept["a"].__setitem__(0, 2.0),
+        lambda: function.__defaults__[0].__setitem__(0, 1.0),
+    ):
+        act()
+        torch.testing.assert_close(captured(X), function(X))
+    text = captured.explain()
+    assert "factor, in the closure of test_functions" in text
+    assert "function, was 3.0, is 5.0" in text
+    assert len(captured.programs) == 4
+
+
+NET = nn.Linear(3, 3)
+
+
+def test_a_module_that_a_function_names() -> None:
+    global NET
+
+    def function(x: Tensor) -> Tensor:
+        return NET(x)
+
+    captured = lostwax.capture(function)
+    torch.testing.assert_close(captured(X), function(X))
+    NET = nn.Linear(3, 3)
+    torch.testing.assert_close(captured(X), function(X))
+    NET.bias = None  # type: ignore[assignment]
+    torch.testing.assert_close(captured(X), function(X))
+    assert len(captured.programs) == 3
+    assert "the module NET is another object now" in captured.explain()
+
+
+def test_layouts_and_identities_of_inputs() -> None:
+    captured = lostwax.capture(lambda x: x * x.stride(0))
+    for x in (X, X.t().contiguous().t(), X):
+        torch.testing.assert_close(captured(x), x * x.stride(0))
+    assert len(captured.programs) == 2
+    assert "must have strides (3, 1), as at capture" in captured.explain()
+    captured = lostwax.capture(lambda x, y: x * 2 if x is y else x * 3)
+    for call in ((X, X), (X, X.clone()), (X, X)):
+        torch.testing.assert_close(captured(*call), X * (2 if call[0] is call[1] else 3))
+    assert len(captured.programs) == 2
+
+
+def test_inputs_that_require_gradients() -> None:
+    captured = lostwax.capture(lambda x: x.detach() * x * (2 if x.requires_grad else 3))
+    captured(X)
+    x = X.clone().requires_grad_()
+    captured(x).sum().backward()
+    torch.testing.assert_close(x.grad, X * 2)
+    assert len(captured.programs) == 2
+
+
+def test_state_that_a_program_puts_in_place_is_no_change() -> None:
+    class Filter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("h", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.h = self.h * 0.5 + x.sum(0)
+            return self.h
+
+    ours, eager = Filter(), Filter()
+    captured = lostwax.capture(ours)
+    got, want = [captured(X) for _ in range(3)], [eager(X) for _ in range(3)]
+    torch.testing.assert_close(got, want)
+    assert len(captured.programs) == 1
+
+
+def test_a_world_is_the_same_without_a_change() -> None:
+    net = Net()
+    world = World(net)
+    assert world.is_unchanged()
+    assert World(net).difference(world) == ""
+    del net.kept["k"]
+    assert not world.is_unchanged()
+    assert "self.kept['k'] is gone" in World(net).difference(world)

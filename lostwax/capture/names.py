@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from lostwax.identity import ByIdentity
+
 
 def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What is in its closure, by name."""
@@ -36,14 +38,13 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 def globals_read(code: CodeType) -> frozenset[str]:
     """(`code.co_names` has the names of attributes, too.)"""
-    found = _READ.get(id(code))
+    found = _READ.get(code)
     if found is None:
         if len(_READ) >= _MOST:
             _READ.clear()
         instructions = dis.get_instructions(code)
-        read = frozenset(i.argval for i in instructions if i.opname in _READING)
-        found = _READ[id(code)] = code, read
-    return found[1]
+        found = _READ[code] = frozenset(i.argval for i in instructions if i.opname in _READING)
+    return found
 
 
 def globals_set(code: CodeType) -> set[str]:
@@ -57,6 +58,5 @@ def sets_items(code: CodeType) -> bool:
 
 _READING = ("LOAD_GLOBAL", "LOAD_NAME")
 _MOST = 20_000
-_READ: dict[int, tuple[CodeType, frozenset[str]]] = {}
-"""What was found, by identity: a code object's own hash reads all of it. It is kept, so that its id
-stays its own."""
+_READ = ByIdentity[CodeType, frozenset[str]]()
+"""What was found. (A code object's own hash reads all of it.)"""

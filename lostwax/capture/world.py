@@ -26,6 +26,7 @@ from lostwax.capture import names
 from lostwax.capture.holders import CLASSES, GONE, HOLDERS, is_object, items, parts
 from lostwax.capture.reachable import plain, reached
 from lostwax.capture.subject import module_of
+from lostwax.identity import Seen
 
 
 class Entry(NamedTuple):
@@ -164,8 +165,10 @@ class _Look:
         self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
         self._starts: list[Any] = []
         root = module_of(subject)
-        self._registered = set(map(id, root.modules()))
+        self._registered = Seen()
         """The modules whose parameters and buffers are the program's state."""
+        for each in root.modules():
+            self._registered.add(each)
         if type(root) is nn.Module and root is not subject:  # it stands in for a function
             for name, module in root._modules.items():
                 self._add(f"the module {name}", Entry("module", module))
@@ -229,7 +232,7 @@ class _Look:
         held = vars(module)
         self.maps.append(held)
         for name, value in held.items():
-            if name in ("_parameters", "_buffers") and id(module) in self._registered:
+            if name in ("_parameters", "_buffers") and module in self._registered:
                 self.state.append(value)
                 for key, tensor in value.items():
                     told = None if tensor is None else _TYPE(tensor)

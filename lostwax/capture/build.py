@@ -180,7 +180,7 @@ class Builder:
         """The end of the program: one flat tuple."""
         args = tuple([self._operand(v, self.grad) for v in values])
         vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
-        node = self._insert("output", "output", "output", (args,), _NOTHING)
+        node = self._insert("output", self._name("output"), "output", (args,), _NOTHING)
         node.meta["val"] = vals
         self._register()
         return node

@@ -8,11 +8,13 @@ to find what to say. Must not know how programs run.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import keyword
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import torch
@@ -43,7 +45,7 @@ from lostwax.ir.pytree import (
     sketch_captured,
     steps,
 )
-from lostwax.sym import Expr, Guard, Symbol, evaluate, show
+from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, evaluate, show
 
 _MISSING = object()
 _GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
@@ -58,6 +60,29 @@ class Place:
     dim: int | None
     expr: Expr
     text: str
+
+
+_SELF = "self (the argument)"
+
+
+def call_with_self(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    """`nn.Module.__call__` for a module that has an argument `self`: torch's own takes that for the
+    module. `forward` is `given_self`."""
+    if "self" in kwargs:
+        kwargs[_SELF] = kwargs.pop("self")
+    return torch.nn.Module.__call__(module, *args, **kwargs)
+
+
+def given_self(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The other half of `call_with_self`."""
+
+    @functools.wraps(forward)
+    def under_its_name(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        if _SELF in kwargs:
+            kwargs["self"] = kwargs.pop(_SELF)
+        return forward(module, *args, **kwargs)
+
+    return under_its_name
 
 
 class Convention:
@@ -114,6 +139,12 @@ class Convention:
                 for i, name in enumerate(self.names)
             ]
         )
+
+    @property
+    def takes_self(self) -> bool:
+        """Is there an argument of the name under which Python hands a method its object?"""
+        original = self.original
+        return "self" in self.names or (original is not None and "self" in original.parameters)
 
     def _places(self) -> Iterator[Place]:
         for i, x in enumerate(self.leaves):
@@ -475,7 +506,7 @@ class _Binder:
             self.leaves[p.leaf] if p.dim is None else f"{self.leaves[p.leaf]}.shape[{p.dim}]"
             for p in convention.places
         ]
-        names: dict[Symbol, str] = {}
+        names: dict[Atom, str] = {}
         for symbol, (index, factor, offset) in convention.solved.items():
             names[symbol] = name = self.fresh()
             self.lines.append(f"{name} = {given[index]}")
@@ -485,16 +516,38 @@ class _Binder:
         for i, place in enumerate(convention.places):
             symbols = place.expr.symbols()
             if symbols <= names.keys() and not self.solves(i, symbols):
-                self.unless(f"{given[i]} == {show(place.expr, names)}")
+                self.unless(f"{given[i]} == {self.computed(place.expr, names)}")
         for symbol, (lo, hi) in convention.ranges.items():
             if (lo, hi) != (None, None):
                 self.unless(_between(names[symbol], lo, hi))
         for guard in convention.guards:
-            self.unless(show(guard.cond, names))
+            self.unless(self.computed(guard.cond, names))
+
+    def computed(self, e: Expr | BoolExpr, names: dict[Atom, str]) -> str:
+        """An expression as code. Its long parts are computed once, before: written out, a chain of
+        sizes would double with each step."""
+        for atom in sorted(e.atoms(), key=attrgetter("id")):  # from the inside out
+            if atom in names or atom.kind == "symbol":
+                continue
+            text = show(atom.expr, names, cut=False)
+            if len(text) > _LONG and not _may_fail(atom):
+                names[atom] = self.fresh()
+                self.lines.append(f"{names[atom]} = {text}")
+        return show(e, names, cut=False)
 
     def solves(self, index: int, symbols: frozenset[Symbol]) -> bool:
         """Is this the place that the value of its symbol was read from?"""
         return any(self.convention.solved[s][0] == index for s in symbols)
+
+
+_LONG = 200
+
+
+def _may_fail(atom: Atom) -> bool:
+    """A divisor may be zero where a condition before has excluded it."""
+    return any(
+        a.kind in ("div", "mod") and not isinstance(a.args[1], int) for a in atom.expr.atoms()
+    )
 
 
 def _between(name: str, lo: int | None, hi: int | None) -> str:

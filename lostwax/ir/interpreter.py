@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -113,7 +113,30 @@ class Body:
         return self
 
 
-class InterpreterModule(Container):
+class Running(Container):
+    """A module with graphs of its own."""
+
+    bodies: dict[str, Body]
+    """By the name of the call: equal ones are one object."""
+
+    if TYPE_CHECKING:
+        graph: Graph
+        """The graph of its first call."""
+        arg_names: list[str]
+        """The names of the arguments of its first call."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Asked for what is not there otherwise: state that is called `graph` comes first."""
+        if name in ("graph", "arg_names"):
+            for held in (self._parameters, self._buffers, self._modules, self._constants):
+                if name in held:
+                    return held[name]
+            first = next(iter(self.bodies.values()))
+            return first.graph if name == "graph" else first.names
+        return super().__getattr__(name)
+
+
+class InterpreterModule(Running):
     """A submodule of the original. Its parameters, buffers and submodules have their own names.
 
     With a preserved call signature it takes and returns what the original does; else it takes the
@@ -122,18 +145,7 @@ class InterpreterModule(Container):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bodies: dict[str, Body] = {}
-        """By the name of the call: equal ones are one object."""
-
-    @property
-    def graph(self) -> Graph:
-        """The graph of its first call."""
-        return next(iter(self.bodies.values())).graph
-
-    @property
-    def arg_names(self) -> list[str]:
-        """The names of the arguments of its first call."""
-        return next(iter(self.bodies.values())).names
+        self.bodies = {}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         order = _ORDER.get()

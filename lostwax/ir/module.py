@@ -18,7 +18,7 @@ from torch import nn
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
 from lostwax.ir.asks import asks_check, same_pairs
-from lostwax.ir.calling import Convention
+from lostwax.ir.calling import Convention, call_with_self, given_self
 from lostwax.ir.effects import has_effect
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
@@ -52,15 +52,18 @@ def program_module(program: ExportedProgram, check_guards: bool = True) -> Progr
     """A module that runs the program; its `forward` shows the arguments of the original."""
     convention = call_convention(program, check_guards, {})
 
-    def forward(self: ProgramModule, *args: Any, **kwargs: Any) -> Any:
+    def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
         return self._running(self, args, kwargs)
 
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     signature = convention.signature
+    own: dict[str, Any] = {"forward": forward, "__module__": __name__}
     if "self" not in signature.parameters:
         parameters = (me, *signature.parameters.values())
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    cls = type("ProgramModule", (ProgramModule,), {"forward": forward, "__module__": __name__})
+    if convention.takes_self:
+        own |= {"forward": given_self(forward), "__call__": call_with_self}
+    cls = type("ProgramModule", (ProgramModule,), own)
     module: ProgramModule = cls()
     _fill(module, program)
     module._keep(_running=_Running(program, check_guards, convention))

@@ -24,10 +24,12 @@ from lostwax.errors import InputStructureError, SwapError
 from lostwax.identity import ByIdentity
 from lostwax.ir.asks import asks_check
 from lostwax.ir.bodies import Bodies
+from lostwax.ir.calling import call_with_self, given_self
 from lostwax.ir.interpreter import (
     Body,
     Container,
     InterpreterModule,
+    Running,
     attribute,
     readable,
     rooted,
@@ -82,7 +84,7 @@ def unflatten(
     return UnflattenedModule(program, flat_args_adapter)
 
 
-class UnflattenedModule(Container):
+class UnflattenedModule(Running):
     """What `unflatten` gives: `state_dict`, names and submodules as the original's."""
 
     def __init__(
@@ -100,7 +102,7 @@ class UnflattenedModule(Container):
         self._asked = asks_check(program, self._convention.leaves)
         self._overlap = input_overlap(program, self._convention)
         bodies = Bodies(program)
-        self.bodies: dict[str, Body] = {"": bodies.root}
+        self.bodies = {"": bodies.root}
         self._rebind = rebinder(program, bodies.rebound)
         _build(self, program, bodies)
         preserved = [e.fqn for e in program.module_call_graph if e.signature and "@" not in e.fqn]
@@ -108,11 +110,11 @@ class UnflattenedModule(Container):
         idle = {p: attribute(self, p) for p in preserved if p and p not in bodies.of}
         self.__dict__["_idle"] = idle
 
-    @property
-    def graph(self) -> Graph:
-        return self.bodies[""].graph
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return call_with_self(self, *args, **kwargs)
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    @given_self
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         self._check_idle()
         if self.flat_args_adapter is not None:
             args, kwargs = self._adapted(self.flat_args_adapter, args, kwargs)

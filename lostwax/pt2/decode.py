@@ -108,7 +108,9 @@ def _program(
     own = given.get("lostwax") or {}
     env = ShapeEnv()
     mode = FakeTensorMode(shape_env=env)
-    symbols = SymbolReader(env, _ranges(given), hints_of(_sizes(graph)), own.get("symbols", {}))
+    hints = hints_of(_sizes(graph))
+    told, defined = own.get("symbols", {}), own.get("defined", ())
+    symbols = SymbolReader(env, _ranges(given), hints, told, defined, own.get("integers", ()))
     with reading.here("the signature"):
         signature = read_signature(module["signature"], own.get("writes"))
     names = [spec.arg.name for spec in signature.input_specs]
@@ -285,14 +287,14 @@ class _GraphReader:
         while free in self.names:
             free += "_"
         self.names.add(free)
-        if free != name:
-            self.renamed[name] = free
         return free
 
     def _define(self, name: Any, node: fx.Node) -> None:
         if name in self.values:
             raise LoadError(f"the value {name!r} is defined twice")
         self.values[name] = node
+        if node.name != name:
+            self.renamed[name] = node.name
 
     def _input(self, argument: Json, name: str) -> None:
         kind, given = _union(argument)

@@ -33,7 +33,7 @@ from lostwax.ir.signature import (
     SymFloatArgument,
     SymIntArgument,
 )
-from lostwax.pt2 import metadata
+from lostwax.pt2 import metadata, peer
 from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
 from lostwax.pt2.schema import (
     DTYPE_NUMBERS,
@@ -45,11 +45,12 @@ from lostwax.pt2.schema import (
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
 )
-from lostwax.pt2.symbols import SymbolWriter, as_recorded, settled, settled_number
+from lostwax.pt2.spelling import SymbolWriter, as_recorded, settled, settled_number
 from lostwax.pt2.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.weights import device_json
 from lostwax.sym import Expr
+from lostwax.sym.real import Real
 
 Json = dict[str, Any]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -104,7 +105,12 @@ def _ranges(program: ExportedProgram, symbols: SymbolWriter) -> Json:
     for name, symbol in symbols.symbols.items():
         limits.setdefault(name, (symbol.lo, symbol.hi))
     limits |= dict.fromkeys(symbols.floats, (None, None))
+    limits |= {name: _bounds(e) for name, e in symbols.named.items() if e.unbacked}
     return {name: {"min_val": lo, "max_val": hi} for name, (lo, hi) in limits.items()}
+
+
+def _bounds(value: Expr | Real) -> tuple[int | None, int | None]:
+    return value.env.bounds(value) if isinstance(value, Expr) else (None, None)
 
 
 # ------------------------------------------------------------------------------------------- graphs
@@ -529,6 +535,6 @@ def _call_entry(entry: ModuleCallEntry) -> Json:
             "outputs": [] if root else [_argument_spec(a) for a in given.outputs],
             "in_spec": tree_text(given.in_spec),
             "out_spec": tree_text(given.out_spec),
-            "forward_arg_names": given.forward_arg_names,
+            "forward_arg_names": peer.argument_names(given) if root else given.forward_arg_names,
         },
     }

@@ -22,10 +22,12 @@ from lostwax.ir.pytree import argument_names, leaf_paths
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
 from lostwax.location import NOWHERE, Location
-from lostwax.pt2 import original
-from lostwax.pt2.symbols import SymbolReader, SymbolWriter
+from lostwax.pt2 import original, peer
+from lostwax.pt2.spelling import SymbolWriter
+from lostwax.pt2.symbols import SymbolReader
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
 from lostwax.sym.real import completed, definition
+from lostwax.sym.text import CUT
 
 
 class Beside:
@@ -54,7 +56,8 @@ def guards_code(program: ExportedProgram) -> list[str]:
     if not program.guards:
         return []
     names = {s: path for path, size in _places(program) for s in _alone(size)}
-    return [show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys()]
+    texts = (show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys())
+    return [text for text in texts if CUT not in text]
 
 
 def example_sizes(program: ExportedProgram) -> dict[Symbol, int]:
@@ -91,12 +94,15 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
     facts = [symbols.text(fact) for env in envs for fact in dict.fromkeys(env.facts.told)]
     ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
     told: dict[str, Any] = {name: _told(symbol) for name, symbol in ordered}
+    integers = symbols.integers()
     told |= {n: {"name": r.args[0], "origin": r.args[1]} for n, r in symbols.floats.items()}
     return {
         "version": _RECORD_VERSION,
         "guards": guards,
         "facts": facts,
         "symbols": told,
+        "defined": symbols.defined,
+        "integers": integers,
         "values": values,
         "items": beside.items,
         "order": beside.order,
@@ -151,7 +157,7 @@ def _places(program: ExportedProgram) -> list[tuple[str, Size]]:
         )
         if spec.kind is InputKind.USER_INPUT
     ]
-    return places(root.in_spec, root.forward_arg_names, values)
+    return places(root.in_spec, peer.argument_names(root), values)
 
 
 def places(in_spec: TreeSpec, names: list[str] | None, values: list[Any]) -> list[tuple[str, Size]]:

@@ -15,6 +15,8 @@ MAX_GRAPH_DEPTH = 24
 MAX_TREE_DEPTH = 64
 MAX_LEARNING = 1_000_000
 """Steps of reasoning that all conditions of a program may cost together: some seconds."""
+MAX_CHAIN = 500
+"""Expressions inside expressions, by way of names: each knows all that it is made of."""
 MAX_DIMS = 64
 MAX_SIZE = (1 << 62) - 1
 """Of one size, stride or offset: torch counts elements in 63 bits."""

@@ -22,14 +22,17 @@ from lostwax.pt2.targets import name_of, target_named
 _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
 
+_NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
+"""Of nodes that stand in no module: torch cannot unflatten a program that has such nodes."""
+
+
 def written(meta: dict[str, Any]) -> dict[str, str]:
     """The entries that files keep."""
     out: dict[str, str] = {}
     if meta.get("stack_trace"):
         out["stack_trace"] = meta["stack_trace"]
-    if meta.get("nn_module_stack"):
-        stack = meta["nn_module_stack"].items()
-        out["nn_module_stack"] = ";".join(f"{k},{p},{_type_text(t)}" for k, (p, t) in stack)
+    stack = (meta.get("nn_module_stack") or _NO_MODULE).items()
+    out["nn_module_stack"] = ";".join(f"{k},{p},{_type_text(t)}" for k, (p, t) in stack)
     if meta.get("source_fn_stack"):
         sources = meta["source_fn_stack"]
         out["source_fn_stack"] = ";".join(f"{name},{_function_text(f)}" for name, f in sources)
@@ -79,7 +82,7 @@ def _module_stack(text: str) -> dict[str, tuple[str, str]]:
         if len(fields) != 3:
             raise LoadError(f"{part[:200]!r} is not a module: a key, a path and a type are")
         stack[fields[0]] = (fields[1], fields[2])
-    return stack
+    return {} if stack == _NO_MODULE else stack
 
 
 def _type_text(kind: Any) -> str:

@@ -1,5 +1,6 @@
 """What a program knows of the module it was captured from, in our own record: its arguments with
-their defaults, whether it was in training mode, and what its Python has asked of tensors.
+their defaults, whether it was in training mode, and what its Python has asked of tensors. Also the
+names of the arguments, where torch is told others.
 
 Defaults that are no plain constants are not written, and the arguments then neither.
 """
@@ -16,6 +17,7 @@ from lostwax.errors import LoadError
 from lostwax.ir.asks import ATTRIBUTE, QUESTIONS, Asks, Question, Ref
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import InputKind
+from lostwax.pt2.peer import argument_names
 
 _KINDS = {kind.name: kind for kind in inspect._ParameterKind}
 _PLAIN = (int, float, bool, str, type(None))
@@ -28,7 +30,14 @@ def written(program: ExportedProgram) -> dict[str, Any]:
     if signature is not None and all(map(_is_plain, signature.parameters.values())):
         arguments = [_argument(p) for p in signature.parameters.values()]
     asks = None if program.asks is None else asdict(program.asks)
-    return {"arguments": arguments, "training": program.training, "asks": asks}
+    found: dict[str, Any] = {
+        "arguments": arguments,
+        "training": program.training,
+        "asks": asks,
+    }
+    if root is not None and root.forward_arg_names != argument_names(root):
+        found["names"] = root.forward_arg_names
+    return found
 
 
 def _is_plain(parameter: inspect.Parameter) -> bool:
@@ -53,12 +62,19 @@ def read(given: Any, program: ExportedProgram) -> None:
     if training is not None and not isinstance(training, bool):
         raise LoadError(f"training is {training!r:.80}, neither true nor false")
     program.training = training
-    if arguments is not None and program.root_signature is not None:
-        program.root_signature.original = _signature(arguments)
     if given.get("asks") is not None:
         specs = program.graph_signature.input_specs
         users = sum(spec.kind is InputKind.USER_INPUT for spec in specs)
         program.asks = _asks(given["asks"], users)
+    root, names = program.root_signature, given.get("names")
+    if root is None:
+        return
+    if arguments is not None:
+        root.original = _signature(arguments)
+    if names is not None:
+        if len(names) != len(root.forward_arg_names or ()) or {type(n) for n in names} != {str}:
+            raise LoadError(f"the names of its arguments are {names!r:.80}")
+        root.forward_arg_names = list(names)
 
 
 def _asks(given: Any, users: int) -> Asks:

@@ -21,6 +21,7 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.ir.transforms.copies import SeparateWrites, needs_copies
 from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.pt2.encode import encode
+from lostwax.pt2.peer import unreadable
 from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
@@ -101,6 +102,7 @@ def _content(name: str, given: Any) -> bytes:
 
 def _encoded(program: ExportedProgram) -> dict[str, Any]:
     """The program as torch can read it; what it cannot is in our own record."""
+    _warn_of_unreadable(program)
     readable = program
     if has_custom_gradients(program):
         warnings.warn(
@@ -116,6 +118,17 @@ def _encoded(program: ExportedProgram) -> dict[str, Any]:
     if readable is not program:
         records["lostwax"]["whole"] = encode(program)
     return records
+
+
+def _warn_of_unreadable(program: ExportedProgram) -> None:
+    unread = unreadable(program)
+    if unread:
+        shown = "\n  ".join([*unread[:5], *([f"and {len(unread) - 5} more"] if unread[5:] else [])])
+        warnings.warn(
+            "torch.export.load will not read this file, or not run it; lostwax.load will. It "
+            f"stumbles over\n  {shown}",
+            stacklevel=6,
+        )
 
 
 class _Records:

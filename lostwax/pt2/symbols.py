@@ -1,7 +1,8 @@
-"""Symbolic numbers in files: sympy's srepr text with an example value, both ways.
+"""Symbolic numbers of files, read: sympy's srepr text with an example value.
 
 Integers and conditions are `lostwax.sym`'s own grammar; floats that sizes give (`ToFloat`,
-`OpaqueUnaryFn_sqrt`) and choices (`Piecewise`) are added here. Nothing is evaluated.
+`OpaqueUnaryFn_sqrt`) and choices (`Piecewise`) are added here. Nothing is evaluated. `spelling.py`
+writes them.
 """
 
 from __future__ import annotations
@@ -15,21 +16,16 @@ from typing import Any
 from lostwax.errors import LoadError, ParseError
 from lostwax.fake.symnode import wrap
 from lostwax.fake.symops import BINARY, to_real
-from lostwax.pt2.limits import MAX_SIZE
+from lostwax.pt2.limits import MAX_CHAIN, MAX_SIZE
 from lostwax.sym import (
     BoolExpr,
     Expr,
     ShapeEnv,
     Size,
-    Symbol,
-    current,
-    evaluate,
-    known,
     parse,
     parse_srepr,
-    to_srepr,
 )
-from lostwax.sym.arith import choose
+from lostwax.sym.arith import choose, indicator
 from lostwax.sym.parse import (
     MAX_BITS,
     MAX_DEGREE,
@@ -41,16 +37,7 @@ from lostwax.sym.parse import (
     extent,
     power,
 )
-from lostwax.sym.real import (
-    MATH,
-    Real,
-    apply,
-    completed,
-    current_real,
-    definition,
-    evaluate_real,
-    real_symbol,
-)
+from lostwax.sym.real import MATH, Number, Real, apply, real_symbol
 from lostwax.sym.srepr import FUNCTIONS as _ON_INTEGERS
 
 _PLAIN = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)", re.ASCII)
@@ -78,18 +65,41 @@ class SymbolReader:
         ranges: Mapping[str, tuple[int | None, int | None]],
         hints: Mapping[str, int],
         told: Mapping[str, Any],
+        defined: Iterable[Any] = (),
+        integers: Iterable[Any] = (),
     ) -> None:
         self.env = env
         self.ranges, self.hints, self.told = ranges, hints, told
         self.names: dict[str, Size] = {}
         self.own: dict[str, Size] = {}
         """By the name that the program has for them, where the file has another."""
-        self.floats: dict[str, Real] = {}
+        self.floats: dict[str, Number] = {}
         self._known: dict[str, Any] = {}
         for name, given in told.items():  # in their order, which texts show
             _check_told(name, given)
             if not _UNBACKED_FLOAT.fullmatch(name):
                 self._symbol(name, {})
+        for name, text in defined:  # each of those before it
+            self._define(name, text)
+        for text in integers:  # they are named in the order in which they are made
+            self.expression(text)
+
+    def _define(self, name: Any, text: Any) -> None:
+        """A name of our own files for an expression: of long ones, and of what torch has no words
+        for."""
+        if not isinstance(name, str) or not isinstance(text, str):
+            raise LoadError("our own record of a number is damaged")
+        if name in self.names or name in self.floats:
+            raise LoadError(f"the number {name!r} is defined twice")
+        value = self._parsed(text)
+        if isinstance(value, Expr) and (value.depth > MAX_CHAIN or extent(value)[2] > MAX_BITS):
+            raise LoadError(f"the number {name!r} is made of too many others, or too large")
+        if isinstance(value, (float, Real)):
+            self.floats[name] = value
+        elif isinstance(value, (int, Expr)) and not isinstance(value, bool):
+            self.names[name] = value
+        else:
+            raise LoadError(f"{name!r} is no number")
 
     def size(self, given: Any) -> Size:
         """An int, a `SymInt` of the schema: `{"as_int": 4}`, `{"as_expr": {...}}`."""
@@ -127,8 +137,9 @@ class SymbolReader:
 
     def named(self, text: str) -> Expr | None:
         """The symbol of this name, or the expression `s77 + 1`; None if the program has no such."""
+        made = {s.name: s.expr for s in self.env.symbols}  # also of what floats define
         try:
-            found = parse(text, self.names | self.own)
+            found = parse(text, made | self.names | self.own)
         except ParseError:
             return None
         return found if isinstance(found, Expr) else None
@@ -137,7 +148,7 @@ class SymbolReader:
         """A symbol that is read for the first time."""
         if not name or len(name) > _LONGEST_NAME:
             raise Refusal("the name of a symbol is empty, or too long")
-        if _UNBACKED_FLOAT.fullmatch(name):
+        if _UNBACKED_FLOAT.fullmatch(name) or name in self.floats:
             raise Refusal(f"{name} is no integer")
         lo, hi = self.ranges.get(name, (None, None))
         told = self.told.get(name, {})
@@ -176,14 +187,14 @@ class SymbolReader:
             raise Refusal("Symbol takes a quoted name")
         if name in self.names:
             return self.names[name]
+        if name in self.floats:
+            return self.floats[name]
         if not _UNBACKED_FLOAT.fullmatch(name):
             return self._symbol(name, assumptions)
-        if name not in self.floats:
-            told = self.told.get(name, {})
-            self.floats[name] = real_symbol(
-                self.env, told.get("name", name), origin=told.get("origin")
-            )
-        return self.floats[name]
+        told = self.told.get(name, {})
+        made = real_symbol(self.env, told.get("name", name), origin=told.get("origin"))
+        self.floats[name] = made
+        return made
 
 
 _TOLD = {
@@ -277,6 +288,17 @@ def _rounded(name: str) -> Callable[..., Any]:
     return build
 
 
+def _rounded_to(value: Any, digits: Any) -> Any:
+    if not isinstance(digits, int):
+        raise Refusal("a float is rounded to a plain number of digits")
+    return apply("round", to_real(value), float(digits))
+
+
+def _is_whole(value: Any) -> Any:
+    value = to_real(value)
+    return indicator(value.is_integer())
+
+
 def _choice(*pairs: Any) -> Any:
     if not all(isinstance(p, tuple) for p in pairs) or pairs[-1][1] is not True:
         raise Refusal("a Piecewise takes pairs of a value and a condition, the last one true")
@@ -306,6 +328,11 @@ _MIXED: Mapping[str, Function] = {
     "Min": Function(_folded("sym_min"), None),
     **{n: Function(_binary("pow"), 2) for n in ("Pow", "FloatPow", "PowByNatural")},
     **{n: Function(_binary("truediv"), 2) for n in ("IntTrueDiv", "FloatTrueDiv")},
+    "Abs": Function(lambda value: abs(to_real(value)), 1),
+    "FloatFloorDiv": Function(_binary("floordiv"), 2),
+    "FloatMod": Function(_binary("mod"), 2),
+    "RoundDecimal": Function(_rounded_to, 2),
+    "IsInteger": Function(_is_whole, 1),
     "ToFloat": Function(to_real, 1),
     "TruncToInt": Function(_rounded("trunc"), 1),
     "FloorToInt": Function(_rounded("floor"), 1),
@@ -329,169 +356,3 @@ _MIXED: Mapping[str, Function] = {
         for name in both
     },
 }
-
-
-# ------------------------------------------------------------------------------------------ writing
-
-
-class SymbolWriter:
-    """Numbers of one program as the file has them. `symbols` collects those that were written.
-
-    `examples` has the values of all symbols in an example that is not the program's own.
-    """
-
-    def __init__(self, examples: Mapping[Symbol, int]) -> None:
-        self.examples = examples
-        self.symbols: dict[str, Symbol] = {}
-        self.floats: dict[str, Real] = {}
-        self._spelled: dict[Symbol, str] = {}
-        self._texts: dict[Any, str] = {}
-
-    def size(self, value: Size) -> dict[str, Any]:
-        value = settled(value)
-        if isinstance(value, int):
-            return {"as_int": value}
-        return self._expression(value, "as_int")
-
-    def number(self, value: Any) -> tuple[str, dict[str, Any]]:
-        """The kind of a number ("int", "float", "bool"), and what the file says of its value."""
-        value = settled_number(value)
-        if isinstance(value, (bool, BoolExpr)):
-            plain = isinstance(value, bool)
-            return "bool", {"as_bool": value} if plain else self._expression(value, "as_bool")
-        if isinstance(value, (int, Expr)):
-            return "int", self.size(value)
-        if isinstance(value, float):
-            return "float", {"as_float": value}
-        return "float", self._expression(value, "as_float")
-
-    def _expression(self, value: Any, kind: str) -> dict[str, Any]:
-        text = self._texts.get(value)
-        if text is None:
-            text = self._texts[value] = self.text(value)
-        hint = None if kind == "as_bool" else self._example(value)
-        return {"as_expr": {"expr_str": text, "hint": None if hint is None else {kind: hint}}}
-
-    def _example(self, value: Expr | Real) -> int | float | None:
-        if not self.examples or value.hint is None:
-            return value.hint
-        values = completed(self.examples, value.symbols())
-        try:
-            return (
-                evaluate_real(value, values) if isinstance(value, Real) else evaluate(value, values)
-            )
-        except (ArithmeticError, ValueError):
-            return None
-
-    def text(self, value: Any) -> str:
-        """As sympy's `srepr` writes it."""
-        if isinstance(value, Real):
-            return self._real(value)
-        if isinstance(value, (Expr, BoolExpr)):
-            for symbol in sorted(value.symbols(), key=lambda s: s.id):
-                self._spell(symbol)
-        return to_srepr(value, self._spelled)
-
-    def _spell(self, symbol: Symbol) -> None:
-        if symbol in self._spelled:
-            return
-        what = definition(symbol)
-        if what is not None:
-            text = self._defined(what.op, what.args)
-        else:
-            name = file_name(symbol)
-            self.symbols[name] = symbol
-            positive = not symbol.unbacked and symbol.lo is not None and symbol.lo >= 0
-            # torch takes a size for positive, and allows 0 and 1 all the same
-            sign = "positive=True, " if positive else ""
-            text = f"Symbol({name!r}, {sign}integer=True)"
-        self._spelled[symbol] = text
-
-    def _defined(self, op: str, args: tuple[Any, ...]) -> str:
-        rounding = {"trunc": "Trunc", "floor": "Floor", "ceil": "Ceil", "round": "Round"}
-        if op in rounding:
-            return f"{rounding[op]}ToInt({self._real(args[0])})"
-        condition = f"{_RELATIONS[op]}({', '.join(map(self._real, args))})"
-        return f"Piecewise(ExprCondPair(Integer(1), {condition}), ExprCondPair(Integer(0), true))"
-
-    def _real(self, value: Any) -> str:
-        if not isinstance(value, Real):
-            return f"Float({repr(float(value))!r}, precision=53)"
-        if value.op == "symbol":
-            name = value.args[0]
-            if not _UNBACKED_FLOAT.fullmatch(name):
-                name = f"zuf{len(self.floats)}"
-            self.floats[name] = value
-            return f"Symbol({name!r})"
-        if value.is_ratio:
-            if value.below == 1:
-                return f"ToFloat({self.text(value.above)})"
-            return f"IntTrueDiv({self.text(value.above)}, {self.text(value.below)})"
-        args = [self._real(a) for a in value.args]
-        if value.op == "-":
-            args[1] = f"Mul(Integer(-1), {args[1]})"
-        if value.op == "neg":
-            args.insert(0, "Integer(-1)")
-        return f"{_FLOAT_FUNCTIONS.get(value.op) or f'OpaqueUnaryFn_{value.op}'}({', '.join(args)})"
-
-
-def _is_fixed(symbol: Symbol) -> bool:
-    return isinstance(current(symbol.expr), int)
-
-
-def as_recorded(value: Any) -> Any:
-    """What the graph says of a number, whatever became known of it later."""
-    inner = getattr(getattr(value, "node", None), "value", None)
-    return value if inner is None else inner
-
-
-def settled_number(value: Any) -> Any:
-    """A number of the graph as torch's part of a file has it."""
-    value = as_recorded(value)
-    if isinstance(value, Expr):
-        return settled(value)
-    if isinstance(value, Real):
-        return current_real(value)
-    if isinstance(value, BoolExpr) and any(_is_fixed(s) for s in value.symbols()):
-        certain = known(value)  # the file does not say any more where that symbol comes from
-        return value if certain is None else certain
-    return value
-
-
-def settled(size: Size) -> Size:
-    """Under today's facts, but for what depends on data: there facts hold behind an assertion, and
-    the nodes before it are what they were. Of two forms that take each other's place (`min(s0, s1 +
-    1)` and `min(s0 - 1, s1) + 1`) the one that is given: else a file would not read back as it was.
-    """
-    now = current(size)
-    if isinstance(size, Expr) and size.unbacked and isinstance(now, Expr):
-        return size
-    return size if now is not size and current(now) is size else now
-
-
-_RELATIONS = {
-    "==": "Equality",
-    "<": "StrictLessThan",
-    "<=": "LessThan",
-    ">": "StrictGreaterThan",
-    ">=": "GreaterThan",
-}
-_FLOAT_FUNCTIONS = {
-    "+": "Add",
-    "-": "Add",
-    "neg": "Mul",
-    "*": "Mul",
-    "/": "FloatTrueDiv",
-    "**": "FloatPow",
-    "max": "Max",
-    "min": "Min",
-}
-
-
-def file_name(symbol: Symbol) -> str:
-    """The name of a symbol in files. torch takes `u` and `zuf` for the beginning of an unbacked
-    one."""
-    name = symbol.name
-    if not symbol.unbacked and name.startswith(("u", "zuf")):
-        return f"s_{name}"
-    return name

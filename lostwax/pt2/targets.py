@@ -17,6 +17,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
 
 from lostwax.errors import LoadError, SaveError
+from lostwax.sym.real import MATH
 
 _OPERATORS = (
     *("eq", "ne", "le", "ge", "lt", "gt", "neg", "pos", "mul", "add", "sub", "floordiv", "mod"),
@@ -31,7 +32,7 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "builtins.round": round,
     **{f"torch.sym_{n}": getattr(torch, f"sym_{n}") for n in ("int", "float", "ite", "sum")},
     **{f"torch.sym_{n}": getattr(torch, f"sym_{n}") for n in ("max", "min", "not")},
-    "torch._sym_sqrt": torch._sym_sqrt,  # type: ignore[attr-defined]
+    **{f"torch._sym_{name}": getattr(torch, f"_sym_{name}") for name in MATH},
 }
 _NAMES = {id(function): name for name, function in _FUNCTIONS.items()}
 

@@ -128,7 +128,7 @@ class Real:
     def __neg__(self) -> Number:
         if self.is_ratio:
             return ratio(self.env, -self.above, self.below)
-        return apply("neg", self)
+        return self.args[0] if self.op == "neg" else apply("neg", self)
 
     def __pos__(self) -> Number:
         return self
@@ -253,6 +253,11 @@ def definition(symbol: Symbol) -> Definition | None:
     return _reals(symbol.expr.env).definitions.get(symbol)
 
 
+def defined_integers(env: ShapeEnv) -> list[Symbol]:
+    """All such symbols, in the order in which they were made."""
+    return list(_reals(env).definitions)
+
+
 def apply(op: str, *args: Number) -> Number:
     """`op` of these as a tree."""
     env = _env(args)
@@ -375,6 +380,9 @@ _NOTHING = _Ratio(0, 1)
 def _sum(a: Number, b: Number, op: str) -> Number:
     env, x, y = _exact_pair(a, b)
     if env is None:
+        negative = b.op == "neg" if isinstance(b, Real) else b < 0
+        if negative:  # floats know no difference
+            op, b = "-" if op == "+" else "+", -b
         return apply(op, a, b)
     above = _SIZE_OPERATORS[op](x.above * y.below, y.above * x.below)
     return ratio(env, above, x.below * y.below)
@@ -408,6 +416,8 @@ def _is_power_of_two(x: Number) -> TypeGuard[float]:
 
 def _scaled(a: Real, power: float) -> Number:
     """A rounded ratio times a power of two: it rounds in the same way."""
+    if power == -1.0:
+        return -a
     if not a.is_ratio or not 1 / _SHORT <= abs(power) <= _SHORT:
         return apply("*", a, power)
     above, below = power.as_integer_ratio()

@@ -8,6 +8,7 @@ questions of an environment.
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -22,24 +23,30 @@ if TYPE_CHECKING:
 # one rank: `2*(s0//8)` and `-(s0//8)` need their parentheses, `2*s0//8` does not.
 _OR, _AND, _COMPARISON, _SUM, _QUOTIENT, _PRODUCT, _POWER, _ATOM = range(8)
 
+CUT = "(...)"
+"""In the place of an expression that is too long to be read."""
+_LONGEST = 1000
+
 _PRIMARY = re.compile(r"[A-Za-z_]\w*(\.\w+(\(\))?|\[[^\[\]]*\])*")
 
 
 def show(
     e: Printable,
-    names: Mapping[Symbol, str] | None = None,
+    names: Mapping[Any, str] | None = None,
     joined: tuple[str, str] = ("and", "or"),
+    cut: bool = True,
 ) -> str:
-    """`e` as readable Python. `names` replaces symbols by other texts, such as `x.shape[0]`.
-    `joined` are `&` and `|` where conditions are not to be decided."""
-    return _Python(names or {}, joined).any(e)[0]
+    """`e` as readable Python. `names` replaces symbols, or other atoms, by texts such as
+    `x.shape[0]`. `joined` are `&` and `|` where conditions are not to be decided. What is too long
+    to be read is `CUT`, unless it is for a machine."""
+    return _Python(names or {}, joined, _LONGEST if cut else sys.maxsize).any(e)[0]
 
 
-def to_srepr(e: Printable, spelling: Mapping[Symbol, str] | None = None) -> str:
+def to_srepr(e: Printable, spelling: Mapping[Atom, str] | None = None) -> str:
     """`e` as sympy's `srepr` writes it, with torch's names for the functions sympy does not have.
 
     `spelling` gives the whole text of a symbol (`Symbol('s0', integer=True)`) where the default,
-    which states the sign that `symbol.lo` promises, is not wanted.
+    which states the sign that `symbol.lo` promises, is not wanted; and of any other atom.
     """
     return _Srepr(spelling or {}).any(e)
 
@@ -47,9 +54,11 @@ def to_srepr(e: Printable, spelling: Mapping[Symbol, str] | None = None) -> str:
 class _Python:
     """Each method returns a text and how tightly it holds together."""
 
-    def __init__(self, names: Mapping[Symbol, str], joined: tuple[str, str]) -> None:
+    def __init__(self, names: Mapping[Any, str], joined: tuple[str, str], longest: int) -> None:
         self.names = names
         self.joined = joined
+        self.longest = longest
+        self.atoms: dict[Atom, tuple[str, int]] = {}
 
     def any(self, e: Printable) -> tuple[str, int]:
         if isinstance(e, bool):
@@ -93,9 +102,20 @@ class _Python:
         return f"{self.at_least(_ATOM, text, rank)}**{exponent}", _POWER
 
     def atom(self, atom: Atom) -> tuple[str, int]:
-        if atom.kind == "symbol":
-            symbol = cast("Symbol", atom)
-            text = self.names.get(symbol, symbol.name)
+        """Written once, however often it stands in others; and cut where it is for nobody to read
+        any more: written out, a chain of sizes doubles with each step."""
+        found = self.atoms.get(atom)
+        if found is None:
+            found = self.written_out(atom)
+            if len(found[0]) > self.longest:
+                found = CUT, _ATOM
+            self.atoms[atom] = found
+        return found
+
+    def written_out(self, atom: Atom) -> tuple[str, int]:
+        text = self.names.get(atom)
+        if text is not None or atom.kind == "symbol":
+            text = text or cast("Symbol", atom).name
             return text, _ATOM if _PRIMARY.fullmatch(text) else _OR
         if atom.kind in ("max", "min"):
             return f"{atom.kind}({', '.join(self.any(x)[0] for x in atom.args)})", _ATOM
@@ -131,7 +151,7 @@ class _Python:
 
 
 class _Srepr:
-    def __init__(self, spelling: Mapping[Symbol, str]) -> None:
+    def __init__(self, spelling: Mapping[Atom, str]) -> None:
         self.spelling = spelling
 
     def any(self, e: Printable) -> str:
@@ -162,6 +182,9 @@ class _Srepr:
         return out
 
     def atom(self, atom: Atom) -> str:
+        given = self.spelling.get(atom)
+        if given is not None:
+            return given
         if atom.kind == "symbol":
             return self.symbol(cast("Symbol", atom))
         # torch's `Mod` is only defined for nonnegative arguments, its `PythonMod` is Python's `%`
@@ -169,9 +192,6 @@ class _Srepr:
         return f"{function}({', '.join(self.any(x) for x in atom.args)})"
 
     def symbol(self, symbol: Symbol) -> str:
-        given = self.spelling.get(symbol)
-        if given is not None:
-            return given
         sign = ""
         if symbol.lo is not None and symbol.lo >= 0:
             sign = "positive=True, " if symbol.lo > 0 else "nonnegative=True, "

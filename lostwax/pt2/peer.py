@@ -1,0 +1,96 @@
+"""What torch's own reader makes of a program that we save.
+
+torch loads a file by evaluating texts and runs a program as generated Python: names that mean
+something else there must be other ones in its part of a file, and what it cannot read at all is
+said when the file is written. Must not change the program: `lostwax.load` gives back what was
+saved.
+"""
+
+from __future__ import annotations
+
+import keyword
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule
+
+from lostwax.ir.graph_rules import subgraphs
+from lostwax.ir.program import ExportedProgram, ModuleCallSignature
+from lostwax.ir.pytree import leaf_paths, mapping_keys
+from lostwax.ir.signature import ConstantArgument, SymBoolArgument
+from lostwax.ir.text import source_text, target_text
+from lostwax.sym.real import MATH
+
+_SPOKEN = frozenset((*keyword.kwlist, "self", "torch", "pytree", "fx_pytree"))
+"""What the code that torch generates for a call means something else by."""
+
+
+def argument_names(call: ModuleCallSignature) -> list[str] | None:
+    """The names of the arguments in torch's part of a file. Those given by position may have other
+    names there than the original's; `original.py` keeps those."""
+    names = call.forward_arg_names
+    if names is None or _SPOKEN.isdisjoint(names):
+        return names
+    count = call.in_spec.child(0).num_children
+    taken = {*names, *_SPOKEN}
+    return [*(_free(name, taken) for name in names[:count]), *names[count:]]
+
+
+def _free(name: str, taken: set[str]) -> str:
+    free = name
+    while free in _SPOKEN or (free != name and free in taken):
+        free += "_"
+    taken.add(free)
+    return free
+
+
+def unreadable(program: ExportedProgram) -> list[str]:
+    """What torch would not read, or not run, with the reasons."""
+    return [*_functions(program.graph_module), *_results(program), *_names(program)]
+
+
+def _functions(module: GraphModule) -> Iterator[str]:
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target in _UNREAD:
+            at = source_text(node)
+            name = target_text(node.target)
+            yield f"{node.name!r}{f', at {at}' if at else ''}: it does not know {name} of numbers"
+    for _, child in subgraphs(module):
+        yield from _functions(child)
+
+
+_UNREAD: frozenset[Any] = frozenset(
+    (round, *(getattr(torch, f"_sym_{name}") for name in MATH if name != "sqrt"))
+)
+
+
+def _results(program: ExportedProgram) -> Iterator[str]:
+    for i, spec in enumerate(program.graph_signature.output_specs):
+        if isinstance(spec.arg, SymBoolArgument):
+            yield f"result {i}, {spec.arg.name!r}: it has no results that are true or false"
+        elif isinstance(spec.arg, ConstantArgument) and isinstance(spec.arg.value, str):
+            yield f"result {i}, {spec.arg.value!r}: it has no results that are texts"
+
+
+def _names(program: ExportedProgram) -> Iterator[str]:
+    """What torch's module of the program cannot be given, or cannot hold: by the name."""
+    root = program.root_signature
+    if root is not None:
+        for key in mapping_keys(root.in_spec.child(1)):
+            if key in _SPOKEN or not str(key).isidentifier():
+                yield f"the keyword {key!r}: the code that it generates cannot have that name"
+        for path in leaf_paths(root.in_spec):
+            if '"' in path or "\\" in path:
+                yield f"the input {path.partition(']')[2]}: its guards cannot have such a key"
+    seen: dict[str, None] = {}
+    for name in (*program.state_dict, *program.constants):
+        first = name.partition(".")[0]
+        if first == "self" or hasattr(_EMPTY, first):
+            seen[first] = None
+    yield from (
+        f"the attribute {name!r}: its own modules have another of that name" for name in seen
+    )
+
+
+_EMPTY: Any = GraphModule({}, Graph())

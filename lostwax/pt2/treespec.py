@@ -31,6 +31,11 @@ _MAPPINGS: dict[str, Any] = {"builtins.dict": dict, "collections.OrderedDict": O
 
 def tree_text(spec: TreeSpec) -> str:
     """The structure as files have it."""
+    if _is_deep(spec):
+        raise SaveError(
+            f"a structure of arguments or results is nested deeper than {MAX_TREE_DEPTH} levels, "
+            "more than files have room for\n  instead: pass its leaves in a list"
+        )
     try:
         return _pytree.treespec_dumps(spec)
     except (NotImplementedError, TypeError) as error:
@@ -40,6 +45,14 @@ def tree_text(spec: TreeSpec) -> str:
             "torch.utils._pytree.register_pytree_node(cls, ..., serialized_type_name='...') or "
             "torch.utils._pytree._register_namedtuple(cls, serialized_type_name='...') for others"
         ) from None
+
+
+def _is_deep(spec: TreeSpec) -> bool:
+    level, depth = [spec], 0
+    while level and depth <= MAX_TREE_DEPTH:
+        level = [child for each in level for child in each.children()]
+        depth += 1
+    return bool(level)
 
 
 def namedtuple_fields(*specs: TreeSpec) -> dict[str, dict[str, list[str]]]:

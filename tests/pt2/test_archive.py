@@ -266,3 +266,29 @@ def test_example_inputs_are_optional(program: Any) -> None:
     assert lostwax.load(io.BytesIO(small)).example_inputs is None
     assert_same(lostwax.load(io.BytesIO(large)).example_inputs, program.example_inputs)
     assert peer_load(small).example_inputs is None
+
+
+def test_deep_structures_are_refused_when_saved() -> None:
+    """What is saved loads: at the limit it does."""
+
+    def nested(count: int) -> Any:
+        value: Any = torch.ones(2)
+        for i in range(count):
+            value = [value] if i % 2 else {"key": value}
+        return value
+
+    def innermost(value: Any) -> Any:
+        while not isinstance(value, torch.Tensor):
+            value = value[0] if isinstance(value, list) else value["key"]
+        return value + 1
+
+    for count, fits in ((62, True), (63, False), (400, False)):
+        program = lostwax.export(innermost, (nested(count),))
+        assert torch.equal(program.module()(nested(count)), torch.full((2,), 2.0))
+        buffer = io.BytesIO()
+        if fits:
+            lostwax.save(program, buffer)
+            lostwax.load(io.BytesIO(buffer.getvalue())).validate()
+        else:
+            with pytest.raises(SaveError, match="nested deeper than 64 levels"):
+                lostwax.save(program, buffer)

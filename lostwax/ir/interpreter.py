@@ -8,6 +8,7 @@ know how the graphs were made.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -245,6 +246,34 @@ class _Missing:
             "  why: the original also wrote to a tensor, or another module read its inner values\n"
             f"  instead: exchange a larger module, one that {reader} is a part of"
         )
+
+
+_FRAMES = 12
+"""Of Python's stack that a module in a module may take here; the original's takes four."""
+_NESTED = 40
+"""Modules in modules that fit into any stack."""
+_ROOM = threading.Lock()
+_LIMITS: list[int] = []
+
+
+@contextmanager
+def room_for(depth: int) -> Iterator[None]:
+    """Inside, modules may be nested so deep. Python's limit is one for all threads: it is put back
+    by the last who needs another."""
+    if depth <= _NESTED:
+        yield
+        return
+    with _ROOM:
+        _LIMITS.append(sys.getrecursionlimit())
+        sys.setrecursionlimit(_LIMITS[-1] + depth * _FRAMES)
+    try:
+        yield
+    finally:
+        with _ROOM:
+            least = _LIMITS[0]
+            _LIMITS.pop()
+            if not _LIMITS:
+                sys.setrecursionlimit(least)
 
 
 @contextmanager

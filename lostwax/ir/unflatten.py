@@ -32,6 +32,7 @@ from lostwax.ir.interpreter import (
     Running,
     attribute,
     readable,
+    room_for,
     rooted,
     run,
 )
@@ -101,7 +102,10 @@ class UnflattenedModule(Running):
         self._rebuild = rebuilder(program, self._convention)
         self._asked = asks_check(program, self._convention.leaves)
         self._overlap = input_overlap(program, self._convention)
-        bodies = Bodies(program)
+        paths = (e.fqn for e in program.module_call_graph)
+        self._depth = max((path.count(".") + 1 for path in paths), default=0)
+        with room_for(self._depth):
+            bodies = Bodies(program)
         self.bodies = {"": bodies.root}
         self._rebind = rebinder(program, bodies.rebound)
         _build(self, program, bodies)
@@ -124,7 +128,7 @@ class UnflattenedModule(Running):
         if self._asked is not None:
             self._asked(self._state(), inputs)
         is_joint = self.graph_signature.backward_signature is not None
-        with rooted(self), torch.no_grad() if is_joint else nullcontext():
+        with room_for(self._depth), rooted(self), torch.no_grad() if is_joint else nullcontext():
             results: Sequence[Any] = run(self, self.bodies[""], inputs)
         if self._rebind is not None:
             results = self._rebind(self, results)
@@ -177,7 +181,8 @@ class UnflattenedModule(Running):
 
     def print_readable(self, print_output: bool = True) -> str:
         """The graphs as Python, those of the submodules nested; printed and returned."""
-        text = readable(self, "UnflattenedModule")
+        with room_for(self._depth):
+            text = readable(self, "UnflattenedModule")
         if print_output:
             sys.stdout.write(text + "\n")
         return text

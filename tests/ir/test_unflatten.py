@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import OrderedDict, namedtuple
 from copy import deepcopy
 from typing import Any
@@ -499,3 +500,26 @@ def test_after_decomposing_signatures_hold() -> None:
     made = unflatten(program)
     torch.testing.assert_close(made(X), net(X))
     torch.testing.assert_close(made.two(X), net.two(X))
+
+
+class Nested(nn.Module):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.inner = Nested(depth - 1) if depth else nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) + 1
+
+
+def test_deeply_nested_modules() -> None:
+    """As deep as Python lets the original be."""
+    limit = sys.getrecursionlimit()
+    model, x = Nested(150), torch.randn(3, 2)
+    program = export(model, (x,))
+    program.validate()
+    module = unflatten(program)
+    assert torch.equal(module(x), model(x))
+    assert torch.equal(deepcopy(module)(x), model(x))
+    assert module.print_readable(print_output=False).count("class ") == 152
+    assert torch.equal(module.double()(x.double()), model.double()(x.double()))
+    assert sys.getrecursionlimit() == limit

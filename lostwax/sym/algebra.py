@@ -234,6 +234,10 @@ def exact_terms(a: Terms, b: Terms) -> Terms | None:
     """The terms of q with `a == b*q`."""
     if not b:
         return None
+    if b.keys() == {()}:  # a number: term by term, however many
+        number = b[()]
+        divided = {m: k // number for m, k in a.items()}
+        return divided if all(k % number == 0 for k in a.values()) else None
     head = leading(b)
     quotient: Terms = {}
     for _ in range(16):

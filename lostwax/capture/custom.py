@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lostwax.capture import apart
+from lostwax.capture.recorders import note_sizes
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.location import user_location
@@ -42,6 +43,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     step = tracer.step(auto_functionalized, (record.overload,), named)
     copies = [_copied(tracer, t) for t in targets]
     tracer.results(step, (*(out if isinstance(out, tuple) else (out,)), *copies))
+    note_sizes(tracer, out)
     for target, copy in zip(_flat(targets), _flat(copies), strict=True):
         tracer.write(target, copy)
     returned = [r for r in record.results if r.written]

@@ -16,9 +16,9 @@ from lostwax.capture import custom, one_for_one, refusals
 from lostwax.capture.recorders import (
     SPECIAL_VIEWS,
     computed,
-    data_dependent,
     detach,
     flat,
+    note_sizes,
     plain_view,
     special,
     typed,
@@ -206,7 +206,9 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     if any(o.fake_storage in memories for o in outputs):
         return _kept_view(tracer, record, args, kwargs, out, outputs)
     step = tracer.step(record.overload, args, kwargs)
-    return tracer.results(step, out)
+    tracer.results(step, out)
+    note_sizes(tracer, out)
+    return out
 
 
 def _kept_view(
@@ -355,7 +357,7 @@ def plan(func: Any) -> tuple[Handler, Any]:
         known = view if func in SPECIAL_VIEWS else plain_view
         return (whole_view if record.rule is None else known), record
     if record.data_dependent:
-        return data_dependent, record
+        return computed, record
     if func in UNDECLARED_VIEWS:
         return undeclared_view, record
     is_typed = FakeTensorMode.plan(func)[0] is functional

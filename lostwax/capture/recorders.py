@@ -17,7 +17,7 @@ from lostwax.fake import answers, recall
 from lostwax.fake.mode import functional
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
-from lostwax.ir.numbers import Origin, sources
+from lostwax.ir.numbers import Origin, size_of, sources
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten
 from lostwax.sym import Expr
@@ -127,8 +127,21 @@ def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
     if out.__class__ is FakeTensor:
         value = step.result = new_value(step, None, out.fake_type, out)
         track(out, value)
-        return out
-    return tracer.results(step, out)
+    else:
+        tracer.results(step, out)
+    if record.rule is None or record.data_dependent:
+        note_sizes(tracer, out)
+    return out
+
+
+def note_sizes(tracer: Tracer, out: Any) -> None:
+    """Sizes that data have given to results: from here on the program reads them off there."""
+    for fake in flat([out]):
+        if isinstance(fake, FakeTensor) and fake.fake_type.is_symbolic:
+            for d, size in enumerate(fake.fake_type.size):
+                found = size_of(size, fake.tracked.value, d) if isinstance(size, Expr) else None
+                if found is not None and found[0].unbacked:
+                    tracer.origins.setdefault(*found)
 
 
 def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -293,18 +306,6 @@ def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     value.is_literal = True
     tracer.constants.append((tensor, value))
     return fake
-
-
-def data_dependent(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    out = computed(tracer, record, args, kwargs)
-    for fake in flat([out]):
-        if isinstance(fake, FakeTensor):
-            for d, size in enumerate(fake.fake_type.size):
-                if isinstance(size, Expr):
-                    for symbol in size.symbols():
-                        if symbol.unbacked and size is symbol.expr:
-                            tracer.origins.setdefault(symbol, Origin(fake.tracked.value, d))
-    return out
 
 
 def flat(values: Any) -> list[Any]:

@@ -75,6 +75,23 @@ class Origin(NamedTuple):
     scale: int = 1
     offset: int = 0
 
+    @property
+    def is_plain(self) -> bool:
+        """Does the symbol's value itself stand there?"""
+        return (self.scale, self.offset) == (1, 0)
+
+
+def size_of(size: Expr, value: Any, dim: int) -> tuple[Symbol, Origin] | None:
+    """The symbol whose value this size of a tensor tells, and how; None: it tells none."""
+    symbols = size.symbols()
+    if len(symbols) != 1:
+        return None
+    (symbol,) = symbols
+    scale, offset = size.terms.get((symbol,), 0), size.terms.get((), 0)
+    if not scale or len(size.terms) != 1 + (offset != 0):
+        return None
+    return symbol, Origin(value, dim, scale, offset)
+
 
 Origins = Mapping[Any, Origin]
 """Of symbols, and of floats that nothing is computed from."""
@@ -238,8 +255,7 @@ class Numbers:
         node = self._read(origin)
         # a number of data keeps its name here, whatever is known of it by now: else the graph
         # would speak of it and nothing would give it
-        plain = e.unbacked and (origin.scale, origin.offset) == (1, 0)
-        stands: Any = e if plain else e * origin.scale + origin.offset
+        stands: Any = e if e.unbacked and origin.is_plain else e * origin.scale + origin.offset
         node.meta["val"] = wrap(stands)
         if origin.offset:
             stands = e * origin.scale
@@ -276,9 +292,11 @@ def _without_value(symbol: Symbol) -> CaptureError:
             f"  instead: give an example without gaps, {name}.contiguous(), or work on a copy, "
             f"{name}.clone(memory_format=torch.contiguous_format)"
         )
-    origin = f".\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else ""
+    origin = f"\n  {symbol.name} comes from {symbol.origin}" if symbol.origin else ""
     return CaptureError(
-        f"the program needs the number {symbol.name}, and nothing in it gives its value{origin}"
+        f"the program needs the number {symbol.name}, and nothing in it gives its value.{origin}\n"
+        "  why: no result has it as a size, or a multiple of it, and it is no result itself\n"
+        "  instead: let the operator that it comes from return it, or a tensor with that size"
     )
 
 
@@ -303,15 +321,12 @@ class SeenNumbers(Numbers):
                 self._made.setdefault(number, node)
 
     def _note_size(self, node: fx.Node, d: int, size: Expr) -> None:
-        symbols = size.symbols()
-        if len(symbols) != 1:
-            return
-        (symbol,) = symbols
-        scale, offset = size.terms.get((symbol,), 0), size.terms.get((), 0)
-        before = self._sizes.get(symbol)
-        is_better = before is None or (before.scale, before.offset) != (1, 0) == (scale, offset)
-        if scale and len(size.terms) == 1 + (offset != 0) and is_better:
-            self._sizes[symbol] = Origin(node, d, scale, offset)
+        found = size_of(size, node, d)
+        if found is not None:
+            symbol, origin = found
+            before = self._sizes.get(symbol)
+            if before is None or (origin.is_plain and not before.is_plain):
+                self._sizes[symbol] = origin
 
     def _read_size(self, origin: Origin) -> fx.Node:
         return self._call(torch.ops.aten.sym_size.int, (origin.value, origin.dim))

@@ -180,7 +180,9 @@ def _conditions(*values: Any) -> bool:
 
 
 def if_then_else(b: bool | BoolExpr, yes: Value, no: Value) -> Value:
-    """Between sizes without a branch; between floats it is one."""
+    """Between sizes, and between conditions, without a branch; between floats it is one."""
+    if _conditions(yes, no):
+        return (b & yes) | (negate(b) & no)  # type: ignore[operator]
     if isinstance(yes, (int, Expr)) and isinstance(no, (int, Expr)):
         return choose(b, yes, no)
     return yes if decide(b) else no

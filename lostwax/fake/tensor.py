@@ -402,6 +402,13 @@ class FakeTensor(torch.Tensor):
         )
         return super().to(torch.device("cuda", index or 0), *args, **kwargs)
 
+    def new_tensor(self, data: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]
+        """C++ reads plain numbers here; of others a capture's `torch.tensor` makes one."""
+        if not has_symbol(data):
+            return super().new_tensor(data, **options)
+        given = {name: value for name, value in options.items() if value is not None}
+        return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
+
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
         done = memo.get(id(self))
         if done is None:
@@ -434,6 +441,16 @@ class FakeTensor(torch.Tensor):
         if self.requires_grad:
             parts.append("requires_grad=True")
         return f"FakeTensor({', '.join(parts)})"
+
+
+def has_symbol(value: Any) -> bool:
+    """Is it a symbolic number, or is one in these lists?"""
+    if value.__class__ in _SYMBOLIC:
+        return True
+    return isinstance(value, (list, tuple)) and any(map(has_symbol, value))
+
+
+_SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def _strides(strides: tuple[Any, ...], dim: int | None = None) -> Any:

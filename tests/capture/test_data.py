@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from torch import Tensor
 
 import lostwax
 from lostwax import Dim, export
+from lostwax.errors import CaptureError, DataDependentError
 
 
 def counted(*found: Tensor) -> list[Tensor]:
@@ -215,3 +217,193 @@ def test_a_mask_written_by_the_users_operator() -> None:
         return counted(first, x[mask])
 
     check(export(function, (DATA[0],)), function, DATA)
+
+
+# ------------------------------------------------------------------------------ comparisons of data
+
+
+COMPARED = {
+    "torch.tensor": lambda x, a, b: torch.tensor(a > b),
+    "of a dtype": lambda x, a, b: torch.tensor(a > b, dtype=torch.float32),
+    "with options that say nothing": lambda x, a, b: torch.tensor(a > b, requires_grad=False),
+    "in lists": lambda x, a, b: torch.tensor([[a > b, True], [b >= a, a == b]]),
+    "as_tensor": lambda x, a, b: torch.as_tensor(a > b, dtype=torch.int32),
+    "new_tensor": lambda x, a, b: (x.new_tensor(a > b), x.new_tensor([a, b, 1])),
+    "scalar_tensor": lambda x, a, b: torch.scalar_tensor(a > b),
+    "full": lambda x, a, b: (torch.full((2,), a > b), x.new_full((2,), a > b)),
+    "where": lambda x, a, b: torch.where(torch.tensor(a > b), x, -x),
+    "where of truths": lambda x, a, b: torch.where(x > 0, a > b, False),
+    "arithmetic": lambda x, a, b: (x * (a > b), x + (a <= b), x - (a != b) * 2),
+    "written": lambda x, a, b: (x.clone().fill_(a > b), x.masked_fill(x > 0, a > b)),
+    "joined": lambda x, a, b: torch.tensor((a > b) & (a > 0) | torch.sym_not(b < 0)),
+    "sym_float": lambda x, a, b: x * torch.sym_float(a > b),
+    "sym_ite": lambda x, a, b: x * torch.sym_ite(a > b, 2, x.shape[0]),
+    "sym_ite of truths": lambda x, a, b: torch.tensor(torch.sym_ite(a > b, a > 1, b > 1)),
+    "with sizes": lambda x, a, b: torch.tensor((x > 0).nonzero().shape[0] > a),
+    "returned": lambda x, a, b: a > b,
+}
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_comparison_of_items(name: str) -> None:
+    def function(x):
+        return COMPARED[name](x, x[0].item(), x[1].item())
+
+    program = export(function, (DATA[0],), dynamic_shapes={"x": {0: Dim.DYNAMIC}})
+    check(program, function, [*DATA, OTHERS[0], torch.ones(3)])
+    check(program.run_decompositions(), function, DATA)
+
+
+def test_what_cannot_be_made_of_a_comparison_is_refused_with_the_line() -> None:
+    def mixed(x):
+        return torch.tensor([x[0].item() > 1, x[0]])
+
+    with pytest.raises(CaptureError, match="among others than numbers") as error:
+        export(mixed, (DATA[0],))
+    assert "return torch.tensor([x[0].item() > 1, x[0]])" in str(error.value)
+    assert "instead: compare tensors, a > b, without item()" in str(error.value)
+    with pytest.raises(DataDependentError, match=r"cannot decide `f0 > 1\.0` while tracing"):
+        export(lambda x: x * int(x[0].item() > 1), (DATA[0],))
+
+
+# ------------------------------------------------------------------------- a choice between numbers
+
+
+CHOSEN = {
+    "halves": lambda n, m: torch.sym_ite(n > 3, n // 2, math.ceil(n / 3)),
+    "rounded": lambda n, m: torch.sym_ite(n > m, round(n * 0.7), round(m / 3)),
+    "roots": lambda n, m: torch.sym_ite(n % 2 == 0, math.floor(n**0.5), math.ceil(math.sqrt(m))),
+    "a number": lambda n, m: torch.sym_ite(n > 3, round(n / 2), 7),
+    "two numbers": lambda n, m: torch.sym_ite(n / m > 1.3, 2, 7),
+    "what is certain": lambda n, m: torch.sym_ite(n >= 0, round(n / 2), 7),
+    "of a choice": lambda n, m: round(
+        torch.sym_ite(n * 2 > m * 3, n // (m + 1), torch.sym_ite(n > m, n % 3, round(m / 2))) / 2
+    ),
+    "a long one": lambda n, m: _long_choice(n, m),
+}
+
+
+def _long_choice(n, m):
+    a = torch.sym_ite(2 * n > 3 * m, n - n // (m + 1), n // 2 + 1)
+    b = torch.sym_ite(2 * n > 3 * m, m - 1, n - m * (n // 2) + n % 2)
+    return round(abs(a * b) / 2) + abs(a * b) // 2  # its polynomial has more terms than 16
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("shapes", [Dim.AUTO, Dim.DYNAMIC])
+def test_a_choice_between_sizes(name: str, shapes) -> None:
+    def function(x, y):
+        size = CHOSEN[name](x.shape[0], y.shape[0])
+        return x.new_ones(size), torch.zeros(size, 2).view(-1), x * size
+
+    program = export(
+        function,
+        (torch.ones(6), torch.ones(1)),
+        dynamic_shapes={"x": {0: shapes}, "y": {0: shapes}},
+    )
+    module = program.module()
+    for n, m in ((6, 1), (5, 4), (1, 1), (2, 9), (9, 2)):
+        call = torch.ones(n), torch.ones(m)
+        torch.testing.assert_close(module(*call), function(*call))
+
+
+# ----------------------------------------------------------------------- sizes from own operators
+
+
+@torch.library.custom_op("lostwax_test::parted", mutates_args=())
+def parted(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    return x[x > 0].clone(), [x[x <= 0].clone(), x[x > 0].repeat(2)]
+
+
+@parted.register_fake
+def _(x: Tensor) -> tuple[Tensor, list[Tensor]]:
+    n, m = (torch.library.get_ctx().new_dynamic_size() for _ in range(2))
+    return x.new_empty(n), [x.new_empty(m), x.new_empty(2 * n)]
+
+
+@torch.library.custom_op("lostwax_test::positive", mutates_args=())
+def positive(x: Tensor) -> Tensor:
+    return x[x > 0].clone()
+
+
+@positive.register_fake
+def _(x: Tensor) -> Tensor:
+    return x.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+@torch.library.custom_op("lostwax_test::ended", mutates_args=("log",))
+def ended(x: Tensor, log: Tensor) -> Tensor:
+    log.add_(1)
+    return torch.cat([x[x > 0], x.new_zeros(3)]).repeat(2)
+
+
+@ended.register_fake
+def _(x: Tensor, log: Tensor) -> Tensor:
+    return x.new_empty(2 * torch.library.get_ctx().new_dynamic_size() + 6)
+
+
+@torch.library.custom_op("lostwax_test::squared", mutates_args=())
+def squared(x: Tensor) -> Tensor:
+    return torch.outer(x[x > 0], x[x <= 0]).flatten()
+
+
+@squared.register_fake
+def _(x: Tensor) -> Tensor:
+    context = torch.library.get_ctx()
+    return x.new_empty(context.new_dynamic_size() * context.new_dynamic_size())
+
+
+def of_two_sizes(x):
+    a, (b, c) = parted(x)
+    torch._check(a.shape[0] <= x.shape[0])
+    n, m = a.shape[0], b.shape[0]
+    sizes = torch.zeros(n, m) + torch.outer(a, b), torch.arange(m), x.new_full((n,), n)
+    return *sizes, c.view(-1, 2), c.view(2, n), a + torch.ones(n), x[:n], b * m, torch.eye(n)
+
+
+def of_a_multiple(x):
+    log = torch.zeros(())
+    y = ended(x, log)
+    return (
+        y.view(2, -1),
+        torch.zeros(y.shape[0]) + y,
+        y[: y.shape[0] // 2],
+        x.new_ones(y.numel()),
+        log,
+    )
+
+
+def of_one_after_the_other(x):
+    a = positive(x)
+    b = positive(a - 2)
+    return torch.zeros(a.shape[0], b.shape[0]), *counted(a, b, b[b > 1])
+
+
+@pytest.mark.parametrize("function", [of_two_sizes, of_a_multiple, of_one_after_the_other])
+def test_sizes_that_fake_kernels_ask_for(function, tmp_path: Path) -> None:
+    program = export(function, (DATA[0],))
+    program.validate()
+    lostwax.save(program, tmp_path / "p.pt2")
+    for each in (program, program.run_decompositions(), lostwax.load(tmp_path / "p.pt2")):
+        check(each, function, DATA)
+
+
+def test_a_size_that_no_result_tells_is_refused() -> None:
+    def function(x):
+        return torch.zeros(squared(x).shape[0])
+
+    with pytest.raises(CaptureError, match="needs the number u0, and nothing in it gives") as error:
+        export(function, (DATA[0],))
+    assert "u0 comes from lostwax_test::squared" in str(error.value)
+    assert "return it, or a tensor with that size" in str(error.value)
+
+
+def test_sizes_of_what_is_kept_whole() -> None:
+    def function(x):
+        found = torch.argwhere(x > 0)
+        return torch.zeros(found.shape[0]) + found[:, 0]
+
+    program = export(function, (DATA[0],), keep=[torch.ops.aten.argwhere.default])
+    targets = [node.target for node in program.graph.nodes]
+    assert torch.ops.aten.argwhere.default in targets
+    check(program, function, DATA)

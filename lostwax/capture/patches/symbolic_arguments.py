@@ -9,13 +9,16 @@ change what a function computes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._device import _device_constructors
 
 from lostwax.capture.patches.swap import Exchange, running
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import has_symbol
+from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.sym.real import MATH
 
@@ -27,19 +30,13 @@ def _choosing(name: str, answer: Callable[..., Any]) -> Any:
     """The function of this name, but for calls that `answer` does not leave to it."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        is_asked = running and (kwargs or any(map(_has_symbol, args)))
+        is_asked = running and (kwargs or any(map(has_symbol, args)))
         result = answer(*args, **kwargs) if is_asked else None
         function = called.stands_for  # type: ignore[attr-defined]
         return function(*args, **kwargs) if result is None else result
 
     called.__name__ = name
     return called
-
-
-def _has_symbol(value: Any) -> bool:
-    if value.__class__ in _SYMBOLIC:
-        return True
-    return isinstance(value, _LISTS) and any(map(_has_symbol, value))
 
 
 def _of_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,15 +51,30 @@ def _of_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _tensor(data: Any = None, **options: Any) -> Any:
     """`torch.tensor` of numbers in lists, as a tensor of each."""
-    if not _has_symbol(data) or options.keys() - {"dtype", "device"}:
+    if not has_symbol(data):
         return None
+    options = {name: value for name, value in options.items() if value not in (None, False)}
     shape = _shape(data)
     numbers = _flat(data)
-    if shape is None or not all(isinstance(n, (int, float, *_SYMBOLIC)) for n in numbers):
+    is_plain = all(isinstance(n, (int, float, *_SYMBOLIC)) for n in numbers)
+    if shape is None or not is_plain or options.keys() - {"dtype", "device"}:
+        _check_readable(numbers, options)
         return None
     options.setdefault("dtype", _dtype(numbers))
     parts = [torch.scalar_tensor(n, **options) for n in numbers]
     return torch.stack(parts).reshape(shape) if shape else parts[0]
+
+
+def _check_readable(numbers: Sequence[Any], options: Mapping[str, Any]) -> None:
+    """Of other numbers torch takes the example's; of a truth it would only say that it does not
+    know its class."""
+    if any(isinstance(n, torch.SymBool) for n in numbers):
+        among = f"with {', '.join(options)}" if options else "among others than numbers"
+        raise CaptureError(
+            f"torch.tensor of a comparison of numbers that vary, {among}.\n  at {user_location()}\n"
+            "  instead: compare tensors, a > b, without item(); or torch.tensor of numbers alone, "
+            "in lists of one length, with no options but dtype and device"
+        )
 
 
 def _shape(data: Any) -> list[int] | None:
@@ -96,7 +108,7 @@ def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
 
 def _affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> Any:
     """The function itself asks for the least of the sizes."""
-    if not _has_symbol(size) or (len(size), *theta.shape[1:]) not in ((4, 2, 3), (5, 3, 4)):
+    if not has_symbol(size) or (len(size), *theta.shape[1:]) not in ((4, 2, 3), (5, 3, 4)):
         return None
     for n in size:
         torch._check(n >= 1, lambda: f"Expected non-zero, positive output size. Got {size}")
@@ -124,12 +136,24 @@ def _istft(*args: Any, **kwargs: Any) -> Any:
     return running[-1].call(aten.istft.default, *args, **kwargs)
 
 
+def _sym_ite(b: Any, t: Any, f: Any) -> Any:
+    """torch's asks for two numbers of one class: to the user `n` and 7 are both integers."""
+    kinds = [_KINDS.get(each.__class__, each.__class__) for each in (t, f)]
+    if kinds[0] is not kinds[1] or b.__class__ not in (bool, torch.SymBool):
+        return None  # eager does not take them, either
+    return b.__sym_ite__(t, f) if b.__class__ is torch.SymBool else t if b else f
+
+
+_KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
 _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     *((math, name, _of_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
     (torch, "tensor", _tensor),
     (torch, "as_tensor", _tensor),
     (torch, "linspace", _linspace),
     (torch, "istft", _istft),
+    (torch, "sym_ite", _sym_ite),
     (torch.nn.functional, "one_hot", _one_hot),
     (torch.nn.functional, "affine_grid", _affine_grid),
 ]

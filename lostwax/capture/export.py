@@ -223,7 +223,7 @@ class Capture:
             given.check_gradients()
             tell_of_changes(containers)
             read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
-            self.reassigned, kept = self.state.after(given.fakes, read)
+            self.reassigned, kept = self.state.after(given.fakes, read, self.call)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             if self.grad:

@@ -51,6 +51,12 @@ def globals_set(code: CodeType) -> set[str]:
     return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
 
 
+def variables_set(code: CodeType) -> set[str]:
+    """Those of the functions around (`nonlocal`)."""
+    instructions = dis.get_instructions(code) if code.co_freevars else ()
+    return {i.argval for i in instructions if i.opname == "STORE_DEREF"}
+
+
 def sets_items(code: CodeType) -> bool:
     """Is there an `x[i] = y` in it?"""
     return any(i.opname == "STORE_SUBSCR" for i in dis.get_instructions(code))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
@@ -18,10 +18,12 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lostwax.capture import names
+from lostwax.capture.assigned import functions_of, line_that_sets
 from lostwax.capture.holders import items
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import CACHED, methods, plain, reached
 from lostwax.fake.tensor import FakeTensor
+from lostwax.location import Location
 
 
 class Written(NamedTuple):
@@ -31,14 +33,46 @@ class Written(NamedTuple):
     """The globals of its module."""
     name: str
 
+    @property
+    def value(self) -> Any:
+        return self.names.get(self.name)
+
+    def put(self, value: Any) -> None:
+        self.names[self.name] = value
+
+    def __str__(self) -> str:
+        return f"a global of {Path(self.names.get('__file__') or '<unknown>').name}"
+
+
+class Cell(NamedTuple):
+    """A variable of the function around, which a function sets."""
+
+    cell: Any
+    name: str
+    function: str
+
+    @property
+    def value(self) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:  # it is not set
+            return None
+
+    def put(self, value: Any) -> None:
+        self.cell.cell_contents = value
+
+    def __str__(self) -> str:
+        return f"which {self.function} is closed over"
+
 
 Keeper = Any
-"""A `Written`, or a cache of `functools.lru_cache`."""
+"""A `Written`, a `Cell`, or a cache of `functools.lru_cache`."""
 
 
 @contextmanager
-def left_as_it_was(mod: Any, modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Inside, functions may keep tensors outside of the modules; afterwards they are gone."""
+def left_as_it_was(mod: Any, modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Inside, functions may keep tensors outside of the modules; afterwards they are gone. Numbers
+    that have changed are told of: what was computed with them is baked in."""
     keepers = _keepers(mod, modules)
     before = [(each, _look(each)) for each in keepers]
     try:
@@ -46,34 +80,62 @@ def left_as_it_was(mod: Any, modules: Iterable[nn.Module]) -> Iterator[None]:
     finally:
         for each, seen in before:
             _put_back(each, seen)
+    for each, seen in before:
+        if not isinstance(each, CACHED):
+            changed = _changed(each.name, str(each), each.value, *seen)
+            if changed is not None:
+                _tell(changed, line_that_sets(each.name, functions_of(mod, modules)))
 
 
 def _look(keeper: Keeper) -> Any:
-    if not isinstance(keeper, Written):
+    if isinstance(keeper, CACHED):
         return keeper.cache_info().misses
-    value = keeper.names.get(keeper.name)
+    value = keeper.value
     return value, items(value) if type(value) in _CONTAINERS else None
 
 
 def _put_back(keeper: Keeper, before: Any) -> None:
-    if not isinstance(keeper, Written):
+    if isinstance(keeper, CACHED):
         if keeper.cache_info().misses != before:  # what it has computed now has no data
             keeper.cache_clear()
         return
     value, content = before
-    now = keeper.names.get(keeper.name)
+    now = keeper.value
     if now is not value and _holds_fakes(now):
-        keeper.names[keeper.name] = value
+        keeper.put(value)
     elif content is None or now is not value or not _holds_fakes(now):
         return
     else:
         _fill(now, content)
-    file = Path(keeper.names.get("__file__") or "<unknown>").name
     warnings.warn(
-        f"the module keeps a tensor in {keeper.name}, a global of {file}; a program leaves nothing "
+        f"the module keeps a tensor in {keeper.name}, {keeper}; a program leaves nothing "
         f"there, and {keeper.name} is as it was before the export.",
         stacklevel=2,
     )
+
+
+def _changed(
+    name: str, where: str, now: Any, was: Any, content: list[tuple[Any, Any]] | None
+) -> str | None:
+    """What is told of a number that is another one, or that is so in a container."""
+    if type(was) in _NUMBERS and type(now) in _NUMBERS and was != now:
+        return f"{name}, {where}, from {was!r} to {now!r}"
+    if content is None or type(now) is not type(was):
+        return None
+    there = dict(items(now))
+    inner = (_changed(f"{name}[{k!r}]", where, there.get(k), v, None) for k, v in content)
+    return next(filter(None, inner), None)
+
+
+def _tell(changed: str, line: Location | None) -> None:
+    warnings.warn(
+        f"the module sets {changed}{'' if line is None else f' ({line})'}; the program does not: "
+        "every run of it computes with what it was at capture. A buffer would be kept.",
+        stacklevel=4,
+    )
+
+
+_NUMBERS = (int, float)
 
 
 def _holds_fakes(value: Any, depth: int = 2) -> bool:
@@ -119,9 +181,12 @@ def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
     for function in reached(functions):
         if isinstance(function, CACHED):
             yield function
-        else:
-            for part in names.codes(function.__code__):
-                yield from _written(part, function.__globals__)
+            continue
+        for part in names.codes(function.__code__):
+            yield from _written(part, function.__globals__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):  # noqa: B905
+            if name in names.variables_set(function.__code__):
+                yield Cell(cell, name, function.__qualname__)
 
 
 def _written(code: CodeType, known: dict[str, Any]) -> Iterator[Written]:

@@ -211,7 +211,7 @@ class Snapshot:
         now = dict(items(part))
         all_of_them = frozenset(map(id, before.values()))
         for key, value in [*now.items(), *((key, GONE) for key in before if key not in now)]:
-            was = before.get(key)
+            was = before.get(key, GONE)
             if is_attribute:
                 there = Entry(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
             else:

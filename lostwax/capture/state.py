@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import nn
 
+from lostwax.capture.assigned import functions_of, line_that_sets
 from lostwax.capture.holders import GONE
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
@@ -122,10 +123,11 @@ class State:
             self._saved = None
 
     def after(
-        self, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
+        self, fakes: Mapping[int, Any], read: Collection[torch.Tensor], call: Any
     ) -> tuple[dict[str, torch.Tensor], list[Kept]]:
         """What the call left behind: the buffers that hold another tensor than they were given, and
-        tensors where a program does not keep them. `read` are the constants that the program reads.
+        tensors where a program does not keep them. `read` are the constants that the program reads,
+        `call` is what was called.
         """
         assert self._saved is not None
         if self._saved.is_untouched():
@@ -135,7 +137,7 @@ class State:
         self.check_apart(fakes)
         kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
         if not kept:  # else it is looked whether the next call leaves the same
-            self._tell_of_numbers(self._saved)
+            self._tell_of_values(self._saved, call)
         return found, kept
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -209,13 +211,15 @@ class State:
                 if not _is_made_anew(before, found, read):
                     yield Kept(at.where, at.name, found, is_shared)
 
-    def _tell_of_numbers(self, saved: Snapshot) -> None:
-        """Numbers that are kept in plain attributes are lost, too."""
+    def _tell_of_values(self, saved: Snapshot, call: Any) -> None:
+        """Numbers and other plain values that are kept in attributes are lost, too."""
         for entries in self._held_now(saved):
             at = next(filter(_is_told_of, entries), None)
             if at is not None:
                 text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
-                warnings.warn(text.format(at.where, at.before, at.value), stacklevel=3)
+                line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
+                told = "" if line is None else f" ({line})"
+                warnings.warn(text.format(at.where, at.before, at.value, told), stacklevel=3)
 
     def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         """What is held, attribute by attribute."""
@@ -276,23 +280,35 @@ def _entries(
 ) -> Iterator[Iterator[Entry]]:
     for name in dict.fromkeys((*now, *before)):
         if name not in REGISTRIES:
-            value, was = now.get(name, GONE), before.get(name)
+            value, was = now.get(name, GONE), before.get(name, GONE)
             yield saved.entries(prefix + name, name, value, was)
 
 
 def _is_told_of(at: Entry) -> bool:
-    """Is it a number that was another one, or is something taken away?"""
+    """Is it a plain value that was another one, or is something taken away?"""
     if at.value is GONE:
-        return isinstance(at.before, (int, float, str, torch.Tensor))
-    return isinstance(at.value, (int, float, str)) and at.value != at.before
+        return isinstance(at.before, (*_PLAIN, torch.Tensor))
+    if not isinstance(at.value, _PLAIN) or at.value is at.before:
+        return False
+    return type(at.value) is not type(at.before) or at.value != at.before
 
 
+def _name_in_code(at: Entry) -> str:
+    """What the code has for it: the attribute; the variable, if it is in a function's closure."""
+    is_variable = at.name == "closure" and at.where.startswith("closure['")
+    return at.where.split("'")[1] if is_variable else at.name
+
+
+_PLAIN = (
+    int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
+    torch.SymInt, torch.SymFloat, torch.SymBool,
+)  # fmt: skip
 _TAKEN_AWAY = (
-    "the module takes away {0}, which was {1!r}; the program keeps no such state: every run of it "
-    "begins with what was there at capture."
+    "the module takes away {0}, which was {1!r}{3}; the program keeps no such state: every run of "
+    "it begins with what was there at capture."
 )
 _KEPT_VALUE = (
-    "the module sets its attribute {0}, which was {1!r}, to {2!r}; the program keeps no such "
+    "the module sets its attribute {0}, which was {1!r}, to {2!r}{3}; the program keeps no such "
     "state: every run of it begins with what it was at capture. A buffer would be kept."
 )
 

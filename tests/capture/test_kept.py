@@ -258,7 +258,7 @@ def test_what_a_class_counts_is_told_of_and_put_back() -> None:
     before = [dict(vars(cls)) for cls in (Counting, Inheriting)]
     with (
         pytest.warns(UserWarning, match=r"its attribute Counting\.calls, which was 0, to 1"),
-        pytest.warns(UserWarning, match=r"its attribute Inheriting\.made, which was None, to 3"),
+        pytest.warns(UserWarning, match=r"its attribute Inheriting\.made, which was not there, to"),
     ):
         export(Inheriting(_counts), (X,))
     assert [dict(vars(cls)) for cls in (Counting, Inheriting)] == before
@@ -414,3 +414,96 @@ def test_what_is_put_into_containers_of_the_callers_is_told_of() -> None:
 def test_containers_that_are_only_read_are_no_matter(recwarn: pytest.WarningsRecorder) -> None:
     export(lambda a, b: a[0] + b["x"], ([X], {"x": X}))
     assert not recwarn.list
+
+
+# --------------------------------------------------------------------------- where it is, and what
+
+
+class Hits:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def hit(self) -> None:
+        self.calls += 1  # in an object
+
+
+class Values(nn.Module):
+    """Leaves all kinds of plain values behind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.n, self.none, self.number, self.kind, self.flag = 0, None, 3, torch.float32, 0
+        self.items: list[Any] = []
+        self.counts: dict[str, int] = {}
+        self.seen: set[int] = set()
+        self.pair, self.hits, self.same = (1, 2), Hits(), [1.5, "a"]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.n += 1  # counted
+        self.items.append(None)  # appended
+        self.counts["a"] = self.counts.get("a", 0) + 1  # by key
+        self.seen.add(3)  # in a set
+        self.none = "text"  # type: ignore[assignment]  # from None
+        self.number = None  # type: ignore[assignment]  # to None
+        self.kind = torch.float64  # no number
+        self.flag = False  # of another class
+        self.pair = (1, 3)  # in a tuple
+        self.hits.hit()
+        self.same = [1.5, "a"]
+        return x * self.n
+
+
+VALUES = {
+    "n, which was 0, to 1": "counted",
+    "items[0], which was not there, to None": "appended",
+    "counts['a'], which was not there, to 1": "by key",
+    "seen[3], which was not there, to 3": "in a set",
+    "none, which was None, to 'text'": "from None",
+    "number, which was 3, to None": "to None",
+    "kind, which was torch.float32, to torch.float64": "no number",
+    "flag, which was 0, to False": "of another class",
+    "pair[1], which was 2, to 3": "in a tuple",
+    "hits.calls, which was 0, to 1": "in an object",
+}
+
+
+def test_values_are_told_of_with_their_line(recwarn: pytest.WarningsRecorder) -> None:
+    module = Values()
+    export(module, (X,))
+    told = sorted(str(w.message) for w in recwarn)
+    for (what, comment), text in zip(sorted(VALUES.items()), told, strict=True):
+        assert text.startswith(f"the module sets its attribute {what} (test_kept.py:")
+        assert f"# {comment}); the program keeps no such state" in text
+    assert (module.n, module.items, module.counts, module.hits.calls) == (0, [], {}, 0)
+
+
+COUNT = 0
+TABLE = {"n": 0}
+
+
+def test_counts_outside_of_the_module_are_told_of(recwarn: pytest.WarningsRecorder) -> None:
+    inner, kept = 0, torch.zeros(4)
+
+    def forward(x: Tensor) -> Tensor:
+        global COUNT
+        nonlocal inner, kept
+        COUNT += 1
+        TABLE["n"] += 1
+        inner += 1
+        kept = kept + x
+        return x * COUNT * TABLE["n"] * inner
+
+    export(forward, (X,))
+    told = sorted(str(w.message) for w in recwarn)
+    for text, start in zip(
+        told,
+        (
+            "the module keeps a tensor in kept, which test_counts",
+            "the module sets COUNT, a global of test_kept.py, from 0 to 1 (test_kept.py:",
+            "the module sets TABLE['n'], a global of test_kept.py, from 0 to 1 (test_kept.py:",
+            "the module sets inner, which test_counts_outside_of_the_module_are_told_of.<locals>.",
+        ),
+        strict=True,
+    ):
+        assert text.startswith(start)
+    assert type(kept) is Tensor

@@ -366,7 +366,7 @@ def _should_swap(a: int, b: int, size: Sizes, strides: Sequence[Sequence[Size]])
         x, y = s[a], s[b]
         if is_zero(x) or is_zero(y):
             continue
-        c = compare_strides(x, y)
+        c = compare_strides(x, y, (size[a], size[b]))
         if c:
             return c
         if compare_strides(size[a], size[b]) > 0:
@@ -374,9 +374,10 @@ def _should_swap(a: int, b: int, size: Sizes, strides: Sequence[Sequence[Size]])
     return 0
 
 
-def compare_strides(x: Size, y: Size) -> int:
+def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) -> int:
     """-1, 0, 1. Symbolic: sizes that multiply a stride count as at least 1 (an empty tensor's
-    layout addresses nothing)."""
+    layout addresses nothing). With the sizes of the two dimensions, one that spans the other is
+    the outer one."""
     if x.__class__ is int and y.__class__ is int:
         return (x > y) - (x < y)
     if same(x, y):
@@ -387,6 +388,10 @@ def compare_strides(x: Size, y: Size) -> int:
             return sign
         if known(a >= b) is True:  # where they are equal, the order hardly matters
             return sign
+    if sizes is not None:
+        for a, b, count, sign in ((x, y, sizes[1], 1), (y, x, sizes[0], -1)):
+            if known(a >= b * count) is True:
+                return sign
     return -1 if decide(x < y) else 1
 
 

@@ -109,6 +109,11 @@ class Rules(Bounds):
         if inner is not None and _has_plain_divisor(inner):
             b = inner.operands[1].const or 1  # (x//b + k) // c = (x + k*b) // (b*c)
             return self.floordiv_const(self.shift(inner.operands[0], constant * b), b * c)
+        if inner is None:
+            inner = _only_atom(rest, "max") or _only_atom(rest, "min")
+            if inner is not None:  # max(x, y) // c = max(x // c, y // c)
+                moved = (self.shift(x, constant) for x in inner.operands)
+                return self.extremum(inner.kind, [self.floordiv_const(x, c) for x in moved])
         if _prefers_mirror(rest[leading(rest)], constant, c):  # r // c = -((c-1-r) // c)
             mirrored = self.shift(self.make({m: -k for m, k in rest.items()}), c - 1 - constant)
             return self.scale(self.floordiv_const(mirrored, c), -1)

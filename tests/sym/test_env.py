@@ -511,3 +511,9 @@ def test_places_of_a_pyramid_are_not_negative(env, s):
     assert sym.known(places >= 1) is None
     env.learn((s >= 1) & (t >= 1))
     assert sym.known(places >= 1) is True
+
+
+def test_floors_of_max_and_min_are_those_of_their_parts(env, s):
+    assert sym.maximum(1, s) // 2 is s // 2
+    assert str((sym.maximum(s, 5) + 1) // 2) == str(sym.maximum((s + 1) // 2, 3))
+    assert str(sym.minimum(s, 5) // 2) == str(sym.minimum(s // 2, 2))

@@ -48,6 +48,7 @@ from lostwax.capture.patches.nn_modules import portable_modules
 from lostwax.capture.patches.random_numbers import own_random_numbers
 from lostwax.capture.patches.swap import exchanged
 from lostwax.capture.provenance import Provenance
+from lostwax.capture.refusals import refuse_what_cpp_refuses
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Kept, State, kept_tensor, refuse_scripted
@@ -241,6 +242,9 @@ class Capture:
             return self.call(*args, **kwargs)
         except TypeError as error:
             refuse_scripted(error)
+            raise
+        except RuntimeError as error:
+            refuse_what_cpp_refuses(error)
             raise
 
     def _check_caches(self, kept: list[Kept], outputs: list[Any]) -> None:

@@ -1,6 +1,6 @@
 """What a program cannot have, refused where the module asks for it: control-flow operators of the
 user (`torch.cond`, `while_loop`, `map`, `scan`; for now), generators and seeds, another default
-dtype.
+dtype, tensors of another class.
 
 Must not know who meets them.
 """
@@ -12,7 +12,8 @@ from typing import Any, NoReturn
 import torch
 
 from lostwax.errors import CaptureError, NotYetError
-from lostwax.location import user_location
+from lostwax.fake.tensor import other_class
+from lostwax.location import Location, is_user_code, user_location
 
 _NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
 _INSTEAD = {
@@ -62,3 +63,28 @@ def refuse_default(dtype: torch.dtype) -> NoReturn:
         "  why: it would hold for the capture, and not for the program when it runs\n"
         f"  instead: say it where tensors are made, torch.ones(n, dtype={dtype})"
     )
+
+
+def refuse_what_cpp_refuses(error: RuntimeError) -> None:
+    """If C++ raised what says nothing to the user: say it."""
+    text = str(error)
+    if text.startswith("Creating a new Tensor subclass"):
+        raise other_class(text.split()[5], _raised_at(error)) from error
+    if "on tensor with symbolic sizes/strides" in text:
+        raise CaptureError(
+            "a function of torch reads sizes as plain numbers, and one of them varies.\n"
+            f"  at {_raised_at(error)}\n"
+            "  instead: fix that size, or write the function with others"
+        ) from error
+
+
+def _raised_at(error: BaseException) -> Location | str:
+    """The user's innermost line on the way to it."""
+    found: Location | str = "<unknown>"
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        if is_user_code(code):
+            found = Location(code.co_filename, at.tb_lineno, code.co_name)
+        at = at.tb_next
+    return found

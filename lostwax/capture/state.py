@@ -20,6 +20,7 @@ from lostwax.capture.holders import GONE
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
 from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
 from lostwax.types import TensorType
 
 
@@ -344,7 +345,12 @@ def kept_tensor(kept: Kept, because: str) -> CaptureError:
         "before exporting and write to it; or, if only the first call makes it, call the module "
         "once under torch.no_grad() before exporting: then it is a constant of the program; or, if "
         f"the next call does not read it, take it away before forward returns, {_away(kept)}"
+        f"{_GROWN if _is_symbolic(kept.tensor) else ''}"
     )
+
+
+def _is_symbolic(tensor: Any) -> bool:
+    return isinstance(tensor, FakeTensor) and tensor.fake_type.is_symbolic
 
 
 def _away(kept: Kept) -> str:
@@ -357,12 +363,19 @@ def _away(kept: Kept) -> str:
 def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:
     """Another tensor in a buffer's place must be of its size and dtype."""
     if (before.size, before.dtype) != (now.size, now.dtype):
+        grown = _GROWN if now.is_symbolic else ""
         raise CaptureError(
             f"the {slot.kind} {slot.name} is replaced by a tensor of size {tuple(now.size)} and "
             f"{now.dtype}; it was of size {tuple(before.size)} and {before.dtype}.\n"
             "  why: a program's state keeps its types, the next run counts on them\n"
-            "  instead: register it with the size and dtype it will have"
+            f"  instead: register it with the size and dtype it will have{grown}"
         )
+
+
+_GROWN = (
+    "; if it is a table that grows with the inputs, call the module once with the largest before "
+    'exporting, so that it is large enough, and declare that, Dim("length", max=...)'
+)
 
 
 def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:

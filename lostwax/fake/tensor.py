@@ -15,7 +15,7 @@ from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symlayout import is_never_contiguous
 from lostwax.fake.symnode import wrap
-from lostwax.location import user_location
+from lostwax.location import Location, user_location
 from lostwax.sym import Size
 from lostwax.types import Sizes, TensorType, product, visible_strides
 
@@ -335,6 +335,11 @@ class FakeTensor(torch.Tensor):
             return bool(self != 0)
         return super().__bool__()
 
+    def as_subclass(self, cls: Any) -> Any:
+        if cls is not torch.Tensor and not issubclass(cls, FakeTensor):
+            raise other_class(cls.__name__, user_location())
+        return super().as_subclass(cls)
+
     def __len__(self) -> int:
         if self.fake_type.ndim == 0:
             raise TypeError(
@@ -619,4 +624,15 @@ def refuse(fake: FakeTensor, what: str, instead: str) -> NoReturn:
     raise UnsupportedFakeError(
         f"{what} needs the data of {fake!r}, and a fake tensor has none.\n"
         f"  at {user_location()}\n  instead: {instead}"
+    )
+
+
+def other_class(name: str, where: Location | str) -> UnsupportedFakeError:
+    """A fake is to become a tensor of a class of the user's."""
+    return UnsupportedFakeError(
+        f"a tensor becomes one of the class {name}, and a tensor without data cannot.\n"
+        f"  at {where}\n"
+        "  why: while capturing, tensors are of a class of their own, which stands for their data\n"
+        "  instead: compute with plain tensors, and keep what belongs to them beside them; or let "
+        f"{name} be a wrapper (torch.Tensor._make_wrapper_subclass) with __torch_dispatch__"
     )

@@ -92,6 +92,15 @@ def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
     return mode.call(aten.expand.default, x, list(size))
 
 
+@sized(aten.cosine_similarity.default)
+def cosine_similarity(
+    mode: FakeTensorMode, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08
+) -> Any:
+    spread = broadcast_tensors(mode, (x1, x2))
+    kernel = partial(aten.cosine_similarity.default._op_dk, _BY_TORCH)
+    return mode.reentered(kernel, (*spread, dim, eps), {})
+
+
 @sized(aten.diff.default)
 def diff(
     mode: FakeTensorMode,
@@ -133,6 +142,23 @@ def take_along_dim(mode: FakeTensorMode, self: Any, indices: Any, dim: int | Non
         for t in (x, index)
     ]
     return mode.call(aten.gather.default, spread[0], at, spread[1])
+
+
+# ------------------------------------------------------------------------------------------ pooling
+
+
+@sized(aten.max_pool1d.default)
+def max_pool1d(mode: FakeTensorMode, self: Any, *how: Any, **more: Any) -> Any:
+    """Without gradients C++ has a kernel of its own for it."""
+    return mode.call(aten.max_pool1d_with_indices.default, self, *how, **more)[0]
+
+
+@sized(aten.adaptive_max_pool1d.default)
+def adaptive_max_pool1d(mode: FakeTensorMode, self: Any, output_size: Sequence[Any]) -> Any:
+    for n in mode.adopt(self).fake_type.size[-2:]:
+        text = "Expected input to have non-zero size for non-batch dimensions"
+        require(n >= 1, f"adaptive_max_pool1d(): {text}")
+    return NotImplemented
 
 
 # ----------------------------------------------------------------------------------------- products

@@ -1,4 +1,5 @@
-"""`stft` and `istft`, taken apart here: C++ reads plain sizes, and at the end of `istft` data.
+"""`stft` and `istft`, taken apart here: C++ reads plain sizes, and at the end of `istft` data. And
+what transforms ask of sizes.
 
 The values are those of C++ at every size. Fills the table of `composite.py`; must not compute types
 itself.
@@ -13,11 +14,32 @@ from lostwax.fake.sized import sized
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten
-from lostwax.ops.shapes import fail, real_dtype, require
+from lostwax.ops.shapes import fail, real_dtype, require, wrap_dim
 from lostwax.sym import Size, eq, known, maximum
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
+
+
+def _checked(name: str, is_half: bool) -> None:
+    """C++ asks whether there is something to transform: what it raises otherwise is a check."""
+    overload = getattr(aten, name).default
+
+    @sized(overload)
+    def transform(
+        mode: FakeTensorMode, self: Any, n: Any = None, dim: int = -1, norm: str | None = None
+    ) -> Any:
+        size = mode.adopt(self).fake_type.size
+        count: Size = unwrap(n) if n is not None else size[wrap_dim(dim, len(size))]
+        count = 2 * (count - 1) if is_half and n is None else count
+        require(count >= 1, f"Invalid number of data points ({count}) specified")
+        return NotImplemented
+
+
+for _name in ("fft_fft", "fft_ifft", "fft_rfft", "fft_ihfft"):
+    _checked(_name, is_half=False)
+for _name in ("fft_irfft", "fft_hfft"):
+    _checked(_name, is_half=True)
 
 
 @sized(aten.stft.default)

@@ -16,7 +16,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from lostwax import Dim, export
-from lostwax.errors import ConstraintViolationError
+from lostwax.errors import (
+    CaptureError,
+    ConstraintViolationError,
+    InputValueError,
+    UnsupportedFakeError,
+)
 from lostwax.ir.program import ExportedProgram
 
 randn = torch.randn
@@ -366,3 +371,189 @@ def test_istft_asserts_that_windows_overlap() -> None:
         apart(spectrum)
     with pytest.raises(RuntimeError, match="window overlap add min"):
         export(apart, (spectrum,)).module()(spectrum)
+
+
+# ------------------------------------------------------------------------------------------- tables
+
+
+class Grown(nn.Module):
+    """Tables of angles, made anew for a longer sequence."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.register_buffer("speed", 0.1 ** torch.arange(0, 4, 2).float(), persistent=False)
+        self.grow(length)
+
+    def grow(self, length: int) -> None:
+        self.length = length
+        angles = torch.outer(torch.arange(length).float(), self.speed).repeat(1, 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        length = x.shape[1]
+        if length > self.length:
+            self.grow(length)
+        turned = torch.cat((-x[..., 2:], x[..., :2]), -1)
+        return x * self.cos[:length] + turned * self.sin[:length]
+
+
+class GrownFromNothing(Grown):
+    def __init__(self, length: int) -> None:
+        super().__init__(0)
+        del self.cos, self.sin
+        self.cos = self.sin = None
+
+    def grow(self, length: int) -> None:
+        self.length = length
+        angles = torch.outer(torch.arange(length).float(), self.speed).repeat(1, 2)
+        self.cos, self.sin = angles.cos(), angles.sin()
+
+
+def sequences(n: int, length: int) -> tuple[Tensor]:
+    return (randn(n, length, 4),)
+
+
+def test_a_table_that_is_long_enough() -> None:
+    with pytest.raises(ConstraintViolationError, match=r'l = Dim\("l", max=8\)'):
+        export(Grown(8), sequences(2, 5), dynamic_shapes=({0: N, 1: L},))
+    shapes = ({0: N, 1: Dim("l", max=8)},)
+    agrees(Grown(8), sequences, (2, 5), shapes, [(1, 1), (0, 3), (3, 0), (2, 8)])
+    free = ({0: N, 1: Dim.AUTO},)
+    program = agrees(Grown(8), sequences, (2, 5), free, [(2, 8), (1, 0)])
+    with pytest.raises(InputValueError, match=r"x.shape\[1\] <= 8"):
+        program.module()(*sequences(2, 9))
+
+
+@pytest.mark.parametrize("model", [Grown, GrownFromNothing])
+def test_a_table_that_would_grow_in_the_program(model: Any) -> None:
+    table = model(8)
+    with pytest.raises(CaptureError, match="call the module once with the largest before exp"):
+        export(table, sequences(2, 12), dynamic_shapes=({0: N, 1: Dim("l", min=9)},))
+    table(*sequences(1, 20))  # as it says
+    sizes = [(1, 1), (0, 3), (3, 0), (2, 20)]
+    agrees(table, sequences, (2, 12), ({0: N, 1: Dim("l", max=20)},), sizes)
+
+
+# ------------------------------------------------------------------------------- classes of tensors
+
+
+class Marked(Tensor):
+    pass
+
+
+class Boxes(Tensor):
+    @staticmethod
+    def __new__(cls, data: Tensor) -> Boxes:
+        return Tensor._make_subclass(cls, data)
+
+
+class Pair(Tensor):
+    """Two tensors of one size, on which operators work alike."""
+
+    @staticmethod
+    def __new__(cls, a: Tensor, b: Tensor) -> Pair:
+        return Tensor._make_wrapper_subclass(cls, a.shape, dtype=a.dtype, device=a.device)
+
+    def __init__(self, a: Tensor, b: Tensor) -> None:
+        self.a, self.b = a, b
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def of(part: str) -> Any:
+            take = lambda x: getattr(x, part)  # noqa: E731
+            given = pytree.tree_map_only(Pair, take, (args, kwargs or {}))
+            return func(*given[0], **given[1])
+
+        return Pair(of("a"), of("b"))
+
+
+def test_wrappers_made_inside() -> None:
+    def paired(x: Tensor) -> Any:
+        pair: Any = (Pair(x, x + 1) @ torch.ones(4, 2)).view(-1).relu()
+        return pair.a, pair.b.mul_(2)
+
+    assert not agrees(paired, batched(4), (3,), ({0: N},), BATCHES).guards
+
+
+def caught_class(x: Tensor) -> Tensor:
+    try:
+        return (x.as_subclass(Marked) * 2).as_subclass(Tensor)
+    except RuntimeError:
+        return x
+
+
+@pytest.mark.parametrize(
+    ("f", "name"),
+    [(lambda x: x.as_subclass(Marked) * 2, "Marked"), (lambda x: Boxes(x) * 2, "Boxes")],
+)
+def test_tensors_of_another_class_are_refused(f: Any, name: str) -> None:
+    with pytest.raises(UnsupportedFakeError, match=f"becomes one of the class {name}") as raised:
+        export(f, (randn(3, 4),))
+    assert "test_ordinary.py:" in str(raised.value)
+    with pytest.raises(CaptureError, match="the module's own code caught this error"):
+        export(caught_class, (randn(3, 4),))
+    agrees(lambda x: x.as_subclass(Tensor) * 2, batched(4), (3,), ({0: N},), BATCHES)
+
+
+# ----------------------------------------------------------------------------------------- and more
+
+
+def in_windows(x: Tensor) -> Tensor:
+    """Attention within windows of four, with what is missing padded."""
+    n, length, width = x.shape
+    padded = F.pad(x, (0, 0, 0, (-length) % 4)).view(n, -1, 4, width)
+    return ((padded @ padded.mT).softmax(-1) @ padded).flatten(1, 2)[:, :length]
+
+
+def to_experts(x: Tensor) -> Tensor:
+    rows = x.reshape(-1, 4)
+    weight, chosen = rows.softmax(-1).topk(2, -1)
+    out = torch.zeros_like(rows)
+    for expert in range(4):
+        row, slot = torch.where(chosen == expert)
+        out.index_add_(0, row, rows[row] * (expert + 1) * weight[row, slot, None])
+    return out.view_as(x)
+
+
+SEQUENCES: dict[str, Callable[[Tensor], Any]] = {
+    "windows": in_windows,
+    "experts": to_experts,
+    "similarity": lambda x: F.cosine_similarity(x[:, None], x[None], dim=-1),
+    "wavelet": lambda x: x[:, 0::2][:, : x.shape[1] // 2] - x[:, 1::2],
+    "halves": lambda x: torch.cat([x[:, 0::2], x[:, 1::2]], 1) + x,
+    "causal": lambda x: (
+        (x @ x.mT).masked_fill(torch.ones(x.shape[1], x.shape[1]).triu(1) > 0, -1e9).softmax(-1)
+    ),
+    "normalized": lambda x: F.layer_norm(x, x.shape[1:]),
+    "positions": lambda x: ((x[..., 0] > 0).long().cumsum(1) * (x[..., 0] > 0)).clamp(min=0),
+    "spectrum": lambda x: torch.fft.irfft(torch.fft.rfft(x, dim=1), n=x.shape[1], dim=1),
+    "pooled": lambda x: F.max_pool1d(x.mT, 2, ceil_mode=True),
+    "pooled to two": lambda x: F.adaptive_max_pool1d(x.mT, 2),
+    "scattered": lambda x: torch.zeros(x.shape[0], 3, 4).scatter_reduce(
+        1, (x.abs() * 3).long().clamp(0, 2), x, "mean"
+    ),
+    "buckets": lambda x: torch.searchsorted(x.sort(-1).values, x),
+    "sampled": lambda x: F.gumbel_softmax(x, hard=True),
+}
+IMAGES: dict[str, Callable[[Tensor], Any]] = {
+    "folded": lambda x: F.fold(F.unfold(x, 3, padding=1), x.shape[2:], 3, padding=1),
+    "shuffled": lambda x: F.pixel_shuffle(x.repeat(1, 4, 1, 1), 2),
+    "scaled": lambda x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),
+    "patches": lambda x: x.unfold(2, 2, 2).unfold(3, 2, 2).permute(0, 2, 3, 1, 4, 5).flatten(3),
+    "cropped": lambda x: x[..., x.shape[2] // 4 : 3 * x.shape[2] // 4, 1:-1],
+    "brightest": lambda x: torch.stack([i // x.shape[3] for i in x.flatten(2).max(-1)]),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences(name: str) -> None:
+    for example in ((3, 6), (1, 5)):
+        sizes = [(0, 5), (1, 1), (2, 7), (2, 2), (3, 0)]
+        agrees(SEQUENCES[name], sequences, example, ({0: N, 1: L},), sizes)
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_images(name: str) -> None:
+    sizes = [(1, 5, 4), (0, 4, 4), (2, 1, 1), (1, 2, 3), (1, 0, 3)]
+    agrees(IMAGES[name], images, (2, 6, 8), ({0: N, 2: H, 3: W},), sizes)

@@ -64,6 +64,9 @@ class Asked:
                 )
             self._notes[key] = Note(what, fake, fake.tracked, value(fake), user_location())
 
+    def __bool__(self) -> bool:
+        return bool(self._notes)
+
     def questions(
         self, given: Mapping[int, tuple[Ref, Any]], inputs: Mapping[Value, Ref], grad: bool
     ) -> Iterator[Question]:

@@ -23,7 +23,7 @@ from lostwax.capture.symbols import Symbols
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked_leaf
-from lostwax.ir.asks import Asks, Ref
+from lostwax.ir.asks import Asks, Question, Ref
 from lostwax.ir.numbers import Origin
 from lostwax.ir.signature import StateWrite
 
@@ -83,12 +83,11 @@ class Given:
 
     def _find_doubles(self, leaves: list[Any]) -> None:
         """One tensor in several places is one fake: Python may ask whether it is (`x is y`)."""
-        names = {id(slot.tensor): slot.name for slot, _ in self.slots}
         first: dict[int, int] = {}
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor):
-                if id(leaf) in names:
-                    self.doubles[i] = names[id(leaf)]
+                if id(leaf) in self.fakes:
+                    self.doubles[i] = next(s.name for s, _ in self.slots if s.tensor is leaf)
                 elif first.setdefault(id(leaf), i) != i:
                     self.doubles[i] = first[id(leaf)]
 
@@ -116,6 +115,16 @@ class Given:
 
     def asks(self, questions: Asked, grad: bool) -> Asks:
         """What a call of the program must check of them; `grad`: are gradients switched on?"""
+        groups: dict[Ref, list[Ref]] = {}
+        for i, first in self.doubles.items():
+            groups.setdefault(first, [first]).append(i)
+        return Asks(
+            tuple([i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]),
+            tuple(map(tuple, groups.values())),
+            questions=tuple(self._questions(questions, grad)) if questions else (),
+        )
+
+    def _questions(self, questions: Asked, grad: bool) -> Iterator[Question]:
         refs: dict[int, tuple[Ref, Any]] = {}
         for slot, fake in self.slots:
             refs[id(fake)] = slot.name, slot.tensor
@@ -123,14 +132,7 @@ class Given:
             if isinstance(user, FakeTensor) and i < len(self.leaves):
                 refs[id(user)] = i, self.leaves[i]
         values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
-        groups: dict[Ref, list[Ref]] = {}
-        for i, first in self.doubles.items():
-            groups.setdefault(first, [first]).append(i)
-        return Asks(
-            tuple([i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]),
-            tuple(map(tuple, groups.values())),
-            questions=tuple(questions.questions(refs, values, grad)),
-        )
+        yield from questions.questions(refs, values, grad)
 
     def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
         return _repeated(parameter, buffer, self._parameters, len(self.slots))

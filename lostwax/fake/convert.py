@@ -65,10 +65,12 @@ class FakeTensorConverter:
             check_supported(tensor)
             t = unique(_typed(tensor, tuple(tensor.shape), tensor.stride()))
         memory = real._cdata
-        known = self._kept_storages.get(memory)
-        if known is None:
-            known = self._kept_storages[memory] = (real, FakeStorage(t, real.nbytes()))
-        storage = known[1]
+        kept = self._kept_storages.get(memory)
+        if kept is None:
+            made = self._known_storage(memory) if self._storages else None
+            kept = (real, FakeStorage(t, real.nbytes()) if made is None else made)
+            self._kept_storages[memory] = kept
+        storage = kept[1]
         gradient = tensor.requires_grad
         if (not gradient or tensor.is_leaf) and tensor.grad is None:
             fake = new_fake(mode, t, storage, gradient)
@@ -165,19 +167,19 @@ class FakeTensorConverter:
             with torch._C._DisableTorchDispatch():
                 real = tensor.untyped_storage()
         kept = self._kept_storages.get(real._cdata)
-        if kept is not None:
-            return kept[1]
-        known = self._storages.get(real._cdata)
-        if known is not None and not known[0].expired():
-            storage = known[1]()
-            if storage is not None:
-                return storage
+        known = self._known_storage(real._cdata) if kept is None else kept[1]
+        if known is not None:
+            return known
         storage = FakeStorage(t, real.nbytes())
         self._storages[real._cdata] = (StorageWeakRef(real), weakref.ref(storage))
         if len(self._storages) >= self._sweep_at:  # entries of freed storages must not pile up
             self._storages = {k: v for k, v in self._storages.items() if not v[0].expired()}
             self._sweep_at = max(256, 2 * len(self._storages))
         return storage
+
+    def _known_storage(self, memory: int) -> FakeStorage | None:
+        known = self._storages.get(memory)
+        return None if known is None or known[0].expired() else known[1]()
 
     def _of_fake(
         self, mode: FakeTensorMode, fake: FakeTensor, sizes: tuple[Any, ...] | None = None

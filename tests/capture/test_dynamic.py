@@ -202,3 +202,15 @@ def test_an_input_with_gaps_varies_too() -> None:
         y = x.clone()
         torch.testing.assert_close(program.module()(x), halves(y))
         torch.testing.assert_close(x, y)
+
+
+@pytest.mark.parametrize("varying", [({0: Dim.AUTO}, None), (None, {0: Dim.AUTO})])
+def test_inputs_share_memory_also_where_one_of_them_varies(varying: Any) -> None:
+    def forward(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a[0] += 1
+        return b
+
+    x = torch.randn(4)
+    for other in (x, x[:1], x.view(2, 2)):
+        with pytest.raises(CaptureError, match="is written to, and shares memory with another"):
+            export(forward, (x, other), dynamic_shapes=varying)

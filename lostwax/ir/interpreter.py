@@ -23,6 +23,7 @@ from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.ir.calling import Convention
+from lostwax.ir.module import held
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.text import graph_text, source_text
 
@@ -374,12 +375,9 @@ def attribute(module: nn.Module, path: str) -> Any:
 
 
 def _held(module: Any, name: str) -> Any:
-    if isinstance(module, nn.Module):
-        stores: tuple[Any, ...] = (module._parameters, module._buffers, module._modules)
-        for store in (*stores, module._constants if isinstance(module, Container) else {}):
-            if name in store:
-                return store[name]
-    return getattr(module, name)
+    if isinstance(module, Container) and name in module._constants:
+        return module._constants[name]
+    return held(module, name)
 
 
 def _note(error: Exception, node: Node) -> None:

@@ -262,10 +262,23 @@ def _look_up(root: ProgramModule, spec: InputSpec) -> Any:
 
 
 def _named(root: Any, name: str) -> Any:
-    """As Python looks it up, whatever was put in its place (a parametrization)."""
-    for part in name.split("."):
-        root = getattr(root, part)
+    if isinstance(root, _LiveState):
+        root = root._module
+    for part in name.split(".") if name else ():
+        root = held(root, part)
     return root
+
+
+def held(module: Any, name: str) -> Any:
+    """What a module of the original's names has by one of them, before what our own classes call
+    so; else as Python looks it up, whatever was put in its place (a parametrization)."""
+    if isinstance(module, nn.Module):
+        stores: tuple[Mapping[str, Any], ...]
+        stores = (module._parameters, module._buffers, module._modules)
+        for store in stores:
+            if name in store:
+                return store[name]
+    return getattr(module, name)
 
 
 def rebinder(
@@ -294,10 +307,17 @@ def rebinder(
                     new = nn.Parameter(new.detach(), requires_grad=old.requires_grad)
                 for name in names:
                     path, _, leaf = name.rpartition(".")
-                    setattr(root.get_submodule(path), leaf, new)
+                    _put(_named(root, path), leaf, new)
         return results[:-count]
 
     return rebind
+
+
+def _put(module: Any, name: str, value: torch.Tensor) -> None:
+    if isinstance(module, nn.Module) and name in module._buffers:
+        module._buffers[name] = value
+    else:
+        setattr(module, name, value)
 
 
 def _written_for_torch(

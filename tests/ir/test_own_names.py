@@ -37,6 +37,9 @@ class Named(nn.Module):
             return held(x)
         if held.dim() == 1 and not isinstance(held, nn.Parameter):
             held.add_(1)
+        elif held.dim() == 0:
+            held = held * 2
+            setattr(self, self.name, held)
         return x * held
 
 
@@ -51,6 +54,7 @@ def held() -> dict[str, Any]:
     return {
         "parameter": nn.Parameter(torch.randn(3)),
         "buffer": torch.randn(3),
+        "replaced buffer": torch.randn(()),
         "constant": torch.randn(3, 3),
         "module": nn.Linear(3, 3),
     }
@@ -65,12 +69,14 @@ def test_names_of_ours(cls: type[Named], kind: str) -> None:
         program = lostwax.export(module, (x,))
         want = copy.deepcopy(module)
         results = [want(x), want(x)]
+        captured = lostwax.capture(copy.deepcopy(module))
+        torch.testing.assert_close([captured(x), captured(x)], results)
         for way in (program.module(), lostwax.unflatten(program)):
             assert list(way.state_dict()) == list(module.state_dict())
             copied = copy.deepcopy(way)
             torch.testing.assert_close([way(x), way(x)], results)
             torch.testing.assert_close([copied(x), copied(x)], results)
-            if kind != "constant":
+            if kind not in ("constant", "replaced buffer"):
                 assert way.to(torch.float64)(x.double()).dtype is torch.float64
 
 

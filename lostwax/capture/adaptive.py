@@ -92,7 +92,7 @@ class Captured:
         parts = (f"[{i}] {variant}" for i, variant in enumerate(self.variants))
         return "\n".join([head, *parts])
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         world, mode = self._world(), _mode()
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):

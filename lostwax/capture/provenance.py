@@ -274,7 +274,7 @@ class Provenance:
             self._whole = new_place(None, ())  # what is recorded from now on stands nowhere
 
     def _called(
-        self, module: Any, path: str, alone: bool, hooks: Any, *args: Any, **kwargs: Any
+        self, module: Any, path: str, alone: bool, hooks: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         outer = self._entered
         entered = Entered()

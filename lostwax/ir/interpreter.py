@@ -149,7 +149,7 @@ class InterpreterModule(Running):
         super().__init__()
         self.bodies = {}
 
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         order = _ORDER.get()
         if order is None or order.module is not self:
             body = next(iter(self.bodies.values()))

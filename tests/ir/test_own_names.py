@@ -96,3 +96,33 @@ def test_constants_without_a_name_keep_off_the_names_of_modules() -> None:
     program = lostwax.export(module, (torch.ones(3),))
     assert set(program.constants) == {"lifted_tensor_1"}
     torch.testing.assert_close(lostwax.unflatten(program)(torch.ones(3)), module(torch.ones(3)))
+
+
+class Takes(nn.Module):
+    def forward(self, x, module, path, alone, hooks, args, kwargs):
+        return x + module + path + alone + hooks + args + kwargs
+
+
+class Calls(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Takes()
+
+    def forward(self, x, **kwargs):
+        return self.inner(x, **kwargs)
+
+
+def test_arguments_of_names_of_ours() -> None:
+    names = ("module", "path", "alone", "hooks", "args", "kwargs")
+    given = {name: torch.tensor(float(i)) for i, name in enumerate(names)}
+    x = torch.ones(2)
+    for module in (Takes(), Calls()):
+        program = lostwax.export(module, (x,), given)
+        for way in (program.module(), lostwax.unflatten(program), lostwax.capture(module)):
+            torch.testing.assert_close(way(x, **given), module(x, **given))
+
+    def function(self, x):
+        return self + x
+
+    captured = lostwax.capture(function)
+    torch.testing.assert_close(captured(self=x, x=x), x + x)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import logging
 import multiprocessing
 import random
 import re
@@ -33,7 +34,7 @@ from fuzz.shrink import fails, shrink
 from fuzz.ways import CAPTURED, WAYS
 
 ALWAYS = ("module", CAPTURED)
-SHRUNK = 30
+SHRUNK = 10
 """So many failures of one signature are made smaller, to see whether they are alike."""
 
 
@@ -116,7 +117,8 @@ def refusal(finding: Finding) -> str:
     line = re.sub(r"\bself\.\w+(\.\w+|\[\w+\])*|\b[xht]\d+\b", "_", line)
     line = re.sub(r"'[^']*'|\[[^\]]*\]|\([\d, ]*\)|-?\d+(\.\d+)?(e-?\d+)?", "#", line)
     stage = finding.way if finding.call < 0 else "a call"
-    return f"{stage}: {finding.what}: {line}"[:170]
+    is_clear = re.search(r"\n\s*(fix|instead|until then|or)\b", finding.text) is not None
+    return f"{stage}: {finding.what}: {'' if is_clear else '(no way out) '}{line}"[:170]
 
 
 def shape(program: Program) -> str:
@@ -170,9 +172,14 @@ def tried(kind: str, seed: int, options: argparse.Namespace) -> tuple[Program, l
     return program, findings
 
 
-def _job(task: tuple[argparse.Namespace, list[str], range]) -> Report:
-    torch.set_num_threads(1)
+def quieten() -> None:
     warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)  # what torch thinks of a file that it reads
+    torch.set_num_threads(1)
+
+
+def _job(task: tuple[argparse.Namespace, list[str], range]) -> Report:
+    quieten()
     report = run(*task)
     for failure in report.failures.values():
         failure.finding.error = None  # tracebacks do not travel
@@ -226,8 +233,7 @@ def main() -> int:
     parser.add_argument("--ways", nargs="+", choices=(*WAYS, CAPTURED))
     parser.add_argument("--show", action="store_true", help="print the program of the first seed")
     options = parser.parse_args()
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    quieten()
     kinds = list(KINDS) if options.kind == "all" else [options.kind]
     if options.show:
         program, findings = tried(kinds[options.seed % len(kinds)], options.seed, options)

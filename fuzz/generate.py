@@ -123,9 +123,9 @@ def _make_inputs(growing: Growing, how: Kind) -> None:
         program.inputs.append(growing.run("x0 = torch.randn(n, 3)") or "")
     if varies:
         for name in program.arguments:
-            dims = [d for d, s in enumerate(growing.value(name).shape) if s == 4]
-            if dims:
-                program.dynamic[name] = dims
+            value = growing.value(name)
+            if isinstance(value, Tensor) and 4 in value.shape:
+                program.dynamic[name] = [d for d, s in enumerate(value.shape) if s == 4]
     for name in program.arguments:
         if rng.random() < how.layouts:
             _lay_out(growing, name)

@@ -133,7 +133,8 @@ class Growing:
 
     def named(self) -> list[tuple[str, Any]]:
         """All values that a statement can name."""
-        found = [(k, v) for k, v in self.scope.items() if _OWN.fullmatch(k)]
+        own = [(k, v) for k, v in self.scope.items() if _OWN.fullmatch(k)]
+        found = [each for k, v in own for each in _values(k, v)]
         return [*found, *_attributes("self", self.module)]
 
 
@@ -195,6 +196,7 @@ FITS: dict[str, Fits] = {
     "i": lambda n, v: isinstance(v, Tensor) and v.dtype is torch.int64 and v.dim() == 1,
     "a": lambda n, v: isinstance(v, Tensor),
     "x": lambda n, v: isinstance(v, Tensor) and n[0] == "x",
+    "args": lambda n, v: isinstance(v, (list, dict)) and n[0] == "x",
     "l": lambda n, v: isinstance(v, Tensor) and n[0] == "t",
     "w": _is_writable,
     "b": lambda n, v: _is_attribute(n) and _is_float(v) and not isinstance(v, nn.Parameter),
@@ -208,6 +210,7 @@ FITS: dict[str, Fits] = {
     "dict": lambda n, v: type(v) is dict and n.startswith("self."),
     "s": lambda n, v: isinstance(v, nn.Module) and type(v).forward is not nn.Module.forward,
     "linear": lambda n, v: isinstance(v, nn.Linear),
+    "mha": lambda n, v: isinstance(v, nn.MultiheadAttention),
     "drop": lambda n, v: isinstance(v, nn.Dropout),
 }
 """What may stand in a hole: by what it is called and by its value."""

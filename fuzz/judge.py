@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -107,6 +107,8 @@ class _Judging:
         self.only = only
         self.findings: list[Finding] = []
         self.told: list[str] = []
+        self.unbacked = False
+        """Do sizes depend on data? Then layouts may, too."""
 
     def run(self) -> list[Finding]:
         eager = in_eager(self.script, python=False)
@@ -136,6 +138,7 @@ class _Judging:
             return
         finally:
             self._check_untouched("export", before)
+        self.unbacked = any(str(s).startswith("u") for s in exported.program.range_constraints)
         self.told = [str(w.message) for w in told if TOLD.search(str(w.message))]
         for way, build in ways.WAYS.items():
             if self.only is not None and way not in self.only:
@@ -229,7 +232,7 @@ class _Judging:
         if structure != want.structure or len(results) != len(want.copies):
             self._wrong(way, "structure", f"{structure} instead of {want.structure}", i)
             return
-        exact = want.layout == first.layout and way not in _LOOSE
+        exact = way not in _LOOSE and not self.unbacked and _laid_out_alike(want, first)
         grads = want.gradients == first.gradients and way not in _LOOSE
         for k, (got, copy) in enumerate(zip(results, want.copies, strict=True)):
             self._compare_values(way, f"result {k}", got, copy, i)
@@ -278,9 +281,9 @@ class _Judging:
     def _compare_sharing(self, way: str, eager: Session, labels: list[Made]) -> None:
         """Which results share memory with which, with inputs and with state.
 
-        Where eager puts another tensor in a buffer's place, and where inputs do not lie in memory
-        as the example's did, it is not promised."""
-        if any(c.layout != eager.calls[0].layout for c in eager.calls):
+        Where eager puts another tensor in a buffer's place, and where inputs or sizes are not as
+        the example's were, it is not promised."""
+        if self.unbacked or not all(_laid_out_alike(c, eager.calls[0]) for c in eager.calls):
             return
         ours = _sharing(labels)
         theirs = _sharing([(c.results, c.inputs, c.state_live) for c in eager.calls])
@@ -295,7 +298,7 @@ class _Judging:
         if eager.slopes is None:
             return
         try:
-            ours = _slopes(labels)
+            ours = _slopes(labels, eager.calls[0].state)
         except RuntimeError as error:
             self._raised(way, error, len(labels))
             return
@@ -325,8 +328,8 @@ class _Judging:
         if way == "torch" and call > 0:
             rank = "refused"  # torch has its own guards, and its own words
         what = type(error).__name__ + (" at the example" if call == 0 else "")
-        if own and call == 0 and way != ways.CAPTURED:
-            rank = "bare"  # it was captured with this very call
+        if own and call == 0 and way != ways.CAPTURED and not self.unbacked:
+            rank = "bare"  # it was captured with this very call, and does not hang on its data
         self.findings.append(Finding(way, rank, what, text, call, error))
 
 
@@ -368,17 +371,19 @@ def in_eager(script: Script, *, python: bool) -> Session:
     calls = [(c.results, c.inputs, c.state_live) for c in session.calls]
     if all(c.gradients == session.calls[0].gradients for c in session.calls):
         with suppress(RuntimeError):
-            session.slopes = _slopes(calls)
+            session.slopes = _slopes(calls, first)
     return session
 
 
-def _slopes(calls: list[Made]) -> list[Tensor | None] | None:
+def _slopes(calls: list[Made], names: Collection[str]) -> list[Tensor | None] | None:
     """The gradients of the sum of all results, by parameters of the last call and by inputs."""
     results = [r for results, _, _ in calls for r in results if isinstance(r, Tensor)]
     wanted = [r for r in results if r.requires_grad and r.is_floating_point()]
     leaves = [t for _, inputs, _ in calls for t in inputs if t.is_leaf and t.requires_grad]
-    state = sorted(calls[-1][2].items()) if calls else []
-    leaves += [t for _, t in state if isinstance(t, nn.Parameter) and t.requires_grad]
+    # Attributes that a call has made are no names that a program would know.
+    last = calls[-1][2] if calls else {}
+    state = [last[name] for name in sorted(names) if name in last]
+    leaves += [t for t in state if isinstance(t, nn.Parameter) and t.requires_grad]
     if not wanted or not leaves:
         return None
     total = torch.stack([r.double().sum() for r in wanted]).sum()
@@ -388,6 +393,12 @@ def _slopes(calls: list[Made]) -> list[Tensor | None] | None:
 def _quiet(way: str) -> AbstractContextManager[Any]:
     """fx prints what its modules raise."""
     return redirect_stderr(io.StringIO()) if way in ("torch", "unflattened") else nullcontext()
+
+
+def _laid_out_alike(call: Call, first: Call) -> bool:
+    """Do inputs lie in memory as those of the example did, and are results of the same sizes?"""
+    shapes, example = ([getattr(r, "shape", None) for r in c.copies] for c in (call, first))
+    return call.layout == first.layout and shapes == example
 
 
 def _change(names: dict[str, Any], module: Any, i: int, python: bool) -> None:

@@ -13,6 +13,7 @@ INPUTS = (
     "{x} = torch.randn(n)", "{x} = torch.randn(3)", "{x} = torch.randn(2, n)",
     "{x} = torch.randn(n, n)", "{x} = torch.randn(2, 3, n)", "{x} = torch.randint(0, 4, (n,))",
     "{x} = torch.randint(0, 3, (3,))", "{x} = torch.randn(n, 3) > 0", "{x} = torch.randn(n) > 0",
+    "{x} = [torch.randn(n), torch.randn(n, 3)]", '{x} = {"output": torch.randn(n), "self": torch.randn(3)}',
     "{x} = torch.randn(1, 2, n, n)", "{x} = torch.tensor(2)", "{x} = torch.randn(())",
 )  # fmt: skip
 SHARED = (
@@ -150,6 +151,8 @@ STATE = (
     "self.{attr} = nn.BatchNorm1d(3)", "self.{attr} = nn.ModuleList([Memory(), nn.Linear(3, 3)])",
     "self.{attr} = nn.Sequential(nn.Linear(3, 3), nn.ReLU())", "self.{attr} = nn.Dropout(0.5).eval()",
     "self.{attr} = nn.ParameterList([torch.randn(3), torch.randn(3)])",
+    "self.{attr} = nn.MultiheadAttention(3, 1)", "self.{attr} = nn.Embedding(4, 3)", "self.{attr} = nn.LayerNorm(3)",
+    "self.{attr} = nn.GRU(3, 3)", "self.{attr} = nn.utils.parametrizations.weight_norm(nn.Linear(3, 3))",
     'self.{attr} = nn.ParameterDict({{"output": torch.randn(3), "add": torch.randn(3)}})',
 )  # fmt: skip
 TIED = (
@@ -170,7 +173,8 @@ KEEPING = (
     "{b} = {like}.detach()", "{h}.add_(1)", "{h}[0] += 1", "{h}.copy_({like})", "{number} += 1",
     "{new} = {t} * {number}", "{new} = {t} if {flag} else -{t}", "{new} = {t} + {h}", "{new} = {h} * 2",
     "{new} = {h}", "{new} = {h}.view(-1)", "{new} = {h}.detach()", "{new} = {h}[0]", "{new} = {h}[:2]",
-    "{new} = {s}({t})", "{new} = {s}({t})", "{new}, {new1} = {s}({t})", "{new} = {t} @ {p}",
+    "{new} = {s}({t})", "{new} = {s}({t})", "{new} = {s}({i})", "{new}, {new1} = {s}({M})",
+    "{new}, {new1} = {mha}({M}, {M}, {M})", "{new}, {new1} = {mha}({M1}, {M2}, {M2})", "{new}, {new1} = {s}({t})", "{new} = {t} @ {p}",
     "{new} = {t} * {p}", "{new} = F.linear({t}, {p})", "{new} = {t} * len({list})",
     "{new} = sum({list})", "{new} = {list}[-1] * {t}", "{new} = {t} * {dict}['b']", "{new} = {h}.clone()",
     "{b} = torch.roll({b}, 1)", "{b} = torch.cat([{b}[1:], {b}[:1]])", "{b} = {b}.flip(0)",

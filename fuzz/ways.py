@@ -18,7 +18,12 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax import passes
+from lostwax.errors import LostwaxError
 from lostwax.ir import ExportedProgram
+
+
+class NotCopied(LostwaxError):
+    """Eager cannot copy the module either."""
 
 
 @dataclass
@@ -54,6 +59,10 @@ def export(
 
 
 def _copied(e: Exported) -> Any:
+    try:
+        copy.deepcopy(e.subject)
+    except RuntimeError as error:  # of tensors that have a history, eager can have no copy
+        raise NotCopied(str(error)) from error
     if e.seed % 2:
         return copy.deepcopy(e.program).module()
     return copy.deepcopy(e.program.module())

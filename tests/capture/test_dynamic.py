@@ -211,6 +211,6 @@ def test_inputs_share_memory_also_where_one_of_them_varies(varying: Any) -> None
         return b
 
     x = torch.randn(4)
-    for other in (x, x[:1], x.view(2, 2)):
+    for other in (x[:1], x.view(2, 2)):
         with pytest.raises(CaptureError, match="is written to, and shares memory with another"):
             export(forward, (x, other), dynamic_shapes=varying)

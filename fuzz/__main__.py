@@ -68,11 +68,13 @@ class Report:
         total = self.programs.total()
         self.programs[program.kind] += 1
         ranks = {f.rank for f in findings}
-        rank = next(r for r in ("wrong", "bare", "told", "refused", "right", "eager") if r in ranks)
+        rank = next(
+            r for r in ("wrong", "bare", "minor", "told", "refused", "right", "eager") if r in ranks
+        )
         self.outcomes[program.kind, rank] += 1
         for finding in findings:
             self.ways[finding.way, finding.rank] += 1
-            if finding.rank in ("refused", "told"):
+            if finding.rank in ("refused", "told", "minor"):
                 text = refusal(finding)
                 self.refusals[text] += 1
                 self.examples.setdefault(text, f"{program.kind} {program.seed}")
@@ -190,7 +192,7 @@ def _job(task: tuple[argparse.Namespace, list[str], range]) -> Report:
 
 
 def told(report: Report, took: float) -> Iterator[str]:
-    ranks = ("right", "refused", "told", "eager", "bare", "wrong")
+    ranks = ("right", "refused", "told", "eager", "minor", "bare", "wrong")
     yield f"{'kind':<12}{'programs':>9}" + "".join(f"{r:>9}" for r in ranks)
     for kind, count in sorted(report.programs.items()):
         yield f"{kind:<12}{count:>9}" + "".join(f"{report.outcomes[kind, r]:>9}" for r in ranks)
@@ -247,8 +249,10 @@ def main() -> int:
     else:
         step = max(1, min(1000, options.count // options.jobs))
         tasks = [(options, kinds, seeds[i : i + step]) for i in range(0, len(seeds), step)]
+        from fuzz import __main__ as home  # not this script: others must find it by its name
+
         with multiprocessing.get_context("spawn").Pool(options.jobs) as pool:
-            for part in pool.imap_unordered(_job, tasks):
+            for part in pool.imap_unordered(home._job, tasks):
                 report.merge(part)
     print("\n".join(told(report, time.perf_counter() - started)))
     return int(any(f.finding.is_failure for f in report.failures.values()))

@@ -1,6 +1,7 @@
 """Is a way as eager? Several calls are made; what they return is kept and compared at the end.
 
     wrong    a result, an input, the state or what shares memory is not as in eager
+    minor    a result does not require gradients, which in eager are zero or none
     bare     an error that is no error of lostwax's: an assertion, a KeyError, torch's own words
     refused  a clear error of lostwax's: no fault, but counted
 
@@ -192,8 +193,8 @@ class _Judging:
         for i, want in enumerate(eager.calls):
             try:
                 _change(names, changed, i, python)
-            except Exception as error:
-                self._raised(way, error, i)
+            except Exception as error:  # of something that only eager's Python has made
+                self.findings.append(Finding(way, "refused", "no change", str(error), i, error))
                 return
             args, kwargs = names["inputs"](i)
             try:
@@ -242,7 +243,8 @@ class _Judging:
                     self._wrong(way, "strides", f"result {k}: {got.stride()} instead of "
                                 f"{live.stride()}", i)  # fmt: skip
                 if grads and got.requires_grad != copy.requires_grad:
-                    self._wrong(way, "requires_grad", f"result {k}: {got.requires_grad}", i)
+                    minor = copy.requires_grad and not _has_slope(live, want)
+                    self._wrong(way, "requires_grad", f"result {k}: {got.requires_grad}", i, minor)
         for k, (got, copy) in enumerate(zip(inputs, want.inputs_after, strict=True)):
             self._compare_values(way, f"input {k}", got, copy, i)
         for name, before in want.state.items():
@@ -314,8 +316,8 @@ class _Judging:
 
     # ------------------------------------------------------------------------------------- findings
 
-    def _wrong(self, way: str, what: str, text: str, call: int) -> None:
-        rank = "wrong"
+    def _wrong(self, way: str, what: str, text: str, call: int, minor: bool = False) -> None:
+        rank = "minor" if minor else "wrong"
         if self.told and call > 0:
             rank, text = "told", self.told[0]
         self.findings.append(Finding(way, rank, what, text, call))
@@ -352,7 +354,8 @@ def in_eager(script: Script, *, python: bool) -> Session:
             args, kwargs = names["inputs"](i)
             inputs = _tensors((args, kwargs))
             before = {n: t.detach().clone() for n, t in state_of(subject).items()}
-            layout = [(t.shape, t.stride()) for t in inputs], _groups(inputs)
+            strides = [t.stride() for t in state_of(subject).values()]
+            layout = [(t.shape, t.stride()) for t in inputs], _groups(inputs), strides
             gradients = [t.requires_grad for t in inputs]
             results, structure = pytree.tree_flatten(subject(*args, **kwargs))
         except Exception as error:
@@ -387,7 +390,17 @@ def _slopes(calls: list[Made], names: Collection[str]) -> list[Tensor | None] | 
     if not wanted or not leaves:
         return None
     total = torch.stack([r.double().sum() for r in wanted]).sum()
-    return list(torch.autograd.grad(total, leaves, allow_unused=True))
+    return list(torch.autograd.grad(total, leaves, allow_unused=True, retain_graph=True))
+
+
+def _has_slope(result: Tensor, call: Call) -> bool:
+    """Does it really depend on anything that requires gradients?"""
+    leaves = [t for t in (*call.inputs, *call.state_live.values()) if t.requires_grad and t.is_leaf]
+    try:
+        slopes = torch.autograd.grad(result.sum(), leaves, allow_unused=True, retain_graph=True)
+    except RuntimeError:
+        return True
+    return any(s is not None and bool(s.any()) for s in slopes)
 
 
 def _quiet(way: str) -> AbstractContextManager[Any]:

@@ -195,7 +195,7 @@ class WeightReader:
             raise LoadError(f"it needs {needed} bytes of {path}, which has {record.size}")
         flat = self._bytes(path, t.dtype)
         layout: Any = (t.size, t.stride, t.offset if needed else 0)
-        tensor = torch.as_strided(flat, *layout)
+        tensor = torch.as_strided(flat, *layout).data  # itself, no view of the bytes
         if t.device.type != "cpu":
             tensor = _moved(tensor, t.device)
         if is_parameter:

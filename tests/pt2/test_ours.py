@@ -305,3 +305,20 @@ def test_arguments_that_no_function_has_are_refused(arguments) -> None:
         original.read({"training": None, "arguments": arguments}, program)
     with pytest.raises(LoadError, match="neither true nor false"):
         original.read({"training": 3, "arguments": None}, program)
+
+
+def test_state_of_a_file_is_no_view_of_its_bytes() -> None:
+    class Asks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kept", torch.ones(2))
+            self.register_buffer("passing", torch.ones(2), persistent=False)
+
+        def forward(self, x):
+            are_views = [b._base is not None for b in (self.kept, self.passing)]
+            return x * self.kept * self.passing * (2 if any(are_views) else 1)
+
+    x = torch.ones(2)
+    loaded = lostwax.load(io.BytesIO(saved(lostwax.export(Asks(), (x,))))).module()
+    assert all(b._base is None for b in loaded.buffers())
+    torch.testing.assert_close(loaded(x), Asks()(x))

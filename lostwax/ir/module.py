@@ -415,11 +415,11 @@ class _Running:
     def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
         """A view of an input may be one of the example's strides alone; so may a kernel's way."""
         does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
-        if does is None:
-            return
         captured = zip(inputs, _captured(self.program), self.convention.leaves, strict=True)
+        if "leaf Variable that requires grad" in str(error):
+            _explain_gradients(captured, error)
         for given, example, leaf in captured:
-            if isinstance(given, torch.Tensor) and given.stride() != example.stride():
+            if does and isinstance(given, torch.Tensor) and given.stride() != example.stride():
                 fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
                 raise InputValueError(
                     f"{leaf.path} has strides {given.stride()}, but the program was captured with "
@@ -439,6 +439,17 @@ class _Running:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
         return self
+
+
+def _explain_gradients(captured: Iterable[tuple[Any, Any, Any]], error: RuntimeError) -> None:
+    for given, example, leaf in captured:
+        if isinstance(given, torch.Tensor) and given.requires_grad and not example.requires_grad:
+            raise InputValueError(
+                f"{leaf.path} requires gradients, which it did not at capture, and the program "
+                f"writes to it\n  fix: pass {leaf.path}.detach(), or capture it again with such "
+                "an input",
+                leaf.path,
+            ) from error
 
 
 _LAYOUT_ERRORS = {

@@ -207,10 +207,11 @@ def _move(root: nn.Module, moves: Mapping[torch.device, torch.device]) -> None:
 # -------------------------------------------------------------------------------------- the modules
 
 
-def _held(value: Any, path: str | None) -> Any:
-    for part in path.split(".") if path else ():
-        value = getattr(value, part, None)
-    return value if path else None
+def _held(module: nn.Module, path: str | None) -> Any:
+    try:
+        return attribute(module, path) if path else None
+    except AttributeError:
+        return None
 
 
 def _build(root: UnflattenedModule, program: ExportedProgram, bodies: Bodies) -> None:

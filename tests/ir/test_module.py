@@ -671,3 +671,13 @@ def test_repeated_elements_are_found() -> None:
             ]
             tensor = torch.empty(40).as_strided(size, stride)
             assert repeats(tensor) == (len(set(places)) != len(places)), (size, stride)
+
+
+def test_a_written_input_that_requires_gradients_is_told_from_the_example() -> None:
+    def forward(x):
+        x.detach().add_(1)
+        return x * 2
+
+    module = export(forward, (torch.ones(3),)).module()
+    with pytest.raises(InputValueError, match=r"(?s)x requires gradients.*fix: pass x\.detach\(\)"):
+        module(torch.ones(3, requires_grad=True))

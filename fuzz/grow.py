@@ -107,7 +107,7 @@ class Growing:
         return self.pick(FITS[hole], hole)
 
     def pick(self, fits: Callable[[str, Any], bool], hole: str) -> str:
-        found = [name for name, value in self.named() if fits(name, value)]
+        found = [name for name, value in self.named() if _fits(fits, name, value)]
         if not found:
             raise Unfillable(hole)
         # What came last is the most entangled: prefer it.
@@ -165,6 +165,13 @@ def _values(text: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{text}[{i}]", v) for i, v in enumerate(value))
     elif isinstance(value, dict):
         yield from ((f"{text}[{k!r}]", v) for k, v in value.items())
+
+
+def _fits(fits: Fits, name: str, value: Any) -> bool:
+    try:
+        return fits(name, value)
+    except RuntimeError:  # a view that autograd does not look at any more
+        return False
 
 
 def _is_float(value: Any) -> bool:

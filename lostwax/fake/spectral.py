@@ -15,7 +15,7 @@ from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import fail, real_dtype, require, wrap_dim
-from lostwax.sym import Size, eq, known, maximum
+from lostwax.sym import Size, decide, eq, known, maximum
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -155,7 +155,7 @@ def _check_spectrum(x: FakeTensor, n_fft: int, hop: int, width: int, onesided: b
             f"istft: expected 0 < hop_length <= win_length <= n_fft, but got hop_length={hop}, "
             f"win_length={width}, n_fft={n_fft}"
         )
-    is_half = known(eq(size[-2], n_fft)) is not True if onesided is None else onesided
+    is_half = not decide(eq(size[-2], n_fft)) if onesided is None else onesided
     wanted = n_fft // 2 + 1 if is_half else n_fft
     text = f"istft: expected the frequency dimension to be {wanted}, but got {size[-2]}"
     require(eq(size[-2], wanted), text)

@@ -362,6 +362,17 @@ def test_istft_of_a_given_length() -> None:
     agrees(cut_or_padded, make, (2, 48), ({0: N}, {0: L}), sizes)
 
 
+@pytest.mark.parametrize("frequencies", [9, 16])
+def test_istft_of_frequencies_that_might_vary(frequencies: int) -> None:
+    """Whether it is half a spectrum is asked, and so they are fixed."""
+
+    def inverse(spectrum: Tensor) -> Tensor:
+        return torch.istft(spectrum, 16, 4, window=torch.hann_window(16))
+
+    make = lambda m: (randn(2, frequencies, m, dtype=torch.complex64),)  # noqa: E731
+    agrees(inverse, make, (5,), ({1: Dim.AUTO, 2: L},), [(1,), (2,), (7,)])
+
+
 def test_istft_asserts_that_windows_overlap() -> None:
     def apart(spectrum: Tensor) -> Tensor:
         return torch.istft(spectrum, 16, 16, window=torch.hann_window(16))

@@ -31,7 +31,7 @@ from lostwax.pt2.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.weights import WeightReader
+from lostwax.pt2.weights import WeightReader, sharing_record
 
 
 def load(
@@ -96,9 +96,12 @@ def _check_container(archive: Archive) -> None:
 
 
 def _model(archive: Archive, name: str, reader: WeightReader) -> ExportedProgram:
-    state = reader.tensors(WEIGHTS, _json(archive, WEIGHTS_CONFIG.format(name)))
-    constants = reader.tensors(CONSTANTS, _json(archive, CONSTANTS_CONFIG.format(name)))
-    program = decode(_json(archive, MODEL.format(name)), state, constants, f"the model {name!r}")
+    records = _json(archive, MODEL.format(name))
+    table = _json(archive, WEIGHTS_CONFIG.format(name))
+    state = reader.tensors(WEIGHTS, table, sharing_record(records, "weights"), records)
+    table = _json(archive, CONSTANTS_CONFIG.format(name))
+    constants = reader.tensors(CONSTANTS, table, sharing_record(records, "constants"), records)
+    program = decode(records, state, constants, f"the model {name!r}")
     program.example_inputs = _samples(archive, SAMPLE_INPUTS.format(name), program)
     return program
 

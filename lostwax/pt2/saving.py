@@ -34,7 +34,7 @@ from lostwax.pt2.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.weights import Payloads
+from lostwax.pt2.weights import Payloads, Sharing
 from lostwax.pt2.writer import Writer, replaced
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
@@ -147,6 +147,7 @@ class _Records:
         for name, program in programs.items():
             _check_name(name)
             self._collect(program)
+        self.sharing = Sharing({WEIGHTS: self.weights, CONSTANTS: self.constants})
         for name, program in programs.items():
             self._model(name, program, example_inputs)
         for name, content in extra.items():
@@ -174,7 +175,12 @@ class _Records:
         add = self.small.append
         add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
         add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
-        add((MODEL.format(name), _json(_encoded(program))))
+        records = _encoded(program)
+        records["lostwax"]["sharing"] = {
+            "weights": self.sharing.told(program.state_dict),
+            "constants": self.sharing.told(program.constants),
+        }
+        add((MODEL.format(name), _json(records)))
         sample = _pickled(program.example_inputs) if example_inputs else b""
         add((SAMPLE_INPUTS.format(name), sample))
 

@@ -1,14 +1,18 @@
 """Parameters, buffers and constants in files: raw bytes, and a table that says what lies where.
 
-Tensors that share memory share a record, also between the programs of one archive. Reading gives
-views into the mapped file, within the bounds of their record. Must not copy what it can show.
+Tensors that share memory share a record, also between the programs of one archive. Torch's table
+has a record for one dtype, of parameters and buffers or of constants: what shares memory beyond
+that is in records of its own for torch, and our own record says where it lies in the first. Reading
+gives views into the mapped file, within the bounds of their record. Must not copy what it can show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -16,9 +20,11 @@ from torch import nn
 from lostwax.errors import LoadError, SaveError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
+from lostwax.identity import ByIdentity
 from lostwax.pt2.archive import Archive
 from lostwax.pt2.limits import MAX_DIMS, MAX_SIZE
 from lostwax.pt2.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS
+from lostwax.pt2.signature import used_state
 from lostwax.types import TensorType
 
 Json = Mapping[str, Any]
@@ -70,11 +76,18 @@ class Payloads:
             known.high = high if empty else max(high, known.high)
 
     def config(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """The table for these tensors, all of which were added."""
-        return {"config": {name: self._entry(tensor) for name, tensor in tensors.items()}}
+        """The table for these tensors, all of which were added. Torch's reader takes from the first
+        of those in a record whether the record has a gradient: those without one come first."""
+        return {"config": {name: self._entry(tensors[name]) for name in _in_order(tensors)}}
+
+    def memories(self) -> list[_Memory]:
+        return list(self._memories.values())
 
     def records(self) -> list[tuple[str, _Memory]]:
-        return [(f"{self.prefix}{m.number}", m) for m in self._memories.values()]
+        return [(self.record_name(m), m) for m in self._memories.values()]
+
+    def record_name(self, memory: _Memory) -> str:
+        return f"{self.prefix}{memory.number}"
 
     def _entry(self, tensor: torch.Tensor) -> dict[str, Any]:
         memory = self._memories[_memory_key(tensor)]
@@ -82,7 +95,7 @@ class Payloads:
         if not _is_fake(tensor):
             offset = int(tensor.storage_offset()) - memory.low // tensor.dtype.itemsize
         return {
-            "path_name": f"{self.prefix}{memory.number}",
+            "path_name": self.record_name(memory),
             "is_param": isinstance(tensor, nn.Parameter) or getattr(tensor, "_is_param", False),
             "use_pickle": False,
             "tensor_meta": {
@@ -95,6 +108,54 @@ class Payloads:
                 "layout": LAYOUT_NUMBERS[tensor.layout],
             },
         }
+
+
+class Sharing:
+    """What torch's tables cannot say: which names are one tensor, and what shares memory with a
+    tensor of another dtype, or with a constant."""
+
+    def __init__(self, folders: Mapping[str, Payloads]) -> None:
+        self._first: dict[int, tuple[str, Payloads, _Memory]] = {}
+        """Of storages with several records, by identity: the one that has all of it."""
+        held: dict[int, list[tuple[str, Payloads, _Memory]]] = {}
+        for folder, payloads in folders.items():
+            for memory in payloads.memories():
+                if not _is_fake(memory.tensor):
+                    storage = memory.tensor.untyped_storage()._cdata
+                    held.setdefault(storage, []).append((folder, payloads, memory))
+        for storage, records in held.items():
+            if len(records) > 1:
+                self._first[storage] = min(records, key=lambda each: each[2].tensor.itemsize)
+                whole = self._first[storage][2]
+                used = [m for _, _, m in records if m.low < m.high] or [whole]
+                whole.low = min(m.low for m in used) // 16 * 16  # as every dtype wants it
+                whole.high = max(m.high for m in used)
+
+    def told(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+        """Our own record of these tensors."""
+        first = ByIdentity[torch.Tensor, str]()
+        tied = {n: f for n, t in tensors.items() if (f := first.setdefault(t, n)) != n}
+        lying = {n: at for n, t in tensors.items() if (at := self._place(t)) is not None}
+        names = list(tensors) if _in_order(tensors) != list(tensors) else []
+        return {"names": names, "tied": tied, "lying": lying}
+
+    def _place(self, tensor: torch.Tensor) -> list[Any] | None:
+        """The folder, the record, and the place in it in bytes."""
+        if _is_fake(tensor):
+            return None
+        found = self._first.get(tensor.untyped_storage()._cdata)
+        if found is None or tensor.numel() == 0:
+            return None
+        folder, payloads, memory = found
+        offset = int(tensor.storage_offset()) * tensor.itemsize - memory.low
+        return [folder, payloads.record_name(memory), offset]
+
+
+def _in_order(tensors: Mapping[str, torch.Tensor]) -> list[str]:
+    """The names, those without a gradient first if they share a record with one that has one."""
+    kinds = {(_memory_key(t), t.requires_grad) for t in tensors.values()}
+    is_mixed = len({key for key, _ in kinds}) < len(kinds)
+    return sorted(tensors, key=lambda n: tensors[n].requires_grad) if is_mixed else list(tensors)
 
 
 def device_json(device: torch.device) -> dict[str, Any]:
@@ -148,38 +209,40 @@ class WeightReader:
 
     def __init__(self, archive: Archive, mode: FakeTensorMode, data: bool = True) -> None:
         self.archive, self.mode, self.data = archive, mode, data
-        self._flat: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+        self._flat: dict[tuple[str, torch.device], torch.Tensor] = {}
         self._made: dict[Any, torch.Tensor] = {}
 
-    def tensors(self, folder: str, config: Json) -> dict[str, torch.Tensor]:
-        found = {}
+    def tensors(
+        self, folder: str, config: Json, sharing: Json | None, records: Json
+    ) -> dict[str, torch.Tensor]:
+        """Those of a table, by name. `sharing` is our own record of them, `records` are those of
+        the program."""
         entries = config.get("config")
         if not isinstance(entries, dict):
             raise LoadError(f"the table of {folder} is damaged")
-        for name, entry in entries.items():
-            try:
-                found[name] = self._tensor(folder, entry)
-            except LoadError as error:
-                raise LoadError(error.message, (f"the tensor {name!r} of {folder}",)) from None
-            except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-                raise LoadError(
-                    f"its description is damaged ({type(error).__name__}: {error})",
-                    (f"the tensor {name!r} of {folder}",),
-                ) from None
-        return found
+        lying = {} if sharing is None else sharing["lying"]
+        kinds: dict[str, _Kind] = {}
+        for name in _ordered(entries, sharing):
+            with _reading(folder, name):
+                kinds[name] = _kind(lying.get(name), folder, entries[name])
+        first = _tied(kinds, records) if sharing is None else sharing["tied"]
+        found: dict[str, torch.Tensor] = {}
+        count = Counter[_Kind]()
+        for name, kind in kinds.items():
+            with _reading(folder, name):
+                other = first.get(name, name)
+                if kinds.get(other) == kind and other in found:
+                    found[name] = found[other]
+                else:
+                    found[name] = self._tensor(kind, count[kind])
+                    count[kind] += 1
+        return {name: found[name] for name in kinds}
 
-    def _tensor(self, folder: str, entry: Json) -> torch.Tensor:
-        path, meta = entry["path_name"], entry["tensor_meta"]
-        if entry.get("use_pickle"):
-            raise LoadError("it is pickled, as tensors of other classes are: that is never read")
-        if not isinstance(path, str) or not isinstance(meta, dict):
-            raise LoadError("it is an object of another language; only tensors are read")
-        t = _type(meta)
-        is_parameter, grad = entry["is_param"] is True, meta["requires_grad"] is True
-        key = (folder + path, t, is_parameter, grad)
-        made = self._made.get(key)
+    def _tensor(self, kind: _Kind, number: int) -> torch.Tensor:
+        """The first, second, ... tensor of this kind that a program has."""
+        made = self._made.get((kind, number))
         if made is None:
-            made = self._made[key] = self._new(folder + path, t, is_parameter, grad)
+            made = self._made[kind, number] = self._new(*kind)
         return made
 
     def _new(self, path: str, t: TensorType, is_parameter: bool, grad: bool) -> torch.Tensor:
@@ -193,30 +256,108 @@ class WeightReader:
             return fake
         if needed > record.size:
             raise LoadError(f"it needs {needed} bytes of {path}, which has {record.size}")
-        flat = self._bytes(path, t.dtype)
+        flat = self._bytes(path, t.device)
+        flat = flat[: flat.numel() // t.dtype.itemsize * t.dtype.itemsize].view(t.dtype)
         layout: Any = (t.size, t.stride, t.offset if needed else 0)
         tensor = torch.as_strided(flat, *layout).data  # itself, no view of the bytes
-        if t.device.type != "cpu":
-            tensor = _moved(tensor, t.device)
         if is_parameter:
             return nn.Parameter(tensor, requires_grad=grad)
         return tensor.requires_grad_() if grad else tensor
 
-    def _bytes(self, path: str, dtype: torch.dtype) -> torch.Tensor:
-        """A record as one flat tensor of this dtype: a view into the file where that is aligned."""
-        known = self._flat.get((path, dtype))
+    def _bytes(self, path: str, device: torch.device) -> torch.Tensor:
+        """A record as one flat tensor of bytes: a view into the file where that is aligned, and the
+        device is the CPU."""
+        known = self._flat.get((path, device))
         if known is None:
             buffer, offset, size = self.archive.window(path)
-            count = size // dtype.itemsize
-            if count == 0:
-                known = torch.empty(0, dtype=dtype)
-            elif offset % dtype.itemsize == 0:
-                known = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+            if size == 0:
+                known = torch.empty(0, dtype=torch.uint8)
+            elif offset % _ALIGNED == 0:
+                known = torch.frombuffer(buffer, dtype=torch.uint8, count=size, offset=offset)
             else:
-                copy = bytearray(memoryview(buffer)[offset : offset + count * dtype.itemsize])
-                known = torch.frombuffer(copy, dtype=dtype)
-            self._flat[path, dtype] = known
+                copy = bytearray(memoryview(buffer)[offset : offset + size])
+                known = torch.frombuffer(copy, dtype=torch.uint8)
+            if device.type != "cpu":
+                known = _moved(known, device)
+            self._flat[path, device] = known
         return known
+
+
+_ALIGNED = 16
+"""The size of the largest element."""
+
+
+class _Kind(NamedTuple):
+    """What a table says of a tensor."""
+
+    path: str
+    type: TensorType
+    is_parameter: bool
+    grad: bool
+
+
+def _kind(lying: Any, folder: str, entry: Json) -> _Kind:
+    """`lying` is the place where our own record says that it is: a folder, a record, a byte."""
+    path, meta = entry["path_name"], entry["tensor_meta"]
+    if entry.get("use_pickle"):
+        raise LoadError("it is pickled, as tensors of other classes are: that is never read")
+    if not isinstance(path, str) or not isinstance(meta, dict):
+        raise LoadError("it is an object of another language; only tensors are read")
+    t, is_parameter, grad = _type(meta), entry["is_param"] is True, meta["requires_grad"] is True
+    if lying is None:
+        return _Kind(folder + path, t, is_parameter, grad)
+    where, name, byte = lying
+    if not isinstance(where, str) or not isinstance(name, str) or byte.__class__ is not int:
+        raise LoadError("the place where it lies is damaged")
+    if not 0 <= byte <= MAX_SIZE or byte % t.dtype.itemsize:
+        raise LoadError(f"it cannot lie at the byte {byte} of {name}")
+    return _Kind(where + name, t.replace(offset=byte // t.dtype.itemsize), is_parameter, grad)
+
+
+@contextmanager
+def _reading(folder: str, name: str) -> Iterator[None]:
+    where = (f"the tensor {name!r} of {folder}",)
+    try:
+        yield
+    except LoadError as error:
+        raise LoadError(error.message, where) from None
+    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise LoadError(
+            f"its description is damaged ({type(error).__name__}: {error})", where
+        ) from None
+
+
+def _ordered(entries: Json, sharing: Json | None) -> list[str]:
+    """The names in the order of our own record, if it has one."""
+    names = [] if sharing is None else sharing["names"]
+    return names if set(names) == set(entries) else list(entries)
+
+
+def _tied(kinds: Mapping[str, _Kind], records: Json) -> dict[str, str]:
+    """Names that are taken for one tensor, in a file that does not say it: they lie in one place,
+    and the graph reads one of them alone."""
+    together: dict[_Kind, list[str]] = {}
+    for name, kind in kinds.items():
+        together.setdefault(kind, []).append(name)
+    groups = [names for names in together.values() if len(names) > 1]
+    read = used_state(records) if groups else set()
+    are_one = [names for names in groups if len(read.intersection(names)) < 2]
+    return {name: names[0] for names in are_one for name in names[1:]}
+
+
+def sharing_record(records: Json, what: str) -> Json | None:
+    """What our own record says of the tensors of one folder; None: the file has none."""
+    found: Any = records.get("lostwax")
+    for key in ("sharing", what):
+        found = found.get(key) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    parts: Any = map(found.get, ("names", "tied", "lying"))
+    names, tied, lying = parts
+    is_whole = isinstance(names, list) and isinstance(tied, dict) and isinstance(lying, dict)
+    if not is_whole or not all(isinstance(name, str) for name in (*names, *tied.values())):
+        raise LoadError("our own record of what shares memory is damaged")
+    return found
 
 
 def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:

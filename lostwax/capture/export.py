@@ -36,7 +36,7 @@ from lostwax.capture.inputs import (
     leaves_of,
 )
 from lostwax.capture.lent import lent, tell_of_changes
-from lostwax.capture.marks import check_results
+from lostwax.capture.marks import check_results, tell_of_own_leaves
 from lostwax.capture.patches import (
     autograd_function,
     classes,
@@ -229,6 +229,9 @@ class Capture:
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             if self.grad:
                 check_results(outputs, given.initial)
+                if tracer.grad_marks.has_leaves:
+                    paths = leaf_paths(self.out_spec, "the result")
+                    tell_of_own_leaves(zip(outputs, paths, strict=True), tracer.value_of)
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)

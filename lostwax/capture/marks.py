@@ -7,12 +7,13 @@ behind, and its inputs require them or not as they come. Must not record anythin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
-from lostwax.capture.functionalize import Root
+from lostwax.capture.functionalize import Root, is_differentiable
+from lostwax.capture.steps import Value
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
 from lostwax.location import Location, user_location
@@ -151,4 +152,23 @@ def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
                 f"{output!r} is returned, and was told to require gradients in the program.\n"
                 "  why: what a program returns requires gradients only where its inputs do\n"
                 "  instead: return x.detach(), and let the caller say requires_grad_()"
+            )
+
+
+def tell_of_own_leaves(
+    results: Iterable[tuple[Any, str]], value_of: Callable[[FakeTensor], Value]
+) -> None:
+    """A result that has a gradient only of what `forward` made a leaf itself has none in the
+    program, which has no such leaf to give."""
+    for result, path in results:
+        if not isinstance(result, FakeTensor):
+            continue
+        value = value_of(result)
+        if is_differentiable(value, or_marked=True) and not is_differentiable(value):
+            warnings.warn(
+                f"{path} requires gradients in eager, because of a tensor that the module itself "
+                "tells to require them (requires_grad_(), torch.func.stack_module_state), and "
+                "which nobody outside can reach; what the program returns requires none. To say "
+                "so, return x.detach(), or export under torch.no_grad().",
+                stacklevel=3,
             )

@@ -168,9 +168,14 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
     name = f"{record.overload._schema.name.removeprefix('aten::')}()"
     if out.fake_storage is not source.fake_storage:
         tracer.layout_decided(source, out, name)
-    elif source.tracked is not None and source.tracked.root.version and source.tracked.root.kind:
+    elif source.tracked is not None and source.tracked.root.kind:
         # Written to, it has the example's layout in the program, also where the input has another.
-        tracer.reliance.note(source.tracked.root, f"a write before {name}")
+        root = source.tracked.root
+        if root.version:
+            tracer.reliance.note(root, f"a write before {name}")
+        elif not root.type.is_dense or record.overload is aten.ravel.default:
+            # Else a view fails where eager would copy; but `ravel` copies what has a view, too.
+            tracer.reliance.note(root, f"a write after {name}", root)
     return out
 
 

@@ -19,6 +19,7 @@ from torch._ops import OpOverload
 from lostwax.fake import answers
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
+from lostwax.ops.memory_format import suggested_format
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.ops.shapes import (
     broadcast_sizes,
@@ -124,10 +125,10 @@ def _to(
     device = concrete_device(device)
     same_dtype = dtype is None or dtype is t.dtype
     same_device = device is None or device == t.device
-    if same_dtype and same_device and not copy:
-        wanted = memory_format or torch.preserve_format
-        if wanted is torch.preserve_format or contiguous(mode, x, memory_format=wanted) is x:
-            return x
+    # Gaps are no matter here: `contiguous_format` is that of all but channels-last.
+    is_kept = memory_format in (None, torch.preserve_format) or suggested_format(t) is memory_format
+    if same_dtype and same_device and is_kept and not copy:
+        return x
     options = {"dtype": dtype or t.dtype, "device": device, "memory_format": memory_format}
     options = {k: v for k, v in options.items() if v is not None}
     return mode.call(aten._to_copy.default, x, **options)

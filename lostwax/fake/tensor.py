@@ -136,6 +136,9 @@ class FakeTensor(torch.Tensor):
         _set_data(self, other)
         self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
         self.tracked = other.tracked
+        self.constant = other.known_constant()
+        if self.constant is not None:
+            self.constant_version = other.constant_version
         if tracked is not None and other.tracked is not None:
             self.fake_mode.data_given(self, other, before, tracked)
 

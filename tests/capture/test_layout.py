@@ -153,3 +153,62 @@ def test_strides_of_dimensions_of_size_one() -> None:
         ours(other)
     other = other.clone(memory_format=torch.contiguous_format)
     torch.testing.assert_close(ours(other), forward(other))
+
+
+# ------------------------------------------------------------------- views or copies, by strides
+
+MAYBE_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "reshape": lambda x: x.reshape(-1),
+    "rows": lambda x: x.reshape(x.shape[0], -1),
+    "flatten": lambda x: x.flatten(),
+    "ravel": lambda x: x.ravel(),
+    "contiguous": lambda x: x.contiguous(),
+    "channels_last": lambda x: x.to(memory_format=torch.channels_last),
+    "to": lambda x: x.to(torch.float32, memory_format=torch.contiguous_format),
+    "permuted": lambda x: x.permute(0, 2, 3, 1).reshape(x.shape[0], -1),
+    "part": lambda x: x.reshape(-1).chunk(2)[0],
+    "squeeze": lambda x: x.unsqueeze(0).squeeze(0),
+}
+
+
+def _laid_out(kind: str) -> Tensor:
+    if kind == "rows":
+        return torch.arange(48.0).view(2, 2, 3, 4)
+    if kind == "channels last":
+        return torch.arange(48.0).view(2, 2, 3, 4).contiguous(memory_format=torch.channels_last)
+    if kind == "columns":
+        return torch.arange(48.0).view(4, 3, 2, 2).permute(3, 2, 1, 0)
+    return torch.arange(96.0).view(2, 2, 3, 8)[..., ::2]
+
+
+LAYOUTS = ["rows", "channels last", "columns", "with gaps"]
+WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
+    "to the result": lambda x, y: (y.add_(1), x * 1),
+    "to the input": lambda x, y: (x.add_(1), y * 1),
+    "nowhere": lambda x, y: (y, x * 1),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("view", MAYBE_VIEWS)
+def test_what_is_written_is_right_at_all_strides(view: str, write: str) -> None:
+    """Or the call is refused. (Whether a result shares memory with an input is not promised.)"""
+
+    def forward(x: Tensor) -> Any:
+        return WRITES[write](x, MAYBE_VIEWS[view](x))
+
+    done = 0
+    for captured in LAYOUTS:
+        module = export(forward, (_laid_out(captured),)).module()
+        for given in LAYOUTS:
+            mine, eager = _laid_out(given), _laid_out(given)
+            expected = forward(eager)
+            try:
+                found = module(mine)
+            except (RuntimeError, ValueError) as error:
+                assert given != captured
+                assert "strides" in str(error)  # noqa: PT017
+                continue
+            done += 1
+            torch.testing.assert_close((found, mine), (expected, eager))
+    assert done >= len(LAYOUTS)

@@ -3,6 +3,7 @@ of what the caller holds they are refused, so that nothing is lost unseen."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -225,3 +226,31 @@ def test_attributes_that_are_left_on_tensors_are_refused_or_told_of(name: str) -
         with pytest.raises(CaptureError, match=rf'{text}[\s\S]*register_buffer\("tag"'):
             export(net, (x,))
     assert not any(map(vars, (net.weight, net.scale, x)))
+
+
+def test_results_of_leaves_that_only_the_program_has() -> None:
+    """They require gradients in eager, and of nothing that anybody could ask for them."""
+
+    class Ensemble(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.members = nn.ModuleList(nn.Linear(2, 2) for _ in range(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = torch.func.stack_module_state(list(self.members))
+
+            def one(parameters: Any, buffers: Any, x: Tensor) -> Any:
+                return torch.func.functional_call(self.members[0], (parameters, buffers), (x,))
+
+            return torch.vmap(one, in_dims=(0, 0, None))(*state, x)
+
+    net, x = Ensemble(), torch.randn(4, 2)
+    with pytest.warns(UserWarning, match=r"the result requires gradients in eager.*itself.*none"):
+        program = export(net, (x,))
+    torch.testing.assert_close(program.module()(x), net(x).detach())
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        export(net, (x,))
+        export(lambda x: x.detach().requires_grad_() * 2, (x,))
+    with pytest.warns(UserWarning, match=r"the result\[1\] requires gradients in eager"):
+        export(lambda x: (x, x.detach().requires_grad_() * 2), (x,))

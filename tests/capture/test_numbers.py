@@ -107,3 +107,22 @@ def test_slices_to_a_place_that_data_know() -> None:
     module = export(lambda x, i: (x[:i], x[i:]), (X, torch.tensor(1))).module()
     for number in (0, 2, 3):
         torch.testing.assert_close(module(X, torch.tensor(number)), (X[:number], X[number:]))
+
+
+def test_numbers_of_what_was_given_other_data() -> None:
+    """`t.data = ...`: what was known of the old data is not asked any more."""
+
+    def forward(x: torch.Tensor) -> Any:
+        t = torch.tensor([2.0, 3.0])
+        first = t[0].item()
+        t.data = torch.tensor([5.0, 7.0])
+        n = torch.tensor(2)
+        n.data = torch.tensor(4)
+        u = torch.tensor(1.0)
+        u.data = x.sum()
+        if torch.equal(t, torch.tensor([5.0, 7.0])):
+            x = x * 10
+        return x * first * t[0].item() * u.item(), t.tolist(), torch.zeros(n.item()) + t[1].item()
+
+    x = torch.ones(3)
+    torch.testing.assert_close(export(forward, (x,)).module()(x), forward(x))

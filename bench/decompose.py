@@ -31,6 +31,7 @@ from bench.depth import WIDTH, deep
 from bench.export_speed import output_types
 from examples.models import MODELS
 from lostwax.capture import export
+from lostwax.fake.undo import Undo, undone
 from lostwax.ir import collector
 
 MEDIAN_BAR, DEPTH_BAR = 40.0, 0.20
@@ -109,8 +110,12 @@ def depths(wanted: list[int]) -> dict[int, float]:
 def turn(program: Any, times: int) -> float:
     """Processor seconds of decomposing a program several times. What is made is kept until the end:
     memory is as fresh for many small graphs as for a large one, and no garbage is collected."""
-    with collector.paused():
+
+    def timed(undo: Undo) -> float:
+        collector.pause(undo.add)
         return processor_seconds(lambda: [program.run_decompositions() for _ in range(times)])
+
+    return undone(timed)
 
 
 def missed_bars(rows: list[Row], layers: dict[int, float], failures: dict[str, str]) -> list[str]:

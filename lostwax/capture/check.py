@@ -24,6 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lostwax.capture.drawing import Drawn, drawn, example
 from lostwax.capture.provenance import Provenance
 from lostwax.errors import CheckError, InputStructureError, InputValueError
+from lostwax.fake.undo import Undo, undone
 from lostwax.ir.module import call_convention
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
@@ -267,8 +268,13 @@ class _Case:
         """The first node whose value is not what the module computes there."""
         modules = _modules(module := _copy(self.module))
         recorder = _Recorder({id(m): path for path, m in modules.items()})
-        with recorder.provenance.watching(list(modules.values())), recorder:
-            self._outcome(module, self._inputs())
+
+        def record(undo: Undo) -> None:
+            recorder.provenance.catch_calls(list(modules.values()), undo)
+            with recorder.provenance.watching(), recorder:
+                self._outcome(module, self._inputs())
+
+        undone(record)
         beside = _Beside(self.program, recorder.values, self.close)
         args, kwargs = self._inputs()
         inputs = call_convention(self.program, True, {}).bind(args, kwargs)

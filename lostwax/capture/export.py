@@ -7,9 +7,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import count
-from threading import RLock
 from typing import Any
 
 import torch
@@ -37,16 +35,9 @@ from lostwax.capture.inputs import (
 )
 from lostwax.capture.lent import lent, tell_of_changes
 from lostwax.capture.marks import check_results, tell_of_own_leaves
-from lostwax.capture.patches import (
-    autograd_function,
-    classes,
-    fast_calls,
-    symbolic_arguments,
-    torch_functions,
-)
-from lostwax.capture.patches.nn_modules import portable_modules
-from lostwax.capture.patches.random_numbers import own_random_numbers
-from lostwax.capture.patches.swap import exchanged
+from lostwax.capture.patches import table as patches
+from lostwax.capture.patches.autograd_function import check_hooks
+from lostwax.capture.patches.swap import claim, one_at_a_time
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.refusals import refuse_what_cpp_refuses
 from lostwax.capture.reliance import Note
@@ -68,6 +59,7 @@ from lostwax.errors import (
 )
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo, undone
 from lostwax.ir import collector
 from lostwax.ir.declared import declared
 from lostwax.ir.module import LAYOUT_ASKED
@@ -127,10 +119,6 @@ def export(
     return program
 
 
-one_at_a_time = RLock()
-"""A capture exchanges some of torch's functions and the module's state: another thread's waits."""
-
-
 def export_call(
     mod: nn.Module | Callable[..., Any],
     args: tuple[Any, ...],
@@ -141,7 +129,7 @@ def export_call(
 ) -> ExportedProgram:
     """The same of a call that was looked at: `spec` says what varies in it."""
     call = (mod, args, kwargs, spec, keep, preserved)
-    with one_at_a_time, collector.paused():
+    with one_at_a_time:
         try:
             program = Capture(*call, tracked=False).run()
             tracked = False
@@ -152,9 +140,6 @@ def export_call(
             program = Capture(*call, tracked=True).run()
             tracked = True
         return for_either(program, lambda agreed: Capture(*call, tracked, True, agreed).run())
-
-
-_EXCHANGES = (*symbolic_arguments.EXCHANGES, *fast_calls.EXCHANGES)
 
 
 class Capture:
@@ -198,27 +183,27 @@ class Capture:
         self.apart = apart
 
     def run(self) -> ExportedProgram:
+        program = undone(self._run)
+        self.tracer.forget()  # the program's fakes keep the tracer alive
+        self.tracer.differentiable = False  # what they are asked now is not asked by the program
+        return program if type(self.root) is not nn.Module else _trimmed(program)
+
+    def _run(self, undo: Undo) -> ExportedProgram:
+        collector.pause(undo.add)
         tracer = self.tracer
+        claim(tracer, undo)
         given = self.given = Given(tracer, self.state)
         given.enter(self.leaves, self.names, self.symbols, self.apart)
         tracer.differentiable = self.grad and given.is_differentiable
-        autograd_function.check_hooks(tracer, self.state.modules)
+        check_hooks(tracer, self.state.modules)
         args, kwargs = put_together(given.users, self.in_spec)
         containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))
-        with (
-            torch.set_grad_enabled(torch.is_grad_enabled()),  # put back, whatever the module does
-            self.state.replaced(given.fakes),
-            outside.left_as_it_was(self.call, self.state.modules),
-            classes.answered(self.call, self.state.modules),
-            tracer,
-            _announced(),
-            autograd_function.recorded(tracer),
-            portable_modules(self.state.modules),
-            torch_functions.answered(),
-            exchanged(tracer, _EXCHANGES),
-            own_random_numbers(),
-        ):
-            with watched() as refusals, tracer.provenance.watching(self.state.modules):
+        tracer.provenance.catch_calls(self.state.modules, undo)
+        self.state.replace(given.fakes, undo)
+        kept_before = outside.leave_as_it_was(self.call, self.state.modules, undo)
+        patches.apply(tracer, self.call, self.state.modules, undo)
+        with tracer:
+            with watched() as refusals, tracer.provenance.watching():
                 out = self._result_of(args, kwargs)
             _check_caught(refusals)
             given.check_gradients()
@@ -235,9 +220,8 @@ class Capture:
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
-        tracer.forget()  # the program's fakes keep the tracer alive
-        tracer.differentiable = False  # what they are asked now is not asked by the program
-        return program if type(self.root) is not nn.Module else _trimmed(program)
+        outside.tell_of_numbers(self.call, self.state.modules, kept_before, undo)
+        return program
 
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
@@ -265,7 +249,7 @@ class Capture:
     def _next(self) -> caches.Run:
         """The call that would come next."""
         args, kwargs = put_together(self.given.users, self.in_spec)
-        with self.tracer.provenance.watching(self.state.modules):
+        with self.tracer.provenance.watching():
             out = self._result_of(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)
         self._copy_literals(outputs)
@@ -551,15 +535,3 @@ def _attributes(state: State) -> dict[int, str]:
             if isinstance(value, torch.Tensor):
                 found.setdefault(id(value), f"{path}.{name}" if path else name)
     return found
-
-
-@contextmanager
-def _announced() -> Iterator[None]:
-    """`torch.compiler.is_exporting()` says so: libraries ask."""
-    compiler = torch.compiler
-    before = compiler._is_exporting_flag, compiler._is_compiling_flag
-    compiler._is_exporting_flag = compiler._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        compiler._is_exporting_flag, compiler._is_compiling_flag = before

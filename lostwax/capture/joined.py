@@ -48,8 +48,8 @@ class Joined:
         """The tensor that gets the gradient of a leaf: itself, or what it is a copy of."""
         self._is_asking = True
         try:
-            with self._mode.silent(), self._mode.in_autograd(), torch.enable_grad():
-                found: Any = fake.view_as(fake).grad_fn
+            with self._mode.silent(), torch.enable_grad():
+                found: Any = self._mode.in_autograd(fake.view_as, fake).grad_fn
         finally:
             self._is_asking = False
         return found.next_functions[0][0].variable

@@ -14,14 +14,14 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
-from lostwax.capture.export import Capture, one_at_a_time
+from lostwax.capture.export import Capture
 from lostwax.capture.inputs import as_call
+from lostwax.capture.patches.swap import one_at_a_time
 from lostwax.capture.provenance import OtherLine, Place, Provenance, new_place
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.steps import Value
 from lostwax.errors import JointError
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.ir import collector
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths
 from lostwax.ir.signature import OutputKind
@@ -63,7 +63,7 @@ def export_joint(
     spec = None
     if dynamic_shapes is not None:
         spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, ())
-    with one_at_a_time, collector.paused(), torch.enable_grad():
+    with one_at_a_time, torch.enable_grad():
         joint = _Joint(mod, call_args, call_kwargs, spec)
         joint.loss, joint.loss_index, joint.takes_tangents = loss, loss_index, tangents
         return joint.run()

@@ -7,10 +7,9 @@ name, once for each. Must not follow what is found only while running.
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from lostwax.capture.holders import items
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import CACHED, methods, plain, reached
 from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo
 from lostwax.location import Location
 
 
@@ -69,22 +69,29 @@ Keeper = Any
 """A `Written`, a `Cell`, or a cache of `functools.lru_cache`."""
 
 
-@contextmanager
-def left_as_it_was(mod: Any, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside, functions may keep tensors outside of the modules; afterwards they are gone. Numbers
-    that have changed are told of: what was computed with them is baked in."""
-    keepers = _keepers(mod, modules)
-    before = [(each, _look(each)) for each in keepers]
-    try:
-        yield
-    finally:
-        for each, seen in before:
-            _put_back(each, seen)
+def leave_as_it_was(mod: Any, modules: Sequence[nn.Module], undo: Undo) -> list[tuple[Keeper, Any]]:
+    """From here on functions may keep tensors outside of the modules; in the end they are gone.
+    Returned is what they kept before."""
+    before = [(each, _look(each)) for each in _keepers(mod, modules)]
+    undo.add(partial(_put_all_back, before, undo))
+    return before
+
+
+def tell_of_numbers(
+    mod: Any, modules: Sequence[nn.Module], before: list[tuple[Keeper, Any]], undo: Undo
+) -> None:
+    """Numbers that have changed: what was computed with them is baked in."""
     for each, seen in before:
-        if not isinstance(each, CACHED):
+        if not isinstance(each, CACHED) and not _holds_fakes(each.value):
             changed = _changed(each.name, str(each), each.value, *seen)
             if changed is not None:
-                _tell(changed, line_that_sets(each.name, functions_of(mod, modules)))
+                line = line_that_sets(each.name, functions_of(mod, modules))
+                undo.notes.append(_said(changed, line))
+
+
+def _put_all_back(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
+    for each, seen in before:
+        _put_back(each, seen, undo)
 
 
 def _look(keeper: Keeper) -> Any:
@@ -94,7 +101,7 @@ def _look(keeper: Keeper) -> Any:
     return value, items(value) if type(value) in _CONTAINERS else None
 
 
-def _put_back(keeper: Keeper, before: Any) -> None:
+def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
     if isinstance(keeper, CACHED):
         if keeper.cache_info().misses != before:  # what it has computed now has no data
             keeper.cache_clear()
@@ -107,10 +114,9 @@ def _put_back(keeper: Keeper, before: Any) -> None:
         return
     else:
         _fill(now, content)
-    warnings.warn(
+    undo.notes.append(
         f"the module keeps a tensor in {keeper.name}, {keeper}; a program leaves nothing "
-        f"there, and {keeper.name} is as it was before the export.",
-        stacklevel=2,
+        f"there, and {keeper.name} is as it was before the export."
     )
 
 
@@ -127,11 +133,10 @@ def _changed(
     return next(filter(None, inner), None)
 
 
-def _tell(changed: str, line: Location | None) -> None:
-    warnings.warn(
+def _said(changed: str, line: Location | None) -> str:
+    return (
         f"the module sets {changed}{'' if line is None else f' ({line})'}; the program does not: "
-        "every run of it computes with what it was at capture. A buffer would be kept.",
-        stacklevel=4,
+        "every run of it computes with what it was at capture. A buffer would be kept."
     )
 
 

@@ -14,14 +14,19 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
+from threading import get_ident
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 
 import torch
+import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
+from lostwax.capture.patches.swap import wait
 from lostwax.capture.per_class import PerClass
+from lostwax.fake.tensor import FakeTensor, refuse_thread
+from lostwax.fake.undo import Undo
 from lostwax.location import JUDGED, is_user_code
 
 Frames = tuple[Any, ...]
@@ -201,6 +206,7 @@ class Provenance:
         self._paths = paths
         """The path of each module of the program, by identity."""
         self._watcher = watcher
+        self._thread = 0
         self._counts: dict[str, int] = {}
         self._entered: Entered | None = None
         self._bottom: FrameType | None = None
@@ -249,13 +255,23 @@ class Provenance:
             self._whole = before
 
     @contextmanager
-    def watching(self, modules: Sequence[nn.Module]) -> Iterator[None]:
-        """Inside, calls of these modules are noted. Frames above this one are not the program's."""
+    def watching(self) -> Iterator[None]:
+        """Inside, calls of modules are noted. Frames above this one are not the program's."""
         self._bottom, self._whole = sys._getframe(2), None
+        try:
+            yield
+        finally:
+            self._bottom = self._entered = None
+            self._whole = new_place(None, ())  # what is recorded from now on stands nowhere
+
+    def catch_calls(self, modules: Sequence[nn.Module], undo: Undo) -> None:
+        """From here on calls of these modules come here; those of other threads wait."""
         # Torch asks each module for a compiled form of its call. Replacing `nn.Module.__call__`
         # would empty the interpreter's caches of every subclass, twice in an export.
         all_held = list(map(vars, modules))
         before = [(held, held[_COMPILED]) for held in all_held if _COMPILED in held]
+        self._thread = get_ident()
+        undo.add(partial(_let_go, all_held, before))
         paths, called, watched = self._paths, self._called, _is_watched()
         for module, held, hooks in zip(modules, all_held, map(_HOOKS, all_held), strict=True):
             kind = _KINDS[module.__class__]
@@ -263,19 +279,12 @@ class Provenance:
             if kind.has_own_call:
                 hooks = (True,)
             held[_COMPILED] = partial(called, module, paths[id(module)], alone, hooks)
-        try:
-            yield
-        finally:
-            for held in all_held:
-                held.pop(_COMPILED, None)
-            for held, compiled in before:
-                held[_COMPILED] = compiled
-            self._bottom = self._entered = None
-            self._whole = new_place(None, ())  # what is recorded from now on stands nowhere
 
     def _called(
         self, module: Any, path: str, alone: bool, hooks: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
+        if get_ident() != self._thread:
+            return _called_elsewhere(module, args, kwargs)
         outer = self._entered
         entered = Entered()
         entered.path = path
@@ -309,6 +318,21 @@ class Provenance:
         finally:
             self._entered = outer
             entered.frame = None
+
+
+def _let_go(all_held: list[dict[str, Any]], before: list[tuple[dict[str, Any], Any]]) -> None:
+    for held in all_held:
+        held.pop(_COMPILED, None)
+    for held, compiled in before:
+        held[_COMPILED] = compiled
+
+
+def _called_elsewhere(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A call in another thread: with fakes it cannot be, and the module holds fakes now."""
+    if any(leaf.__class__ is FakeTensor for leaf in pytree.tree_leaves((args, kwargs))):
+        refuse_thread()
+    wait()
+    return module(*args, **kwargs)
 
 
 _COMPILED = "_compiled_call_impl"

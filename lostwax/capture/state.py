@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from itertools import chain, repeat
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,6 +20,7 @@ from lostwax.capture.per_class import PerClass
 from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo
 from lostwax.types import TensorType
 
 
@@ -112,16 +112,12 @@ class State:
                 else:
                     self.passing[path] = tensor
 
-    @contextmanager
-    def replaced(self, fakes: Mapping[int, torch.Tensor]) -> Iterator[None]:
-        """Inside, each parameter and buffer (by id) is its fake; afterwards all is as before."""
+    def replace(self, fakes: Mapping[int, torch.Tensor], undo: Undo) -> None:
+        """From here on each parameter and buffer (by id) is its fake; in the end all is as
+        before."""
         saved = self._saved = Snapshot(self.modules)
-        try:
-            saved.replace(fakes)
-            yield
-        finally:
-            saved.restore()
-            self._saved = None
+        undo.add(saved.restore)
+        saved.replace(fakes)
 
     def after(
         self, fakes: Mapping[int, Any], read: Collection[torch.Tensor], call: Any

@@ -132,8 +132,15 @@ def _named(value: Any) -> str:
 @contextmanager
 def _context(mode: FakeTensorMode, func: OpOverload) -> Iterator[None]:
     context = _FakeContext(mode, func)
-    with torch_fake_impl.set_ctx_getter(lambda: context):
+    if not mode.thread:
+        with torch_fake_impl.set_ctx_getter(lambda: context):
+            yield
+        return
+    mode.contexts.append(context)  # a capture answers for itself: that getter is all threads'
+    try:
         yield
+    finally:
+        mode.contexts.pop()
 
 
 # ----------------------------------------------------------------------------------- decompositions

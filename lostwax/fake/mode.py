@@ -9,7 +9,7 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -58,6 +58,8 @@ _LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 _SYMBOLIC = frozenset((torch.SymInt, torch.SymBool, torch.SymFloat))
 
 _AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
+_is_off: Any = torch._C._dispatch_tls_is_dispatch_key_excluded
+_switch_off: Any = torch._C._dispatch_tls_set_dispatch_key_excluded
 
 
 def _include(key: Any) -> Any:
@@ -83,6 +85,9 @@ class FakeTensorMode(TorchDispatchMode):
     takes_wrappers = True
     """A tensor subclass that says what it wraps keeps its class, around fakes."""
 
+    thread = 0
+    """The thread that captures with this mode, while it does: no other evaluates anything."""
+
     portable = False
     """Take composite operators apart into operators that every device has, instead of those that
     eager's dispatch picks on this one; what is computed is the same."""
@@ -97,10 +102,12 @@ class FakeTensorMode(TorchDispatchMode):
         # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other
         # modes see operators first.
         self._mode_key = _FAKE
-        self._entered: list[tuple[Any, bool, ExitStack] | None] = []
+        self._entered: list[tuple[Any, bool, list[bool]] | None] = []
         self._in_autograd = False
         self._saw_constant = False
         self.absent_device: torch.device | None = None
+        self.contexts: list[Any] = []
+        """What `torch.library.get_ctx()` is to give while a capture runs, the innermost last."""
         self.templates: dict[int, Any] | None = None
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
@@ -123,28 +130,31 @@ class FakeTensorMode(TorchDispatchMode):
         if is_active:
             self._entered.append(None)
             return self
+        # No guards of C++ are held here: one that an interrupt leaves behind would put back, when
+        # it dies, what was before it. And not torch's own `__enter__`, which sets flags that all
+        # threads see.
+        lifted, off = torch._C._only_lift_cpu_tensors(), list(map(_is_off, _AUTOGRAD))
+        self._entered.append((outer, lifted, off))
         if outer is not None:
             torch._C._unset_dispatch_mode(_FAKE)
-        lifted = torch._C._only_lift_cpu_tensors()
         torch._C._set_only_lift_cpu_tensors(True)
-        super().__enter__()  # type: ignore[no-untyped-call]
-        below = ExitStack()
+        torch._C._set_dispatch_mode(self)
         if self.shape_env is not None:
             # Operators come here before autograd's layers, and before C++ takes composite ones
             # apart, which asks questions (`numel == 0`?) that would cost guards. Autograd has its
             # turn after. Without symbols there is no such cost, and other modes see the parts.
             for key in _AUTOGRAD:
-                below.enter_context(torch._C._SetExcludeDispatchKeyGuard(key, True))
-        self._entered.append((outer, lifted, below))
+                _switch_off(key, True)
         return self
 
     def __exit__(self, *error: Any) -> None:
         state = self._entered.pop()
         if state is None:
             return
-        outer, lifted, below = state
-        below.close()
-        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        outer, lifted, off = state
+        for key, before in zip(_AUTOGRAD, off, strict=True):
+            _switch_off(key, before)
+        torch._C._unset_dispatch_mode(_FAKE)
         torch._C._set_only_lift_cpu_tensors(lifted)
         if outer is not None:
             torch._C._set_dispatch_mode(outer)
@@ -191,18 +201,16 @@ class FakeTensorMode(TorchDispatchMode):
         typed = record.kind == "functional" and record.rule is not None
         if typed and not (_require_grad(args) or _require_grad(kwargs.values())):
             return self.evaluate(func, args, kwargs)  # autograd has nothing to record
-        with self.in_autograd():
-            if record.rule is None and fallback.is_composite(func):
-                return fallback.with_numbers_if_need_be(self, func, args, kwargs)
-            return self.reentered(func, args, kwargs)
+        if record.rule is None and fallback.is_composite(func):
+            return self.in_autograd(fallback.with_numbers_if_need_be, self, func, args, kwargs)
+        return self.in_autograd(self.reentered, func, args, kwargs)
 
-    @contextmanager
-    def in_autograd(self) -> Iterator[None]:
-        """Inside, operators go by way of autograd."""
+    def in_autograd(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call something whose operators go by way of autograd."""
         before, self._in_autograd = self._in_autograd, True
         try:
             with _include(_AUTOGRAD[0]), _include(_AUTOGRAD[1]):
-                yield
+                return function(*args)
         finally:
             self._in_autograd = before
 
@@ -236,15 +244,19 @@ class FakeTensorMode(TorchDispatchMode):
         """Run torch code whose operators come back to this mode, from inside a dispatch (where it
         is off)."""
         outer = torch._C._get_dispatch_mode(_FAKE)
-        if outer is not None:
-            torch._C._unset_dispatch_mode(_FAKE)
-        torch._C._set_dispatch_mode(self)  # not `with self`: that costs forty times as much
         try:
+            if outer is not None:
+                torch._C._unset_dispatch_mode(_FAKE)
+            torch._C._set_dispatch_mode(self)  # not `with self`: that costs forty times as much
             return function(*args, **kwargs)
         finally:
-            torch._C._unset_dispatch_mode(_FAKE)
-            if outer is not None:
-                torch._C._set_dispatch_mode(outer)
+            # Also where an interrupt comes in between: C++ puts the mode back that it took away
+            # for this dispatch, and does not survive it if there is one.
+            try:
+                torch._C._unset_dispatch_mode(_FAKE)
+            finally:
+                if outer is not None:
+                    torch._C._set_dispatch_mode(outer)
 
     def types(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """A call's arguments as rules take them: tensors as their types, symbolic numbers as

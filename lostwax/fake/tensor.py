@@ -7,11 +7,12 @@ A metadata mutation replaces both. Must not evaluate operators itself: that is t
 
 from __future__ import annotations
 
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import torch
 
-from lostwax.errors import UnsupportedFakeError
+from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symlayout import is_never_contiguous
 from lostwax.fake.symnode import wrap
@@ -103,6 +104,8 @@ class FakeTensor(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         mode = find_mode((args, kwargs))
+        if mode.thread and mode.thread != get_ident():
+            refuse_thread()
         return mode.__torch_dispatch__(func, types, args, kwargs)
 
     @property
@@ -132,6 +135,7 @@ class FakeTensor(torch.Tensor):
         """`x.data = y`: C++ takes over y's metadata without a dispatch; so does the type."""
         if not isinstance(other, FakeTensor):
             refuse(self, "assigning a real tensor to `data`", "assign a fake: mode.from_tensor(x)")
+        self._check_thread()
         before, tracked = self.fake_type, self.tracked
         _set_data(self, other)
         self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
@@ -152,6 +156,7 @@ class FakeTensor(torch.Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
+        self._check_thread()
         self.fake_mode.requiring_grad(self, value)
         _own_requires_grad.__set__(self, value)
 
@@ -169,6 +174,7 @@ class FakeTensor(torch.Tensor):
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
+        self._check_thread()
         _own_grad.__set__(self, value)
         self.fake_mode.given_gradient(self)
 
@@ -309,7 +315,13 @@ class FakeTensor(torch.Tensor):
         super().retain_grad()
 
     def register_hook(self, hook: Any) -> Any:
+        self._check_thread()
         return self.fake_mode.hook_gradient(self, hook)
+
+    def _check_thread(self) -> None:
+        thread = self.fake_mode.thread
+        if thread and thread != get_ident():
+            refuse_thread()
 
     def known_constant(self) -> torch.Tensor | None:
         """The real value, if this is a tiny constant that nobody has written to."""
@@ -480,9 +492,11 @@ def new_fake(
         if template is None:
             fake = _new_symbolic(mode, t, device, requires_grad)
         else:
-            guard = _WithoutDispatch()
-            fake = _copied(FakeTensor, template)
-            del guard
+            guard = _WithoutDispatch()  # `with` would cost more
+            try:
+                fake = _copied(FakeTensor, template)
+            finally:
+                del guard  # not left to the traceback of an interrupt: it would die too late
     else:
         # size, strides, offset, memory format, dtype, layout, device, pin memory, requires grad;
         # by position, since names would cost a quarter of the call
@@ -575,8 +589,11 @@ def set_type(fake: FakeTensor, t: TensorType, storage: FakeStorage | None = None
 
 def _set_data(fake: FakeTensor, other: FakeTensor) -> None:
     # Below autograd the question whether they are alike comes to the mode.
-    below = torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.AutogradFunctionality, True)
-    with torch._C.DisableTorchFunctionSubclass(), below:
+    key = torch._C.DispatchKey.AutogradFunctionality
+    with (
+        torch._C.DisableTorchFunctionSubclass(),
+        torch._C._SetExcludeDispatchKeyGuard(key, True),
+    ):
         torch.Tensor.data.__set__(fake, other)  # type: ignore[attr-defined]
 
 
@@ -621,6 +638,18 @@ def concrete_device(value: Any) -> Any:
     ):
         return torch.device(value.type, 0)
     return value
+
+
+def refuse_thread() -> NoReturn:
+    """A fake of a capture that runs in another thread."""
+    raise CaptureError(
+        "a tensor of a capture that runs in another thread is used in this one.\n"
+        f"  at {user_location()}\n"
+        "  why: while a module is exported, its parameters and buffers have no data\n"
+        "  instead: neither read nor change a module in one thread while another exports it (to "
+        "call it is to wait until that is done); and where a forward hands work to other threads, "
+        "compute in the thread that calls it"
+    )
 
 
 def refuse(fake: FakeTensor, what: str, instead: str) -> NoReturn:

@@ -7,25 +7,24 @@ Must leave the collector as the user has set it up.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 _MOST = 300_000
 """So many objects are settled between two full collections: what dies among them waits that
 long."""
 
 
-@contextmanager
-def paused() -> Iterator[None]:
-    """Inside, nothing is collected."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            _settle()
-            gc.enable()
+def pause(to_undo: Callable[[Callable[[], None]], None]) -> None:
+    """From here on nothing is collected, until that is undone which `to_undo` is given."""
+    if gc.isenabled():
+        to_undo(_resume)
+        gc.disable()
+
+
+def _resume() -> None:
+    if not gc.isenabled():
+        _settle()
+        gc.enable()
 
 
 def _settle() -> None:

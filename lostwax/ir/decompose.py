@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.undo import Undo, undone
 from lostwax.ir import collector
 from lostwax.ir.core_aten import as_table
 from lostwax.ir.cse import call_key
@@ -57,9 +58,14 @@ def decomposed(
     """The program with the operators of the table taken apart; without one, in core ATen."""
     mode = _mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)
+
     # Entered here, not for each expansion: that costs as much as recording one.
-    with collector.paused(), no_grad(), expansions.recorder:
-        module, names = _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
+    def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
+        collector.pause(undo.add)
+        with no_grad(), expansions.recorder:
+            return _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
+
+    module, names = undone(rewritten)
     signature = program.graph_signature
     return replace(
         program,

@@ -67,11 +67,31 @@ def test_known_calls_are_recorded_directly(direct: list[Any]) -> None:
 
 
 def test_functions_are_put_back() -> None:
-    before = [getattr(where, name) for where, name, _ in fast_calls.EXCHANGES]
+    before = [getattr(where, name) for where, name, _ in fast_calls.SHOWN]
     export(Layers(), (X,))
     with pytest.raises(CaptureError):
         export(lambda x: nn.functional.conv2d(x, X).resize_(1), (X,))
-    assert [getattr(where, name) for where, name, _ in fast_calls.EXCHANGES] == before
+    assert [getattr(where, name) for where, name, _ in fast_calls.SHOWN] == before
+
+
+def test_a_function_that_forward_puts_back_is_the_one_that_was_there() -> None:
+    def forward(x: Tensor) -> Tensor:
+        held, torch.tensor = torch.tensor, lambda value: held(value) * 3
+        try:
+            return x * torch.tensor(2.0)
+        finally:
+            torch.tensor = held
+
+    before = torch.tensor
+    torch.testing.assert_close(export(forward, (X,)).module()(X), X * 6)
+    assert vars(torch)["tensor"] is before
+
+
+def test_a_function_of_the_users_in_its_place_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    convolve = nn.functional.conv2d
+    monkeypatch.setattr(nn.functional, "conv2d", lambda *args: convolve(*args) * 2)
+    model = nn.Sequential(*[nn.Conv2d(3, 3, 1) for _ in range(3)])
+    torch.testing.assert_close(export(model, (X,)).module()(X), model(X))
 
 
 def test_a_function_that_is_held_works_after_the_capture() -> None:

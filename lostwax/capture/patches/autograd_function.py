@@ -10,18 +10,19 @@ import inspect
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
-import torch.utils.checkpoint
 from torch import nn
 from torch.autograd.function import FunctionCtx
 from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
 
 from lostwax.capture.functionalize import View, made, track_view
+from lostwax.capture.patches.swap import Answer, running
 from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
@@ -34,45 +35,32 @@ from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.real import Real
 
 _Function: Any = torch.autograd.Function
-checkpoints: Any = torch.utils.checkpoint
 
 
-@contextmanager
-def recorded(tracer: Tracer) -> Iterator[None]:
-    """Inside, functions with a backward of their own are recorded with it."""
-    original: Any = _Function.__dict__["apply"]
-
-    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        plain = original.__get__(None, cls)
-        if cls.__module__ == "torch.utils.checkpoint":  # its backward is that of what it calls
-            return args[0](*args[2:], **kwargs)
-        if not torch.is_grad_enabled() or tracer.gradless:
-            return plain(*args, **kwargs)
-        if cls.setup_context is not _Function.setup_context:
-            bound = inspect.signature(cls.forward).bind(*args, **kwargs)
-            bound.apply_defaults()
-            args, kwargs = bound.args, bound.kwargs
-        if not _can_attach(tracer, cls, args):
-            return _seen_through(tracer, cls, plain, args, kwargs)
-        if tracer.tracked:
-            return original.__get__(None, _attaching(tracer, cls))(*args, **kwargs)
-        return _attached(tracer, cls, args, kwargs)
-
-    _Function.apply = classmethod(apply)
-    # What a checkpoint forgets would be computed again, with other random numbers.
-    forgetting, checkpoints._checkpoint_hook = checkpoints._checkpoint_hook, _kept
+def begin(tracer: Tracer) -> None:
+    """From here on hooks on gradients are recorded, too."""
     tracer.hooked = lambda fake, hook: _hooked(tracer, fake, hook)
-    try:
-        yield
-    finally:
-        _Function.apply = original
-        checkpoints._checkpoint_hook = forgetting
-        tracer.hooked = None
 
 
-def _kept(frame: Any) -> Any:
-    """What takes note in a checkpoint of what autograd saves: nothing; autograd keeps it."""
-    return nullcontext()
+def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`Function.apply`: functions with a backward of their own are recorded with it."""
+    tracer, plain = running[-1], partial(original, cls)
+    if cls.__module__ == "torch.utils.checkpoint":  # its backward is that of what it calls
+        return args[0](*args[2:], **kwargs)
+    if not torch.is_grad_enabled() or tracer.gradless:
+        return plain(*args, **kwargs)
+    if cls.setup_context is not _Function.setup_context:
+        bound = inspect.signature(cls.forward).bind(*args, **kwargs)
+        bound.apply_defaults()
+        args, kwargs = bound.args, bound.kwargs
+    if not _can_attach(tracer, cls, args):
+        return _seen_through(tracer, cls, plain, args, kwargs)
+    if tracer.tracked:
+        return original(_attaching(tracer, cls), *args, **kwargs)
+    return _attached(tracer, cls, args, kwargs)
+
+
+ANSWER = Answer(_Function.__dict__["apply"].__func__, _apply)
 
 
 def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:

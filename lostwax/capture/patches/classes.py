@@ -8,7 +8,7 @@ modules, which answers as ever of all but fakes. Must not change what others see
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from lostwax.capture import names
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import methods, plain, reached
 from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo
 
 
 class _OfAsking(type):
@@ -48,22 +49,20 @@ def _class_of(fake: FakeTensor) -> type:
     return next(found, torch.Tensor)
 
 
-@contextmanager
-def answered(mod: Any, modules: Iterable[nn.Module]) -> Iterator[None]:
-    """Inside, the functions of these modules, and those that they name, are answered so."""
+def answer(mod: Any, modules: Iterable[nn.Module], undo: Undo) -> None:
+    """From here on the functions of these modules, and those that they name, are answered so."""
     asking = {id(each): each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]}
     if not isinstance(mod, nn.Module):
         asking |= {id(each): each for each in _asking([plain(mod)])}
-    changed = []
-    try:
-        for known in asking.values():
-            if "type" not in known:
-                changed.append(known)
-                known["type"] = Asking
-        yield
-    finally:
-        for known in changed:
-            known.pop("type", None)
+    changed = [known for known in asking.values() if "type" not in known]
+    undo.add(partial(_take_away, changed))
+    for known in changed:
+        known["type"] = Asking
+
+
+def _take_away(changed: list[dict[str, Any]]) -> None:
+    for known in changed:
+        known.pop("type", None)
 
 
 def _asking(functions: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -9,13 +9,14 @@ know what operators do (`one_for_one.py`).
 
 from __future__ import annotations
 
+from types import BuiltinFunctionType
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 
 from lostwax.capture import one_for_one
-from lostwax.capture.patches.swap import Exchange, running
+from lostwax.capture.patches.swap import Shown, is_capturing, running
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, operator
 
@@ -31,12 +32,11 @@ _KNOWN: list[tuple[Any, str, OpOverload]] = [
 """As `torch.nn` finds them."""
 
 
-def _answering(name: str, overload: OpOverload) -> Any:
+def _answering(function: Any, overload: OpOverload) -> Any:
     record = operator(overload)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        function = called.stands_for  # type: ignore[attr-defined]
-        if not running or kwargs or not args or args[0].__class__ is not FakeTensor:
+        if kwargs or not args or args[0].__class__ is not FakeTensor or not is_capturing():
             return function(*args, **kwargs)
         tracer = running[-1]
         if not tracer.sees_all():
@@ -45,8 +45,13 @@ def _answering(name: str, overload: OpOverload) -> Any:
             return function(*args)
         return one_for_one.direct(tracer, record, args, function)
 
-    called.__name__ = name
+    called.__name__ = function.__name__
+    called.stands_for = function  # type: ignore[attr-defined]
     return called
 
 
-EXCHANGES = [Exchange(where, name, _answering(name, overload)) for where, name, overload in _KNOWN]
+SHOWN = [
+    Shown(where, name, _answering(function, overload))
+    for where, name, overload in _KNOWN
+    if isinstance(function := getattr(where, name), BuiltinFunctionType)  # torch's own
+]

@@ -6,8 +6,7 @@ What that would change is refused. Must not change what a module computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,70 +14,53 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lostwax.capture.patches.swap import Answer
 from lostwax.errors import CaptureError
 from lostwax.location import user_location
 
 
-@contextmanager
-def portable_modules(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside, attention and transformer layers do not take their fast path, and those of these that
-    normalize batches without a momentum compute their averages."""
-    attention, norm = torch.backends.mha, _BatchNorm.forward
-    before, forward = attention.get_fastpath_enabled(), nn.TransformerEncoder.forward
-    attention.set_fastpath_enabled(False)
-    averages = any(isinstance(m, _BatchNorm) and m.momentum is None for m in modules)
-    if averages:  # a method exchanged costs the interpreter's caches
-        _BatchNorm.forward = _normalize(norm)  # type: ignore[method-assign]
-    if before:
-        nn.TransformerEncoder.forward = _encode(forward)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        attention.set_fastpath_enabled(before)
-        nn.TransformerEncoder.forward = forward  # type: ignore[method-assign]
-        if averages:
-            _BatchNorm.forward = norm  # type: ignore[method-assign]
+def has_averages(modules: Sequence[nn.Module]) -> bool:
+    """Do some of these normalize batches without a momentum?"""
+    return any(isinstance(m, _BatchNorm) and m.momentum is None for m in modules)
 
 
-def _normalize(original: Any) -> Any:
+def _normalize(plain: Any, self: _BatchNorm, input: torch.Tensor) -> torch.Tensor:
     """Without a momentum the statistics are averages over all batches: torch asks for the number of
     these, to hand it to a kernel."""
-
-    def forward(self: _BatchNorm, input: torch.Tensor) -> torch.Tensor:
-        mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
-        is_asked = self.training and self.track_running_stats and self.momentum is None
-        if not is_asked or mean is None or var is None or count is None:
-            return original(self, input)  # type: ignore[no-any-return]
-        self._check_input_dim(input)
-        out = functional.batch_norm(input, None, None, self.weight, self.bias, True, 0.0, self.eps)
-        with torch.no_grad():
-            count.add_(1)
-            dims = [d for d in range(input.ndim) if d != 1]
-            new_var, new_mean = torch.var_mean(input.to(mean.dtype), dims)
-            share = 1.0 / count.to(mean.dtype)
-            mean.lerp_(new_mean, share)
-            var.lerp_(new_var, share)
-        return out
-
-    return forward
+    mean, var, count = self.running_mean, self.running_var, self.num_batches_tracked
+    is_asked = self.training and self.track_running_stats and self.momentum is None
+    if not is_asked or mean is None or var is None or count is None:
+        return plain(self, input)  # type: ignore[no-any-return]
+    self._check_input_dim(input)
+    out = functional.batch_norm(input, None, None, self.weight, self.bias, True, 0.0, self.eps)
+    with torch.no_grad():
+        count.add_(1)
+        dims = [d for d in range(input.ndim) if d != 1]
+        new_var, new_mean = torch.var_mean(input.to(mean.dtype), dims)
+        share = 1.0 / count.to(mean.dtype)
+        mean.lerp_(new_mean, share)
+        var.lerp_(new_var, share)
+    return out
 
 
-def _encode(original: Any) -> Any:
-    def forward(self: nn.TransformerEncoder, *args: Any, **kwargs: Any) -> Any:
-        padding = args[2] if len(args) > 2 else kwargs.get("src_key_padding_mask")
-        if padding is not None and _would_nest(self):
-            raise CaptureError(
-                "nn.TransformerEncoder makes nested tensors here, which no program can have.\n"
-                f"  at {user_location()}\n"
-                "  why: with src_key_padding_mask, in eval mode and without gradients, it leaves "
-                "padding out and returns zeros there, if the mask has it at the end\n"
-                "  instead: nn.TransformerEncoder(..., enable_nested_tensor=False)"
-            )
-        return original(self, *args, **kwargs)
-
-    return forward
+def _encode(plain: Any, self: nn.TransformerEncoder, *args: Any, **kwargs: Any) -> Any:
+    padding = args[2] if len(args) > 2 else kwargs.get("src_key_padding_mask")
+    if padding is not None and _would_nest(self):
+        raise CaptureError(
+            "nn.TransformerEncoder makes nested tensors here, which no program can have.\n"
+            f"  at {user_location()}\n"
+            "  why: with src_key_padding_mask, in eval mode and without gradients, it leaves "
+            "padding out and returns zeros there, if the mask has it at the end\n"
+            "  instead: nn.TransformerEncoder(..., enable_nested_tensor=False)"
+        )
+    return plain(self, *args, **kwargs)
 
 
 def _would_nest(module: nn.TransformerEncoder) -> bool:
     grad = torch.is_grad_enabled() and any(p.requires_grad for p in module.parameters())
-    return bool(module.use_nested_tensor) and not module.training and not grad
+    is_wanted = torch.backends.mha._is_fastpath_enabled and bool(module.use_nested_tensor)
+    return is_wanted and not module.training and not grad
+
+
+ENCODER = Answer(nn.TransformerEncoder.forward, _encode)
+NORM = Answer(_BatchNorm.forward, _normalize)

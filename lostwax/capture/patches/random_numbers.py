@@ -1,40 +1,67 @@
 """Python's and numpy's random generators: a capture leaves them as they were, and tells of numbers
 that the module draws from them.
 
-torch's own is not drawn from. Must not draw.
+They belong to all threads. A thread that is alone has them put back. Where there are others, who
+may draw meanwhile, nothing is put back, or they would draw the same numbers twice: there the
+capturing thread draws from copies. (A function that somebody holds, `from random import random`, is
+the generator's own and draws from it all the same.) torch's generator is not drawn from.
 """
 
 from __future__ import annotations
 
 import ctypes
 import random
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+import struct
+import sys
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
+from lostwax.capture.patches import swap
+from lostwax.capture.patches.swap import Answer, Answers, Shown, is_capturing
+from lostwax.fake.undo import Undo
 
-@contextmanager
-def own_random_numbers() -> Iterator[None]:
-    """Python's and numpy's generators are put back; numbers that the module draws from them are
-    told of."""
-    python, array = random.getstate(), _numpy_state()
-    try:
-        yield
-    finally:
-        drawn = [] if random.getstate() == python else ["random"]
-        if _numpy_state() != array:
-            drawn.append("numpy.random")
+_shared: Any = random._inst
+_Random: Any = random.Random
+_numpy_random: Any = np.random
+
+
+def own(undo: Undo) -> None:
+    """From here on what this thread draws is not drawn from the generators of all."""
+    if _is_alone():
+        undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
+        return
+    undo.add(partial(_tell_of_copies, undo))
+    _copies.clear()
+    _ANSWERS.give(undo)
+    swap.show(_classes(), undo)
+
+
+def _is_alone() -> bool:
+    return len(sys._current_frames()) == 1
+
+
+def _tell(drawn: list[str], undo: Undo) -> None:
+    undo.notes.append(
+        f"the module draws from Python's {' and '.join(drawn)}; the number is baked into "
+        "the program. torch.rand would be drawn anew in each run."
+    )
+
+
+# ------------------------------------------------------------------------------- a thread alone
+
+
+def _put_back(python: Any, array: bytes, undo: Undo) -> None:
+    drawn = [] if _python_state() == python else ["random"]
+    if _numpy_state() != array:
+        drawn.append("numpy.random")
+    if drawn and _is_alone():  # else another may have drawn since
+        _set_python_state(python)
+        if array:
             ctypes.memmove(_numpy_address(), array, len(array))
-        if drawn:
-            random.setstate(python)
-            warnings.warn(
-                f"the module draws from Python's {' and '.join(drawn)}; the number is baked into "
-                "the program. torch.rand would be drawn anew in each run.",
-                stacklevel=2,
-            )
+    if drawn:
+        _tell(drawn, undo)
 
 
 def _numpy_state() -> bytes:
@@ -46,9 +73,125 @@ def _numpy_state() -> bytes:
 
 def _numpy_address() -> int:
     """Where it lies; 0: it is of another kind, which somebody has chosen."""
-    numpy_random: Any = np.random
-    generator = numpy_random.get_bit_generator()
+    generator = _numpy_random.get_bit_generator()
     return generator.ctypes.state_address if type(generator) is np.random.MT19937 else 0
 
 
+def _python_state() -> Any:
+    """The same of Python's."""
+    if not _PYTHON_ADDRESS:
+        return random.getstate()
+    return ctypes.string_at(_PYTHON_ADDRESS, _MT19937_BYTES), _shared.gauss_next
+
+
+def _set_python_state(state: Any) -> None:
+    if not _PYTHON_ADDRESS:
+        random.setstate(state)
+        return
+    ctypes.memmove(_PYTHON_ADDRESS, state[0], _MT19937_BYTES)
+    _shared.gauss_next = state[1]
+
+
 _MT19937_BYTES = 4 * 624 + 4  # the key, and the position in it
+
+
+def _find_python_state() -> int:
+    """Where it lies: in CPython behind the head of the object, the position first; 0: elsewhere."""
+    address = id(_shared) + object.__basicsize__
+    if _Random.__basicsize__ < object.__basicsize__ + _MT19937_BYTES:
+        return 0
+    position, *key = struct.unpack("=i624I", ctypes.string_at(address, _MT19937_BYTES))
+    return address if random.getstate()[1] == (*key, position) else 0
+
+
+_PYTHON_ADDRESS = _find_python_state()
+
+
+# ----------------------------------------------------------------------------- one among others
+
+_copies: dict[str, Any] = {}
+"""What the capturing thread draws from, by the generator's name, once it has drawn."""
+
+
+def _tell_of_copies(undo: Undo) -> None:
+    drawn = sorted(_copies, reverse=True)
+    _copies.clear()
+    if drawn:
+        _tell(drawn, undo)
+
+
+def _copy_of_python() -> Any:
+    if "random" not in _copies:
+        copy = _Random(0)
+        copy.setstate(_shared.getstate())
+        _copies["random"] = copy
+    return _copies["random"]
+
+
+def _copy_of_numpy() -> Any:
+    if "numpy.random" not in _copies:
+        copy: Any = np.random.RandomState(type(_numpy_random.get_bit_generator())())
+        copy.set_state(np.random.get_state())
+        _copies["numpy.random"] = copy
+    return _copies["numpy.random"]
+
+
+class _Drawing(random.Random):
+    """The generator of all, for threads that do not capture; what Python's `random` draws, it draws
+    by these two. No `super()`: its class may be another one again when a thread gets here."""
+
+    def random(self) -> float:
+        if is_capturing() and self is _shared:
+            return _copy_of_python().random()  # type: ignore[no-any-return]
+        return _Random.random(self)  # type: ignore[no-any-return]
+
+    def getrandbits(self, k: int, /) -> int:
+        if is_capturing() and self is _shared:
+            return _copy_of_python().getrandbits(k)  # type: ignore[no-any-return]
+        return _Random.getrandbits(self, k)  # type: ignore[no-any-return]
+
+
+def _seed(name: str) -> Any:
+    """A method that reads or sets a generator's state."""
+
+    def answer(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
+        copied = self is _shared and ("random" in _copies or name != "getstate")
+        return plain(_copy_of_python() if copied else self, *args, **kwargs)
+
+    return answer
+
+
+_SEEDS = ("seed", "setstate", "getstate")
+_ANSWERS = Answers([Answer(getattr(random.Random, name), _seed(name)) for name in _SEEDS])
+
+
+@cache
+def _classes() -> list[tuple[Any, type]]:
+    shown = [Shown(random, name, _of_python(name)) for name in ("random", "getrandbits")]
+    shared = _numpy_random.mtrand._rand
+    for name, function in vars(np.random).items():
+        if getattr(function, "__self__", None) is shared or name in _BY_OTHER_NAMES:
+            method = _BY_OTHER_NAMES.get(name, name)
+            shown.append(Shown(np.random, name, _of_numpy(method, function)))
+    return [*swap.classes_of(shown), (_shared, _Drawing)]
+
+
+_BY_OTHER_NAMES = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
+"""Functions that are no methods, and the methods that they call."""
+
+
+def _of_python(name: str) -> Any:
+    def draw(*args: Any) -> Any:
+        return getattr(_shared, name)(*args)  # which asks for the thread
+
+    draw.stands_for = getattr(random, name)  # type: ignore[attr-defined]
+    return draw
+
+
+def _of_numpy(name: str, function: Any) -> Any:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        asked = is_capturing() and ("numpy.random" in _copies or name != "get_state")
+        return (getattr(_copy_of_numpy(), name) if asked else function)(*args, **kwargs)
+
+    draw.stands_for = function  # type: ignore[attr-defined]
+    return draw

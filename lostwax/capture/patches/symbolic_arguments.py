@@ -1,6 +1,5 @@
 """Functions that read their arguments as plain numbers, and would fix a size: `torch.tensor(n)`,
-`torch.linspace(0, 1, n)`, `math.sqrt(n)`. Exchanged while a capture runs: they take symbolic
-numbers then, too.
+`torch.linspace(0, 1, n)`, `math.sqrt(n)`. While a capture runs they take symbolic numbers, too.
 
 Only calls with a symbolic number are answered here; all others go to the function itself. Must not
 change what a function computes.
@@ -15,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils._device import _device_constructors
 
-from lostwax.capture.patches.swap import Exchange, running
+from lostwax.capture.patches.swap import Shown, is_capturing, running
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import has_symbol
 from lostwax.location import user_location
@@ -26,16 +25,16 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LISTS = (list, tuple)  # and torch.Size
 
 
-def _choosing(name: str, answer: Callable[..., Any]) -> Any:
-    """The function of this name, but for calls that `answer` does not leave to it."""
+def _choosing(function: Any, answer: Callable[..., Any]) -> Any:
+    """The function, but for calls that `answer` does not leave to it."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        is_asked = running and (kwargs or any(map(has_symbol, args)))
+        is_asked = is_capturing() and (kwargs or any(map(has_symbol, args)))
         result = answer(*args, **kwargs) if is_asked else None
-        function = called.stands_for  # type: ignore[attr-defined]
         return function(*args, **kwargs) if result is None else result
 
-    called.__name__ = name
+    called.__name__ = function.__name__
+    called.stands_for = function  # type: ignore[attr-defined]
     return called
 
 
@@ -157,5 +156,7 @@ _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.functional, "one_hot", _one_hot),
     (torch.nn.functional, "affine_grid", _affine_grid),
 ]
-EXCHANGES = [Exchange(where, name, _choosing(name, answer)) for where, name, answer in _OTHERS]
+SHOWN = [
+    Shown(where, name, _choosing(getattr(where, name), answer)) for where, name, answer in _OTHERS
+]
 _device_constructors()  # a table that torch makes once, of the functions it finds: not of these

@@ -7,56 +7,31 @@ capture runs they call it at once, and the tracer meets it. Must not import what
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch._higher_order_ops import utils as torch_wrappers
 
-
-@contextmanager
-def answered() -> Iterator[None]:
-    """Inside, some of torch's functions do what a capture needs.
-
-    Their code is exchanged, not they: who holds such a function calls what it should, and the
-    tables that torch keeps of its functions stay right. What was compiled before runs as written:
-    `torch.compiler.set_stance("force_eager")`, in fewer steps.
-    """
-    before = [(function, function.__code__) for function, _ in _ANSWERS]
-    compiler: Any = sys.modules.get("torch._dynamo.eval_frame")  # nothing is compiled without it
-    stance = None if compiler is None else compiler._stance
-    try:
-        for function, answer in _ANSWERS:
-            function.__code__ = answer.__code__
-        if compiler is not None:
-            compiler._stance = compiler.DynamoStance("force_eager")
-        yield
-    finally:
-        for function, code in before:
-            function.__code__ = code
-        if compiler is not None:
-            compiler._stance = stance
+from lostwax.capture import refusals
+from lostwax.capture.patches import swap
+from lostwax.capture.patches.swap import Answer
 
 
-# They run among the names of the module that they stand in for: each imports what it needs.
-
-
-def _called(fn: Any, args: Any, kwargs: Any = None) -> Any:
+def _called(plain: Any, fn: Any, args: Any, kwargs: Any = None) -> Any:
     """A control-flow operator that torch would compile first: so it reaches the tracer."""
     return fn(*args, **(kwargs or {}))
 
 
-def _as_it_is(model: Any = None, **options: Any) -> Any:
+def _as_it_is(plain: Any, model: Any = None, **options: Any) -> Any:
     """`torch.compile` gives the function itself."""
     return model if model is not None else lambda function: function
 
 
-def _asserted(condition: Any, message: str) -> None:
+def _asserted(plain: Any, condition: Any, message: str) -> None:
     """`torch._assert`: of data it is a step of the program."""
-    import torch
-
     if isinstance(condition, torch.Tensor):
         torch.ops.aten._assert_async.msg(condition, message)
     elif isinstance(condition, torch.SymBool):
@@ -65,75 +40,122 @@ def _asserted(condition: Any, message: str) -> None:
         assert condition, message
 
 
-def _seeded(seed: Any) -> None:
-    """`torch.manual_seed`."""
-    from lostwax.capture.refusals import refuse_generator
-
-    refuse_generator()
+def _seeded(plain: Any, *args: Any, **kwargs: Any) -> None:
+    """`torch.manual_seed`, `torch.seed` and `torch.initial_seed`."""
+    refusals.refuse_generator()
 
 
-def _asked_for_seed() -> None:
-    """`torch.seed` and `torch.initial_seed`."""
-    from lostwax.capture.refusals import refuse_generator
-
-    refuse_generator()
-
-
-def _other_default(d: Any) -> None:
+def _other_default(plain: Any, d: Any) -> None:
     """`torch.set_default_dtype`: the operators of a program have no other default than its caller
     has."""
-    import torch
-
-    from lostwax.capture.refusals import refuse_default
-
     if d is not torch.get_default_dtype():
-        refuse_default(d)
+        refusals.refuse_default(d)
 
 
-def _linearized(func: Any, *primals: Any) -> Any:
+def _linearized(plain: Any, func: Any, *primals: Any) -> Any:
     """`torch.func.linearize` traces by itself."""
-    from lostwax.capture.refusals import refuse_linearize
-
-    refuse_linearize()
+    refusals.refuse_linearize()
 
 
-def _told_causal(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+def _told_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
     To find out would need the mask's data."""
     return is_causal is True
 
 
-def _put_back(new_state: Any) -> None:
+def _put_back(plain: Any, new_state: Any) -> None:
     """`torch.set_rng_state`, which `fork_rng` ends with. A checkpoint that is computed once more
     may call it: nothing is drawn while capturing."""
-    import sys
-
-    import torch
-
-    from lostwax.capture.refusals import refuse_generator
-
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            torch.default_generator.set_state(new_state)
+            plain(new_state)
             return
-    refuse_generator()
+    refusals.refuse_generator()
 
 
-_ANSWERS: list[tuple[Any, Any]] = [
-    (function, answer)
-    for function, answer in (
-        (torch.compile, _as_it_is),
-        (torch._assert, _asserted),
-        (torch.random.manual_seed, _seeded),
-        (torch.random.seed, _asked_for_seed),
-        (torch.random.initial_seed, _asked_for_seed),
-        (torch.set_default_dtype, _other_default),
-        (torch.func.linearize, _linearized),
-        (torch.nn.modules.transformer._detect_is_causal_mask, _told_causal),
-        (torch.random.set_rng_state, _put_back),
-        (getattr(torch_wrappers, "_hop_compile_and_call", None), _called),
-    )
-    if function is not None
+def _yes(plain: Any) -> bool:
+    """`torch.compiler.is_exporting()` and `is_compiling()`: libraries ask."""
+    return True
+
+
+def _no(plain: Any) -> bool:
+    """`torch.backends.mha.get_fastpath_enabled()`: attention and transformer layers have kernels of
+    their own for some devices; a program goes the common way."""
+    return False
+
+
+def _keep_saved(plain: Any, hooks: Any, *error: Any) -> Any:
+    """Entering and leaving `saved_tensors_hooks`. Those of a checkpoint would forget what autograd
+    saves, and compute it again, with other random numbers: autograd keeps it."""
+    return None if isinstance(hooks, _FORGETTING) else plain(hooks, *error)
+
+
+def _context(plain: Any) -> Any:
+    """`torch.library.get_ctx()` in a fake kernel of the user's."""
+    contexts = swap.running[-1].contexts
+    return contexts[-1] if contexts else plain()
+
+
+def _import(plain: Any, *args: Any) -> Any:
+    """A module that is imported for the first time, in the middle of a capture, is no part of it:
+    what it keeps of torch's functions, and the tensors that it makes, are real."""
+    return swap.outside(plain, *args)
+
+
+_Hooks: Any = torch.autograd.graph.saved_tensors_hooks
+_FORGETTING: Any = torch.utils.checkpoint._checkpoint_hook
+_importlib: Any = importlib
+_causal: Any = torch.nn.modules.transformer._detect_is_causal_mask
+_wrapper: Any = getattr(torch_wrappers, "_hop_compile_and_call", None)
+
+ANSWERS: list[Answer] = [
+    Answer(torch.compile, _as_it_is),
+    Answer(torch._assert, _asserted),
+    Answer(torch.random.manual_seed, _seeded),
+    Answer(torch.random.seed, _seeded),
+    Answer(torch.random.initial_seed, _seeded),
+    Answer(torch.random.set_rng_state, _put_back),
+    Answer(torch.set_default_dtype, _other_default),
+    Answer(torch.func.linearize, _linearized),
+    Answer(torch.compiler.is_exporting, _yes),
+    Answer(torch.compiler.is_compiling, _yes),
+    Answer(torch.backends.mha.get_fastpath_enabled, _no),
+    Answer(_causal, _told_causal),
+    Answer(torch.library.get_ctx, _context),
+    Answer(_Hooks.__enter__, _keep_saved),
+    Answer(_Hooks.__exit__, _keep_saved),
+    Answer(_importlib._bootstrap._find_and_load, _import),
+    *([] if _wrapper is None else [Answer(_wrapper, _called)]),
 ]
+
+
+# --------------------------------------------------------------- what was compiled before a capture
+
+
+def stances() -> list[tuple[Any, type]]:
+    """What was compiled runs as written: `torch.compiler.set_stance("force_eager")`, for this
+    thread. Nothing is compiled where dynamo is not imported, or not yet to the end."""
+    stance = getattr(sys.modules.get("torch._dynamo.eval_frame"), "_stance", None)
+    if stance is None:
+        return []
+    cls = type(stance)
+    if cls not in _FORCING.values():
+        if cls not in _FORCING:
+            names = {"stance": property(_stance, _set_stance)}
+            _FORCING[cls] = type(cls.__name__, (cls,), names)
+        cls = _FORCING[cls]
+    return [(stance, cls)]
+
+
+def _stance(held: Any) -> Any:
+    return "force_eager" if swap.is_capturing() else held.__dict__["stance"]
+
+
+def _set_stance(held: Any, value: Any) -> None:
+    held.__dict__["stance"] = value
+
+
+_FORCING: dict[type, type] = {}
+"""For the class of a stance, another that asks for the thread."""

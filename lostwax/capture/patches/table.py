@@ -1,0 +1,52 @@
+"""All that a capture changes in torch and in Python while it runs, and one function that does it.
+
+| what | how | file |
+|---|---|---|
+| `torch.compile`, `_assert`, seeds, `set_default_dtype`, `func.linearize`; what libraries ask (`is_exporting`); checkpoints; imports | code of functions | `torch_functions` |
+| what was compiled before | class of dynamo's stance | `torch_functions` |
+| `autograd.Function.apply` | code | `autograd_function` |
+| `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
+| `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like | class of the module | `symbolic_arguments` |
+| `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |
+| `type(x)` in the user's functions | a global of theirs, that answers otherwise of fakes alone | `classes` |
+| Python's and numpy's generators | a copy for this thread | `random_numbers` |
+
+All of it holds for the capturing thread alone, and is put back by `Undo`, also when interrupted.
+The module's own state is the business of `state.py`. Must not do anything itself.
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import nn
+
+from lostwax.capture.patches import (
+    autograd_function,
+    classes,
+    fast_calls,
+    nn_modules,
+    random_numbers,
+    swap,
+    symbolic_arguments,
+    torch_functions,
+)
+from lostwax.capture.tracer import Tracer
+from lostwax.fake.undo import Undo
+
+ANSWERS = swap.Answers([*torch_functions.ANSWERS, autograd_function.ANSWER, nn_modules.ENCODER])
+_AVERAGES = swap.Answers([nn_modules.NORM])
+CLASSES = swap.classes_of([*symbolic_arguments.SHOWN, *fast_calls.SHOWN])
+
+
+def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) -> None:
+    """From here on this thread captures `mod`, and these modules of it."""
+    swap.begin(tracer, undo)
+    autograd_function.begin(tracer)
+    ANSWERS.give(undo)
+    if nn_modules.has_averages(modules):
+        _AVERAGES.give(undo)
+    swap.show([*CLASSES, *torch_functions.stances()], undo)
+    classes.answer(mod, modules, undo)
+    random_numbers.own(undo)

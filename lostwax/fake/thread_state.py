@@ -1,0 +1,113 @@
+"""What torch keeps for each thread and a capture changes: modes, dispatch keys, whether gradients
+are recorded. Taken before, put back after, whatever has happened in between.
+
+Leaving a mode or a `with` block does the same as long as nobody interrupts it; an interrupt
+(Ctrl-C) may come between the acquisition of a guard and the block that would release it. Must not
+change anything that is as it was.
+"""
+
+from __future__ import annotations
+
+from operator import is_
+from typing import Any, NamedTuple
+
+import torch
+
+_C: Any = torch._C
+_functorch: Any = _C._functorch
+_AUTOCAST = ("cpu", "cuda")
+
+
+class ThreadState(NamedTuple):
+    """Of the thread that has taken it."""
+
+    included: Any
+    excluded: Any
+    """Dispatch keys."""
+    modes: list[Any]
+    function_modes: list[Any]
+    function_state: Any
+    transforms: int
+    grad: bool
+    lifts_cpu_only: bool
+    autocast: list[Any]
+
+
+def take() -> ThreadState:
+    return ThreadState(
+        _C._dispatch_tls_local_include_set(),
+        _C._dispatch_tls_local_exclude_set(),
+        _modes(),
+        _function_modes(),
+        _C._get_torch_function_state(),
+        _functorch.get_dynamic_layer_stack_depth(),
+        torch.is_grad_enabled(),
+        _C._only_lift_cpu_tensors(),
+        _autocast(),
+    )
+
+
+def put_back(before: ThreadState) -> None:
+    """May be cut short by an interrupt, and called again."""
+    _functorch.pop_dynamic_layer_stack_and_undo_to_depth(before.transforms)
+    if not _are_same(_modes(), before.modes):
+        _set_modes(before.modes)
+    if not _are_same(_function_modes(), before.function_modes):
+        _set_function_modes(before.function_modes)
+    if _C._get_torch_function_state() != before.function_state:
+        _C._set_torch_function_state(before.function_state)
+    _C._set_only_lift_cpu_tensors(before.lifts_cpu_only)
+    if _autocast() != before.autocast:
+        _set_autocast(before.autocast)
+    _set_keys(before)
+    _C._set_grad_enabled(before.grad)
+
+
+def _are_same(now: list[Any], before: list[Any]) -> bool:
+    return len(now) == len(before) and all(map(is_, now, before))
+
+
+def _modes() -> list[Any]:
+    return list(map(_C._get_dispatch_stack_at, range(_C._len_torch_dispatch_stack())))
+
+
+def _set_modes(wanted: list[Any]) -> None:
+    for mode in reversed(_modes()):
+        _C._pop_torch_dispatch_stack(getattr(mode, "_mode_key", None))
+    for mode in wanted:
+        _C._push_on_torch_dispatch_stack(mode)
+
+
+def _function_modes() -> list[Any]:
+    return list(map(_C._get_function_stack_at, range(_C._len_torch_function_stack())))
+
+
+def _set_function_modes(wanted: list[Any]) -> None:
+    while _C._len_torch_function_stack():
+        _C._pop_torch_function_stack()
+    for mode in wanted:
+        _C._push_on_torch_function_stack(mode)
+
+
+def _autocast() -> list[Any]:
+    """To which types; whether it is on is a dispatch key."""
+    return [*map(torch.get_autocast_dtype, _AUTOCAST), torch.is_autocast_cache_enabled()]
+
+
+def _set_autocast(wanted: list[Any]) -> None:
+    for device, dtype in zip(_AUTOCAST, wanted, strict=False):
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(wanted[-1])
+
+
+def _set_keys(before: ThreadState) -> None:
+    included, excluded = before.included, before.excluded
+    if _C._dispatch_tls_local_include_set() == included and (
+        _C._dispatch_tls_local_exclude_set() == excluded
+    ):
+        return
+    for key in torch._C.DispatchKey.__members__.values():
+        if _C._dispatch_tls_is_dispatch_key_included(key) != included.has(key):
+            _C._dispatch_tls_set_dispatch_key_included(key, included.has(key))
+        if _C._dispatch_tls_is_dispatch_key_excluded(key) != excluded.has(key):
+            _C._dispatch_tls_set_dispatch_key_excluded(key, excluded.has(key))

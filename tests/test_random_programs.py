@@ -128,11 +128,7 @@ def test_a_failure_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (small.init, small.results, small.calls) == ([], ["t2"], 1)
 
 
-KNOWN = {
-    ("mixed", 125): "a buffer written in place, then replaced: what was returned is not written",
-    ("state", 145): "the same",
-    ("state", 109): "a Python counter is baked in without a word",
-}
+KNOWN = {("state", 109): "a Python counter is baked in without a word"}
 """What is still wrong. Nothing is added here that is not in an issue."""
 
 

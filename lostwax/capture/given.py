@@ -180,6 +180,7 @@ class Given:
         kinds = _repeated("the parameter", "the buffer", self._parameters, len(tensors))
         storages = [fake.fake_storage for fake in fakes]
         if len(set(storages)) != len(fakes):  # some share memory
+            state_views.check_registered(list(zip(kinds, names, tensors, strict=True)))
             return list(map(self._entered, fakes, kinds, names))
         roots, ids = tracer.inputs(fakes, kinds, names), list(map(id, fakes))
         self._roots = dict(zip(ids, roots, strict=True))

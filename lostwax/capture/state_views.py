@@ -85,6 +85,20 @@ def check_gradient(tensor: torch.Tensor, root: Root, is_derived: bool, is_tracke
         refuse(root, tensor, "the program differentiates, and the view was made outside of it")
 
 
+def check_registered(state: Sequence[tuple[str, str, torch.Tensor]]) -> None:
+    """State that is a view of other state, with its gradient: a program has a gradient of its own
+    for each. `state`: kinds, names, and the tensors."""
+    for kind, name, tensor in state if torch.is_grad_enabled() else ():
+        for other_kind, other, whole in state if tensor.grad_fn is not None else ():
+            if whole is not tensor and whole.requires_grad and is_derived(tensor, whole):
+                raise CaptureError(
+                    f"{kind} {name} is a view of {other_kind} {other}, and has its gradient.\n"
+                    "  why: in a program each has a gradient of its own\n"
+                    f"  instead: take the view in forward, of self.{other}; or register it without "
+                    "the gradient, x.detach(); or export under torch.no_grad()"
+                )
+
+
 def refuse_inside(root: Root, tensor: torch.Tensor) -> NoReturn:
     refuse(root, tensor, "it is read in a backward alone, where a program takes no views of state")
 

@@ -260,3 +260,14 @@ def test_a_view_of_what_is_replaced_is_refused() -> None:
 def test_reading_a_view_as_it_is_is_refused(read: Callable[[Any], Any]) -> None:
     text = _refused(a_view, lambda m, x: (read(m.v), x)[1] * 1)
     assert "the buffer h is reached past the module, and detached, or read as it is" in text
+
+
+def test_registered_views_with_gradients_are_refused() -> None:
+    def registered(m: Any) -> None:
+        m.register_buffer("row", m.w[0])
+
+    text = _refused(registered, lambda m, x: m.row * x)
+    assert "the buffer row is a view of the parameter w, and has its gradient." in text
+    assert "instead: take the view in forward, of self.w; or register it without" in text
+    with torch.no_grad():
+        lostwax.export(Keeping(registered, lambda m, x: m.row * x), (torch.ones(2, 3),))

@@ -19,7 +19,7 @@ from lostwax.sym.terms import Monomial, Terms, factor_of, merged, multiplied, re
 
 DEPTH = 3  # facts that are added up in one proof
 SPLITS = 2  # max or min atoms that are split into cases
-ELIMINATIONS = 60  # per proof
+ELIMINATIONS = 60  # per case of a proof
 QUESTION = 20_000  # steps per question, all its proofs together
 MAX_TERMS = 256  # of a sum of facts
 MAX_REWRITES = 16  # of products in one expression
@@ -184,6 +184,7 @@ class Prover(Conditions):
                 return False
             case = replaced(terms, atom, x.terms)
             others = [merged(x.terms, sign, y.terms, -sign) for y in atom.operands if y is not x]
+            self._eliminations = ELIMINATIONS  # what was tried before must not tell in which order
             if self._exhausted() or not self._absurd(case, assumed + others, depth, splits - 1):
                 return False
         return True

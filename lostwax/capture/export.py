@@ -320,6 +320,7 @@ class Capture:
             guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             asks=self.given.asks(self.tracer.questions, self.grad),
+            reads_views=not self.tracer.relies_on_view,
         )
 
     def _declared_sizes(self) -> list[Expr]:

@@ -102,6 +102,8 @@ class Tracer(FakeTensorMode):
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.reliance = Reliance()
+        self.relies_on_view = False
+        """Was something written through a `view`, or behind one that was read later?"""
         self.doubts = Doubts()
         self.questions = Asked()
         self.is_asked = True
@@ -446,6 +448,7 @@ class Tracer(FakeTensorMode):
 
     def again(self, base: Value, view: View) -> Value:
         """The same view of another value of the base."""
+        self.relies_on_view |= view.func is aten.view.default
         fake = self.temporary(base)
         if view.func is aten.view_as_real.default:
             fake = self.resolved(fake)
@@ -478,6 +481,7 @@ class Tracer(FakeTensorMode):
         return fake
 
     def _scattered(self, base: Tracked, new: Value, view: View) -> Value:
+        self.relies_on_view |= view.func is aten.view.default
         function = functionalize.inverse(view)
         position = () if view.position is None else (view.position,)
         fakes = (self.temporary(base.value), self.temporary(new))

@@ -160,7 +160,8 @@ class _Part:
         self.graph.output(tuple(self._leaf(r) for r in (*results, *more)))
         extras = len(self.inputs) if self.signature is not None else 0
         self.more = more
-        return Body(self.graph, extras, len(results), convention)
+        reads_views = self.bodies.program.reads_views
+        return Body(self.graph, extras, len(results), convention, reads_views)
 
     def _arguments(self) -> Convention | None:
         bodies, signature = self.bodies, self.signature

@@ -26,6 +26,7 @@ from lostwax.ir.calling import Convention
 from lostwax.ir.module import held
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.text import graph_text, source_text
+from lostwax.ir.write_back import of_any_layout
 
 
 class Container(nn.Module):
@@ -91,6 +92,8 @@ class Body:
     results: int
     convention: Convention | None = None
     """The original's arguments and results; None: inputs and results stand flat."""
+    reads_views: bool = False
+    """As the program says."""
     dead: dict[Node, list[Node]] = field(default_factory=dict)
     """After a node, the values that nothing reads any more."""
 
@@ -109,7 +112,7 @@ class Body:
 
     def with_graph(self, graph: Graph) -> Body:
         """The same, with another graph."""
-        return Body(graph, self.extras, self.results, self.convention)
+        return Body(graph, self.extras, self.results, self.convention, self.reads_views)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Body:
         return self
@@ -298,7 +301,7 @@ def run(module: nn.Module, body: Body, inputs: Sequence[Any]) -> tuple[Any, ...]
         if node.op == "output":
             return _read(node.args[0], values, "the caller")  # type: ignore[no-any-return]
         try:
-            values[node] = _step(module, node, values)
+            values[node] = _step(module, node, values, body.reads_views)
         except Exception as error:
             _note(error, node)
             raise
@@ -307,7 +310,7 @@ def run(module: nn.Module, body: Body, inputs: Sequence[Any]) -> tuple[Any, ...]
     raise AssertionError("a graph without an output")
 
 
-def _step(module: nn.Module, node: Node, values: dict[Node, Any]) -> Any:
+def _step(module: nn.Module, node: Node, values: dict[Node, Any], reads_views: bool) -> Any:
     if node.op == "get_attr":
         return attribute(module, str(node.target))
     calling = node.meta.get("calling")
@@ -315,7 +318,13 @@ def _step(module: nn.Module, node: Node, values: dict[Node, Any]) -> Any:
         return _call(module, node, calling, values)
     args = _read(node.args, values, node.name)
     kwargs = _read(node.kwargs, values, node.name)
-    return node.target(*args, **kwargs)  # type: ignore[operator]
+    try:
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    except RuntimeError:
+        other = of_any_layout(node.target, reads_views)
+        if other is None:
+            raise
+    return other(*args, **kwargs)  # where strides were in the way
 
 
 def _read(arg: Any, values: dict[Node, Any], reader: str) -> Any:

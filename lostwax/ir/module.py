@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
+from torch.fx import GraphModule
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
@@ -32,7 +33,14 @@ from lostwax.ir.signature import (
     OutputSpec,
     StateWrite,
 )
-from lostwax.ir.write_back import GRADIENTS, RESULTS, graph_to_run, is_rebound
+from lostwax.ir.write_back import (
+    GRADIENTS,
+    RESULTS,
+    draws_and_views,
+    graph_of_any_layout,
+    graph_to_run,
+    is_rebound,
+)
 from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:
@@ -371,16 +379,16 @@ class _Running:
         self.casts, self.moves = casts or {}, moves or {}
         specs = program.graph_signature.input_specs
         self.convention = convention
-        self.graph_module = graph_to_run(program, self.moves)
-        self.forward = self.graph_module.forward
-        if program.graph_signature.backward_signature is not None:
-            self.forward = torch.no_grad()(self.forward)  # it has its own gradients
+        self.relaxed = False
+        self._use(graph_to_run(program, self.moves, self.casts))
         self.bind, self.rebuild = convention.bind, rebuilder(program, convention)
         self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
         outputs = program.graph_signature.output_specs
         self.rebind = rebinder(program, [s for s in outputs if is_rebound(s)])
         self.asked = asks_check(program, convention.leaves)
         self.overlap = input_overlap(program, convention)
+        if draws_and_views(program.graph_module):  # a second try would draw other numbers
+            self._relax()
         self.state_overlap = _state_overlap(program, convention)
 
     def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -406,11 +414,34 @@ class _Running:
         try:
             results = self.forward(*state, *inputs)
         except RuntimeError as error:
-            self.explain_layout(inputs, error)
-            raise
+            results = self._again(state, inputs, error)
         if self.rebind is not None:
             results = self.rebind(module, results)
         return self.rebuild(results)
+
+    def _use(self, graph: GraphModule) -> None:
+        """Run this graph from now on."""
+        self.graph_module = graph
+        self.forward = graph.forward
+        if self.program.graph_signature.backward_signature is not None:
+            self.forward = torch.no_grad()(self.forward)  # it has its own gradients
+
+    def _again(self, state: Sequence[Any], inputs: Sequence[Any], error: RuntimeError) -> Any:
+        """Where strides were in the way of a view, or of a kernel, go on with a graph that copies
+        there. Writes stand at the end: until now nothing has happened. (Numbers would have been
+        drawn, but then that graph is the only one.)"""
+        if not self.relaxed and any(text in str(error) for text in _LAYOUT_ERRORS):
+            self._relax()
+            try:
+                return self.forward(*state, *inputs)
+            except RuntimeError as another:
+                error = another
+        self.explain_layout(inputs, error)
+        raise error
+
+    def _relax(self) -> None:
+        self.relaxed = True
+        self._use(graph_of_any_layout(self.graph_module, self.program.reads_views))
 
     def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
         """A view of an input may be one of the example's strides alone; so may a kernel's way."""

@@ -88,6 +88,9 @@ class ExportedProgram:
     asks: Asks | None = None
     """What the original's Python has asked of its tensors, for each call to check; None if that is
     not known."""
+    reads_views: bool = False
+    """Whether views are only read: nothing was written through one, or behind it. Then a copy does
+    as well where an input's strides allow no view."""
 
     @property
     def graph(self) -> Graph:

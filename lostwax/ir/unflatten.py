@@ -21,7 +21,6 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
-from lostwax.identity import ByIdentity
 from lostwax.ir.asks import asks_check
 from lostwax.ir.bodies import Bodies
 from lostwax.ir.calling import call_with_self, given_self
@@ -50,7 +49,7 @@ from lostwax.ir.module import (
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.signature import InputKind
-from lostwax.ir.write_back import with_devices
+from lostwax.ir.write_back import replace_named
 
 
 class FlatArgsAdapter(ABC):
@@ -175,8 +174,8 @@ class UnflattenedModule(Running):
             casts = composed(self._casts, casts)
             convention = call_convention(self._program, True, casts)
             self.__dict__.update(_casts=casts, _convention=convention)
-        if moves:
-            _move(self, moves)
+        if moves or casts:
+            _replace_named(self, moves, casts)
         return self
 
     def print_readable(self, print_output: bool = True) -> str:
@@ -188,20 +187,22 @@ class UnflattenedModule(Running):
         return text
 
 
-def _move(root: nn.Module, moves: Mapping[torch.device, torch.device]) -> None:
-    """Graphs name devices: each module gets graphs of its own that name the new ones."""
-    moved = ByIdentity[Body, Body]()
+def _replace_named(
+    root: nn.Module,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
+) -> None:
+    """Graphs name devices and types: each module gets graphs of its own that name the new ones."""
+    made: dict[int, Body] = {}
     for module in root.modules():
         bodies: dict[str, Body] = getattr(module, "bodies", {})
         for name, body in bodies.items():
-            if body not in moved:
+            if id(body) not in made:
                 graph = Graph()
                 graph.output(graph.graph_copy(body.graph, {}))
-                for node in graph.nodes:
-                    node.args = with_devices(node.args, moves)
-                    node.kwargs = with_devices(node.kwargs, moves)
-                moved[body] = body.with_graph(graph)
-            bodies[name] = moved[body]
+                replace_named(graph, moves, casts)
+                made[id(body)] = body.with_graph(graph)
+            bodies[name] = made[id(body)]
 
 
 # -------------------------------------------------------------------------------------- the modules

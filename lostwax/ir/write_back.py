@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
 
-from lostwax.ir.effects import lying_in
+from lostwax.ir.copying import copied_module
+from lostwax.ir.effects import has_effect, lying_in
 from lostwax.ir.gradient import kept_gradient, with_gradient
+from lostwax.ir.retype import graph_modules
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
 from lostwax.ops.registry import aten
 
@@ -68,25 +72,88 @@ def is_rebound(spec: OutputSpec) -> bool:
 
 
 def graph_to_run(
-    program: ExportedProgram, moves: Mapping[torch.device, torch.device]
+    program: ExportedProgram,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
 ) -> GraphModule:
     """The program's own graph if it only computes results; else a copy that also writes. It returns
     the results, then the values of the state that is rebound."""
     specs = program.graph_signature.output_specs
-    if all(s.kind in RESULTS for s in specs) and not moves:
+    if all(s.kind in RESULTS for s in specs) and not moves and not casts:
         return program.graph_module
     graph = Graph()
     copies: dict[Node, Node] = {}
     output: Any = graph.graph_copy(program.graph, copies)
-    if moves:
-        for node in graph.nodes:
-            node.args = with_devices(node.args, moves)
-            node.kwargs = with_devices(node.kwargs, moves)
+    replace_named(graph, moves, casts)
     targets = _written_to(program, copies)
     rebound = [i for i in targets if is_rebound(specs[i])]
     writer = _Writer(graph, targets, program.graph_module)
     writer.finish(list(output), specs, rebound)
     return GraphModule(program.graph_module, graph)
+
+
+def replace_named(
+    graph: Graph,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
+) -> None:
+    """Devices and types that the nodes name, after the state was moved or cast.
+
+    A program does not know whether the original has named a type or has asked a tensor for it, as
+    recurrent layers do: a type that state had follows it. Ranges of numbers stay as exact as they
+    are: the original's would, too, unless it has asked.
+    """
+    extremes = {
+        sign * torch.finfo(a).max: sign * torch.finfo(b).max
+        for a, b in casts.items()
+        for sign in (1, -1)
+        if a.is_floating_point and b.is_floating_point
+    }
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return casts.get(value, value)
+        return extremes.get(value, value) if value.__class__ is float else value
+
+    for node in graph.nodes:
+        if moves:
+            node.args = with_devices(node.args, moves)
+            node.kwargs = with_devices(node.kwargs, moves)
+        if casts and node.target not in _RANGES:
+            node.args = map_aggregate(node.args, replaced)
+            node.kwargs = map_aggregate(node.kwargs, replaced)
+            if len(node.all_input_nodes) > 1 and isinstance(node.target, OpOverload):
+                node.target = _in_types_of_state(node.target, casts)
+
+
+def _in_types_of_state(target: OpOverload, casts: Mapping[torch.dtype, torch.dtype]) -> Any:
+    """The operator, which gets what has stayed as it was (a literal of the original's) in the type
+    of the state where it takes tensors of one type only."""
+    if of_any_layout(target, reads_views=True) is not None:
+        return target
+
+    def cast(value: Any) -> Any:
+        is_old = isinstance(value, torch.Tensor) and value.dtype in casts
+        return value.to(casts[value.dtype]) if is_old else value
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return target(*args, **kwargs)
+        except RuntimeError:
+            types = {a.dtype for a in pytree.tree_leaves(args) if isinstance(a, torch.Tensor)}
+            if len(types) < 2 or types.isdisjoint(casts):
+                raise
+        return target(*pytree.tree_map(cast, args), **pytree.tree_map(cast, kwargs))
+
+    return operator
+
+
+_RANGES: frozenset[Any] = frozenset(
+    (
+        *(aten.arange.default, aten.arange.start, aten.arange.start_step),
+        *(aten.linspace.default, aten.logspace.default),
+    )
+)
 
 
 def graph_with_writes(
@@ -250,3 +317,44 @@ def view_chain(node: Node) -> list[Node]:
     while (base := lying_in(chain[-1])) is not None:
         chain.append(base)
     return chain
+
+
+# ------------------------------------------------------------------------------ layouts of any kind
+
+
+def of_any_layout(target: Any, reads_views: bool) -> Any:
+    """What does the same as an operator whatever the strides of its argument; None if it does."""
+    if target is aten.native_group_norm.default:
+        return _group_norm
+    return aten.reshape.default if target is aten.view.default and reads_views else None
+
+
+def draws_and_views(module: GraphModule) -> bool:
+    """Does it draw random numbers, or act otherwise, and is something in it that strides may be in
+    the way of?"""
+    targets = {id(n.target): n.target for each in graph_modules(module) for n in each.graph.nodes}
+    found = [t for t in targets.values() if of_any_layout(t, True) is not None]
+    return bool(found) and any(has_effect(t) and not _is_check(t) for t in targets.values())
+
+
+def _is_check(target: Any) -> bool:
+    return str(target).startswith(("aten._assert", "aten.sym_constrain"))
+
+
+def graph_of_any_layout(module: GraphModule, reads_views: bool) -> GraphModule:
+    """A copy that runs where strides are in the way of the graph itself."""
+    copy, _ = copied_module(module)
+    for each in graph_modules(copy):
+        for node in each.graph.nodes:
+            if node.op == "call_function":
+                node.target = of_any_layout(node.target, reads_views) or node.target
+        each.recompile()
+    return copy
+
+
+def _group_norm(value: torch.Tensor, *args: Any) -> Any:
+    """The operator takes dense tensors alone; torch's function makes them so."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(value.dim(), torch.contiguous_format)
+    is_dense = value.is_contiguous() or value.is_contiguous(memory_format=form)
+    return aten.native_group_norm.default(value if is_dense else value.contiguous(), *args)

@@ -34,6 +34,7 @@ def written(program: ExportedProgram) -> dict[str, Any]:
         "arguments": arguments,
         "training": program.training,
         "asks": asks,
+        "reads_views": program.reads_views,
     }
     if root is not None and root.forward_arg_names != argument_names(root):
         found["names"] = root.forward_arg_names
@@ -62,6 +63,7 @@ def read(given: Any, program: ExportedProgram) -> None:
     if training is not None and not isinstance(training, bool):
         raise LoadError(f"training is {training!r:.80}, neither true nor false")
     program.training = training
+    program.reads_views = given.get("reads_views") is True
     if given.get("asks") is not None:
         specs = program.graph_signature.input_specs
         users = sum(spec.kind is InputKind.USER_INPUT for spec in specs)

@@ -20,6 +20,8 @@ from lostwax.errors import InputStructureError, InputValueError, NotCallableErro
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symnode import wrap
 from lostwax.ir.overlap import repeats
+from lostwax.ir.unflatten import unflatten
+from lostwax.passes import ConvertDtype
 from tests.ir.build import Builder
 
 aten = torch.ops.aten
@@ -681,3 +683,68 @@ def test_a_written_input_that_requires_gradients_is_told_from_the_example() -> N
     module = export(forward, (torch.ones(3),)).module()
     with pytest.raises(InputValueError, match=r"(?s)x requires gradients.*fix: pass x\.detach\(\)"):
         module(torch.ones(3, requires_grad=True))
+
+
+# --------------------------------------------------------------------------------- in another dtype
+
+
+class Typed(nn.Module):
+    """Types that are asked of tensors, and literals that meet state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 4)
+        self.rnn = nn.LSTM(4, 4, batch_first=True)
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, i: torch.Tensor) -> torch.Tensor:
+        h = self.rnn(self.linear(self.embedding(i)))[0]
+        chosen = torch.nn.functional.one_hot(i % 4, 4).to(h.dtype) @ self.linear.weight
+        eye = torch.tensor([[1.0, 0, 0, 0]] * 4).to(h.dtype)
+        angles = torch.arange(4, dtype=torch.float32).cos().to(h.dtype)
+        h = (h + chosen + torch.zeros(4, dtype=h.dtype)) @ eye @ angles.diag()
+        return h.masked_fill(h > 0, torch.finfo(h.dtype).min).softmax(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_converted_modules_compute_as_the_original(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    model, i = Typed().eval(), torch.tensor([[1, 2, 3], [4, 5, 6]])
+    program = export(model, (i,))
+    converted = copy.deepcopy(model).to(dtype)
+    want = converted(i)
+    tolerances = {"rtol": 0.05, "atol": 0.05} if dtype is torch.bfloat16 else {}
+    for made in (program.module(), unflatten(program)):
+        got = made.to(dtype)(i)
+        assert got.dtype is dtype
+        torch.testing.assert_close(got, want, **tolerances)
+        torch.testing.assert_close(made.to(torch.float32)(i), model(i), rtol=0.05, atol=0.05)
+    again = export(program.module().to(dtype), (i,)).module()
+    torch.testing.assert_close(again(i), want, **tolerances)
+
+
+def test_ranges_stay_as_exact_as_they_are() -> None:
+    """In bfloat16 there is no 257."""
+
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (torch.arange(300, dtype=torch.float32) % 2 * self.scale).to(x.dtype) + x * 0
+
+    x = torch.randn(300)
+    module = export(Positions(), (x,)).module().to(torch.bfloat16)
+    want = Positions().to(torch.bfloat16)(x.bfloat16())
+    torch.testing.assert_close(module(x.bfloat16()).to(want.dtype), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_the_largest_number_becomes_the_largest(dtype: torch.dtype) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(x > 0, torch.finfo(x.dtype).min)
+
+    x = torch.randn(8)
+    program = ConvertDtype(dtype, inputs="convert", outputs="convert")(export(f, (x,)))
+    torch.testing.assert_close(program.module()(x.to(dtype)), f(x.to(dtype)))

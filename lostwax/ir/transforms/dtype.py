@@ -154,6 +154,8 @@ class _Conversion:
             return self.to
         if value.__class__ is float and math.isfinite(value):
             most = torch.finfo(self.to).max
+            if abs(value) == torch.finfo(self.of).max:  # what was the largest is it again
+                return math.copysign(most, value)
             return max(-most, min(most, value))
         return value
 

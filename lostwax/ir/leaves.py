@@ -141,7 +141,8 @@ def _check_tensor(value: Any, expected: TensorLeaf) -> None:
         raise _wrong_tensor(f"{path} has {value.ndim} dimensions", dims, value, expected)
     for d, (size, given) in enumerate(zip(expected.size, value.shape, strict=True)):
         if isinstance(size, int) and given != size:
-            raise _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
+            error = _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
+            raise InputValueError(f"{error}\n{_fix_of_size(path, d)}", path)
 
 
 def _wrong(expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str) -> InputValueError:
@@ -157,6 +158,13 @@ def _wrong_tensor(
         f"  {expected.path}: expected {expected.text}, given {type_text(value)}",
         expected.path,
     )
+
+
+def _fix_of_size(path: str, d: int) -> str:
+    said = f"dynamic_shapes={{{path!r}: {{{d}: Dim('n')}}}}"
+    if not path.isidentifier():  # a part of an argument
+        said = f"{{{d}: Dim('n')}} at its place in dynamic_shapes"
+    return f"  fix: capture it again, for all sizes, {said}, or for this one"
 
 
 def _described(value: Any) -> str:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils import _pytree
 
+import lostwax
 from lostwax.errors import InputStructureError, InputValueError
 from lostwax.fake import FakeTensorMode
 from lostwax.fake.symnode import wrap
@@ -249,7 +250,9 @@ TENSOR_ERRORS = [
     (
         torch.zeros(2, 4),
         "x['a'].shape[1] is 4, but the program was captured for 3\n"
-        "  x['a']: expected f32[2, 3], given f32[2, 4]",
+        "  x['a']: expected f32[2, 3], given f32[2, 4]\n"
+        "  fix: capture it again, for all sizes, {1: Dim('n')} at its place in dynamic_shapes, or "
+        "for this one",
     ),
     (
         torch.zeros(2, 3, 1),
@@ -435,3 +438,13 @@ def _same_tree(a: Any, b: Any) -> bool:
     if isinstance(a, (list, tuple)):
         return len(a) == len(b) and all(map(_same_tree, a, b))
     return _same_tree(a.image, b.image) if isinstance(a, Batch) else same_constant(a, b)
+
+
+def test_another_size_says_what_to_declare() -> None:
+    program = lostwax.export(lambda x, y: x + y["z"], (torch.ones(4), {"z": torch.ones(4)}))
+    with pytest.raises(InputValueError) as error:
+        program.module()(torch.ones(3), {"z": torch.ones(3)})
+    assert str(error.value).splitlines()[-1] == (
+        "  fix: capture it again, for all sizes, dynamic_shapes={'x': {0: Dim('n')}}, or for this "
+        "one"
+    )

@@ -8,18 +8,21 @@ what, and is not noted. Must not record anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from lostwax.capture.functionalize import Tracked, gradient_sources
 from lostwax.capture.steps import Value
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
 from lostwax.ir.asks import ATTRIBUTE, PLAIN, Question, Ref, answer
-from lostwax.location import Location, user_location
+from lostwax.location import Location
 
 _OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None")
 """Questions that what is computed answers by what it is computed from."""
+
+_OF_VIEWS = ("_base is None", "_is_view()")
+"""Questions that what is computed answers by how torch computes it."""
 
 _UNSURE = ("_base is None", "untyped_storage().nbytes()", "class")
 """Questions that a fake may answer otherwise than the tensor that it stands for."""
@@ -31,8 +34,10 @@ class Note(NamedTuple):
     what: str
     fake: FakeTensor
     tracked: Tracked
-    value: Value
-    where: Location
+    values: tuple[Value, ...]
+    where: Location | str
+    is_joint: bool = False
+    """Is it asked of all of the values, whether it holds of any?"""
 
 
 class Asked:
@@ -43,26 +48,40 @@ class Asked:
         """By what is asked, and of which tensor, which is kept."""
 
     def note(
-        self, fake: FakeTensor, what: str, value: Callable[[FakeTensor], Value], real: Any
+        self,
+        fake: FakeTensor,
+        what: str,
+        value: Callable[[FakeTensor], Value],
+        real: Any,
+        where: Location | str,
     ) -> None:
         """`real` is the tensor that the fake stands for, if it is one that the program is given."""
         if what == "_version":
-            raise UnsupportedFakeError(
-                f"_version of {fake!r} was asked for: how often it was written to.\n"
-                f"  at {user_location()}\n"
-                "  why: the caller's tensors come with any number, and a program has no writes\n"
-                "  instead: keep a count of your own, or compare values"
-            )
+            refuse_version(f"{fake!r}", where)
         key = what, id(fake)
         if key not in self._notes:
+            if real is None and what in _OF_VIEWS:
+                raise UnsupportedFakeError(
+                    f"{what.removesuffix(' is None')} of {fake!r} was asked for, which is computed:"
+                    f" whether it is a view.\n  at {where}\n"
+                    "  why: torch may take a view or a copy, by the sizes, strides and modes of the"
+                    " call, and a program may do it otherwise\n"
+                    "  instead: say which one is meant, .clone() for a copy, and do not ask"
+                )
             is_sure = real is None or what not in _UNSURE
             if not is_sure and answer(what, fake) != answer(what, real):
                 raise UnsupportedFakeError(
                     f"{what} of {fake!r} was asked for, and a capture cannot answer as the example "
-                    f"would: {answer(what, real)}.\n  at {user_location()}\n"
+                    f"would: {answer(what, real)}.\n  at {where}\n"
                     "  instead: pass a copy in the example, x.clone(), or do not ask"
                 )
-            self._notes[key] = Note(what, fake, fake.tracked, value(fake), user_location())
+            self._notes[key] = Note(what, fake, fake.tracked, (value(fake),), where)
+
+    def note_joint(self, fakes: Sequence[FakeTensor], values: Sequence[Value], where: str) -> None:
+        """A program asked whether gradients reach what is computed from these."""
+        first = fakes[0]
+        key = f"gradients at {where}", id(first)
+        self._notes[key] = Note("requires_grad", first, first.tracked, (*values,), where, True)
 
     def __bool__(self) -> bool:
         return bool(self._notes)
@@ -73,7 +92,7 @@ class Asked:
         """What a call must check. `given` are the inputs and the state, by the id of the fake, with
         the real tensors; `inputs` the same by their values; `grad`: are gradients switched on?"""
         for note in self._notes.values():
-            direct = given.get(id(note.fake))
+            direct = None if note.is_joint else given.get(id(note.fake))
             if direct is not None:
                 yield from _of_given(note, *direct)
             elif note.what in _OF_GRADIENTS:
@@ -83,6 +102,14 @@ class Asked:
                 for of, tensor in given.values():
                     if of == ref:
                         yield from _of_given(note, of, tensor)
+
+
+def refuse_version(what: str, where: Location | str) -> NoReturn:
+    raise UnsupportedFakeError(
+        f"_version of {what} was asked for: how often it was written to.\n  at {where}\n"
+        "  why: the caller's tensors come with any number, and a program has no writes\n"
+        "  instead: keep a count of your own, or compare values"
+    )
 
 
 def _first(tracked: Tracked) -> Value:
@@ -111,9 +138,9 @@ def _of_given(note: Note, ref: Ref, tensor: Any) -> Iterator[Question]:
 
 def _of_computed(note: Note, inputs: Mapping[Value, Ref], grad: bool) -> Iterator[Question]:
     """Whether gradients reach it hangs on what it is computed from."""
-    if is_marked_leaf(note.fake):  # it was told so itself
+    if not note.is_joint and is_marked_leaf(note.fake):  # it was told so itself
         return
-    sources = gradient_sources(note.value, grad)
+    sources = dict.fromkeys(s for value in note.values for s in gradient_sources(value, grad))
     of = tuple(sorted([inputs[value] for value in sources if value in inputs], key=str))
     constants = [value for value in sources if value not in inputs]
     if of and not any(value.fake is not None and is_marked(value.fake) for value in constants):

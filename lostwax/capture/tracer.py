@@ -401,7 +401,19 @@ class Tracer(FakeTensorMode):
     def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
         is_noted = self.is_asked and fake.tracked is not None and self._recording
         if is_noted and is_user_code(sys._getframe(depth).f_code):
-            self.questions.note(fake, what, self.value_of, self.real_one(fake))
+            self.questions.note(fake, what, self.value_of, self.real_one(fake), user_location())
+
+    def asked_again(
+        self, fakes: Sequence[FakeTensor], what: str, where: str, is_joint: bool
+    ) -> None:
+        known = [fake for fake in fakes if fake.tracked is not None]
+        if not (self.is_asked and self._recording and known):
+            return
+        if is_joint:
+            self.questions.note_joint(known, [self.value_of(fake) for fake in known], where)
+        else:
+            for fake in known:
+                self.questions.note(fake, what, self.value_of, self.real_one(fake), where)
 
     def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
         return self.fake_tensor_converter.real_one(fake)

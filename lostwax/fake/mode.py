@@ -8,7 +8,7 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -338,6 +338,12 @@ class FakeTensorMode(TorchDispatchMode):
     def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
         """Python asks something else, which the input of a program answers: a tracer takes note.
         Who asks is so many frames away."""
+
+    def asked_again(
+        self, fakes: Sequence[FakeTensor], what: str, where: str, is_joint: bool
+    ) -> None:
+        """A program that runs on fakes has asked it, at a line of the original's; `is_joint`: of
+        what is computed from them."""
 
     def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
         """The tensor that it stands for, if a tracer knows it."""

@@ -334,7 +334,9 @@ def _must_be_so(question: Question, named: _Named) -> AsksCheck:
     what, wanted, index, is_state = question.what, question.answer, named.index, named.is_state
 
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
-        found = answer(what, (state if is_state else inputs)[index])
+        tensor = (state if is_state else inputs)[index]
+        found = answer(what, tensor)
+        _ask_again(question, (tensor,))
         if found != wanted:
             raise InputValueError(
                 f"{named.text}: {what} is {found} here, and was {wanted} at capture, where the "
@@ -344,6 +346,13 @@ def _must_be_so(question: Question, named: _Named) -> AsksCheck:
             )
 
     return check
+
+
+def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
+    """Where a program is captured in its turn, the answers are baked into the new one, too."""
+    fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
+    if fakes:
+        fakes[0].fake_mode.asked_again(fakes, question.what, question.where, question.computed)
 
 
 def _fix(question: Question, named: _Named) -> str:
@@ -356,8 +365,9 @@ def _fix(question: Question, named: _Named) -> str:
 
 def _must_be_computed_so(question: Question, of: Sequence[_Named]) -> AsksCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
-        tensors = (each.of(state, inputs) for each in of)
+        tensors = [each.of(state, inputs) for each in of]
         found = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        _ask_again(question, tensors)
         if found is not question.answer:
             does, did = ("requires", "none") if found else ("requires no", "one")
             names = ", ".join(each.text for each in of[:3]) + ", ..." * (len(of) > 3)

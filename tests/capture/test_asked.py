@@ -349,3 +349,77 @@ def test_a_damaged_record_is_refused(asks: Any) -> None:
     program = export(lambda x: x * 2, (torch.ones(2),))
     with pytest.raises(LoadError, match="what the original asks of tensors is damaged"):
         original.read({"training": None, "arguments": None, "asks": asks}, program)
+
+
+ON_COMPUTED: dict[str, Callable[[Tensor], Any]] = {
+    "einsum": lambda x: torch.einsum("...i,...i->...", x, x)._base is None,
+    "view_as": lambda x: x.mT.view_as(x.mT)._base is None,
+    "expand": lambda x: x.expand(2, *x.shape)._base is None,
+    "reshape": lambda x: x.reshape(-1)._is_view(),
+    "contiguous": lambda x: (x * 2).contiguous()._is_view(),
+}
+
+
+@pytest.mark.parametrize("name", ON_COMPUTED)
+def test_whether_something_computed_is_a_view_is_refused(name: str) -> None:
+    ask = ON_COMPUTED[name]
+    text = r"(_base|_is_view\(\)) of .* was asked for, which is computed[\s\S]*at test_asked.py:\d+"
+    for x in (torch.ones(2, 3), torch.ones(2, 3, requires_grad=True)):
+        with pytest.raises(UnsupportedFakeError, match=text):
+            export(lambda x: x * (1 if ask(x) else 2), (x,))
+
+
+def again(program: ExportedProgram, *args: Any) -> nn.Module:
+    return export(program.module(), args).module()
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_program_that_is_exported_asks_what_it_asked(name: str) -> None:
+    ask, example, other = ASKED[name]
+
+    def forward(x: Tensor) -> Tensor:
+        return x * 2 if ask(x) else x * 3
+
+    ours = again(export(forward, (example,)), example)
+    torch.testing.assert_close(ours(example), forward(example))
+    text = rf"^\w+: {re.escape(name.strip())} is .* here, and was .*\n  at test_asked\.py:\d+"
+    with pytest.raises(InputValueError, match=text):
+        ours(other)
+
+
+def test_a_program_that_is_exported_asks_of_what_is_computed() -> None:
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return x * 2 if (x * y).requires_grad else x * 3
+
+    plain, wants = torch.ones(2), wanting()
+    ours = again(export(forward, (plain, plain + 1)), plain, plain + 1)
+    torch.testing.assert_close(ours(plain, plain + 1), forward(plain, plain + 1))
+    for given in ((wants, plain), (plain, wants)):
+        with pytest.raises(InputValueError, match="computed from x, y requires gradient here"):
+            ours(*given)
+        with torch.no_grad():
+            torch.testing.assert_close(ours(*given), forward(*given))
+    asking = again(export(forward, (plain, wants)), plain, wants)
+    torch.testing.assert_close(asking(wants, plain), forward(wants, plain))
+    with torch.no_grad(), pytest.raises(InputValueError, match="requires no gradient here"):
+        asking(plain, wants)
+
+
+def test_a_program_inside_of_a_module_asks_what_it_asked() -> None:
+    def forward(x: Tensor) -> Tensor:
+        return x * 2 if x.requires_grad else x * 3
+
+    inner = export(forward, (torch.ones(2),)).module()
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x + 1)
+
+    ours = export(Outer(), (torch.ones(2),)).module()
+    torch.testing.assert_close(ours(torch.ones(2)), forward(torch.ones(2) + 1))
+    with pytest.raises(InputValueError, match="what is computed from x requires gradient here"):
+        ours(wanting())

@@ -2,7 +2,8 @@
 
 A program runs whenever its guards hold, and the module is as it was captured (`world.py`);
 otherwise the call is captured again, with the sizes that changed made dynamic. Programs run on the
-module's own state. Must not know how a capture works.
+module's own state. A call that changes what no program keeps (it counts in an attribute) runs the
+module itself. Must not know how a capture works.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call
 from lostwax.capture.spec import Leaf, Spec
 from lostwax.capture.subject import module_of
+from lostwax.capture.told import listening
 from lostwax.capture.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.module import LiveProgram
@@ -78,6 +80,10 @@ class Captured:
         self._worlds: list[World] = []
         """Those that programs were captured in, each once; the present one is the last."""
         self._seen: dict[Any, _Seen] = {}
+        self.eager: list[str] = []
+        """The calls that were captured in vain, and ran the module itself: which, and why."""
+        self._is_eager = False
+        """Is that so of all calls that no program holds for?"""
         module_of(mod)  # or it is no module, no function and no method
 
     @property
@@ -90,9 +96,18 @@ class Captured:
         count = len(self.variants)
         head = f"{count} program{'s' * (count != 1)}"
         parts = (f"[{i}] {variant}" for i, variant in enumerate(self.variants))
-        return "\n".join([head, *parts])
+        return "\n".join([head, *parts, *self._explain_eager()])
+
+    def _explain_eager(self) -> list[str]:
+        if not self.eager:
+            return []
+        further = ", and those after it that no program holds for" if self._is_eager else ""
+        return ["the module itself runs", *(f"  in {each}" for each in self.eager[:-1]),
+                f"  in {self.eager[-1]}{further}"]  # fmt: skip
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self._is_eager and not self.variants:
+            return self.wrapped(*args, **kwargs)
         world, mode = self._world(), _mode()
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
@@ -106,8 +121,12 @@ class Captured:
                     variant.calls += 1
                     return result
             reasons.append(f"program {i} does not do: {reason}")
-        variant = self._capture(world, mode, args, kwargs, tuple(reasons))
-        return variant.run(variant.run.bind(args, kwargs))
+        made = None
+        if not self._is_eager:
+            made = self._capture(world, mode, args, kwargs, tuple(reasons))
+        if made is None:
+            return self.wrapped(*args, **kwargs)
+        return made.run(made.run.bind(args, kwargs))
 
     def _world(self) -> World:
         """What is read beside the arguments, as it is now."""
@@ -147,7 +166,8 @@ class Captured:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         why: tuple[str, ...],
-    ) -> Variant:
+    ) -> Variant | None:
+        """None if a program would not do what the module does."""
         call = Call(self.wrapped, args, kwargs)
         spec, varying = self._spec(call)
         where = user_location()
@@ -156,7 +176,14 @@ class Captured:
             logs.dynamic.info("  %s", reason)
         if varying:
             logs.dynamic.info("  dynamic: %s", ", ".join(varying))
-        program = export_call(self.wrapped, args, kwargs, spec)
+        with listening() as lost:
+            program = export_call(self.wrapped, args, kwargs, spec)
+        if lost:
+            # What is set once, by the first call, may be the same in the next one.
+            self.eager.append(f"the call at {where}: {lost[0]}")
+            self._is_eager = len(self.eager) >= _MOST_IN_VAIN
+            logs.dynamic.info("  the module itself runs: %s", lost[0])
+            return None
         run = LiveProgram(program, module_of(self.wrapped))
         gradients = _gradients(call.leaves)
         variant = Variant(program, where, why, varying, world, mode, gradients, run, 1)
@@ -189,6 +216,10 @@ class Captured:
         return seen.varying
 
 
+_MOST_IN_VAIN = 3
+"""So many calls are captured without a program to show for it."""
+
+
 def _mode() -> Any:
     """What a program depends on beside its arguments and what is held."""
     devices = ("cpu", "cuda")
@@ -202,7 +233,9 @@ def _gradients(leaves: Iterable[Any]) -> tuple[bool, ...]:
 
 
 def _indented(error: Exception) -> str:
-    return str(error).replace("\n", "\n    ")
+    """What is wrong; what a caller could do is done here."""
+    lines = str(error).splitlines()
+    return "\n    ".join(each for each in lines if not each.startswith("  fix:"))
 
 
 def capture(mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) -> Captured:
@@ -211,9 +244,10 @@ def capture(mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) ->
     The first call is captured with its own sizes. A later call runs the first program whose guards
     hold; if there is none it is captured again, and the sizes and ints that have changed are
     dynamic from then on. So it is if `mod` itself has changed: attributes, submodules, hooks, what
-    its functions are closed over, the globals that they read. `dynamic=False`: one program for each
-    size; `True`: all sizes and ints dynamic from the start. `.programs` are the programs,
-    `.explain()` says why there are so many.
+    its functions are closed over, the globals that they read. A call in which `mod` changes what a
+    program does not keep (it counts in an attribute) runs `mod` itself. `dynamic=False`: one
+    program for each size; `True`: all sizes and ints dynamic from the start. `.programs` are the
+    programs, `.explain()` says why there are so many.
     `LOSTWAX_LOGS=dynamic` tells of each decision as it is made.
     """
     return Captured(mod, dynamic)

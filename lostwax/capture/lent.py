@@ -6,12 +6,12 @@ Must not look at what is registered otherwise: such classes are made anew.
 
 from __future__ import annotations
 
-import warnings
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from lostwax.capture.holders import items
+from lostwax.capture.told import tell
 
 
 class Lent(NamedTuple):
@@ -40,7 +40,7 @@ def tell_of_changes(before: Sequence[Lent]) -> None:
         now = items(container)
         pairs = zip(now, content, strict=False)
         if len(now) != len(content) or any(a[0] != b[0] or a[1] is not b[1] for a, b in pairs):
-            warnings.warn(
+            tell(
                 f"the module changes what is in {path}, a {type(container).__name__} of the "
                 "caller's; the program leaves it as it is. Return what is to be seen.",
                 stacklevel=3,

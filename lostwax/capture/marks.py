@@ -14,6 +14,7 @@ import torch
 
 from lostwax.capture.functionalize import Root, is_differentiable
 from lostwax.capture.steps import Value
+from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
 from lostwax.location import Location, user_location
@@ -130,7 +131,7 @@ def check_attributes(given: Iterable[Holding]) -> None:
                 continue
             what = f"{kind} {name} is given the attribute {attribute}"
             if kind == "the input":
-                warnings.warn(f"{what}; the program leaves nothing on its inputs.", stacklevel=4)
+                tell(f"{what}; the program leaves nothing on its inputs.", stacklevel=4)
                 continue
             raise CaptureError(
                 f"{what}.\n"

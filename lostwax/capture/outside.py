@@ -21,6 +21,7 @@ from lostwax.capture.assigned import functions_of, line_that_sets
 from lostwax.capture.holders import items
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import CACHED, methods, plain, reached
+from lostwax.capture.told import is_heard
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import Location
@@ -114,10 +115,12 @@ def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
         return
     else:
         _fill(now, content)
-    undo.notes.append(
+    text = (
         f"the module keeps a tensor in {keeper.name}, {keeper}; a program leaves nothing "
         f"there, and {keeper.name} is as it was before the export."
     )
+    if not is_heard(text):
+        undo.notes.append(text)
 
 
 def _changed(

@@ -6,7 +6,6 @@ Also when the capture fails. Must not copy a weight.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from itertools import chain, repeat
 from typing import Any, NamedTuple, NoReturn
@@ -18,6 +17,7 @@ from lostwax.capture.assigned import functions_of, line_that_sets
 from lostwax.capture.holders import GONE
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
+from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -216,7 +216,7 @@ class State:
                 text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
                 line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
                 told = "" if line is None else f" ({line})"
-                warnings.warn(text.format(at.where, at.before, at.value, told), stacklevel=3)
+                tell(text.format(at.where, at.before, at.value, told), stacklevel=3)
 
     def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         """What is held, attribute by attribute."""

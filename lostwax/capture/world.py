@@ -25,6 +25,7 @@ from torch.nn.modules import module as module_file
 from lostwax.capture import names
 from lostwax.capture.holders import CLASSES, GONE, HOLDERS, is_object, items, parts
 from lostwax.capture.reachable import plain, reached
+from lostwax.capture.state_views import is_derived
 from lostwax.capture.subject import module_of
 from lostwax.identity import Seen
 
@@ -51,6 +52,8 @@ class Entry(NamedTuple):
             return "has another dtype or size now, or requires gradients otherwise"
         if self.kind == before.kind == "tensor" and self.held is before.held:
             return "was written to, or requires gradients otherwise"
+        if self.kind == before.kind == "memory":
+            return "is other memory now"
         if self.kind == before.kind == "kind" and type(self.held) is type(before.held):
             return "has other submodules"
         if self.kind == before.kind and self.kind in _VERY:
@@ -64,6 +67,7 @@ class Entry(NamedTuple):
 
 
 _VERY = ("object", "tensor", "module")
+_MEMORY = "what tensors in attributes share with parameters and buffers"
 
 
 class World:
@@ -74,14 +78,17 @@ class World:
         """The same for worlds that are equal."""
         found = _Look(subject)
         self.entries = found.entries
+        self._tensors = found.tensors
+        self._state = [each for each in found.state if each]
+        if found.tensors:
+            self.entries[_MEMORY] = Entry("memory", None, self._sharing())
         self._kept = found.seen
         self._empty = [e for e in chain(found.maps, found.state, found.sets) if not e]
         self._dicts = [each for each in found.maps if each and isinstance(each, dict)]
         self._others = [each for each in found.maps if each and not isinstance(each, dict)]
         self._sets = [each for each in found.sets if each]
         self._sequences, self._arrays = found.sequences, found.arrays
-        self._state = [each for each in found.state if each]
-        self._tensors, self._cells, self._functions = found.tensors, found.cells, found.functions
+        self._cells, self._functions = found.cells, found.functions
         self._places = tuple(zip(*found.named.values(), strict=True)) or ((), ())
         self._objects_before = list(self._objects())
         self._keys_before, self._content_before = self._keys(), self._content()
@@ -125,7 +132,25 @@ class World:
         absent = [i for i, each in enumerate(tensors) if each is None]
         sets = [each.copy() for each in self._sets]
         arrays = [each.tobytes() for each in self._arrays]
-        return [tied, told, absent, sets, arrays, list(map(_version, self._tensors))]
+        versions = list(map(_version, self._tensors))
+        return [tied, told, absent, sets, arrays, versions, self._sharing()]
+
+    def _sharing(self) -> list[Any]:
+        """Which of the tensors that are no state show state, and how: a capture takes them for
+        views of it."""
+        if not self._tensors:
+            return []
+        storages = [_storage(each) for each in self._tensors]
+        wanted = set(storages)
+        shown: dict[int, list[tuple[int, torch.Tensor]]] = {}
+        for i, each in enumerate(chain.from_iterable(map(dict.values, self._state))):
+            if each is not None and (at := _storage(each)) in wanted:
+                shown.setdefault(at, []).append((i, each))
+        return [
+            [_place(held), *((i, _place(each), is_derived(held, each)) for i, each in shown[at])]
+            for held, at in zip(self._tensors, storages, strict=True)
+            if at in shown
+        ]
 
     def difference(self, before: World) -> str:
         """What is otherwise than it was, in words; nothing if all is equal."""
@@ -334,6 +359,19 @@ def _is_filled(cell: Any) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """What is the same for tensors in one memory."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (NotImplementedError, RuntimeError):  # it has none, it is sparse
+        return id(tensor)
+
+
+def _place(tensor: torch.Tensor) -> Any:
+    """Where it lies in its memory."""
+    return tensor.storage_offset(), tensor.stride()
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -140,3 +140,119 @@ def test_logs_by_environment() -> None:
     )
     assert "lostwax dynamic: s0 is x.shape[0], example 2" in run.stderr
     assert "LOSTWAX_LOGS: no topic 'static'" in run.stderr
+
+
+class Viewing(nn.Module):
+    """Keeps views of its state beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("buf", torch.zeros(4))
+        self.weight = nn.Parameter(torch.ones(2, 2))
+        self.half = self.buf[:2]
+        self.views = {"w": self.weight.detach().view(-1), "row": self.weight.data[0]}
+
+    def forward(self, x):
+        return x + self.half.sum(), self.buf * 2, self.views["w"] + self.views["row"].sum()
+
+
+def rebind_buffer(m: Viewing) -> None:
+    m.buf = m.buf + 1
+
+
+def give_data(m: Viewing) -> None:
+    m.weight.data = m.weight.data * 3
+
+
+def give_transposed_data(m: Viewing) -> None:
+    m.weight.data = m.weight.data.t()
+
+
+def give_data_to_view(m: Viewing) -> None:
+    m.half.data = m.half.data + 5
+
+
+def give_state_the_memory_of_a_view(m: Viewing) -> None:
+    m.buf.data = m.views["w"].data
+
+
+def write(m: Viewing) -> None:
+    with torch.no_grad():
+        m.weight.add_(1)
+        m.buf.add_(1)
+
+
+CHANGES = (
+    rebind_buffer, give_data, give_transposed_data, give_data_to_view,
+    give_state_the_memory_of_a_view, nn.Module.half,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_views_of_state_that_was_replaced_show_what_they_showed(change) -> None:
+    ours, eager, x = Viewing(), Viewing(), torch.ones(2)
+    captured = lostwax.capture(ours)
+    for step in (write, change, write, write):
+        torch.testing.assert_close(captured(x), eager(x))
+        step(ours), step(eager)
+        torch.testing.assert_close(captured(x), eager(x))
+
+
+def test_replaced_state_is_told_of() -> None:
+    module = Viewing()
+    captured = lostwax.capture(module)
+    captured(torch.ones(2))
+    rebind_buffer(module)
+    captured(torch.ones(2))
+    assert "share with parameters and buffers is other memory now" in captured.explain()
+
+
+class Keeping(nn.Module):
+    """Its Python keeps what no program keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count, self.seen, self.rows = 0, [], None
+        self.register_buffer("total", torch.zeros(()))
+
+    def forward(self, x, how, into):
+        self.total += 1
+        if how == "counts":
+            self.count += 1
+            return x * self.count
+        if how == "appends":
+            self.seen.append(len(self.seen))
+            return x * len(self.seen)
+        if how == "fills":
+            into.append(x * 2)
+            return x + len(into)
+        self.rows = x.shape[0]  # the same in each call
+        return x * self.rows
+
+
+@pytest.mark.parametrize("how", ["counts", "appends", "fills"])
+def test_what_no_program_keeps_runs_the_module_itself(how, recwarn) -> None:
+    ours, eager, x = Keeping(), Keeping(), torch.ones(2)
+    captured = lostwax.capture(ours)
+    for _ in range(5):
+        mine, its = [], []
+        torch.testing.assert_close(captured(x, how, mine), eager(x, how, its))
+        torch.testing.assert_close(mine, its)
+    assert (ours.count, ours.seen, ours.total) == (eager.count, eager.seen, eager.total)
+    assert captured.programs == []
+    assert len(captured.eager) == 3
+    text = captured.explain()
+    assert "0 programs\nthe module itself runs\n  in the call at test_adaptive.py:" in text
+    assert text.endswith(", and those after it that no program holds for")
+    assert not recwarn.list
+
+
+def test_what_is_set_once_is_captured_by_the_next_call() -> None:
+    ours, eager = Keeping(), Keeping()
+    captured = lostwax.capture(ours)
+    for rows in (2, 2, 2, 3, 3, 5, 2, 5):
+        x = torch.ones(rows)
+        torch.testing.assert_close(captured(x, "sets", []), eager(x, "sets", []))
+        assert (ours.rows, ours.total) == (eager.rows, eager.total)
+    assert captured.programs
+    assert "sets its attribute rows, which was None, to 2" in captured.eager[0]

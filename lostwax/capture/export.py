@@ -42,7 +42,7 @@ from lostwax.capture.provenance import Provenance
 from lostwax.capture.refusals import refuse_what_cpp_refuses
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
-from lostwax.capture.state import Kept, State, kept_tensor, refuse_scripted
+from lostwax.capture.state import Kept, State, is_from_outside, kept_tensor, refuse_scripted
 from lostwax.capture.steps import Value
 from lostwax.capture.subject import forward_of, module_of
 from lostwax.capture.symbols import Symbols
@@ -208,10 +208,14 @@ class Capture:
             _check_caught(refusals)
             given.check_gradients()
             tell_of_changes(containers)
-            read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
-            self.reassigned, kept = self.state.after(given.fakes, read, self.call)
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
+            read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
+            read += [out for out in outputs if is_from_outside(out)]
+            self.reassigned, kept = self.state.after(given.fakes, read, self.call)
+            replaced = given.replaced(self.reassigned)
+            given.check_replaced(replaced, outputs)
+            self._copy_literals([each.held for each in replaced])
             if self.grad:
                 check_results(outputs, given.initial)
                 if tracer.grad_marks.has_leaves:
@@ -370,7 +374,7 @@ class Capture:
 
     def _copy_literals(self, outputs: list[Any]) -> None:
         """A tensor literal is a new tensor in each run of the module: what is returned of it must
-        not be the constant that the program keeps."""
+        not be the constant that the program keeps; nor what is put in the place of state."""
         for output in outputs:
             if isinstance(output, torch.Tensor):
                 root = self.tracer.adopt(output).tracked.root

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from operator import attrgetter, is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -26,6 +26,15 @@ from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked_leaf
 from lostwax.ir.asks import Asks, Question, Ref
 from lostwax.ir.numbers import Origin
 from lostwax.ir.signature import StateWrite
+
+
+class _Replaced(NamedTuple):
+    """State that was replaced: what it was at the start, the fake that stood for it, and what is in
+    its place now, which is the same fake if it got another memory."""
+
+    root: Root
+    fake: FakeTensor
+    held: FakeTensor
 
 
 class Given:
@@ -249,9 +258,39 @@ class Given:
         root = self._roots[id(fake)]
         if held.tracked.root is root and held.fake_type == root.type:
             return StateWrite.INTO
-        if any(root is shown for _, shown in self.tracer.state_views):
-            state_views.refuse_replaced(root)
         return StateWrite.MEMORY if again is None else StateWrite.TENSOR
+
+    def replaced(self, reassigned: Mapping[str, torch.Tensor]) -> list[_Replaced]:
+        """The state in whose place there is another tensor, or memory."""
+        if not reassigned and not self._is_written():
+            return []
+        found = []
+        for slot, fake in self.slots:
+            root, again = self._roots[id(fake)], reassigned.get(slot.name)
+            held = fake if again is None else self.tracer.adopt(again)
+            if held.tracked.root is not root or held.fake_type != root.type:
+                found.append(_Replaced(root, fake, held))
+        return found
+
+    def check_replaced(self, replaced: list[_Replaced], outputs: list[Any]) -> None:
+        """A program keeps only the new tensor, or memory: the old one must not be seen any more.
+        `outputs`: the results."""
+        if not replaced:
+            return
+        results = [self.tracer.adopt(out) for out in outputs if isinstance(out, torch.Tensor)]
+        shown = {id(result.tracked.root) for result in results}
+        states = {id(self._roots[id(fake)]) for _, fake in self.slots}
+        is_state_shown = not shown.isdisjoint(states | {id(r.held.tracked.root) for r in replaced})
+        for root, fake, held in replaced:
+            if any(root is read for _, read in self.tracer.state_views):
+                state_views.refuse_replaced(root)
+            if held is fake and any(result is fake for result in results):
+                state_views.refuse_memory_shown(root)
+            new = held.tracked.root
+            is_outside = new.kind and not new.value.is_literal
+            is_seen = is_state_shown if id(new) in states else id(new) in shown or is_outside
+            if root.version and is_seen:
+                state_views.refuse_old_shown(root)
 
     def _final(self, fake: FakeTensor) -> Value | None:
         """What an input's value is when the program is over; None if it is still the first."""

@@ -21,6 +21,7 @@ from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
+from lostwax.ir.module import held as held_by
 from lostwax.types import TensorType
 
 
@@ -132,6 +133,7 @@ class State:
         self._check_tensors(self._saved)
         found = self.reassigned(fakes)
         self.check_apart(fakes)
+        read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
         kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
         if not kept:  # else it is looked whether the next call leaves the same
             self._tell_of_values(self._saved, call)
@@ -161,7 +163,9 @@ class State:
 
     def _held(self, slot: Slot, name: str) -> torch.Tensor | None:
         owner, _, leaf = name.rpartition(".")
-        module = self.root.get_submodule(owner)
+        module: Any = self.root
+        for part in owner.split(".") if owner else ():
+            module = held_by(module, part)
         found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
         return getattr(module, leaf, None) if found is None else found
 
@@ -318,6 +322,11 @@ def _is_made_anew(before: Any, now: Any, read: Collection[torch.Tensor]) -> bool
         and (before.shape, before.dtype) == (now.shape, now.dtype)
         and not any(_storage(before) == _storage(each) for each in read)
     )
+
+
+def is_from_outside(value: Any) -> bool:
+    """Is it a tensor that was made before the call?"""
+    return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
 
 
 def _storage(tensor: torch.Tensor) -> int:

@@ -106,10 +106,34 @@ def refuse_inside(root: Root, tensor: torch.Tensor) -> NoReturn:
 def refuse_replaced(root: Root) -> NoReturn:
     raise CaptureError(
         f"{root.kind} {root.name} is replaced by another tensor, and the program reads a view of "
-        "it that was made before the call.\n"
-        "  why: that view would go on to show the tensor that was there at first, and a program "
-        "keeps only the new one\n"
-        f"  instead: write into it, self.{root.name}.copy_(...); or take the view in forward"
+        "it that was made before the call, or the tensor itself from elsewhere: a list or another "
+        "attribute that holds it.\n"
+        "  why: there is still the tensor that was there at first, and a program keeps only the "
+        "new one\n"
+        f"  instead: write into it, self.{root.name}.copy_(...); or take the view in forward, of "
+        f"self.{root.name} itself"
+    )
+
+
+def refuse_old_shown(root: Root) -> NoReturn:
+    raise CaptureError(
+        f"{root.kind} {root.name} is written in place, and then replaced by another tensor that "
+        "is also an input, a result, a constant or other state.\n"
+        "  why: in the next call the write in place changes that one, too, wherever it is kept; a "
+        "program only keeps the new value\n"
+        f"  instead: do one of both, self.{root.name}.copy_(...) or self.{root.name} = ...; or "
+        "return, or assign, a copy (x.clone())"
+    )
+
+
+def refuse_memory_shown(root: Root) -> NoReturn:
+    raise CaptureError(
+        f"{root.kind} {root.name} gets another memory, self.{root.name}.data = ..., and is itself "
+        "a result.\n"
+        "  why: in the next call the result of this one would get that memory, too; what a "
+        "program returns keeps its own\n"
+        f"  instead: return self.{root.name}.clone(); or write into it, "
+        f"self.{root.name}.copy_(...)"
     )
 
 

@@ -118,7 +118,8 @@ class Tracer(FakeTensorMode):
         self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
         """The state tensors in a storage."""
         self.state_views: list[tuple[torch.Tensor, Root]] = []
-        """Tensors from outside that are views of state."""
+        """Tensors from outside that are views of state; or state, read from elsewhere than its own
+        place, `self.all[0]`."""
         self.bare = Bare(self.state_of, self._detached)
         self._recording = True
         self.gradless = False
@@ -154,7 +155,10 @@ class Tracer(FakeTensorMode):
         if fake.tracked is None and self._recording:
             self._constant(tensor, fake)
         elif fake is not tensor and fake.tracked is not None and self._recording:
-            _check_no_input(fake.tracked.root)
+            root = fake.tracked.root
+            _check_no_input(root)
+            if root.kind in ("the parameter", "the buffer"):  # whose own places hold fakes
+                self.state_views.append((tensor, root))
         return fake
 
     def _detached(self, tensor: torch.Tensor) -> FakeTensor:

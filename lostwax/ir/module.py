@@ -162,8 +162,8 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     specs = program.graph_signature.input_specs
     passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
     state = own_state(program)
-    for name in program.state_dict:
-        _register(module, name, state[name], persistent=True)
+    for name in _in_order(program):
+        _register(module, name, state[name], persistent=name in program.state_dict)
     # A buffer may go by other names, too: those are no inputs of their own.
     buffers = {id(program.constants[name]) for name in passing if name in program.constants}
     constants = {}
@@ -173,6 +173,19 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
         else:
             constants[name] = state[name]
     module._keep(_constants=constants)
+
+
+def _in_order(program: ExportedProgram) -> list[str]:
+    """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
+    buffers that are not in the former stand before the next one that is."""
+    before: dict[str, list[str]] = {}
+    waiting: list[str] = []
+    for name in program.graph_signature.buffers:
+        if name in program.state_dict:
+            before[name], waiting = waiting, []
+        elif name in program.constants:
+            waiting.append(name)
+    return [n for name in program.state_dict for n in (*before.get(name, ()), name)] + waiting
 
 
 def own_state(program: ExportedProgram) -> dict[str, Any]:
@@ -446,9 +459,8 @@ class _Running:
     def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
         """A view of an input may be one of the example's strides alone; so may a kernel's way."""
         does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
+        explain_gradients(self.program, self.convention, inputs, error)
         captured = zip(inputs, _captured(self.program), self.convention.leaves, strict=True)
-        if "leaf Variable that requires grad" in str(error):
-            _explain_gradients(captured, error)
         for given, example, leaf in captured:
             if does and isinstance(given, torch.Tensor) and given.stride() != example.stride():
                 fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
@@ -472,7 +484,13 @@ class _Running:
         return self
 
 
-def _explain_gradients(captured: Iterable[tuple[Any, Any, Any]], error: RuntimeError) -> None:
+def explain_gradients(
+    program: ExportedProgram, convention: Convention, inputs: Sequence[Any], error: RuntimeError
+) -> None:
+    """Autograd does not let a program write to an input that newly requires gradients."""
+    if "leaf Variable that requires grad" not in str(error):
+        return
+    captured = zip(inputs, _captured(program), convention.leaves, strict=True)
     for given, example, leaf in captured:
         if isinstance(given, torch.Tensor) and given.requires_grad and not example.requires_grad:
             raise InputValueError(

@@ -39,6 +39,7 @@ from lostwax.ir.module import (
     call_convention,
     changes,
     composed,
+    explain_gradients,
     hold,
     input_overlap,
     own_state,
@@ -128,10 +129,17 @@ class UnflattenedModule(Running):
             self._asked(self._state(), inputs)
         is_joint = self.graph_signature.backward_signature is not None
         with room_for(self._depth), rooted(self), torch.no_grad() if is_joint else nullcontext():
-            results: Sequence[Any] = run(self, self.bodies[""], inputs)
+            results = self._run(inputs)
         if self._rebind is not None:
             results = self._rebind(self, results)
         return self._rebuild(results)
+
+    def _run(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        try:
+            return run(self, self.bodies[""], inputs)
+        except RuntimeError as error:
+            explain_gradients(self._program, self._convention, inputs, error)
+            raise
 
     def _state(self) -> list[Any]:
         """In the order of the program's inputs; None for what is not under its name."""

@@ -126,3 +126,21 @@ def test_arguments_of_names_of_ours() -> None:
 
     captured = lostwax.capture(function)
     torch.testing.assert_close(captured(self=x, x=x), x + x)
+
+
+def test_the_module_of_a_program_is_captured_with_names_of_ours() -> None:
+    class Replacing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self._constants = nn.ModuleDict({"_running": nn.BatchNorm1d(3)})
+            self.register_buffer("h", torch.zeros(3))
+
+        def forward(self, x):
+            self.h = self.h + 1
+            return self._constants["_running"](x) + self.h
+
+    x = torch.randn(4, 3)
+    eager = Replacing()
+    again = lostwax.export(lostwax.export(Replacing(), (x,)).module(), (x,)).module()
+    for _ in range(2):
+        torch.testing.assert_close(again(x), eager(x))

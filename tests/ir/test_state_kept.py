@@ -159,12 +159,36 @@ def parameter_data(m: Any, x: Any) -> Any:
     return x * 2, y
 
 
+def written_and_reassigned(m: Any, x: Any) -> Any:
+    m.h.mul_(0.5)
+    m.h = m.h + x
+    return m.h * 2
+
+
+def written_and_swapped(m: Any, x: Any) -> Any:
+    m.h.add_(x)
+    m.h, m.g = m.g, m.h
+    return m.h + m.g
+
+
+def literal_reassigned(m: Any, x: Any) -> Any:
+    y = m.h + x
+    m.h = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    return y, m.h
+
+
+def literal_data(m: Any, x: Any) -> Any:
+    y = m.h + x
+    m.h.data = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    return y
+
+
 BODIES = [
     reassigned, reassigned_views, reassigned_deep, reassigned_detached,
     reassigned_and_detached_returned, reassigned_unreturned, in_place, in_place_views,
     in_place_without_gradients, copied_in, both, old_and_new, input_kept, swapped, rotated,
     same_twice, part_of_result, transposed, data_reassigned, data_written, parameter_written,
-    parameter_data,
+    parameter_data, literal_reassigned, literal_data,
 ]  # fmt: skip
 
 Run = Callable[[torch.Tensor], Any]
@@ -303,3 +327,177 @@ def test_torch_replaces_the_state_of_a_program() -> None:
 @pytest.mark.parametrize("body", BY_TORCH, ids=lambda f: f.__name__)
 def test_torch_reads_state_that_is_right(body: Callable[..., Any]) -> None:
     _check(body, _read_by_torch, exactly=False)
+
+
+@pytest.mark.parametrize("body", [written_and_reassigned, written_and_swapped])
+def test_what_is_replaced_after_a_write_computes_as_eager(body: Callable[..., Any]) -> None:
+    """No result shows the old tensor, so none tells that it was not written to."""
+    x = torch.ones(2, 3)
+    eager, module = Kept(body), lostwax.export(Kept(body), (x,)).module()
+    for _ in range(3):
+        torch.testing.assert_close(module(x), eager(x))
+    torch.testing.assert_close(module.state_dict(), eager.state_dict())
+
+
+def test_a_literal_in_the_place_of_state_is_new_in_each_call() -> None:
+    x = torch.ones(2, 3)
+    eager, module = Kept(literal_reassigned), lostwax.export(Kept(literal_reassigned), (x,))
+    run: Any = module.module()
+    for m in (eager, run):
+        m(x)
+        m.h.zero_()
+        m(x)
+    torch.testing.assert_close(run(x), eager(x))
+
+
+# -------------------------------------------------------------- the old tensor, where it is seen on
+
+
+def _refused(body: Callable[..., Any]) -> str:
+    with pytest.raises(lostwax.errors.CaptureError) as caught:
+        lostwax.export(Kept(body), (torch.ones(2, 3),))
+    return str(caught.value)
+
+
+def _written_and_returned(m: Any, x: Any) -> Any:
+    m.h.mul_(0.5)
+    m.h = m.h + x
+    return m.h
+
+
+def _written_and_view_returned(m: Any, x: Any) -> Any:
+    m.h[0] += 1
+    m.h = m.h + x
+    return x, [m.h[0]]
+
+
+def _written_and_input_kept(m: Any, x: Any) -> Any:
+    m.h.mul_(0.5)
+    m.h = x
+    return x + 1
+
+
+def _written_and_swapped_returned(m: Any, x: Any) -> Any:
+    m.h.add_(x)
+    m.h, m.g = m.g, m.h
+    return m.h
+
+
+def _written_and_turned(m: Any, x: Any) -> Any:
+    m.h.add_(x)
+    m.h = m.h.view(3, 2).t()
+    return m.h
+
+
+def _written_and_memory_returned(m: Any, x: Any) -> Any:
+    m.h.add_(x)
+    m.h.data = y = m.h * 2
+    return y
+
+
+def _written_and_literal_returned(m: Any, x: Any) -> Any:
+    m.h.add_(x)
+    m.h = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    return m.h
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _written_and_returned, _written_and_view_returned, _written_and_input_kept,
+        _written_and_swapped_returned, _written_and_turned, _written_and_memory_returned,
+        _written_and_literal_returned,
+    ],
+    ids=lambda f: f.__name__[1:],
+)  # fmt: skip
+def test_a_write_into_what_was_returned_before_is_refused(body: Callable[..., Any]) -> None:
+    """In eager the write in place changes what the call before has returned, or was given."""
+    text = _refused(body)
+    assert "the buffer h is written in place, and then replaced by another tensor" in text
+    assert "do one of both, self.h.copy_(...) or self.h = ...; or return, or assign, a copy" in text
+
+
+def test_a_result_whose_memory_is_replaced_is_refused() -> None:
+    def body(m: Any, x: Any) -> Any:
+        m.h.data = m.h + x
+        return x, m.h
+
+    text = _refused(body)
+    assert "the buffer h gets another memory, self.h.data = ..., and is itself a result" in text
+    assert "instead: return self.h.clone(); or write into it, self.h.copy_(...)" in text
+
+
+@pytest.mark.parametrize("read", [lambda t: t, lambda t: t * 1, lambda t: t[0]])
+@pytest.mark.parametrize("first", [True, False])
+def test_state_that_is_held_elsewhere_and_replaced_is_refused(
+    read: Callable[[Any], Any], first: bool
+) -> None:
+    """A list goes on to hold the tensor that was there at first."""
+
+    def body(m: Any, x: Any) -> Any:
+        seen = read(m.all["h"][0]) if first else None
+        m.h = m.h + x
+        return seen if first else read(m.all["h"][0])
+
+    mine = Kept(body)
+    mine.all = {"h": [mine.h]}
+    with pytest.raises(lostwax.errors.CaptureError, match="or the tensor itself from elsewhere"):
+        lostwax.export(mine, (torch.ones(2, 3),))
+
+
+def test_state_that_is_held_elsewhere_and_written_is_one() -> None:
+    def body(m: Any, x: Any) -> Any:
+        m.h.add_(x)
+        return m.all[0] * 1, m.h
+
+    x = torch.ones(2, 3)
+    eager, mine = Kept(body), Kept(body)
+    eager.all, mine.all = [eager.h], [mine.h]
+    module = lostwax.export(mine, (x,)).module()
+    for _ in range(3):
+        torch.testing.assert_close(module(x), eager(x))
+
+
+def _swapped_with_constant(m: Any, x: Any) -> Any:
+    m.h, m.plain = m.plain, m.h + x
+    return x * 1
+
+
+def _constant_returned(m: Any, x: Any) -> Any:
+    before = m.plain
+    m.plain = m.h + x
+    return before
+
+
+@pytest.mark.parametrize("body", [_swapped_with_constant, _constant_returned])
+@pytest.mark.parametrize("of", [lambda m: torch.ones(2, 3), lambda m: m.w.detach().view(2, 3)])
+def test_a_plain_attribute_that_is_handed_on_and_replaced_is_refused(
+    body: Callable[..., Any], of: Callable[[Any], Any]
+) -> None:
+    """No operator reads it: it is put in the place of state, or returned."""
+    mine = Kept(body)
+    mine.plain = of(mine)
+    with pytest.raises(lostwax.errors.CaptureError, match="keeps a tensor in the attribute plain"):
+        lostwax.export(mine, (torch.ones(2, 3),))
+
+
+def test_state_is_in_the_order_of_the_original() -> None:
+    class Ordered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.zeros(1), persistent=False)
+            self.inner = nn.ModuleDict({"x": nn.BatchNorm1d(3), "y": nn.Module()})
+            self.inner["y"].register_buffer("n", torch.zeros(1), persistent=False)
+            self.register_buffer("b", torch.zeros(1))
+            self.register_buffer("c", torch.zeros(1), persistent=False)
+            self.last = nn.Linear(3, 3)
+            self.last.register_buffer("d", torch.zeros(1), persistent=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.inner["x"](x)) + self.a
+
+    eager = Ordered().eval()
+    module = lostwax.export(eager, (torch.ones(2, 3),)).module()
+    assert [n for n, _ in module.named_buffers()] == [n for n, _ in eager.named_buffers()]
+    assert [n for n, _ in module.named_parameters()] == [n for n, _ in eager.named_parameters()]
+    assert list(module.state_dict()) == list(eager.state_dict())

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from examples.models import MODELS
 from lostwax import Dim, FlatArgsAdapter, InterpreterModule, UnflattenedModule, export, unflatten
-from lostwax.errors import InputStructureError, SwapError, VerificationError
+from lostwax.errors import InputStructureError, InputValueError, SwapError, VerificationError
 from tests.capture.compare import aliasing, differences, run
 from tests.capture.small import Of
 
@@ -461,6 +461,16 @@ def test_an_error_names_the_line() -> None:
     assert re.fullmatch(
         r"while running addmm \(test_unflatten.py:\d+ in .*", error.value.__notes__[0]
     )
+
+
+def test_a_written_input_that_newly_requires_gradients_is_refused() -> None:
+    def write(m: nn.Module, x: Tensor) -> Tensor:
+        x.detach().add_(1)
+        return x.data
+
+    made = unflatten(export(Of(write), (X.clone(),)))
+    with pytest.raises(InputValueError, match="x requires gradients, which it did not at capture"):
+        made(X.clone().requires_grad_())
 
 
 def test_a_signature_that_a_pass_broke_is_refused() -> None:

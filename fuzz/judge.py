@@ -28,7 +28,7 @@ from lostwax.errors import LostwaxError, VerificationError
 
 ASSERTIONS = ("is required at", "Runtime assertion failed", "relies on them")
 """What assertions of a program's graph say: they are lostwax's, though torch raises them."""
-TOLD = re.compile(r"baked in|→|->")
+TOLD = re.compile(r"baked in|→|->|keeps no such state")
 """Warnings of an export which say that a later call will not be as eager."""
 Made = tuple[list[Any], list[Tensor], dict[str, Tensor]]
 """A call: its results, its inputs, the state after it."""

@@ -60,10 +60,14 @@ def export(
 
 def _copied(e: Exported) -> Any:
     try:
-        copy.deepcopy(e.subject)
+        copied = copy.deepcopy(e.subject)
     except RuntimeError as error:  # of tensors that have a history, eager can have no copy
         raise NotCopied(str(error)) from error
-    if e.seed % 2:
+    # Torch's copy of a module parts parameters that share memory; that of a program does not.
+    memories = [
+        len({t.untyped_storage().data_ptr() for t in tensors_of(m)}) for m in (e.subject, copied)
+    ]
+    if e.seed % 2 or memories[0] != memories[1]:
         return copy.deepcopy(e.program).module()
     return copy.deepcopy(e.program.module())
 

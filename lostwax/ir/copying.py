@@ -1,18 +1,21 @@
-"""Copies of graphs: the same nodes under the same names, with sub-graphs of their own.
+"""Copies of graphs: the same nodes under the same names, with sub-graphs of their own; and of state.
 
 Values in `meta` are shared, as nothing changes them. Must not evaluate or rename anything.
 """
 
 from __future__ import annotations
 
+import copy as copies
+from collections.abc import Iterable
 from typing import Any
 
-from torch import fx
+from torch import Tensor, fx, nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
 from lostwax.ir.graph_rules import attribute
+from lostwax.ir.overlap import storage_key
 
 
 def copied_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
@@ -79,3 +82,16 @@ def _mapped(value: Any, nodes: dict[Node, Node]) -> Any:
         parts = (value.start, value.stop, value.step)
         return slice(*(_mapped(v, nodes) for v in parts))
     return value
+
+
+def copy_shared(values: Iterable[Any], memo: dict[int, Any]) -> None:
+    """Copy the parameters that share memory with other state, so that the copies do: `deepcopy`,
+    which finds them in `memo`, would give each a memory of its own."""
+    tensors = {id(v): v for v in values if isinstance(v, Tensor)}
+    keys = [storage_key(t) for t in tensors.values()]
+    if len(set(keys)) == len(keys):
+        return
+    for (name, tensor), key in zip(tensors.items(), keys, strict=True):
+        if isinstance(tensor, nn.Parameter) and keys.count(key) > 1 and name not in memo:
+            own = copies.deepcopy(tensor.detach(), memo)
+            memo[name] = type(tensor)(own, requires_grad=tensor.requires_grad)

@@ -186,8 +186,9 @@ class ExportedProgram:
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
         """With a graph and state of its own; structures and guards, which nothing changes, are
         shared. (FX's own copy of a graph may choose other names.)"""
-        from lostwax.ir.copying import copied_module
+        from lostwax.ir.copying import copied_module, copy_shared
 
+        copy_shared((*self.state_dict.values(), *self.constants.values()), memo)
         return replace(
             self,
             graph_module=copied_module(self.graph_module)[0],

@@ -501,3 +501,31 @@ def test_state_is_in_the_order_of_the_original() -> None:
     assert [n for n, _ in module.named_buffers()] == [n for n, _ in eager.named_buffers()]
     assert [n for n, _ in module.named_parameters()] == [n for n, _ in eager.named_parameters()]
     assert list(module.state_dict()) == list(eager.state_dict())
+
+
+def test_a_copy_of_a_program_shares_memory_as_the_program_does() -> None:
+    """Torch's copy of a parameter has a memory of its own."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Parameter(torch.ones(3))
+            self.b = nn.Parameter(self.a.data[:2], requires_grad=False)
+            self.register_buffer("c", self.a.data[1:])
+            self.d = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return self.a * x, self.b + 1, self.c, self.d
+
+    program = lostwax.export(Shared(), (torch.ones(3),))
+    copied = copy.deepcopy(program)
+    first: Any = program.module()
+    module: Any = copied.module()
+    assert module.b.data_ptr() == module.a.data_ptr() != first.a.data_ptr()
+    assert module.c.data_ptr() == module.a.data_ptr() + 4
+    assert module.d.data_ptr() != first.d.data_ptr()
+    assert [p.requires_grad for p in module.parameters()] == [True, False, True]
+    with torch.no_grad():
+        module.a.mul_(3)
+    torch.testing.assert_close(module(torch.ones(3))[1], torch.full((2,), 4.0))
+    torch.testing.assert_close(first(torch.ones(3))[1], torch.full((2,), 2.0))

@@ -1,5 +1,5 @@
-"""The line of the user's that sets an attribute, or changes what is in it, found by reading: for
-messages about what a call has left behind.
+"""The line of the user's that sets an attribute, or changes what is in it, or asks for it, found by
+reading: for messages about what a call has left behind.
 
 A guess where several do: the first, as calls go from the start. Must not run anything.
 """
@@ -36,6 +36,18 @@ def line_that_sets(name: str, starts: Iterable[Any]) -> Location | None:
             for line, instructions in lines.items():
                 if is_it(name, instructions):
                     return Location(code.co_filename, line, code.co_name)
+    return None
+
+
+def line_that_asks(name: str, starts: Iterable[Any]) -> Location | None:
+    """Where one of them reads an attribute of this name, of something else than `self`."""
+    for code in _codes(starts):
+        before: Any = None
+        for each in dis.get_instructions(code) if name in code.co_names else ():
+            if each.opname == "LOAD_ATTR" and each.argval == name and before != "self":
+                line = each.positions.lineno if each.positions is not None else None
+                return Location(code.co_filename, line or code.co_firstlineno, code.co_name)
+            before = each.argval
     return None
 
 

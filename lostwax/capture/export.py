@@ -17,6 +17,8 @@ from torch._ops import OpOverload
 
 from lostwax.branches import OUTERMOST
 from lostwax.capture import caches, outside
+from lostwax.capture.asked import refuse_version
+from lostwax.capture.assigned import functions_of, line_that_asks
 from lostwax.capture.build import Builder
 from lostwax.capture.calls import Calls
 from lostwax.capture.collect import AdditionalInputs
@@ -208,6 +210,8 @@ class Capture:
             _check_caught(refusals)
             given.check_gradients()
             tell_of_changes(containers)
+            if tracer.state_views:  # which are themselves until an operator gets them
+                self._check_versions()
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
@@ -237,6 +241,14 @@ class Capture:
         except RuntimeError as error:
             refuse_what_cpp_refuses(error)
             raise
+
+    def _check_versions(self) -> None:
+        """How often a view of state was written to is nothing that a program knows."""
+        line = line_that_asks("_version", functions_of(self.call, self.state.modules))
+        if line is not None:
+            tensor, root = self.tracer.state_views[0]
+            size = tuple(tensor.shape)
+            refuse_version(f"a tensor, in a module that keeps a view {size} of {root.name},", line)
 
     def _check_caches(self, kept: list[Kept], outputs: list[Any]) -> None:
         """Tensors that the call left in modules are no matter if they are caches."""

@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule
 from lostwax.ir.graph_rules import subgraphs
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import leaf_paths, mapping_keys
-from lostwax.ir.signature import ConstantArgument, SymBoolArgument
+from lostwax.ir.signature import ConstantArgument, OutputKind, SymBoolArgument
 from lostwax.ir.text import source_text, target_text
 from lostwax.sym.real import MATH
 
@@ -83,6 +83,16 @@ def _names(program: ExportedProgram) -> Iterator[str]:
         for path in leaf_paths(root.in_spec):
             if '"' in path or "\\" in path:
                 yield f"the input {path.partition(']')[2]}: its guards cannot have such a key"
+    for spec in program.graph_signature.output_specs:
+        name = spec.target or ""
+        if spec.kind is OutputKind.USER_INPUT_MUTATION and Graph().placeholder(name).name != name:
+            yield f"the input {name!r}, which is written to: its copy of the graph has no such name"
+        held = program.state_dict.get(name)
+        if spec.kind in _OF_STATE and held is not None and held.requires_grad:
+            yield (
+                f"the parameter {name!r}, which is written to: it does so with gradients switched "
+                "on, which fails; called under torch.no_grad() it runs"
+            )
     seen: dict[str, None] = {}
     for name in (*program.state_dict, *program.constants):
         first = name.partition(".")[0]
@@ -93,4 +103,5 @@ def _names(program: ExportedProgram) -> Iterator[str]:
     )
 
 
+_OF_STATE = (OutputKind.PARAMETER_MUTATION, OutputKind.BUFFER_MUTATION)
 _EMPTY: Any = GraphModule({}, Graph())

@@ -161,6 +161,33 @@ def test_versions_are_refused() -> None:
         export(lambda x: x * x._version, (torch.ones(2),))
 
 
+class WithViews(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("h", torch.ones(2, 3))
+        self.views = [self.h[:1], self.h.view(-1)]
+
+
+class OfView(WithViews):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.views[0] * self.views[0]._version
+
+
+class NamesOwnVersion(WithViews):
+    _version = 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.views[0] * self._version
+
+
+def test_the_version_of_a_view_of_state_is_refused() -> None:
+    text = r"_version of a tensor, .* view \(1, 3\) of h, was [\s\S]*at test_asked\.py:\d+ in forwa"
+    with pytest.raises(UnsupportedFakeError, match=text):
+        export(OfView(), (torch.ones(3),))
+    x = torch.ones(3)  # that of the module is another thing
+    torch.testing.assert_close(export(NamesOwnVersion(), (x,)).module()(x), NamesOwnVersion()(x))
+
+
 def test_an_attribute_of_an_input_that_is_no_plain_value_is_refused() -> None:
     with pytest.raises(UnsupportedFakeError, match=r"attribute tag of an input[\s\S]*as an argu"):
         export(lambda x: x * x.tag[0], (tagged([1]),))

@@ -447,10 +447,11 @@ class Tracer(FakeTensorMode):
         if self._recording and fake.tracked is not None:
             self.grad_marks.given[id(fake)] = fake, user_location()
 
-    def layout_asked(self, fake: FakeTensor, what: str) -> None:
+    def layout_asked(self, fake: FakeTensor, what: str, exact: bool | None = None) -> None:
         if self._recording and fake.tracked is not None:
-            is_users = is_user_code(sys._getframe(2).f_code)
-            self.reliance.note(fake.tracked.root, what, exact=is_users and "stride" in what)
+            if exact is None:
+                exact = "stride" in what and is_user_code(sys._getframe(2).f_code)
+            self.reliance.note(fake.tracked.root, what, exact=exact)
 
     def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         if self._recording and source.tracked is not None and out.tracked is not None:

@@ -332,8 +332,9 @@ class FakeTensorMode(TorchDispatchMode):
         """`x.view(*size)`, if a tracer can record it at once."""
         return None
 
-    def layout_asked(self, fake: FakeTensor, what: str) -> None:
-        """Python asks for strides: a tracer takes note."""
+    def layout_asked(self, fake: FakeTensor, what: str, exact: bool | None = None) -> None:
+        """Python asks for strides: a tracer takes note. `exact`: also of dimensions of size 1;
+        None: if the user's Python asks."""
 
     def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
         """Python asks something else, which the input of a program answers: a tracer takes note.

@@ -69,7 +69,7 @@ def asks_check(program: ExportedProgram, leaves: Sequence[Leaf]) -> AsksCheck | 
     must be."""
     asks = program.asks
     if asks is None:
-        return None
+        return _all([*_layouts_again(program)])
     specs = program.graph_signature.input_specs
     names = [s.target for s in specs if s.kind is not InputKind.USER_INPUT]
     state = {str(name): i for i, name in enumerate(names) if name is not None}
@@ -85,7 +85,7 @@ def asks_check(program: ExportedProgram, leaves: Sequence[Leaf]) -> AsksCheck | 
         named = [_named(ref, leaves, state) for group in asks.same for ref in group]
         paths = [each.text for each in named if each is not None]
         parts = [_either(objects(replace(asks, same=())), parts, paths)]
-    return _all([*parts, *_asked(asks, leaves, state)])
+    return _all([*parts, *_asked(asks, leaves, state), *_layouts_again(program)])
 
 
 def _all(parts: Sequence[AsksCheck]) -> AsksCheck | None:
@@ -353,6 +353,32 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
     fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
     if fakes:
         fakes[0].fake_mode.asked_again(fakes, question.what, question.where, question.computed)
+
+
+def _layouts_again(program: ExportedProgram) -> Iterator[AsksCheck]:
+    """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen."""
+    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    for i, node in enumerate(placeholders):
+        asked = [user for user in node.users if user.target in _OF_LAYOUT]
+        if asked:
+            dims = [user.args[1] for user in asked if len(user.args) > 1]
+            yield _ask_layout_again(i, dims, len(dims) < len(asked))
+
+
+_OF_LAYOUT = (torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default)
+
+
+def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksCheck:
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        count = len(state)
+        tensor = state[index] if index < count else inputs[index - count]
+        if type(tensor) is FakeTensor:
+            exact = any(tensor.fake_type.size[d] == 1 for d in dims)
+            tensor.fake_mode.layout_asked(tensor, "stride()", exact)
+            if offset:
+                tensor.fake_mode.layout_asked(tensor, "storage_offset()", exact)
+
+    return check
 
 
 def _fix(question: Question, named: _Named) -> str:

@@ -450,3 +450,34 @@ def test_a_program_inside_of_a_module_asks_what_it_asked() -> None:
     torch.testing.assert_close(ours(torch.ones(2)), forward(torch.ones(2) + 1))
     with pytest.raises(InputValueError, match="what is computed from x requires gradient here"):
         ours(wanting())
+
+
+def doubled_flat(x: Tensor) -> Tensor:
+    x *= 2
+    return x.reshape(-1)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "a write": doubled_flat,
+    "strides": lambda x: x * x.stride(0),
+    "a place": lambda x: x * 2 + x.storage_offset(),
+    "as_strided": lambda x: x.as_strided((2, 2), (2, 1)) + 1,
+    "none": lambda x: x * 2,
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_program_that_is_exported_relies_on_the_layouts_it_relied_on(name: str) -> None:
+    forward, example = LAYOUTS[name], torch.randn(4, 3)
+    first = export(forward, (example.clone(),))
+    ours = export(first.module(), (example.clone(),)).module()
+    torch.testing.assert_close(ours(example.clone()), forward(example.clone()))
+    for other in (torch.randn(3, 4).mT, torch.randn(5, 3)[1:], torch.randn(4, 6)[:, ::2]):
+        try:
+            expected = first.module()(copy.deepcopy(other))
+        except RuntimeError as error:
+            assert "as at capture: the program relies on them" in str(error)  # noqa: PT017
+            with pytest.raises(RuntimeError, match="as at capture: the program relies on them"):
+                ours(copy.deepcopy(other))
+        else:
+            torch.testing.assert_close(ours(copy.deepcopy(other)), expected)

@@ -321,7 +321,7 @@ class _Judging:
 
     def _wrong(self, way: str, what: str, text: str, call: int, minor: bool = False) -> None:
         rank = "minor" if minor else "wrong"
-        if self.told and call > 0:
+        if self.told and (call > 0 or what == "gradients"):
             rank, text = "told", self.told[0]
         self.findings.append(Finding(way, rank, what, text, call))
 

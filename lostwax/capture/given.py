@@ -286,10 +286,13 @@ class Given:
                 state_views.refuse_replaced(root)
             if held is fake and any(result is fake for result in results):
                 state_views.refuse_memory_shown(root)
+            if held is fake and id(root) in shown:
+                state_views.refuse_old_memory_shown(root)
             new = held.tracked.root
             is_outside = new.kind and not new.value.is_literal
             is_seen = is_state_shown if id(new) in states else id(new) in shown or is_outside
-            if root.version and is_seen:
+            has_changed = root.version or (held is not fake and fake.tracked.root is not root)
+            if has_changed and is_seen:
                 state_views.refuse_old_shown(root)
 
     def _final(self, fake: FakeTensor) -> Value | None:

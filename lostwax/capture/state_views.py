@@ -137,6 +137,16 @@ def refuse_memory_shown(root: Root) -> NoReturn:
     )
 
 
+def refuse_old_memory_shown(root: Root) -> NoReturn:
+    raise CaptureError(
+        f"{root.kind} {root.name} gets another memory, self.{root.name}.data = ..., and a result "
+        "shows the memory that it had before.\n"
+        "  why: that may be seen elsewhere, too, in what an earlier call has returned; what a "
+        "program returns has its own\n"
+        f"  instead: return a copy (x.clone()); or write into it, self.{root.name}.copy_(...)"
+    )
+
+
 def _view(func: Any, *args: Any) -> View:
     return View(func, args, {}, None)
 

@@ -1,4 +1,5 @@
-"""Copies of graphs: the same nodes under the same names, with sub-graphs of their own; and of state.
+"""Copies of graphs: the same nodes under the same names, with sub-graphs of their own. And of
+state.
 
 Values in `meta` are shared, as nothing changes them. Must not evaluate or rename anything.
 """

@@ -234,15 +234,16 @@ class WeightReader:
                 if kinds.get(other) == kind and other in found:
                     found[name] = found[other]
                 else:
-                    found[name] = self._tensor(kind, count[kind])
+                    found[name] = self._tensor(folder, kind, count[kind])
                     count[kind] += 1
         return {name: found[name] for name in kinds}
 
-    def _tensor(self, kind: _Kind, number: int) -> torch.Tensor:
-        """The first, second, ... tensor of this kind that a program has."""
-        made = self._made.get((kind, number))
+    def _tensor(self, folder: str, kind: _Kind, number: int) -> torch.Tensor:
+        """The first, second, ... tensor of this kind that a program has in a folder: what it has
+        in another one (a buffer that is not persistent) only shares the memory."""
+        made = self._made.get((folder, kind, number))
         if made is None:
-            made = self._made[kind, number] = self._new(*kind)
+            made = self._made[folder, kind, number] = self._new(*kind)
         return made
 
     def _new(self, path: str, t: TensorType, is_parameter: bool, grad: bool) -> torch.Tensor:

@@ -395,6 +395,13 @@ def _written_and_memory_returned(m: Any, x: Any) -> Any:
     return y
 
 
+def _memory_and_tensor_returned(m: Any, x: Any) -> Any:
+    m.h.data = m.h.clone()
+    m.h *= 2
+    m.h = m.h + x
+    return m.h
+
+
 def _written_and_literal_returned(m: Any, x: Any) -> Any:
     m.h.add_(x)
     m.h = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
@@ -406,7 +413,7 @@ def _written_and_literal_returned(m: Any, x: Any) -> Any:
     [
         _written_and_returned, _written_and_view_returned, _written_and_input_kept,
         _written_and_swapped_returned, _written_and_turned, _written_and_memory_returned,
-        _written_and_literal_returned,
+        _written_and_literal_returned, _memory_and_tensor_returned,
     ],
     ids=lambda f: f.__name__[1:],
 )  # fmt: skip
@@ -425,6 +432,20 @@ def test_a_result_whose_memory_is_replaced_is_refused() -> None:
     text = _refused(body)
     assert "the buffer h gets another memory, self.h.data = ..., and is itself a result" in text
     assert "instead: return self.h.clone(); or write into it, self.h.copy_(...)" in text
+
+
+@pytest.mark.parametrize("shown", [lambda t: t.view(-1), lambda t: t[0], lambda t: t.detach()])
+def test_a_result_that_shows_the_memory_before_is_refused(shown: Callable[[Any], Any]) -> None:
+    """In eager it shares that with what the call before has returned."""
+
+    def body(m: Any, x: Any) -> Any:
+        before = shown(m.h)
+        m.h.data = y = m.h + x
+        return before, y
+
+    text = _refused(body)
+    assert "the buffer h gets another memory, self.h.data = ..., and a result shows the" in text
+    assert "instead: return a copy (x.clone()); or write into it, self.h.copy_(...)" in text
 
 
 @pytest.mark.parametrize("read", [lambda t: t, lambda t: t * 1, lambda t: t[0]])
@@ -529,3 +550,27 @@ def test_a_copy_of_a_program_shares_memory_as_the_program_does() -> None:
         module.a.mul_(3)
     torch.testing.assert_close(module(torch.ones(3))[1], torch.full((2,), 4.0))
     torch.testing.assert_close(first(torch.ones(3))[1], torch.full((2,), 2.0))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_loaded_state_that_shares_memory_is_replaced_alone(persistent: bool) -> None:
+    """Also where one is in the state_dict, and the other not: they are not one tensor."""
+
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("a", torch.ones(3), persistent=persistent)
+            self.register_buffer("b", self.a.detach())
+
+        def forward(self, x: torch.Tensor) -> Any:
+            self.b = self.b + 1
+            return x + self.a, self.b * 1
+
+    x = torch.ones(3)
+    eager, file = Shared(), io.BytesIO()
+    lostwax.save(lostwax.export(Shared(), (x,)), file)
+    file.seek(0)
+    loaded = lostwax.load(file).module()
+    assert loaded.get_buffer("a").data_ptr() == loaded.get_buffer("b").data_ptr()
+    for _ in range(3):
+        torch.testing.assert_close(loaded(x), eager(x))

@@ -136,7 +136,7 @@ class State:
         read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
         kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
         if not kept:  # else it is looked whether the next call leaves the same
-            self._tell_of_values(self._saved, call)
+            self._tell_of_values(self._saved, call, fakes)
         return found, kept
 
     def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -212,12 +212,15 @@ class State:
                 if not _is_made_anew(before, found, read):
                     yield Kept(at.where, at.name, found, is_shared)
 
-    def _tell_of_values(self, saved: Snapshot, call: Any) -> None:
-        """Numbers and other plain values that are kept in attributes are lost, too."""
+    def _tell_of_values(self, saved: Snapshot, call: Any, fakes: Mapping[int, Any]) -> None:
+        """Numbers and other plain values that are kept in attributes are lost, too; so is it if a
+        list has its own tensors in other places, or more of them."""
+        own = {id(fake): tensor for tensor, fake in fakes.items()}
         for entries in self._held_now(saved):
-            at = next(filter(_is_told_of, entries), None)
+            at = next((each for each in entries if _is_told_of(each) or _is_moved(each, own)), None)
             if at is not None:
                 text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
+                text = _MOVED if isinstance(at.value, torch.Tensor) else text
                 line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
                 told = "" if line is None else f" ({line})"
                 tell(text.format(at.where, at.before, at.value, told), stacklevel=3)
@@ -294,6 +297,14 @@ def _is_told_of(at: Entry) -> bool:
     return type(at.value) is not type(at.before) or at.value != at.before
 
 
+def _is_moved(at: Entry, own: Mapping[int, int]) -> bool:
+    """Is it a tensor that a container held before, elsewhere? `own`: what fakes stand for."""
+    if at.is_attribute or not isinstance(at.value, torch.Tensor):
+        return False
+    ids = id(at.value), own.get(id(at.value))
+    return id(at.before) not in ids and not at.known.isdisjoint(ids)
+
+
 def _name_in_code(at: Entry) -> str:
     """What the code has for it: the attribute; the variable, if it is in a function's closure."""
     is_variable = at.name == "closure" and at.where.startswith("closure['")
@@ -307,6 +318,10 @@ _PLAIN = (
 _TAKEN_AWAY = (
     "the module takes away {0}, which was {1!r}{3}; the program keeps no such state: every run of "
     "it begins with what was there at capture."
+)
+_MOVED = (
+    "the module puts a tensor that it holds into {0}, where it was not{3}; the program keeps no "
+    "such state: every run of it begins with what was there at capture."
 )
 _KEPT_VALUE = (
     "the module sets its attribute {0}, which was {1!r}, to {2!r}{3}; the program keeps no such "

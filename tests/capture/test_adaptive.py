@@ -214,6 +214,7 @@ class Keeping(nn.Module):
         super().__init__()
         self.count, self.seen, self.rows = 0, [], None
         self.register_buffer("total", torch.zeros(()))
+        self.held = [torch.ones(2), torch.full((2,), 3.0)]
 
     def forward(self, x, how, into):
         self.total += 1
@@ -223,6 +224,12 @@ class Keeping(nn.Module):
         if how == "appends":
             self.seen.append(len(self.seen))
             return x * len(self.seen)
+        if how == "repeats":
+            self.held.append(self.held[0])
+            return x * len(self.held)
+        if how == "rotates":
+            self.held.reverse()
+            return x * self.held[0]
         if how == "fills":
             into.append(x * 2)
             return x + len(into)
@@ -230,7 +237,7 @@ class Keeping(nn.Module):
         return x * self.rows
 
 
-@pytest.mark.parametrize("how", ["counts", "appends", "fills"])
+@pytest.mark.parametrize("how", ["counts", "appends", "fills", "repeats", "rotates"])
 def test_what_no_program_keeps_runs_the_module_itself(how, recwarn) -> None:
     ours, eager, x = Keeping(), Keeping(), torch.ones(2)
     captured = lostwax.capture(ours)

@@ -507,3 +507,21 @@ def test_counts_outside_of_the_module_are_told_of(recwarn: pytest.WarningsRecord
     ):
         assert text.startswith(start)
     assert type(kept) is Tensor
+
+
+class Moving(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = [torch.ones(2), torch.zeros(2)]
+
+    def forward(self, x):
+        self.held.append(self.held[0])
+        return x * len(self.held)
+
+
+def test_tensors_that_a_list_repeats_are_told_of() -> None:
+    module = Moving()
+    text = r"a tensor that it holds into held\[2\], where it was not \(test_kept\.py:\d+ in forw"
+    with pytest.warns(UserWarning, match=text):
+        export(module, (torch.ones(2),))
+    assert len(module.held) == 2

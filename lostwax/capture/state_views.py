@@ -75,10 +75,14 @@ def is_derived(tensor: torch.Tensor, state: torch.Tensor) -> bool:
     return base is not None and (base is state or base is state._base)
 
 
-def check_gradient(tensor: torch.Tensor, root: Root, is_derived: bool, is_tracked: bool) -> None:
+def check_gradient(
+    tensor: torch.Tensor, state: torch.Tensor, root: Root, is_derived: bool, is_tracked: bool
+) -> None:
     """Its gradient must be that of the state. `is_tracked`: the program differentiates itself."""
     if not tensor.requires_grad or not torch.is_grad_enabled():
         return
+    if not state.requires_grad:
+        refuse(root, tensor, "it requires gradients, as the state did once, and does not now")
     if not is_derived:
         refuse(root, tensor, "it has a gradient of its own, which is not that of the state")
     if is_tracked:

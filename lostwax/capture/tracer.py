@@ -203,8 +203,10 @@ class Tracer(FakeTensorMode):
         self, tensor: torch.Tensor, fake: FakeTensor, root: Root, state: torch.Tensor
     ) -> None:
         """A tensor from outside that shows state: a view of that."""
-        has_gradient = is_derived(tensor, state)
-        check_gradient(tensor, root, has_gradient, self.tracked)
+        # A view that was made while the state wanted no gradient, or without gradients, has none.
+        wants = tensor.requires_grad or not state.requires_grad
+        has_gradient = is_derived(tensor, state) and wants
+        check_gradient(tensor, state, root, has_gradient, self.tracked)
         if self.inner is not None:
             refuse_inside(root, tensor)
         out = new_fake(self, root.type, fake.fake_storage)

@@ -271,3 +271,28 @@ def test_registered_views_with_gradients_are_refused() -> None:
     assert "instead: take the view in forward, of self.w; or register it without" in text
     with torch.no_grad():
         lostwax.export(Keeping(registered, lambda m, x: m.row * x), (torch.ones(2, 3),))
+
+
+class Switched(nn.Module):
+    def __init__(self, wanting: bool) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(3, 3), requires_grad=wanting)
+        self.rows = self.w[1:]
+
+    def forward(self, x):
+        return self.rows @ x
+
+
+def test_a_view_wants_gradients_as_when_it_was_made() -> None:
+    x = torch.ones(3)
+    frozen = Switched(True)
+    frozen.w.requires_grad_(False)
+    assert frozen(x).requires_grad
+    with pytest.raises(CaptureError, match="requires gradients, as the state did once"):
+        lostwax.export(frozen, (x,))
+    thawed = Switched(False)
+    thawed.w.requires_grad_(True)
+    with torch.no_grad():
+        unseen = Switched(True)
+    for module in (thawed, unseen, Switched(True), Switched(False)):
+        assert lostwax.export(module, (x,)).module()(x).requires_grad is module(x).requires_grad

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import linecache
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
 _HOUSE = str(Path(__file__).parent) + "/"
 
@@ -63,11 +64,29 @@ _STDLIB = str(Path(linecache.__file__).parent) + "/"
 
 def user_location() -> Location:
     """The nearest frame of user code above the caller."""
-    frame = sys._getframe(1)
+    frame = _user_frame(sys._getframe(1))
+    if frame is None:
+        return NOWHERE
+    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+
+
+def warn(text: str) -> None:
+    """Warn at the nearest line of the user's, however deep in the house this is called."""
+    frame = _user_frame(sys._getframe(1))
+    if frame is None:
+        warnings.warn(text, stacklevel=2)
+        return
+    known = frame.f_globals
+    registry = known.setdefault("__warningregistry__", {})
+    file, module = frame.f_code.co_filename, known.get("__name__")
+    warnings.warn_explicit(text, UserWarning, file, frame.f_lineno, module, registry)
+
+
+def _user_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None:
         code = frame.f_code
         found = JUDGED.get(id(code))
         if is_user_code(code) if found is None else found[1]:
-            return Location(code.co_filename, frame.f_lineno, code.co_name)
-        frame = frame.f_back  # type: ignore[assignment]
-    return NOWHERE
+            return frame
+        frame = frame.f_back
+    return None

@@ -43,7 +43,6 @@ def tell_of_changes(before: Sequence[Lent]) -> None:
             tell(
                 f"the module changes what is in {path}, a {type(container).__name__} of the "
                 "caller's; the program leaves it as it is. Return what is to be seen.",
-                stacklevel=3,
             )
 
 

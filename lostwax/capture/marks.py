@@ -17,7 +17,7 @@ from lostwax.capture.steps import Value
 from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
-from lostwax.location import Location, user_location
+from lostwax.location import Location, user_location, warn
 from lostwax.types import TensorType
 
 
@@ -131,7 +131,7 @@ def check_attributes(given: Iterable[Holding]) -> None:
                 continue
             what = f"{kind} {name} is given the attribute {attribute}"
             if kind == "the input":
-                tell(f"{what}; the program leaves nothing on its inputs.", stacklevel=4)
+                tell(f"{what}; the program leaves nothing on its inputs.")
                 continue
             raise CaptureError(
                 f"{what}.\n"
@@ -166,10 +166,9 @@ def tell_of_own_leaves(
             continue
         value = value_of(result)
         if is_differentiable(value, or_marked=True) and not is_differentiable(value):
-            warnings.warn(
+            warn(
                 f"{path} requires gradients in eager, because of a tensor that the module itself "
                 "tells to require them (requires_grad_(), torch.func.stack_module_state), and "
                 "which nobody outside can reach; what the program returns requires none. To say "
                 "so, return x.detach(), or export under torch.no_grad().",
-                stacklevel=3,
             )

@@ -223,7 +223,7 @@ class State:
                 text = _MOVED if isinstance(at.value, torch.Tensor) else text
                 line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
                 told = "" if line is None else f" ({line})"
-                tell(text.format(at.where, at.before, at.value, told), stacklevel=3)
+                tell(text.format(at.where, at.before, at.value, told))
 
     def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         """What is held, attribute by attribute."""

@@ -7,10 +7,11 @@ instead. Must not decide what is lost.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+
+from lostwax.location import warn
 
 _listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
 
@@ -35,6 +36,6 @@ def is_heard(text: str) -> bool:
     return True
 
 
-def tell(text: str, stacklevel: int) -> None:
+def tell(text: str) -> None:
     if not is_heard(text):
-        warnings.warn(text, stacklevel=stacklevel + 1)
+        warn(text)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
@@ -20,6 +19,7 @@ import torch
 
 from lostwax.fake import thread_state
 from lostwax.identity import Seen
+from lostwax.location import warn
 
 T = TypeVar("T")
 _TRIES = 3
@@ -77,7 +77,7 @@ def undone(work: Callable[[Undo], T]) -> T:
     finally:
         undo.put_back()  # what an interrupt has cut short
         for note in undo.notes:
-            warnings.warn(note, stacklevel=2)
+            warn(note)
 
 
 # ------------------------------------------------------- guards that a traceback would keep alive

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -41,6 +40,7 @@ from lostwax.ir.write_back import (
     graph_to_run,
     is_rebound,
 )
+from lostwax.location import warn
 from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:
@@ -90,10 +90,9 @@ class ProgramModule(nn.Module):
         captured = self._running.program.training
         if captured is not None and captured is not mode:
             way, wanted = ("training", "eval()") if captured else ("evaluation", "train()")
-            warnings.warn(
+            warn(
                 f"{wanted} does not change what a program computes: it was captured in {way} mode, "
                 f"dropout and batch norm included; capture the original again after {wanted}",
-                stacklevel=2 if mode else 3,
             )
         return self._marked(mode)
 

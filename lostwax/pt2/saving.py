@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import os
-import warnings
 from collections.abc import Mapping
 from typing import IO, Any
 
@@ -20,6 +19,7 @@ from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.transforms.copies import SeparateWrites, needs_copies
 from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
+from lostwax.location import warn
 from lostwax.pt2.encode import encode
 from lostwax.pt2.peer import unreadable
 from lostwax.pt2.schema import (
@@ -105,11 +105,10 @@ def _encoded(program: ExportedProgram) -> dict[str, Any]:
     _warn_of_unreadable(program)
     readable = program
     if has_custom_gradients(program):
-        warnings.warn(
+        warn(
             "the program has a backward of its own (torch.autograd.Function), which torch's format "
             "cannot hold: lostwax.load gives it back, but loaded by torch.export the program "
             "differentiates what it computes",
-            stacklevel=5,
         )
         readable = PlainGradients()(readable)
     if needs_copies(readable):
@@ -124,10 +123,9 @@ def _warn_of_unreadable(program: ExportedProgram) -> None:
     unread = unreadable(program)
     if unread:
         shown = "\n  ".join([*unread[:5], *([f"and {len(unread) - 5} more"] if unread[5:] else [])])
-        warnings.warn(
+        warn(
             "torch.export.load will not read this file, or not run it; lostwax.load will. It "
             f"stumbles over\n  {shown}",
-            stacklevel=6,
         )
 
 
@@ -154,10 +152,9 @@ class _Records:
             _check_name(name)
             self.small.append((EXTRA + name, _content(name, content)))
         if self.weights.fake:
-            warnings.warn(
+            warn(
                 f"{self.weights.fake} weights are fake: the file holds the program's structure, "
                 "and none of their values",
-                stacklevel=3,
             )
 
     def _collect(self, program: ExportedProgram) -> None:

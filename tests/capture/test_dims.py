@@ -138,6 +138,7 @@ def test_marks_die_with_their_tensor_and_are_not_those_of_an_equal_one():
     assert marks_of(y) == {}
     from lostwax.capture.dims import _marks
 
+    gc.collect()  # what other tests have left
     count = len(_marks)
     del x
     gc.collect()

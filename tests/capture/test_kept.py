@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import random
+import warnings
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -525,3 +527,20 @@ def test_tensors_that_a_list_repeats_are_told_of() -> None:
     with pytest.warns(UserWarning, match=text):
         export(module, (torch.ones(2),))
     assert len(module.held) == 2
+
+
+def test_warnings_point_to_the_users_line() -> None:
+    class Counts(nn.Module):
+        n = 0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.n += 1
+            return x * self.n * random.random()
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        export(Counts(), (torch.ones(2),))
+    texts = [str(each.message) for each in caught]
+    assert any("Counts" in text or ".n" in text for text in texts)
+    assert any("draws from Python's random" in text for text in texts)
+    assert {each.filename for each in caught} == {__file__}

@@ -7,7 +7,6 @@ The backward is run once, on gradients that are inputs of that graph. Must not b
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +28,7 @@ from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.identity import ByIdentity
 from lostwax.ir.numbers import sources
-from lostwax.location import user_location
+from lostwax.location import user_location, warn
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.real import Real
@@ -90,11 +89,10 @@ def _seen_through(
     """What the forward computes counts as computed where it is called: else its results would seem
     to come from a `no_grad` region."""
     if tracer.differentiable and _backward_of(cls) is None and any(map(_has_gradient, args)):
-        warnings.warn(
+        warn(
             f"{cls.__name__} has no backward: the exported program differentiates what its forward "
             f"computes, where eager raises an error.\n  at {user_location()}\n"
             "  instead: give it a backward, or call it under torch.no_grad()",
-            stacklevel=3,
         )
     with _gradients(tracer):
         return plain(*args, **kwargs)

@@ -21,6 +21,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
+from lostwax.identity import ByIdentity
 from lostwax.ir.asks import asks_check
 from lostwax.ir.bodies import Bodies
 from lostwax.ir.calling import call_with_self, given_self
@@ -201,16 +202,16 @@ def _replace_named(
     casts: Mapping[torch.dtype, torch.dtype],
 ) -> None:
     """Graphs name devices and types: each module gets graphs of its own that name the new ones."""
-    made: dict[int, Body] = {}
+    made: ByIdentity[Body, Body] = ByIdentity()
     for module in root.modules():
         bodies: dict[str, Body] = getattr(module, "bodies", {})
         for name, body in bodies.items():
-            if id(body) not in made:
+            if body not in made:
                 graph = Graph()
                 graph.output(graph.graph_copy(body.graph, {}))
                 replace_named(graph, moves, casts)
-                made[id(body)] = body.with_graph(graph)
-            bodies[name] = made[id(body)]
+                made[body] = body.with_graph(graph)
+            bodies[name] = made[body]
 
 
 # -------------------------------------------------------------------------------------- the modules

@@ -3,8 +3,9 @@ that the module draws from them.
 
 They belong to all threads. A thread that is alone has them put back. Where there are others, who
 may draw meanwhile, nothing is put back, or they would draw the same numbers twice: there the
-capturing thread draws from copies. (A function that somebody holds, `from random import random`, is
-the generator's own and draws from it all the same.) torch's generator is not drawn from.
+capturing thread draws from copies. A function that somebody holds (`from random import random`) is
+the generator's own and draws from it all the same: that the generator was drawn from is told of,
+though it may have been another thread. torch's generator is not drawn from.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def own(undo: Undo) -> None:
     if _is_alone():
         undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
         return
-    undo.add(partial(_tell_of_copies, undo))
+    undo.add(partial(_tell_of_copies, _python_state(), _numpy_state(), undo))
     _copies.clear()
     _ANSWERS.give(undo)
     swap.show(_classes(), undo)
@@ -113,11 +114,18 @@ _copies: dict[str, Any] = {}
 """What the capturing thread draws from, by the generator's name, once it has drawn."""
 
 
-def _tell_of_copies(undo: Undo) -> None:
+def _tell_of_copies(python: Any, array: bytes, undo: Undo) -> None:
     drawn = sorted(_copies, reverse=True)
     _copies.clear()
     if drawn:
         _tell(drawn, undo)
+    elif _python_state() != python or _numpy_state() != array:
+        undo.notes.append(
+            "Python's random or numpy.random was drawn from during the export, by another thread "
+            "or by a function that the module holds (`from random import random`); if it was the "
+            "module, the number is baked into the program. torch.rand would be drawn anew in each "
+            "run."
+        )
 
 
 def _copy_of_python() -> Any:

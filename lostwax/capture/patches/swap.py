@@ -88,7 +88,8 @@ def outside(function: Callable[..., Any], *args: Any) -> Any:
     thread, inside = _capturing, thread_state.take()
     try:
         _capturing = 0
-        thread_state.put_back(_outside[-1])
+        # Transforms of torch.func stay: they could not be entered again.
+        thread_state.put_back(_outside[-1]._replace(transforms=inside.transforms))
         return function(*args)
     finally:
         thread_state.put_back(inside)

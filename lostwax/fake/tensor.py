@@ -318,6 +318,12 @@ class FakeTensor(torch.Tensor):
         self._check_thread()
         return self.fake_mode.hook_gradient(self, hook)
 
+    def detach(self) -> torch.Tensor:
+        """Another thread may ask for it (`state_dict()` of a module that is being exported), and be
+        kept waiting by C++ until the capture is over: so it is refused here, at once."""
+        self._check_thread()
+        return super().detach()
+
     def _check_thread(self) -> None:
         thread = self.fake_mode.thread
         if thread and thread != get_ident():

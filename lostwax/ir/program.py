@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch._ops import OpOverload
 from torch.fx import Graph, GraphModule
-from torch.utils._pytree import TreeSpec
+from torch.utils._pytree import TreeSpec, tree_leaves
 
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
@@ -189,6 +189,9 @@ class ExportedProgram:
         from lostwax.ir.copying import copied_module, copy_shared
 
         copy_shared((*self.state_dict.values(), *self.constants.values()), memo)
+        for leaf in tree_leaves(self.example_inputs):
+            if isinstance(leaf, torch.Tensor) and not leaf.is_leaf:
+                memo[id(leaf)] = leaf  # torch copies none that has a history; nobody writes to it
         return replace(
             self,
             graph_module=copied_module(self.graph_module)[0],

@@ -574,3 +574,9 @@ def test_loaded_state_that_shares_memory_is_replaced_alone(persistent: bool) -> 
     assert loaded.get_buffer("a").data_ptr() == loaded.get_buffer("b").data_ptr()
     for _ in range(3):
         torch.testing.assert_close(loaded(x), eager(x))
+
+
+def test_a_program_whose_example_has_a_history_is_copied() -> None:
+    x = torch.ones(2, requires_grad=True) * 2
+    program = lostwax.export(lambda x: x * 3, (x,))
+    assert copy.deepcopy(program).module()(x).tolist() == [6.0, 6.0]

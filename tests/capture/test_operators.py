@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import random
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,27 @@ def test_random_numbers_of_python_are_told_of_and_put_back() -> None:
             export(lambda x, draw=draw: x * float(draw()), (X,))
         assert random.getstate() == before
         assert (np.random.get_state()[1] == array).all()
+
+
+_HELD = """
+import random, warnings
+import numpy as np, torch
+from lostwax import export
+
+for draw in (random.random, np.random.rand):
+    before, array = random.getstate(), np.random.get_state()[1].copy()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        export(lambda x, draw=draw: x * float(draw()), (torch.ones(2),))
+    assert any("random; the number is baked into" in str(each.message) for each in told)
+    assert random.getstate() == before
+    assert (np.random.get_state()[1] == array).all()
+"""
+
+
+def test_random_functions_that_are_held_are_put_back_where_no_other_thread_is() -> None:
+    # In a process of its own: the test runner has threads.
+    subprocess.run([sys.executable, "-c", _HELD], check=True)
 
 
 def test_random_functions_that_are_held_are_told_of() -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture.functionalize import Root
+from lostwax.capture.functionalize import Root, Tracked
 from lostwax.capture.steps import Step, Value
 from lostwax.fake.tensor import UNSURE_STRIDE
 from lostwax.location import Location, user_location
@@ -74,6 +74,8 @@ class Reliance:
 
     def __init__(self) -> None:
         self.notes: list[Note] = []
+        self._overwritten: dict[Value, tuple[Root, Value]] = {}
+        """Values that replaced others whole: what they replaced, which alone had its layout."""
 
     def note(
         self, root: Root, what: str, other: Root | None = None, at: int = 0, exact: bool = False
@@ -82,6 +84,30 @@ class Reliance:
         self.notes.append(note)
         return note
 
+    def written(self, root: Root, before: Value) -> None:
+        """The root has another value. One that is computed from the old one lies as that does, and
+        a `view` of it fails where a view of the old one would; any other has the example's layout,
+        and its views tell nothing."""
+        if not _follows(root.value, before):
+            self._overwritten[root.value] = root, before
+
+    def viewed(self, value: Value) -> None:
+        """A write shows that a `view` of this value shares its memory."""
+        for each in _first_sources(value) if self._overwritten else ():
+            if each in self._overwritten:
+                self._shared(*self._overwritten[each])
+
+    def scattered(self, base: Tracked, value: Value) -> None:
+        """This was written through a `view` of the base."""
+        self.viewed(base.value)
+        if not _follows(value, base.value):
+            self._shared(base.root, base.value)
+
+    def _shared(self, root: Root, value: Value) -> None:
+        """It was overwritten, and a `view` of it shows that."""
+        what = "a write over all of a tensor that is also seen through a view"
+        self.notes.append(Note(root, value, what, user_location()))
+
     def inputs(
         self, inputs: Collection[Value], steps: Sequence[Step], outputs: Sequence[Any]
     ) -> dict[Value, list[Note]]:
@@ -89,27 +115,45 @@ class Reliance:
         found: dict[Value, list[Note]] = {}
         for note in self.notes:
             if note.matters(steps, outputs):
-                for value in _laid_out_by(note.value):
+                for value in self._laid_out_by(note.value):
                     if value in inputs:
                         found.setdefault(value, []).append(note)
         return found
 
+    def _laid_out_by(self, value: Value) -> Iterator[Value]:
+        """The inputs of the program that a value's strides may follow."""
+        seen: set[Value] = set()
+        left = [value]
+        while left:
+            each = left.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            if each in self._overwritten:
+                left.append(self._overwritten[each][1])
+            step = each.step
+            if step is None:
+                yield each
+            elif not _has_own_layout(step.target, step.kwargs):
+                first = step.target in _FIRST_ALONE
+                left.extend(_values(step.args[:1] if first else [step.args, *step.kwargs.values()]))
 
-def _laid_out_by(value: Value) -> Iterator[Value]:
-    """The inputs of the program that a value's strides may follow."""
-    seen: set[Value] = set()
-    left = [value]
-    while left:
-        each = left.pop()
-        if each in seen:
-            continue
-        seen.add(each)
-        step = each.step
-        if step is None:
-            yield each
-        elif not _has_own_layout(step.target, step.kwargs):
-            first = step.target in _FIRST_ALONE
-            left.extend(_values(step.args[:1] if first else [step.args, *step.kwargs.values()]))
+
+def _follows(value: Value, other: Value) -> bool:
+    """Does the layout of the value follow that of the other one?"""
+    return any(each is other for each in _first_sources(value))
+
+
+def _first_sources(value: Value) -> Iterator[Value]:
+    """The value, and those that give it its layout: operators lay their results out as their first
+    tensor lies."""
+    current: Value | None = value
+    while current is not None:
+        yield current
+        step = current.step
+        if step is None or _has_own_layout(step.target, step.kwargs):
+            return
+        current = next(_values([step.args, *step.kwargs.values()]), None)
 
 
 def _values(tree: Any) -> Iterator[Value]:

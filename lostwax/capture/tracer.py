@@ -467,7 +467,9 @@ class Tracer(FakeTensorMode):
 
     def again(self, base: Value, view: View) -> Value:
         """The same view of another value of the base."""
-        self.relies_on_view |= view.func is aten.view.default
+        if view.func is aten.view.default:
+            self.relies_on_view = True
+            self.reliance.viewed(base)
         fake = self.temporary(base)
         if view.func is aten.view_as_real.default:
             fake = self.resolved(fake)
@@ -500,7 +502,6 @@ class Tracer(FakeTensorMode):
         return fake
 
     def _scattered(self, base: Tracked, new: Value, view: View) -> Value:
-        self.relies_on_view |= view.func is aten.view.default
         function = functionalize.inverse(view)
         position = () if view.position is None else (view.position,)
         fakes = (self.temporary(base.value), self.temporary(new))
@@ -515,6 +516,9 @@ class Tracer(FakeTensorMode):
                 f"{error}.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
             ) from error
         value = self.value_of(out)
+        if view.func is aten.view.default:
+            self.relies_on_view = True
+            self.reliance.scattered(base, value)
         return self.laid_out(base.value, value) if base.base is None else value
 
     def laid_out(self, like: Value, value: Value) -> Value:
@@ -541,7 +545,9 @@ class Tracer(FakeTensorMode):
             self.doubts.written(root, len(self.region.steps))
         seen = torch.is_grad_enabled() if self.grad is None else self.grad
         unseen = self._unseen if self.differentiable and self.inner is None else None
+        before = root.value
         functionalize.written(target.tracked, value, self.again, self._scattered, unseen, seen)
+        self.reliance.written(root, before)
         mark_written([target])
 
     def _unseen(self, old: Value, new: Value) -> Value:

@@ -356,15 +356,20 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
 
 
 def _layouts_again(program: ExportedProgram) -> Iterator[AsksCheck]:
-    """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen."""
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
+    """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen.
+    And with those that its views count on, if they must not be copies."""
+    nodes = program.graph.nodes
+    placeholders = [node for node in nodes if node.op == "placeholder"]
     for i, node in enumerate(placeholders):
         asked = [user for user in node.users if user.target in _OF_LAYOUT]
         if asked:
             dims = [user.args[1] for user in asked if len(user.args) > 1]
             yield _ask_layout_again(i, dims, len(dims) < len(asked))
+    if not program.reads_views and any(node.target is _VIEW for node in nodes):
+        yield _ask_layouts_again
 
 
+_VIEW = torch.ops.aten.view.default
 _OF_LAYOUT = (torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default)
 
 
@@ -379,6 +384,12 @@ def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksChec
                 tensor.fake_mode.layout_asked(tensor, "storage_offset()", exact)
 
     return check
+
+
+def _ask_layouts_again(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+    for tensor in inputs:
+        if type(tensor) is FakeTensor:
+            tensor.fake_mode.layout_asked(tensor, "stride()", exact=False)
 
 
 def _fix(question: Question, named: _Named) -> str:

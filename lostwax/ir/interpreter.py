@@ -26,7 +26,7 @@ from lostwax.ir.calling import Convention
 from lostwax.ir.module import held
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.text import graph_text, source_text
-from lostwax.ir.write_back import of_any_layout
+from lostwax.ir.write_back import SHOWN, of_any_layout
 
 
 class Container(nn.Module):
@@ -322,7 +322,7 @@ def _step(module: nn.Module, node: Node, values: dict[Node, Any], reads_views: b
         return node.target(*args, **kwargs)  # type: ignore[operator]
     except RuntimeError:
         other = of_any_layout(node.target, reads_views)
-        if other is None:
+        if other is None or SHOWN in node.meta:
             raise
     return other(*args, **kwargs)  # where strides were in the way
 

@@ -448,27 +448,12 @@ class _Running:
                 return self.forward(*state, *inputs)
             except RuntimeError as another:
                 error = another
-        self.explain_layout(inputs, error)
+        explain(self.program, self.convention, inputs, error)
         raise error
 
     def _relax(self) -> None:
         self.relaxed = True
         self._use(graph_of_any_layout(self.graph_module, self.program.reads_views))
-
-    def explain_layout(self, inputs: Sequence[Any], error: RuntimeError) -> None:
-        """A view of an input may be one of the example's strides alone; so may a kernel's way."""
-        does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
-        explain_gradients(self.program, self.convention, inputs, error)
-        captured = zip(inputs, _captured(self.program), self.convention.leaves, strict=True)
-        for given, example, leaf in captured:
-            if does and isinstance(given, torch.Tensor) and given.stride() != example.stride():
-                fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
-                raise InputValueError(
-                    f"{leaf.path} has strides {given.stride()}, but the program was captured with "
-                    f"{tuple(example.stride())}, and {does} that these do not allow\n"
-                    f"  fix: {fix}capture it again with such an input",
-                    leaf.path,
-                ) from error
 
     def converted(
         self,
@@ -483,19 +468,33 @@ class _Running:
         return self
 
 
-def explain_gradients(
+def explain(
     program: ExportedProgram, convention: Convention, inputs: Sequence[Any], error: RuntimeError
 ) -> None:
-    """Autograd does not let a program write to an input that newly requires gradients."""
-    if "leaf Variable that requires grad" not in str(error):
-        return
+    """Raise in words of ours what torch says of inputs that are not as at capture.
+
+    Autograd does not let a program write to an input that newly requires gradients. A view of an
+    input may be one of the example's strides alone; so may a kernel's way.
+    """
+    is_leaf_written = "leaf Variable that requires grad" in str(error)
+    does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
     captured = zip(inputs, _captured(program), convention.leaves, strict=True)
     for given, example, leaf in captured:
-        if isinstance(given, torch.Tensor) and given.requires_grad and not example.requires_grad:
+        if not isinstance(given, torch.Tensor):
+            continue
+        if is_leaf_written and given.requires_grad and not example.requires_grad:
             raise InputValueError(
                 f"{leaf.path} requires gradients, which it did not at capture, and the program "
                 f"writes to it\n  fix: pass {leaf.path}.detach(), or capture it again with such "
                 "an input",
+                leaf.path,
+            ) from error
+        if does and given.stride() != example.stride():
+            fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
+            raise InputValueError(
+                f"{leaf.path} has strides {given.stride()}, but the program was captured with "
+                f"{tuple(example.stride())}, and {does} that these do not allow\n"
+                f"  fix: {fix}capture it again with such an input",
                 leaf.path,
             ) from error
 

@@ -40,7 +40,7 @@ from lostwax.ir.module import (
     call_convention,
     changes,
     composed,
-    explain_gradients,
+    explain,
     hold,
     input_overlap,
     own_state,
@@ -139,7 +139,7 @@ class UnflattenedModule(Running):
         try:
             return run(self, self.bodies[""], inputs)
         except RuntimeError as error:
-            explain_gradients(self._program, self._convention, inputs, error)
+            explain(self._program, self._convention, inputs, error)
             raise
 
     def _state(self) -> list[Any]:

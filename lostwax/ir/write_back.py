@@ -217,6 +217,9 @@ class _Writer:
         self.copies: dict[Node, Node] = {}
         self.made: dict[Node, Node] = {}
         """What a value is after the writes, of those that are views of what was written."""
+        self.done: dict[Node, Node] = {}
+        """For a write, and for a view of what it has written, the same before it."""
+        self.first_write: Node | None = None
         self.itself: dict[Node, Node] = {}
         """The same where the signature does not say how it was written: as torch's own reader does,
         the state is returned in the place of this very value, and not of views of it."""
@@ -236,6 +239,8 @@ class _Writer:
             if target in changed and i not in more:
                 write = self.writing(specs[i].kind, saved[i], changed[target])
                 done = self.graph.call_function(write, (target, saved[i]))
+                self.first_write = self.first_write or done
+                self.done[done] = target
                 if not is_rebound(specs[i]):
                     self.show(saved[i], done, specs[i], old)
         results = [v for v, s in zip(saved, specs, strict=True) if s.kind in RESULTS]
@@ -297,8 +302,25 @@ class _Writer:
         new = None if base is None else self.derived(base)
         if new is base or base is None:
             return value
-        self.made[value] = self.moved(value, base, new)
-        return self.made[value]
+        self.made[value] = moved = self.moved(value, base, new)
+        if value.target is aten.view.default:
+            moved.meta[SHOWN] = True
+            self.tried(moved)
+        return moved
+
+    def tried(self, value: Node) -> Node | None:
+        """The same view of what is written to, before anything is written: where strides are in its
+        way, that is to be known while nothing has happened."""
+        if value in self.done:
+            return self.done[value]
+        base = lying_in(value)
+        before = None if base is None or base is not value.args[0] else self.tried(base)
+        if before is None:  # with a gradient of its own
+            return None
+        with self.graph.inserting_before(self.first_write):
+            tried = self.graph.node_copy(value, lambda n: before if n is base else n)
+        self.done[value] = tried
+        return tried
 
     def moved(self, value: Node, base: Node, new: Any) -> Node:
         """What the value is of another base."""
@@ -320,6 +342,10 @@ def view_chain(node: Node) -> list[Node]:
 
 
 # ------------------------------------------------------------------------------ layouts of any kind
+
+
+SHOWN = "shown"
+"""In the `meta` of a view which the caller gets of what was written: a copy would be another."""
 
 
 def of_any_layout(target: Any, reads_views: bool) -> Any:
@@ -346,7 +372,7 @@ def graph_of_any_layout(module: GraphModule, reads_views: bool) -> GraphModule:
     copy, _ = copied_module(module)
     for each in graph_modules(copy):
         for node in each.graph.nodes:
-            if node.op == "call_function":
+            if node.op == "call_function" and SHOWN not in node.meta:
                 node.target = of_any_layout(node.target, reads_views) or node.target
         each.recompile()
     return copy

@@ -188,21 +188,33 @@ LAYOUTS = ["rows", "channels last", "columns", "with gaps"]
 WRITES: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "to the result": lambda x, y: (y.add_(1), x * 1),
     "to the input": lambda x, y: (x.add_(1), y * 1),
+    "over the result": lambda x, y: (y.copy_(torch.ones(y.shape)), x * 1),
+    "over the input": lambda x, y: (x.copy_(torch.ones(x.shape)), y * 1),
+    "over the input, twice": lambda x, y: (x.copy_(torch.ones(x.shape)).mul_(2), y * 1),
     "nowhere": lambda x, y: (y, x * 1),
+}
+SOURCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "the input": lambda x: x,
+    "a result": lambda x: x * 1,
+    "overwritten": lambda x: torch.zeros_like(x).copy_(torch.full(x.shape, 3.0)),
 }
 
 
+@pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("view", MAYBE_VIEWS)
-def test_what_is_written_is_right_at_all_strides(view: str, write: str) -> None:
+def test_what_is_written_is_right_at_all_strides(view: str, write: str, source: str) -> None:
     """Or the call is refused. (Whether a result shares memory with an input is not promised.)"""
 
     def forward(x: Tensor) -> Any:
-        return WRITES[write](x, MAYBE_VIEWS[view](x))
+        seen = SOURCES[source](x)
+        return WRITES[write](seen, MAYBE_VIEWS[view](seen))
 
     done = 0
     for captured in LAYOUTS:
         module = export(forward, (_laid_out(captured),)).module()
+        if source == "the input":  # the module is captured in its turn
+            module = export(module, (_laid_out(captured),)).module()
         for given in LAYOUTS:
             mine, eager = _laid_out(given), _laid_out(given)
             expected = forward(eager)
@@ -215,6 +227,27 @@ def test_what_is_written_is_right_at_all_strides(view: str, write: str) -> None:
             done += 1
             torch.testing.assert_close((found, mine), (expected, eager))
     assert done >= len(LAYOUTS)
+
+
+def test_nothing_is_written_where_a_view_fails() -> None:
+    """The view of what was written is one of the strides at capture alone; the write waits for it,
+    and is not repeated where the program is tried once more."""
+
+    def forward(x: Tensor) -> Any:
+        x.copy_(x + 1)
+        return x.view(-1), x[1:].view(2, 4)
+
+    program = export(forward, (ROWS.clone(),))
+    for module in (program.module(), lostwax.unflatten(program)):
+        given = COLUMNS.clone()
+        with pytest.raises(InputValueError, match=r"x has strides \(1, 3\), but .* takes a view"):
+            module(given)
+        torch.testing.assert_close(given, COLUMNS)
+        given = ROWS.clone()
+        seen, part = module(given)
+        torch.testing.assert_close(given, ROWS + 1)
+        assert seen.data_ptr() == given.data_ptr()
+        assert part.data_ptr() == given[1:].data_ptr()
 
 
 # ------------------------------------------------------------------------- views that are read

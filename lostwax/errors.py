@@ -135,6 +135,15 @@ class InputValueError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class SettingsError(LostwaxError, RuntimeError):
+    """torch is set otherwise than a capture, or a program, can follow: autocast, the default dtype
+    or device around the call of a program are not those of its capture; or a module that is being
+    captured sets what kernels read when they run (`torch.backends`, determinism).
+
+    What to do: set it around the export, or around the program's call, as the message says.
+    """
+
+
 class InputTypeError(LostwaxError, TypeError):
     """An argument or a result is of a type that a program cannot have: neither a leaf (tensor,
     number, bool, str, dtype, layout, memory format, device, None) nor a known container.

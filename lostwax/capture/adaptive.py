@@ -26,6 +26,7 @@ from lostwax.capture.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.settings import settings_now
 from lostwax.location import Location, user_location
 
 _Kinds = tuple[Any, ...]
@@ -148,7 +149,8 @@ class Captured:
         if variant.world.key is not world.key:
             return world.difference(variant.world), None
         if mode != variant.mode:
-            return "gradients, inference mode, autocast or the default dtype are others now", None
+            changed = "gradients, inference mode, autocast, the default dtype or device"
+            return f"{changed} are others now", None
         try:
             inputs = variant.run.bind(args, kwargs)
         except (InputStructureError, InputValueError) as error:
@@ -222,10 +224,7 @@ _MOST_IN_VAIN = 3
 
 def _mode() -> Any:
     """What a program depends on beside its arguments and what is held."""
-    devices = ("cpu", "cuda")
-    autocast = [torch.is_autocast_enabled(d) and torch.get_autocast_dtype(d) for d in devices]
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
-    return (*modes, torch.get_default_dtype(), *autocast)
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), settings_now()
 
 
 def _gradients(leaves: Iterable[Any]) -> tuple[bool, ...]:

@@ -37,6 +37,7 @@ from lostwax.capture.inputs import (
 )
 from lostwax.capture.lent import lent, tell_of_changes
 from lostwax.capture.marks import check_results, tell_of_own_leaves
+from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.patches.swap import claim, one_at_a_time
@@ -59,6 +60,7 @@ from lostwax.errors import (
     UnsupportedFakeError,
     watched,
 )
+from lostwax.fake import autocast
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
@@ -67,6 +69,7 @@ from lostwax.ir.declared import declared
 from lostwax.ir.module import LAYOUT_ASKED
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths, put_together
+from lostwax.ir.settings import settings_now
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -169,6 +172,7 @@ class Capture:
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
+        self.settings = settings_now()
         forward = forward_of(mod)
         self.original = declared(forward)
         tops = argument_names(forward, len(args), kwargs)
@@ -204,10 +208,12 @@ class Capture:
         self.state.replace(given.fakes, undo)
         kept_before = outside.leave_as_it_was(self.call, self.state.modules, undo)
         patches.apply(tracer, self.call, self.state.modules, undo)
+        around = autocast.is_entered()
         with tracer:
             with watched() as refusals, tracer.provenance.watching():
                 out = self._result_of(args, kwargs)
             _check_caught(refusals)
+            autocasting.check(tracer, around)
             given.check_gradients()
             tell_of_changes(containers)
             if tracer.state_views:  # which are themselves until an operator gets them
@@ -334,6 +340,7 @@ class Capture:
             ),
             example_inputs=(self.args, self.kwargs),
             guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
+            settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             asks=self.given.asks(self.tracer.questions, self.grad),
             reads_views=not self.tracer.relies_on_view,

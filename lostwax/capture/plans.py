@@ -73,7 +73,23 @@ def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
 
 def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by torch's Python, which chooses no operator that one device has."""
+    if tracer.casts:
+        args, is_cast = recurrent.cast(tracer, record.overload, args)
+        if is_cast:
+            around, tracer.casts = tracer.casts, ()
+            try:
+                return _portable(tracer, record, args, kwargs)
+            finally:
+                tracer.casts = around
     if _is_endless(tracer, record, args):
+        if tracer.casts:
+            raise CaptureError(
+                f"{record.overload} over a length that varies, under autocast.\n"
+                f"  at {user_location()}\n"
+                "  why: it stays one operator, and autocast would cast parts of it\n"
+                "  instead: fix the length; or cast the layer and its input, x.to(dtype), and call "
+                "it inside of torch.autocast(device, enabled=False)"
+            )
         if tracer.tracked and torch.is_grad_enabled():
             raise CaptureError(
                 f"{record.overload} over a length that varies has no derivative in a program.\n"

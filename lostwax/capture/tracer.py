@@ -46,16 +46,17 @@ from lostwax.capture.state_views import (
 )
 from lostwax.capture.steps import Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake import answers, fallback, recall
+from lostwax.fake import answers, autocast, fallback, recall
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake, set_type
 from lostwax.fake.write import (
     mark_written,
 )
+from lostwax.identity import Seen
 from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin, sources
-from lostwax.location import is_user_code, user_location
+from lostwax.location import Location, is_user_code, user_location
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same_sizes
 from lostwax.sym import Expr, ShapeEnv, narrowing
@@ -122,6 +123,12 @@ class Tracer(FakeTensorMode):
         place, `self.all[0]`."""
         self.bare = Bare(self.state_of, self._detached)
         self._recording = True
+        self.casting = bool(autocast.enabled())
+        """Is autocast on, or has it been?"""
+        self.autocasts = Seen()
+        self.unsure_autocast: Location | None = None
+        """Objects of `torch.autocast` that were made in this capture; and the line where another
+        was entered that torch may have switched off."""
         self.gradless = False
         """The program is not differentiated: detaching changes nothing."""
         self.grad: bool | None = None
@@ -227,6 +234,11 @@ class Tracer(FakeTensorMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
+        if self.casting and func.__class__ is OpOverload:
+            return autocast.dispatched(self, func, args, kwargs or {}, self._recorded)
+        return self._recorded(func, args, kwargs)
+
+    def _recorded(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
         if self.joined is None:
             return self.evaluate(func, args, kwargs or {})
         self.joined.recover([*args, *kwargs.values()] if kwargs else args)
@@ -240,7 +252,7 @@ class Tracer(FakeTensorMode):
     @property
     def takes_known_calls(self) -> bool:
         """May calls be recorded as the last such one was? Not where autograd is to see them."""
-        if not self._recording or self.tracked:
+        if not self._recording or self.tracked or self.casts:
             return False
         return self.shape_env.facts.world is not None  # type: ignore[union-attr]
 
@@ -258,6 +270,8 @@ class Tracer(FakeTensorMode):
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:
             return super().call(func, *args, **kwargs)
+        if self.casts:
+            return autocast.part(self, func, args, kwargs, self.evaluate)
         return self.evaluate(func, args, kwargs)
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -277,6 +291,7 @@ class Tracer(FakeTensorMode):
         self.is_asked = False
         self.fake_tensor_converter.forget()
         self.bare.forget()
+        self.stand_ins.clear()
         if self.joined is not None:
             self.joined.forget()
 

@@ -23,6 +23,7 @@ from lostwax.errors import MixedModeError, NonFakeInputError
 from lostwax.fake import (
     answers,
     attention,
+    autocast,
     composite,
     data,
     dropouts,
@@ -37,6 +38,7 @@ from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, is_marked, new_fake
 from lostwax.fake.write import write
+from lostwax.identity import ByIdentity
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
@@ -112,6 +114,11 @@ class FakeTensorMode(TorchDispatchMode):
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
         self.answers = recall.Answers(self)
+        self.casts: tuple[str, ...] | None = None
+        """While an operator is taken apart: the types of devices with autocast. None: no operator
+        is."""
+        self.cast_call: Any = None
+        self.stand_ins: ByIdentity[Any, Any] = ByIdentity()
         self.marks: dict[Any, Any] = {}
         """Answers of type rules about symbolic types, and what stands for those in a key."""
         answers.forget_if_settings_changed()
@@ -185,9 +192,14 @@ class FakeTensorMode(TorchDispatchMode):
         for t in types:
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented  # a foreign subclass gets its chance first
+        if autocast.is_entered() and func.__class__ is OpOverload:
+            return autocast.dispatched(self, func, args, kwargs or {}, self._evaluate_any)
+        return self._evaluate_any(func, args, kwargs or {})
+
+    def _evaluate_any(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         if torch.is_grad_enabled():
-            return self._evaluate_tracked(func, args, kwargs or {})
-        return self.evaluate(func, args, kwargs or {})
+            return self._evaluate_tracked(func, args, kwargs)
+        return self.evaluate(func, args, kwargs)
 
     def _evaluate_tracked(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
@@ -235,6 +247,11 @@ class FakeTensorMode(TorchDispatchMode):
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """An operator called from inside the evaluation of a composite: a tracer records it."""
+        if self.casts:
+            return autocast.part(self, func, args, kwargs, self._called)
+        return self._called(func, args, kwargs)
+
+    def _called(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         if torch.is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions
             args, kwargs = self.wrap(args), {k: self.wrap(v) for k, v in kwargs.items()}
             return self._evaluate_tracked(func, args, kwargs)

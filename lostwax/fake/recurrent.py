@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lostwax.fake.composite import linear
+import torch
+from torch._ops import OpOverload
+
+from lostwax.fake.composite import linear, to_dtype
 from lostwax.fake.dropouts import dropout
 from lostwax.ops.registry import aten
 
@@ -19,6 +22,34 @@ if TYPE_CHECKING:
 
 _add, _mul = aten.add.Tensor, aten.mul.Tensor
 _sigmoid, _tanh = aten.sigmoid.default, aten.tanh.default
+
+
+def cast(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
+    """The arguments as autocast casts them, where eager has one kernel for the whole layer: cuDNN's
+    for all of them, oneDNN's for an LSTM. Elsewhere it casts the parts."""
+    x = mode.adopt(args[0]).fake_type
+    device = x.device.type
+    if device not in (mode.casts or ()) or not _has_kernel(func, device, args):
+        return args, False
+    dtype = torch.get_autocast_dtype(device)
+
+    def lowered(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [lowered(v) for v in value]
+        kind = value.dtype if isinstance(value, torch.Tensor) else None
+        return to_dtype(mode, value, dtype) if kind in _CAST else value
+
+    return tuple(map(lowered, args)), True
+
+
+_CAST = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _has_kernel(func: OpOverload, device: str, args: Any) -> bool:
+    if device == "cuda":
+        return torch.backends.cudnn.enabled
+    is_projected = func is aten.lstm.input and len({h.shape[-1] for h in args[1]}) > 1
+    return func is aten.lstm.input and torch._C._get_mkldnn_enabled() and not is_projected
 
 
 State = tuple[Any, ...]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import torch
@@ -23,6 +24,7 @@ from lostwax.ir.effects import has_effect
 from lostwax.ir.in_place import written_in_place
 from lostwax.ir.overlap import Check, StateCheck, overlap_check, state_check, storage_key
 from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.settings import held_to_settings
 from lostwax.ir.signature import (
     ConstantArgument,
     CustomObjArgument,
@@ -434,7 +436,7 @@ class _Running:
     def _use(self, graph: GraphModule) -> None:
         """Run this graph from now on."""
         self.graph_module = graph
-        self.forward = graph.forward
+        self.forward = partial(held_to_settings(self.program), graph.forward)
         if self.program.graph_signature.backward_signature is not None:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
 

@@ -21,6 +21,7 @@ from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
 from lostwax.ir.asks import Asks
 from lostwax.ir.declared import Declared
+from lostwax.ir.settings import Settings
 from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
 
@@ -85,6 +86,8 @@ class ExportedProgram:
     """Conditions on the sizes of inputs under which the program is right; checked on each call."""
     training: bool | None = None
     """Whether the module was in training mode when it was captured; None if that is not known."""
+    settings: Settings | None = None
+    """How torch was set around the capture; None if that is not known."""
     asks: Asks | None = None
     """What the original's Python has asked of its tensors, for each call to check; None if that is
     not known."""

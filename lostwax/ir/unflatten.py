@@ -50,6 +50,7 @@ from lostwax.ir.module import (
 )
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import sketch_spec
+from lostwax.ir.settings import held_to_settings
 from lostwax.ir.signature import InputKind
 from lostwax.ir.write_back import replace_named
 
@@ -103,6 +104,7 @@ class UnflattenedModule(Running):
         self._rebuild = rebuilder(program, self._convention)
         self._asked = asks_check(program, self._convention.leaves)
         self._overlap = input_overlap(program, self._convention)
+        self._held = held_to_settings(program)
         paths = (e.fqn for e in program.module_call_graph)
         self._depth = max((path.count(".") + 1 for path in paths), default=0)
         with room_for(self._depth):
@@ -130,12 +132,12 @@ class UnflattenedModule(Running):
             self._asked(self._state(), inputs)
         is_joint = self.graph_signature.backward_signature is not None
         with room_for(self._depth), rooted(self), torch.no_grad() if is_joint else nullcontext():
-            results = self._run(inputs)
+            results = self._held(self._run, *inputs)
         if self._rebind is not None:
             results = self._rebind(self, results)
         return self._rebuild(results)
 
-    def _run(self, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def _run(self, *inputs: Any) -> Sequence[Any]:
         try:
             return run(self, self.bodies[""], inputs)
         except RuntimeError as error:

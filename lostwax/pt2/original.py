@@ -13,9 +13,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
+import torch
+
 from lostwax.errors import LoadError
 from lostwax.ir.asks import ATTRIBUTE, QUESTIONS, Asks, Question, Ref
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.settings import Settings
 from lostwax.ir.signature import InputKind
 from lostwax.pt2.peer import argument_names
 
@@ -33,6 +36,7 @@ def written(program: ExportedProgram) -> dict[str, Any]:
     found: dict[str, Any] = {
         "arguments": arguments,
         "training": program.training,
+        "settings": None if program.settings is None else asdict(program.settings),
         "asks": asks,
         "reads_views": program.reads_views,
     }
@@ -64,6 +68,8 @@ def read(given: Any, program: ExportedProgram) -> None:
         raise LoadError(f"training is {training!r:.80}, neither true nor false")
     program.training = training
     program.reads_views = given.get("reads_views") is True
+    if given.get("settings") is not None:
+        program.settings = _settings(given["settings"])
     if given.get("asks") is not None:
         specs = program.graph_signature.input_specs
         users = sum(spec.kind is InputKind.USER_INPUT for spec in specs)
@@ -77,6 +83,18 @@ def read(given: Any, program: ExportedProgram) -> None:
         if len(names) != len(root.forward_arg_names or ()) or {type(n) for n in names} != {str}:
             raise LoadError(f"the names of its arguments are {names!r:.80}")
         root.forward_arg_names = list(names)
+
+
+def _settings(given: Any) -> Settings:
+    try:
+        on = tuple((str(device), str(dtype)) for device, dtype in given["autocast"])
+        dtype, device = given["dtype"], given["device"]
+        if not isinstance(getattr(torch, dtype), torch.dtype):
+            raise TypeError(f"{dtype!r:.80} is no dtype")
+        device = str(torch.device(device))
+        return Settings(on, dtype, device)
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise LoadError(f"how torch was set at capture is damaged: {error}") from None
 
 
 def _asks(given: Any, users: int) -> Asks:

@@ -5,6 +5,7 @@
 | `torch.compile`, `_assert`, seeds, `set_default_dtype`, `func.linearize`; what libraries ask (`is_exporting`); checkpoints; imports | code of functions | `torch_functions` |
 | what was compiled before | class of dynamo's stance | `torch_functions` |
 | `autograd.Function.apply` | code | `autograd_function` |
+| `torch.autocast` | code; class of the module | `autocasting` |
 | `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
 | `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like | class of the module | `symbolic_arguments` |
 | `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |
@@ -23,6 +24,7 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture.patches import (
+    autocasting,
     autograd_function,
     classes,
     fast_calls,
@@ -35,9 +37,16 @@ from lostwax.capture.patches import (
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.undo import Undo
 
-ANSWERS = swap.Answers([*torch_functions.ANSWERS, autograd_function.ANSWER, nn_modules.ENCODER])
+ANSWERS = swap.Answers(
+    [
+        *torch_functions.ANSWERS,
+        *autocasting.ANSWERS,
+        autograd_function.ANSWER,
+        nn_modules.ENCODER,
+    ]
+)
 _AVERAGES = swap.Answers([nn_modules.NORM])
-CLASSES = swap.classes_of([*symbolic_arguments.SHOWN, *fast_calls.SHOWN])
+CLASSES = swap.classes_of([*symbolic_arguments.SHOWN, *fast_calls.SHOWN, *autocasting.SHOWN])
 
 
 def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) -> None:

@@ -1,0 +1,96 @@
+"""`torch.autocast` while a capture runs: the tracer is told that it is on, and it is on for devices
+that this machine does not have, too.
+
+Where there is no CUDA, torch makes of `torch.autocast("cuda")` one that is off, with a warning, and
+does not keep what was asked for. One that is made while the capture runs is as on a GPU. Of one
+that was made before (around the export, a decorator) nobody knows what it was to be: it is refused
+where the program computes on such a device. Must not cast anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lostwax.capture.patches.swap import Answer, Shown, is_capturing, running
+from lostwax.capture.tracer import Tracer
+from lostwax.errors import CaptureError
+from lostwax.fake import autocast
+from lostwax.location import Location, user_location
+
+_Autocast: Any = torch.amp.autocast_mode.autocast
+_not_available: Any = torch.cuda.amp.common.amp_definitely_not_available
+
+
+def _available(plain: Any) -> bool:
+    """`amp_definitely_not_available()`: a capture computes nothing, and needs no device."""
+    return False
+
+
+def _takes_bfloat16(plain: Any, *args: Any, **kwargs: Any) -> bool:
+    """`torch.cuda.is_bf16_supported()`."""
+    return True if _is_absent() else plain(*args, **kwargs)
+
+
+def _made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+    plain(self, *args, **kwargs)
+    running[-1].autocasts.add(self)
+
+
+def _entered(plain: Any, self: Any) -> Any:
+    is_off = self.device == "cuda" and not self._enabled
+    if is_off and self not in running[-1].autocasts and _is_absent():
+        running[-1].unsure_autocast = running[-1].unsure_autocast or user_location()
+    return plain(self)
+
+
+def _is_absent() -> bool:
+    """Does torch switch autocast for CUDA off on this machine?"""
+    return not torch.cuda.is_available()
+
+
+def check(tracer: Tracer, around: bool) -> None:
+    """Refuse what torch may have switched off; `around`: is there an autocast around the export?"""
+    where = tracer.unsure_autocast
+    device = tracer.absent_device
+    if device is None or device.type != "cuda" or not _is_absent():
+        return
+    if where is None and (not around or autocast.enabled()):
+        return
+    raise _unknown(where or user_location(), "around the export" if where is None else "here")
+
+
+def _unknown(where: Location | str, place: str) -> CaptureError:
+    return CaptureError(
+        f"there is a torch.autocast {place} that was made before the capture, and torch switches "
+        'torch.autocast("cuda") off where there is no CUDA: nobody knows whether it was to be on, '
+        f"and the program computes on cuda.\n  at {where}\n"
+        '  instead: say it in forward, `with torch.autocast("cuda", dtype):`, which is captured as '
+        "on a GPU; or export on a machine with CUDA"
+    )
+
+
+def _telling(function: Any) -> Any:
+    """A function that switches autocast on or off."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if is_capturing():
+            running[-1].casting = True
+        return function(*args, **kwargs)
+
+    called.__name__ = function.__name__
+    called.stands_for = function  # type: ignore[attr-defined]
+    return called
+
+
+ANSWERS = [
+    Answer(_not_available, _available),
+    Answer(torch.cuda.is_bf16_supported, _takes_bfloat16),
+    Answer(_Autocast.__init__, _made),
+    Answer(_Autocast.__enter__, _entered),
+]
+_SWITCHES = [name for name in dir(torch) if name.startswith("set_autocast") and "enabled" in name]
+SHOWN = [
+    Shown(torch, name, _telling(getattr(torch, name))) for name in _SWITCHES if "cache" not in name
+]

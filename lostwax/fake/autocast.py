@@ -1,0 +1,203 @@
+"""Autocast: which operators compute in a lower precision is what torch's own kernels say.
+
+C++ casts before an operator comes to a mode; but only on the CPU, since to C++ a fake on another
+device is on `meta`, and only operators that a program calls, not those into which a mode takes one
+apart. For these, torch's kernel of autocast is called here, with stand-ins that say on which device
+they are: no list of operators is kept. Must not cast anything itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.errors import UnsupportedFakeError
+from lostwax.fake.symnode import wrap
+from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.location import user_location
+from lostwax.sym import Expr
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+Call = Callable[[OpOverload, Any, dict[str, Any]], Any]
+
+_C: Any = torch._C
+DEVICES: tuple[str, ...] = tuple(_C._autocast_supported_devices())
+"""Those that have autocast, available or not."""
+_KEYS = _C.DispatchKey.__members__
+_AUTOGRAD = (_C.DispatchKey.AutogradFunctionality, _C.DispatchKey.ADInplaceOrView)
+_AsOnEntry: Any = _C._RestorePythonTLSSnapshot
+_is_any_enabled: Any = _C._is_any_autocast_enabled
+_META = torch.device("meta")
+_DEVICE_ASKED = torch.ops.prim.device.default
+
+
+def is_entered() -> bool:
+    """Are we inside `with torch.autocast(...)`? Also where a dispatch hides that it is on."""
+    torch.autocast_increment_nesting()
+    return torch.autocast_decrement_nesting() > 0
+
+
+def enabled() -> tuple[str, ...]:
+    """The types of devices for which it is on."""
+    return tuple(filter(torch.is_autocast_enabled, DEVICES)) if _is_any_enabled() else ()
+
+
+def _enabled_on_entry() -> tuple[str, ...]:
+    """The same, from inside a dispatch to Python, where all of it is switched off."""
+    with _AsOnEntry():
+        return enabled()
+
+
+def dispatched(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Call) -> Any:
+    """An operator that C++ hands to the mode, where autocast may be on: `call` evaluates it."""
+    around = mode.casts
+    if around is not None:  # it is a part of another one
+        return part(mode, func, args, kwargs, call)
+    on = _enabled_on_entry()
+    if not on:
+        return call(func, args, kwargs)
+    # On the CPU, C++ has cast already what its kernels say.
+    is_cast = "cpu" in on and "cpu" in _devices(args, kwargs) and _kernel(func, "cpu") is not None
+    try:
+        mode.casts = () if is_cast else on
+        return part(mode, func, args, kwargs, call)
+    finally:
+        mode.casts = None
+
+
+def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Call) -> Any:
+    """An operator that another is taken apart into."""
+    around = mode.casts
+    if not around:
+        return call(func, args, kwargs)
+    there = _devices(args, kwargs)
+    for device in around:
+        kernel = _kernel(func, device) if device in there else None
+        if kernel is not None:
+            try:
+                mode.casts = tuple(each for each in around if each != device)
+                return _by_kernel(mode, kernel, device, args, kwargs, call)
+            finally:
+                mode.casts = around
+    return call(func, args, kwargs)
+
+
+def _devices(args: Any, kwargs: dict[str, Any]) -> set[str]:
+    return {t.fake_type.device.type for t in _fakes((*args, *kwargs.values()))}
+
+
+def _fakes(values: Any) -> Iterator[FakeTensor]:
+    for value in values:
+        if isinstance(value, FakeTensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _fakes(value)
+
+
+@cache
+def _kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
+    """torch's kernel that casts for this operator."""
+    name = _key(device)
+    if not _C._dispatch_has_kernel_for_dispatch_key(func.name(), name):
+        return None
+    if name not in _KEYS:
+        raise UnsupportedFakeError(
+            f"torch.autocast({device!r}) around {func} cannot be followed: torch does not show its "
+            f"kernels for {device} to Python.\n  at {user_location()}\n"
+            "  instead: cast with x.to(dtype)"
+        )
+    key = _KEYS[name]
+    return lambda *args, **kwargs: func._op_dk(key, *args, **kwargs)
+
+
+def _key(device: str) -> str:
+    is_own = device == _C._get_privateuse1_backend_name()
+    return "AutocastPrivateUse1" if is_own else f"Autocast{device.upper()}"
+
+
+def _by_kernel(
+    mode: FakeTensorMode,
+    kernel: Callable[..., Any],
+    device: str,
+    args: Any,
+    kwargs: dict[str, Any],
+    call: Call,
+) -> Any:
+    def shown(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return stand_in(mode, mode.adopt(value))
+        if isinstance(value, Expr):
+            return wrap(value)
+        return [shown(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+    off = [_C._dispatch_tls_is_dispatch_key_excluded(key) for key in _AUTOGRAD]
+    before, mode.cast_call = mode.cast_call, call
+    try:
+        for key in _AUTOGRAD:  # or C++ would take the stand-ins' operators apart
+            _C._dispatch_tls_set_dispatch_key_excluded(key, True)
+        out = kernel(*map(shown, args), **{k: shown(v) for k, v in kwargs.items()})
+    finally:
+        mode.cast_call = before
+        for key, was in zip(_AUTOGRAD, off, strict=True):
+            _C._dispatch_tls_set_dispatch_key_excluded(key, was)
+    return _meant(out)
+
+
+class _StandIn(torch.Tensor):
+    """To torch's kernels of autocast, a tensor on the device on which its fake is."""
+
+    __slots__ = ("fake",)
+    fake: FakeTensor
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        mode = next(_stand_ins(args)).fake.fake_mode
+        if func is _DEVICE_ASKED:
+            return args[0].fake.fake_type.device
+        given = {k: _meant(v) for k, v in (kwargs or {}).items()}
+        assert mode.cast_call is not None
+        return _stood_in(mode, mode.cast_call(func, _meant(args), given))
+
+
+def stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
+    """What stands for a fake. Of a parameter it is kept: torch keeps what that was cast to."""
+    is_kept = is_marked_leaf(fake)
+    found = mode.stand_ins.get(fake) if is_kept else None
+    if found is None:
+        found = torch.Tensor._make_wrapper_subclass(
+            _StandIn, (), dtype=fake.fake_type.dtype, device=_META, dispatch_device=True,
+            requires_grad=is_kept,
+        )  # fmt: skip
+        found.fake = fake
+        if is_kept:
+            mode.stand_ins[fake] = found
+    return found
+
+
+def _stand_ins(values: Any) -> Iterator[_StandIn]:
+    for value in values:
+        if isinstance(value, _StandIn):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from _stand_ins(value)
+
+
+def _stood_in(mode: FakeTensorMode, out: Any) -> Any:
+    if isinstance(out, FakeTensor):
+        return stand_in(mode, out)
+    return type(out)([_stood_in(mode, o) for o in out]) if isinstance(out, (list, tuple)) else out
+
+
+def _meant(value: Any) -> Any:
+    if isinstance(value, _StandIn):
+        return value.fake
+    return type(value)([_meant(v) for v in value]) if isinstance(value, (list, tuple)) else value

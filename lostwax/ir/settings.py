@@ -1,0 +1,157 @@
+"""What torch has set around a call and no argument says: autocast, the default dtype, the default
+device. The original reads it in each call, a program has it from its capture.
+
+Autocast has become casts in the graph, so a program runs without; it runs where there is none, or
+that of the capture. Where the other settings are not those of the capture, and would matter, the
+call is refused. All else that torch has set (TF32, cuDNN, determinism, kernels of attention) is
+read by the kernels, in a program's call as in the original's. Must not know how a capture runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.errors import SettingsError
+from lostwax.fake import autocast
+from lostwax.location import user_location
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+_C: Any = torch._C
+_LOW = (torch.float32, torch.float16, torch.bfloat16)
+_WithoutAutocast: Any = _C._DisableAutocast
+
+
+@dataclass(frozen=True)
+class Settings:
+    """At one time, in one thread; dtypes and devices by their names."""
+
+    autocast: tuple[tuple[str, str], ...] = ()
+    """The types of devices for which it is on, and to which dtype."""
+    dtype: str = "float32"
+    device: str = "cpu"
+
+
+def settings_now() -> Settings:
+    on = tuple((d, _name(torch.get_autocast_dtype(d))) for d in autocast.enabled())
+    return Settings(on, _name(torch.get_default_dtype()), str(torch.get_default_device()))
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def held_to_settings(program: ExportedProgram) -> Callable[..., Any]:
+    """A function that calls another, which runs the program, where torch is set as at capture."""
+    captured = program.settings
+    dtype = None if captured is None else getattr(torch, captured.dtype)
+    is_common = captured is None or captured.device == "cpu"
+
+    @cache
+    def devices() -> frozenset[str]:
+        return frozenset(_devices_cast(program))
+
+    @cache
+    def makes_numbers() -> bool:
+        return dtype is not None and _makes_numbers(program, dtype)
+
+    @cache
+    def makes_tensors() -> bool:
+        return captured is not None and _makes_tensors(program, captured.device)
+
+    def run(forward: Callable[..., Any], *values: Any) -> Any:
+        if captured is not None:
+            if torch.get_default_dtype() is not dtype and makes_numbers():
+                _refuse("the default dtype", _name(torch.get_default_dtype()), captured.dtype,
+                        f"torch.set_default_dtype(torch.{captured.dtype})")  # fmt: skip
+            if (not is_common or _C._len_torch_function_stack()) and makes_tensors():
+                found = str(torch.get_default_device())
+                if found != captured.device:
+                    _refuse("the default device", found, captured.device,
+                            f"with torch.device({captured.device!r})")  # fmt: skip
+        if not _C._is_any_autocast_enabled():
+            return forward(*values)
+        on = settings_now().autocast
+        if captured is None or on != captured.autocast:
+            _check_autocast([each for each in on if each[0] in devices()], captured)
+        with _WithoutAutocast():
+            return forward(*values)
+
+    return run
+
+
+def _check_autocast(on: list[tuple[str, str]], captured: Settings | None) -> None:
+    was = dict(captured.autocast) if captured is not None else {}
+    for device, dtype in on:
+        if was.get(device) != dtype:
+            told = f"was torch.{was[device]}" if device in was else "was off"
+            raise SettingsError(
+                f"torch.autocast({device!r}, torch.{dtype}) is on around the call of a program, "
+                f"and {told} at capture.\n  at {user_location()}\n"
+                "  why: which operators autocast changes is decided while capturing; the program "
+                "has other operators by now\n"
+                "  instead: capture it again inside of that autocast; or switch that off around "
+                f"the call, torch.autocast({device!r}, enabled=False)"
+            )
+
+
+def _refuse(what: str, found: str, captured: str, instead: str) -> None:
+    raise SettingsError(
+        f"{what} is {found} around the call of a program, and was {captured} at capture.\n"
+        f"  at {user_location()}\n"
+        "  why: the original would make other tensors; those of the program are as at capture\n"
+        f"  instead: capture it again; or around the call, {instead}"
+    )
+
+
+def _devices_cast(program: ExportedProgram) -> Iterator[str]:
+    """The types of devices on which a program computes what autocast may cast."""
+    for node in program.graph.nodes:
+        for value in _tensors(node.meta.get("val")):
+            if value.dtype in _LOW:
+                yield value.device.type
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _tensors(each)
+
+
+def _makes_tensors(program: ExportedProgram, device: str) -> bool:
+    """Does it make tensors on this device of nothing? It may have been the default that was meant;
+    so with constants, which a capture keeps of `torch.tensor(1.0)`."""
+    made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads(n)]
+    given = [n.meta.get("val") for n in made] + list(program.constants.values())
+    meant = torch.device(device)
+    return any(t.device == _concrete(meant) for value in given for t in _tensors(value))
+
+
+def _makes_numbers(program: ExportedProgram, dtype: torch.dtype) -> bool:
+    """Does it make tensors of the default dtype of nothing, or of integers?"""
+    made = [n.meta.get("val") for n in program.graph.nodes if _is_of_integers(n)]
+    given = [*made, *program.constants.values()]
+    kinds = (dtype, dtype.to_complex())
+    return any(t.dtype in kinds for value in given for t in _tensors(value))
+
+
+def _is_of_integers(node: Node) -> bool:
+    read = [t for n in node.all_input_nodes for t in _tensors(n.meta.get("val"))]
+    return node.op == "call_function" and not any(t.is_floating_point() for t in read)
+
+
+def _concrete(device: torch.device) -> torch.device:
+    return torch.device(device.type, 0) if device.index is None and device.type != "cpu" else device
+
+
+def _reads(node: Node) -> bool:
+    return any(isinstance(n.meta.get("val"), torch.Tensor) for n in node.all_input_nodes)

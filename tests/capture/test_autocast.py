@@ -1,0 +1,231 @@
+"""Autocast is captured: in forward and around the export, on the CPU and on devices that are not
+there, for the operators that a program calls and for those that others are taken apart into."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lostwax import unflatten
+from lostwax.capture import capture, export
+from lostwax.errors import CaptureError, SettingsError
+from lostwax.fake import FakeTensorMode
+from tests.capture.small import Of, same
+
+X = torch.randn(2, 3, 4)
+BF16 = torch.bfloat16
+
+
+def cast(forward: Callable[..., Any], **modules: nn.Module) -> nn.Module:
+    def inside(self: Any, x: Tensor) -> Any:
+        with torch.autocast("cpu", BF16):
+            return forward(self, x)
+
+    return Of(inside, **modules)
+
+
+def _attended(self: Any, x: Tensor) -> Tensor:
+    return self.a(x, x, x)[0]  # type: ignore[no-any-return]
+
+
+CASES: dict[str, tuple[Callable[..., Any], dict[str, nn.Module]]] = {
+    "linear": (lambda self, x: self.a(self.a(x)), {"a": nn.Linear(4, 4)}),
+    "gru": (lambda self, x: self.a(x)[0], {"a": nn.GRU(4, 5)}),
+    "rnn": (lambda self, x: self.a(x)[0], {"a": nn.RNN(4, 5, nonlinearity="relu")}),
+    "cell": (lambda self, x: self.a(x[0]), {"a": nn.LSTMCell(4, 5)}),
+    "einsum": (lambda self, x: torch.einsum("abc,dbc->ad", x, x), {}),
+    "tensordot": (lambda self, x: torch.tensordot(x, x, dims=([1], [1])), {}),
+    "multi_dot": (lambda self, x: torch.linalg.multi_dot([x[0], x[0].t(), x[0]]), {}),
+    "attention": (_attended, {"a": nn.MultiheadAttention(4, 2)}),
+    "convolution": (lambda self, x: self.a(x), {"a": nn.Conv1d(3, 3, 3, padding="same")}),
+    "norm": (lambda self, x: self.b(self.a(x)), {"a": nn.Linear(4, 4), "b": nn.LayerNorm(4)}),
+    "loss": (lambda self, x: nn.functional.mse_loss(self.a(x), x), {"a": nn.Linear(4, 4)}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_operators_are_taken_apart_into_is_cast(name: str) -> None:
+    forward, modules = CASES[name]
+    same(cast(forward, **modules), X)
+
+
+def test_inside_of_a_program_that_differentiates() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(torch.einsum("abc,dbc->ad", x, x).sum(), x)[0]
+
+    same(cast(forward), X)
+
+
+# -------------------------------------------------------------------- a device that is not there
+
+
+def on_cuda(module: Callable[[], nn.Module], *sizes: tuple[int, ...]) -> tuple[nn.Module, Any]:
+    with FakeTensorMode():
+        return module().to("cuda"), tuple(torch.empty(s, device="cuda") for s in sizes)
+
+
+def dtypes(program: Any) -> list[torch.dtype]:
+    (output,) = program.graph.find_nodes(op="output")
+    return [node.meta["val"].dtype for node in output.args[0]]
+
+
+class Lists(nn.Module):
+    """One operator of each of torch's lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm, self.conv = nn.Linear(4, 4), nn.LayerNorm(4), nn.Conv1d(3, 3, 2)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        with torch.autocast("cuda", BF16):
+            low = self.linear(x)
+            wide = self.norm(low)
+            with torch.autocast("cuda", enabled=False):
+                off = self.linear(wide)
+            return [
+                low,
+                wide,
+                off,
+                self.conv(wide),
+                torch.einsum("abc,dbc->ad", wide, wide),
+                low.softmax(-1),
+                low.sum(0),
+                low.pow(2),
+                torch.cat([low, wide]),
+                torch.addcmul(low, wide, low),
+                low + 1,
+                torch.nn.functional.scaled_dot_product_attention(wide, wide, wide),
+            ]
+
+
+F32 = torch.float32
+EXPECTED = [BF16, F32, F32, BF16, BF16, F32, F32, F32, F32, F32, BF16, BF16]
+"""As on a GPU (tests/gpu runs the same there)."""
+
+
+def test_a_device_that_is_not_there() -> None:
+    module, args = on_cuda(Lists, (2, 3, 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch would tell that there is no CUDA
+        program = export(module, args)
+    assert dtypes(program) == EXPECTED
+    casts = [n for n in program.graph.nodes if n.target is torch.ops.aten._to_copy.default]
+    weights = [n for n in casts if n.args[0].name == "p_linear_weight"]
+    assert len(weights) == 1  # as torch keeps what a parameter was cast to
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
+def test_recurrent_layers_are_cast_as_a_whole_there(layer: Any) -> None:
+    """cuDNN's kernels take all of it in the lower precision."""
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = layer(4, 5, num_layers=2, bidirectional=True)
+
+        def forward(self, x: Tensor) -> Any:
+            with torch.autocast("cuda", BF16):
+                return self.a(x)
+
+    assert set(dtypes(export(*on_cuda(Layer, (2, 3, 4))))) == {BF16}
+
+
+def test_what_torch_bans_is_refused() -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        with torch.autocast("cuda"):
+            return nn.functional.binary_cross_entropy(x, x)
+
+    with pytest.raises(RuntimeError, match="unsafe to autocast"):
+        export(*on_cuda(lambda: Of(forward), (2, 3)))
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch switches it off only without CUDA")
+def test_what_torch_has_switched_off_is_refused() -> None:
+    module, args = on_cuda(lambda: nn.Linear(4, 4), (2, 4))
+    with (
+        torch.autocast("cuda", BF16),
+        pytest.raises(CaptureError, match=r"around the export[\s\S]*test_autocast.py[\s\S]*inst"),
+    ):
+        export(module, args)
+
+    class Decorated(nn.Linear):
+        @torch.autocast("cuda", BF16)
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x)
+
+    with pytest.raises(CaptureError, match="made before the capture"):
+        export(*on_cuda(lambda: Decorated(4, 4), (2, 4)))
+    export(Decorated(4, 4), (torch.ones(2, 4),))  # on the CPU it is off in eager, too
+
+
+# ------------------------------------------------------------------------- around export and call
+
+
+def test_around_the_export() -> None:
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), torch.randn(2, 4)
+    with torch.autocast("cpu", BF16):
+        program = export(model, (x,))
+        ours = program.module()
+        torch.testing.assert_close(ours(x), model(x))
+        torch.testing.assert_close(unflatten(program)(x), model(x))
+    assert ours(x).dtype is BF16  # as it was captured
+
+
+def test_around_the_call() -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    program = export(model, (x,))
+    for ours in (program.module(), unflatten(program), program.run_decompositions().module()):
+        with (
+            torch.autocast("cpu", BF16),
+            pytest.raises(SettingsError, match=r"autocast\('cpu', torch.bfloat16\) is on"),
+        ):
+            ours(x)
+        with torch.autocast("cpu", enabled=False):
+            torch.testing.assert_close(ours(x), model(x))
+
+
+def test_where_nothing_can_be_cast_autocast_does_not_matter() -> None:
+    model, x = nn.Linear(4, 4).double(), torch.randn(2, 4, dtype=torch.float64)
+    ours = export(model, (x,)).module()
+    with torch.autocast("cpu", BF16):
+        torch.testing.assert_close(ours(x), model(x))
+
+
+def test_a_region_without_it_stays_so_under_the_same_autocast() -> None:
+    def forward(self: Any, x: Tensor) -> Any:
+        with torch.autocast("cpu", enabled=False):
+            y = self.a(x)
+        return y, self.a(x)
+
+    model, x = Of(forward, a=nn.Linear(4, 4)), torch.randn(2, 4)
+    with torch.autocast("cpu", BF16):
+        ours = export(model, (x,)).module()
+        assert [t.dtype for t in ours(x)] == [t.dtype for t in model(x)] == [F32, BF16]
+
+
+def test_captured_calls_follow_it() -> None:
+    model, x = nn.Linear(4, 4), torch.randn(2, 4)
+    ours = capture(model)
+    assert ours(x).dtype is F32
+    with torch.autocast("cpu", BF16):
+        assert ours(x).dtype is BF16
+    assert ours(x).dtype is F32
+    assert len(ours.programs) == 2
+
+
+def test_switched_on_by_hand() -> None:
+    def forward(self: Any, x: Tensor) -> Any:
+        torch.set_autocast_enabled("cpu", True)
+        try:
+            return torch.einsum("ab,cb->ac", x, x)
+        finally:
+            torch.set_autocast_enabled("cpu", False)
+
+    same(Of(forward), torch.randn(2, 4))

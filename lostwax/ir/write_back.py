@@ -66,6 +66,14 @@ def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return target.copy_(value)
 
 
+def write_to_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """To a leaf with a gradient the original wrote under `no_grad`, else autograd would have
+    refused it; a write to another is seen, as one to a buffer."""
+    is_seen = not (target.is_leaf and target.requires_grad)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and is_seen):
+        return target.copy_(value)
+
+
 def is_rebound(spec: OutputSpec) -> bool:
     """Does the module that runs put the value itself in the place of state, as the original did?"""
     return spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
@@ -263,9 +271,10 @@ class _Writer:
                 self.made.setdefault(value, done)
 
     def writing(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
-        """How an output is written to its target. The write to a parameter stood under `no_grad` in
-        the original, else autograd would have refused it; that to an input, if it left the input's
-        gradient as it was."""
+        """How an output is written to its target. The write to an input stood under `no_grad` in
+        the original if it left the input's gradient as it was."""
+        if kind is OutputKind.PARAMETER_MUTATION:
+            return write_to_parameter
         while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
             kept = kept_gradient(value, self.bodies)
             if kept is None:

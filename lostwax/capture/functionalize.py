@@ -8,7 +8,7 @@ made anew when next read. Must not decide types: rules do; must not build nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 from torch._ops import OpOverload
@@ -149,31 +149,31 @@ def written(
     new: Value,
     again: Again,
     scatter: Callable[[Tracked, Value, View], Value],
-    unseen: Callable[[Value, Value], Value] | None,
+    history: Callable[[Value, Value, bool], Value] | None,
     seen: bool,
 ) -> None:
     """The tensor has a new value: so have its root and, when next read, the root's views.
 
     To autograd a detached tensor is one of its own: a write to it, or to a view of it, is `seen` in
-    its history alone. `unseen` makes of an old and a new value the new one with the gradient of the
-    old; None: nothing has gradients.
+    its history alone. `history` makes of an old value, a new one and whether that is seen the new
+    one with its gradient; None: nothing has gradients.
     """
     root = tracked.root
     check_writable(root)
     if tracked.base is not None:
-        read(tracked if unseen is not None and _is_apart(tracked) else tracked.base, again)
+        read(tracked if history is not None and _is_apart(tracked) else tracked.base, again)
     heads: list[tuple[Tracked, Value]] = []
     while tracked.base is not None and tracked.view is not None:
-        if unseen is not None:
+        if history is not None:
             seen = seen and tracked.view.grad
             if tracked.view.func in _STOPPING:
-                new = new if seen else unseen(tracked.value, new)
+                new = history(tracked.value, new, seen)
                 heads.append((tracked, new))
                 seen = False
         new = scatter(tracked.base, new, tracked.view)
         tracked = tracked.base
-    if unseen is not None and not seen:
-        new = unseen(root.value, new)
+    if history is not None:
+        new = history(root.value, new, seen)
     root.write(new)
     for head, value in heads:
         _remember(head, value)
@@ -196,37 +196,89 @@ def _remember(head: Tracked, new: Value) -> None:
 def is_differentiable(value: Value, or_marked: bool = False) -> bool:
     """Does a gradient of this value reach something that the program is given? Or something that
     it has itself marked as a leaf."""
-    left, seen = [value], set()
-    while left:
-        each = left.pop()
-        if each in seen or each.type is None or not _is_real(each.type):
-            continue
-        seen.add(each)
-        step = each.step
-        if (step is None or (or_marked and each.fake is not None)) and is_marked(each.fake):
-            return True
-        if step is not None and step.grad and step.target is not _DETACH:
-            left.extend(values_of([step.args, *step.kwargs.values()]))
-    return False
+    return any(
+        (each.step is None or (or_marked and each.fake is not None)) and is_marked(each.fake)
+        for each in _history(value, _derived_from)
+    )
 
 
 def gradient_sources(value: Value, grad: bool) -> list[Value]:
     """What the program is given, or holds, that a gradient of this value reaches if that wants one;
     without `grad`, that it would reach if gradients were switched on."""
-    left, seen = [value], dict[Value, None]()
+    reads = _derived_from if grad else _derivable_from
+    return [each for each in _history(value, reads) if each.step is None]
+
+
+def keeps_gradient(old: Value, new: Value) -> bool:
+    """Does a gradient of the new value reach all that one of the old would? Not where a tensor is
+    overwritten whole: eager's is a zero then."""
+    step = new.step
+    if step is not None and any(each is old for each in _kept_by(step)):  # most writes
+        return True
+    if not is_differentiable(old):
+        return True
+    reached = set(_history(new, _kept_by))
+    return old in reached or all(
+        each in reached
+        for each in _history(old, _derived_from)
+        if each.step is None and is_marked(each.fake)
+    )
+
+
+def _history(value: Value, reads: Callable[[Step], list[Value]]) -> Iterator[Value]:
+    """The value and all that its gradient reaches, by what is read of each step."""
+    left, seen = [value], set[Value]()
     while left:
         each = left.pop()
         if each in seen or each.type is None or not _is_real(each.type):
             continue
-        seen[each] = None
-        step = each.step
-        if step is not None and (step.grad or not grad) and step.target is not _DETACH:
-            left.extend(values_of([step.args, *step.kwargs.values()]))
-    return [each for each in seen if each.step is None]
+        seen.add(each)
+        yield each
+        if each.step is not None:
+            left.extend(reads(each.step))
+
+
+def _derivable_from(step: Step) -> list[Value]:
+    if step.target is _DETACH or _name(step.target) in _UNDERIVED:
+        return []
+    return values_of([step.args, *step.kwargs.values()])
+
+
+def _name(target: Any) -> str | None:
+    return target._schema.name if isinstance(target, OpOverload) else None
+
+
+def _derived_from(step: Step) -> list[Value]:
+    return _derivable_from(step) if step.grad else []
+
+
+def _kept_by(step: Step) -> list[Value]:
+    """The same, for programs that are taken apart as well."""
+    found = _derived_from(step)
+    return found[1:] if step.target in _FILLS else found
 
 
 def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
+
+
+_FILLS = (aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
+"""To autograd a gradient of what they fill is a zero; taken apart, they do not read it."""
+
+_NO_GRADIENT = """
+    empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_empty_strided
+    new_zeros new_ones new_full histc special_airy_ai special_bessel_j0 special_bessel_j1
+    special_bessel_y0 special_bessel_y1 special_chebyshev_polynomial_t
+    special_chebyshev_polynomial_u special_chebyshev_polynomial_v special_chebyshev_polynomial_w
+    special_hermite_polynomial_h special_hermite_polynomial_he special_laguerre_polynomial_l
+    special_legendre_polynomial_p special_modified_bessel_i0 special_modified_bessel_i1
+    special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
+    special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t
+    special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
+    special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0
+"""
+"""They read a real tensor, and make one that has no gradient."""
+_UNDERIVED = frozenset(f"aten::{name}" for name in _NO_GRADIENT.split())
 
 
 _PARTS = frozenset(

@@ -26,6 +26,7 @@ from lostwax.capture.functionalize import (
     Tracked,
     View,
     is_differentiable,
+    keeps_gradient,
     made,
     track,
     track_view,
@@ -559,11 +560,26 @@ class Tracer(FakeTensorMode):
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
         seen = torch.is_grad_enabled() if self.grad is None else self.grad
-        unseen = self._unseen if self.differentiable and self.inner is None else None
+        history = self._history if self.differentiable and self.inner is None else None
         before = root.value
-        functionalize.written(target.tracked, value, self.again, self._scattered, unseen, seen)
+        functionalize.written(target.tracked, value, self.again, self._scattered, history, seen)
         self.reliance.written(root, before)
         mark_written([target])
+
+    def _history(self, old: Value, new: Value, seen: bool) -> Value:
+        """A new value, with the gradient that it has where it was put in the place of the old."""
+        if not seen:
+            return self._unseen(old, new)
+        return new if keeps_gradient(old, new) else self._instead(old, new)
+
+    def _instead(self, old: Value, new: Value) -> Value:
+        """A new value, and a gradient of zeros for the old: nothing is taken of that."""
+        assert old.type is not None
+        options = {"dtype": torch.bool, "device": old.type.device}
+        always = self.evaluate(aten.full.default, ([], True), options)
+        both = self.temporary(new), self.temporary(old)
+        out = self.evaluate(aten.where.self, (always, *both), {})
+        return self.laid_out(new, self.value_of(out))
 
     def _unseen(self, old: Value, new: Value) -> Value:
         """A new value, with the gradient of the one in whose place autograd did not see it put."""

@@ -56,6 +56,10 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         return _metadata(tracer, record, args, kwargs)
     if record.overload is aten.copy_.default:
         return _copy_(tracer, args, kwargs)
+    if record.overload is aten._foreach_zero_.default:  # its functional twin has no derivative
+        for each in args[0]:
+            write(tracer, operator(aten.zero_.default), (each,), {})
+        return None
     if record.twin is None:
         return custom.write(tracer, record, args, kwargs)
     if record.kind == "out":

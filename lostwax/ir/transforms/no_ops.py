@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
 from lostwax.fake import FakeTensor
+from lostwax.fake.tensor import is_marked
 from lostwax.ir.draft import Draft
 from lostwax.ir.effects import owner, shown, viewed
 from lostwax.ir.passes import Pass
@@ -131,9 +132,25 @@ def _written_over(node: Node) -> Node | None:
 
 
 def _sliced_over(node: Node) -> Node | None:
-    """`slice_scatter` over the whole is what is scattered: then that has the type of the whole."""
+    """`slice_scatter` over the whole is what is scattered: then that has the type of the whole. Not
+    where what is scattered into has a gradient: that would be none instead of zeros."""
     step = node.args[5] if len(node.args) > 5 else node.kwargs.get("step", 1)
-    return _written_over(node) if step == 1 else None
+    base = _first(node)
+    if step != 1 or base is None or _has_gradient(base):
+        return None
+    return _written_over(node)
+
+
+def _has_gradient(node: Node) -> bool:
+    """May a gradient of it reach something that the program is given?"""
+    left, seen = [node], set[Node]()
+    while left:
+        each = left.pop()
+        if each not in seen:
+            seen.add(each)
+            left += each.all_input_nodes
+    given = (n.meta.get("val") for n in seen if n.op == "placeholder")
+    return any(isinstance(value, FakeTensor) and is_marked(value) for value in given)
 
 
 def _by(position: int, neutral: float) -> Callable[[Node], Node | None]:

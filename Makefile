@@ -2,6 +2,7 @@
 # are those of constraints.txt.
 #   make demo    bundled models exported and run; fake tensors and symbolic sizes
 #   make test    lint, format, types, tests: what CI runs
+#   make test-gpu  the tests that need a CUDA device
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
@@ -15,13 +16,16 @@ BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test bench sweep fuzz venv lint types format lock fresh clean
+.PHONY: demo test test-gpu bench sweep fuzz venv lint types format lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 -q tests
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -q -m gpu tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -15,10 +15,10 @@ from lostwax import unflatten
 from lostwax.capture import capture, export
 from lostwax.errors import CaptureError, SettingsError
 from lostwax.fake import FakeTensorMode
+from tests.capture.autocast_lists import BF16, EXPECTED, F32, Lists
 from tests.capture.small import Of, same
 
 X = torch.randn(2, 3, 4)
-BF16 = torch.bfloat16
 
 
 def cast(forward: Callable[..., Any], **modules: nn.Module) -> nn.Module:
@@ -73,40 +73,6 @@ def on_cuda(module: Callable[[], nn.Module], *sizes: tuple[int, ...]) -> tuple[n
 def dtypes(program: Any) -> list[torch.dtype]:
     (output,) = program.graph.find_nodes(op="output")
     return [node.meta["val"].dtype for node in output.args[0]]
-
-
-class Lists(nn.Module):
-    """One operator of each of torch's lists."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear, self.norm, self.conv = nn.Linear(4, 4), nn.LayerNorm(4), nn.Conv1d(3, 3, 2)
-
-    def forward(self, x: Tensor) -> list[Tensor]:
-        with torch.autocast("cuda", BF16):
-            low = self.linear(x)
-            wide = self.norm(low)
-            with torch.autocast("cuda", enabled=False):
-                off = self.linear(wide)
-            return [
-                low,
-                wide,
-                off,
-                self.conv(wide),
-                torch.einsum("abc,dbc->ad", wide, wide),
-                low.softmax(-1),
-                low.sum(0),
-                low.pow(2),
-                torch.cat([low, wide]),
-                torch.addcmul(low, wide, low),
-                low + 1,
-                torch.nn.functional.scaled_dot_product_attention(wide, wide, wide),
-            ]
-
-
-F32 = torch.float32
-EXPECTED = [BF16, F32, F32, BF16, BF16, F32, F32, F32, F32, F32, BF16, BF16]
-"""As on a GPU (tests/gpu runs the same there)."""
 
 
 def test_a_device_that_is_not_there() -> None:

@@ -126,16 +126,18 @@ def operators() -> dict[str, Any]:
     return {op.full_name: op for op in op_db}
 
 
-def dtypes_of(op: Any) -> tuple[torch.dtype, ...]:
+def dtypes_of(op: Any, device: str = "cpu") -> tuple[torch.dtype, ...]:
     """float32 and int64 as supported; an operator that takes neither gets a dtype it takes."""
-    found = tuple(d for d in DTYPES if op.supports_dtype(d, "cpu"))
-    return found or tuple(sorted(op.supported_dtypes("cpu"), key=str))[:1]
+    found = tuple(d for d in DTYPES if op.supports_dtype(d, device))
+    return found or tuple(sorted(op.supported_dtypes(device), key=str))[:1]
 
 
-def calls(op: Any, dtype: torch.dtype, forms: tuple[str, ...] = FORMS) -> Iterator[Call]:
+def calls(
+    op: Any, dtype: torch.dtype, forms: tuple[str, ...] = FORMS, device: str = "cpu"
+) -> Iterator[Call]:
     """Every sample of the operator in every form it has."""
     torch.manual_seed(0)
-    for i, sample in enumerate(op.sample_inputs("cpu", dtype)):
+    for i, sample in enumerate(op.sample_inputs(device, dtype)):
         args = (sample.input, *sample.args)
         base = Call(op.full_name, name_of(dtype), "call", i, op.op, args, sample.kwargs)
         if "call" in forms:
@@ -170,15 +172,15 @@ def out_calls(base: Call, forms: tuple[str, ...]) -> Iterator[Call]:
 
 
 def _fitting(t: Tensor) -> Tensor:
-    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+    return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
 
 
 def _gapped(t: Tensor) -> Tensor:
-    return torch.empty((*t.shape, 2), dtype=t.dtype)[..., 0]
+    return torch.empty((*t.shape, 2), dtype=t.dtype, device=t.device)[..., 0]
 
 
 def _to_be_resized(t: Tensor) -> Tensor:
-    return torch.empty(0, dtype=t.dtype)
+    return torch.empty(0, dtype=t.dtype, device=t.device)
 
 
 _OUT = dict(zip(OUT_FORMS, (_fitting, _gapped, _to_be_resized), strict=True))
@@ -212,12 +214,12 @@ def gradients_of(function: Callable[..., Any]) -> Callable[..., Any]:
     return gradients
 
 
-def error_calls(op: Any) -> Iterator[Call]:
+def error_calls(op: Any, device: str = "cpu") -> Iterator[Call]:
     """The calls that torch itself lists as errors of the operator."""
     if op.error_inputs_func is None:
         return
     torch.manual_seed(0)
-    for i, bad in enumerate(op.error_inputs("cpu")):
+    for i, bad in enumerate(op.error_inputs(device)):
         s = bad.sample_input
         head = (op.full_name, "", "error", i)
         yield Call(*head, op.op, (s.input, *s.args), s.kwargs, bad.error_regex)
@@ -240,12 +242,12 @@ def copied(tree: Any) -> Any:
 
 
 def _copy(t: Tensor, storages: dict[int, Any]) -> Tensor:
-    if not is_plain(t) or t.device.type != "cpu":
+    if not is_plain(t) or t.device.type not in ("cpu", "cuda"):
         return t.clone()
     storage = t.untyped_storage()
     if storage._cdata not in storages:
         storages[storage._cdata] = storage.clone()
-    new = torch.empty(0, dtype=t.dtype)
+    new = torch.empty(0, dtype=t.dtype, device=t.device)
     return new.set_(storages[storage._cdata], t.storage_offset(), t.shape, t.stride())  # type: ignore[call-overload,no-any-return]
 
 

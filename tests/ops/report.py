@@ -7,11 +7,13 @@ python -m tests.ops.report --all               both
 python -m tests.ops.report --form gradient     the gradients, which use the backward operators
 python -m tests.ops.report --against torch     torch's own FakeTensorMode in place of ours
 python -m tests.ops.report --markdown FILE     the disagreements by operator, worst first
+python -m tests.ops.report --device cuda       on a GPU; --json FILE: the figures
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 import time
@@ -82,16 +84,19 @@ class Choice:
     forms: tuple[str, ...] = FORMS
     dtypes: tuple[str, ...] = ()
     limit: int | None = None
+    device: str = "cpu"
 
     def calls(self, op: Any) -> Iterator[Call]:
-        chosen = (d for d in dtypes_of(op) if not self.dtypes or name_of(d) in self.dtypes)
-        return islice(chain.from_iterable(calls(op, d, self.forms) for d in chosen), self.limit)
+        found = dtypes_of(op, self.device)
+        chosen = (d for d in found if not self.dtypes or name_of(d) in self.dtypes)
+        each = (calls(op, d, self.forms, self.device) for d in chosen)
+        return islice(chain.from_iterable(each), self.limit)
 
 
 def concrete(op: Any, choice: Choice) -> dict[str, Tally]:
     """Samples with concrete sizes, those that eager runs and those at which it raises."""
     tallies = {"static": Tally(), "errors": Tally()}
-    for call in chain(choice.calls(op), error_calls(op)):
+    for call in chain(choice.calls(op), error_calls(op, choice.device)):
         outcome = within_time(judge, call, choice.make())
         section = "errors" if outcome.verdict in ERRORS or call.form == "error" else "static"
         tallies[section].add(call, outcome, BAD[section])
@@ -152,6 +157,18 @@ def summary(section: str, tallies: dict[str, Tally]) -> list[str]:
     if section == "errors":
         lines.append(f"  {t.misworded} errors are worded differently from what torch lists")
     return lines
+
+
+def figures(tallies: dict[str, Tally]) -> dict[str, Any]:
+    """The same for machines: how many fail, and how many of each operator."""
+    t = total(tallies)
+    judged, bad = t.judged(), t.bad()
+    return {
+        "samples": judged,
+        "failing": bad,
+        "share": round(1 - bad / judged, 5) if judged else 1.0,
+        "operators": {name: tally.bad() for name, tally in worst(tallies)},
+    }
 
 
 def groups(tally: Tally) -> list[tuple[Call, Outcome, int]]:
@@ -217,6 +234,8 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     p.add_argument("--against", choices=("lostwax", "torch"), default="lostwax")
     p.add_argument("--limit", type=int, help="samples of each operator")
     p.add_argument("--examples", type=int, default=3, help="kinds of disagreement an operator")
+    p.add_argument("--device", default="cpu", help="cpu, or cuda")
+    p.add_argument("--json", type=Path, help="write the figures to this file")
     p.add_argument("--markdown", type=Path, help="write the disagreements to this file")
     return p.parse_args(argv)
 
@@ -233,13 +252,20 @@ def main(argv: list[str]) -> int:
     for survey in (concrete, symbolic) if a.all else (symbolic,) if a.symbolic else (concrete,):
         began = time.perf_counter()
         forms = SYMBOLIC_FORMS if survey is symbolic else FORMS
-        choice = Choice(maker(a.against), tuple(a.form) or forms, tuple(a.dtype), a.limit)
+        choice = Choice(maker(a.against), tuple(a.form) or forms, tuple(a.dtype), a.limit, a.device)
         for name, op in chosen.items():
-            for section, tally in survey(op, choice).items():
+            try:
+                found = survey(op, choice)
+            except Exception as error:  # of the samples: some cannot be made on every machine
+                print(f"{name}: no samples, {type(error).__name__}: {str(error)[:120]}")
+                continue
+            for section, tally in found.items():
                 results[section][name] = tally
         print(f"{survey.__name__}: {time.perf_counter() - began:.0f} s")
     for section, tallies in results.items():
         print_section(section, tallies, a.examples)
+    if a.json:
+        a.json.write_text(json.dumps({s: figures(t) for s, t in results.items()}, indent=1))
     if a.markdown:
         a.markdown.write_text(markdown(results))
     return 0

@@ -200,11 +200,14 @@ def without_mkldnn() -> Iterator[None]:
     """Inside, composite operators do not choose kernels that only some processors have."""
     # Not `torch.backends.mkldnn.flags`: that sets more, and warns of it.
     before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
+    _set_mkldnn(False)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
+        _set_mkldnn(before)
+
+
+_set_mkldnn: Any = torch._C._set_mkldnn_enabled  # itself: a capture watches who else calls it
 
 
 # C++ would choose a device's own kernel for them; torch's decomposition in Python need not.

@@ -15,7 +15,7 @@ import torch
 
 _C: Any = torch._C
 _functorch: Any = _C._functorch
-_AUTOCAST = ("cpu", "cuda")
+_AUTOCAST: tuple[str, ...] = tuple(_C._autocast_supported_devices())
 
 
 class ThreadState(NamedTuple):

@@ -19,6 +19,7 @@ from torch.fx import Node
 
 from lostwax.errors import SettingsError
 from lostwax.fake import autocast
+from lostwax.fake.tensor import concrete_device
 from lostwax.location import user_location
 
 if TYPE_CHECKING:
@@ -132,8 +133,8 @@ def _makes_tensors(program: ExportedProgram, device: str) -> bool:
     so with constants, which a capture keeps of `torch.tensor(1.0)`."""
     made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads(n)]
     given = [n.meta.get("val") for n in made] + list(program.constants.values())
-    meant = torch.device(device)
-    return any(t.device == _concrete(meant) for value in given for t in _tensors(value))
+    meant = concrete_device(torch.device(device))
+    return any(t.device == meant for value in given for t in _tensors(value))
 
 
 def _makes_numbers(program: ExportedProgram, dtype: torch.dtype) -> bool:
@@ -147,10 +148,6 @@ def _makes_numbers(program: ExportedProgram, dtype: torch.dtype) -> bool:
 def _is_of_integers(node: Node) -> bool:
     read = [t for n in node.all_input_nodes for t in _tensors(n.meta.get("val"))]
     return node.op == "call_function" and not any(t.is_floating_point() for t in read)
-
-
-def _concrete(device: torch.device) -> torch.device:
-    return torch.device(device.type, 0) if device.index is None and device.type != "cpu" else device
 
 
 def _reads(node: Node) -> bool:

@@ -5,6 +5,7 @@
 | `torch.compile`, `_assert`, seeds, `set_default_dtype`, `func.linearize`; what libraries ask (`is_exporting`); checkpoints; imports | code of functions | `torch_functions` |
 | what was compiled before | class of dynamo's stance | `torch_functions` |
 | `autograd.Function.apply` | code | `autograd_function` |
+| settings of `torch.backends`, determinism, precision, the default device | class of `torch._C`; code | `backends` |
 | `torch.autocast` | code; class of the module | `autocasting` |
 | `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
 | `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like | class of the module | `symbolic_arguments` |
@@ -26,6 +27,7 @@ from torch import nn
 from lostwax.capture.patches import (
     autocasting,
     autograd_function,
+    backends,
     classes,
     fast_calls,
     nn_modules,
@@ -41,12 +43,15 @@ ANSWERS = swap.Answers(
     [
         *torch_functions.ANSWERS,
         *autocasting.ANSWERS,
+        *backends.ANSWERS,
         autograd_function.ANSWER,
         nn_modules.ENCODER,
     ]
 )
 _AVERAGES = swap.Answers([nn_modules.NORM])
-CLASSES = swap.classes_of([*symbolic_arguments.SHOWN, *fast_calls.SHOWN, *autocasting.SHOWN])
+CLASSES = swap.classes_of(
+    [*symbolic_arguments.SHOWN, *fast_calls.SHOWN, *autocasting.SHOWN, *backends.SHOWN]
+)
 
 
 def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) -> None:

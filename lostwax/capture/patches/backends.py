@@ -1,0 +1,128 @@
+"""Settings of torch that kernels read when they run (TF32, cuDNN, determinism, the default device):
+a module that changes one while it is captured would change it for the capture alone, and for every
+thread. So that is refused; what sets it to what it is, is nothing.
+
+Which kernels attention may use is not among them: a program has no such kernels, and computes the
+same. Must not set anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from lostwax.capture.patches.swap import Answer, Shown, is_capturing
+from lostwax.errors import SettingsError
+from lostwax.location import user_location
+
+_C: Any = torch._C
+_ABSENT = object()
+_NAMES = {
+    "_set_cublas_allow_tf32": "torch.backends.cuda.matmul.allow_tf32",
+    "_set_cublas_allow_bf16_reduced_precision_reduction": (
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction"
+    ),
+    "_set_cublas_allow_fp16_reduced_precision_reduction": (
+        "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction"
+    ),
+    "_set_cublas_allow_fp16_accumulation": "torch.backends.cuda.matmul.allow_fp16_accumulation",
+    "_set_cpu_allow_fp16_reduced_precision_reduction": "torch.backends.cpu",
+    "_set_cudnn_enabled": "torch.backends.cudnn.enabled",
+    "_set_cudnn_benchmark": "torch.backends.cudnn.benchmark",
+    "_set_cudnn_deterministic": "torch.backends.cudnn.deterministic",
+    "_set_cudnn_allow_tf32": "torch.backends.cudnn.allow_tf32",
+    "_set_mkldnn_enabled": "torch.backends.mkldnn.enabled",
+    "_set_mkldnn_deterministic": "torch.backends.mkldnn.deterministic",
+    "_set_onednn_allow_tf32": "torch.backends.mkldnn.allow_tf32",
+    "_set_nnpack_enabled": "torch.backends.nnpack",
+    "_set_qengine": "torch.backends.quantized.engine",
+    "_set_blas_preferred_backend": "torch.backends.cuda.preferred_blas_library",
+    "_set_linalg_preferred_backend": "torch.backends.cuda.preferred_linalg_library",
+    "_set_math_sdp_allow_fp16_bf16_reduction": (
+        "torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp"
+    ),
+    "_set_float32_matmul_precision": "torch.set_float32_matmul_precision",
+    "_set_fp32_precision_setter": "torch.backends.fp32_precision",
+    "_set_deterministic_algorithms": "torch.use_deterministic_algorithms",
+    "_set_deterministic_fill_uninitialized_memory": (
+        "torch.utils.deterministic.fill_uninitialized_memory"
+    ),
+    "_set_default_tensor_type": "torch.set_default_tensor_type",
+}
+"""What torch's Python sets, by the function of C++ that it calls."""
+_GETTERS: dict[str, Callable[..., Any]] = {
+    "_set_deterministic_algorithms": lambda mode: (_C._get_deterministic_algorithms(),),
+    "_set_fp32_precision_setter": lambda backend, op, value: (
+        backend,
+        op,
+        _C._get_fp32_precision_getter(backend, op),
+    ),
+    "_set_default_tensor_type": lambda kind: _ABSENT,
+}
+"""How their arguments would be if they changed nothing, where that is not what `_get_` gives."""
+
+
+def _checked(name: str) -> Shown | None:
+    function = getattr(_C, name, None)
+    if function is None:
+        return None
+    getter = _GETTERS.get(name) or _current(name.replace("_set_", "_get_", 1))
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        if is_capturing() and (kwargs.get("warn_only") or getter(*args) != args):
+            _refuse(_NAMES[name], args[-1] if args else kwargs)
+        return function(*args, **kwargs)
+
+    called.__name__ = name
+    called.stands_for = function  # type: ignore[attr-defined]
+    return Shown(_C, name, called)
+
+
+def _current(name: str) -> Callable[..., Any]:
+    def current(*args: Any) -> Any:
+        return (getattr(_C, name)(),)
+
+    return current
+
+
+def _assigned(plain: Any, prop: Any, owner: Any, value: Any) -> None:
+    """`torch.backends.cudnn.benchmark = True` and its like."""
+    if prop.getter() != value and prop.setter.__module__ != "torch.backends.opt_einsum":
+        name = next((n for n, p in vars(type(owner)).items() if p is prop), "")
+        _refuse(f"{owner.__name__}.{name}", value)
+    plain(prop, owner, value)
+
+
+def _other_device(plain: Any, device: Any) -> None:
+    """`torch.set_default_device`."""
+    if device is None or torch.device(device) != torch.get_default_device():
+        _refuse("torch.set_default_device", device, "with torch.device(...): around what makes "
+                "tensors, or device= where they are made")  # fmt: skip
+    plain(device)
+
+
+def _denormal(mode: bool) -> Any:
+    if is_capturing():
+        _refuse("torch.set_flush_denormal", mode)
+    return _flush_denormal(mode)
+
+
+def _refuse(what: str, value: Any, instead: str = "") -> NoReturn:
+    raise SettingsError(
+        f"{what} is set to {value!r} in a program to be captured.\n  at {user_location()}\n"
+        "  why: it is read when operators run, and a program has nothing to set it with\n"
+        f"  instead: {instead or 'set it before the export and before calls of the program'}"
+    )
+
+
+_flush_denormal: Any = torch.set_flush_denormal
+_denormal.stands_for = _flush_denormal  # type: ignore[attr-defined]
+_Property: Any = torch.backends.ContextProp
+ANSWERS = [
+    Answer(_Property.__set__, _assigned),
+    Answer(torch.set_default_device, _other_device),
+]
+SHOWN = [each for name in _NAMES if (each := _checked(name)) is not None]
+SHOWN.append(Shown(torch, "set_flush_denormal", _denormal))

@@ -30,6 +30,9 @@ ASSERTIONS = ("is required at", "Runtime assertion failed", "relies on them")
 """What assertions of a program's graph say: they are lostwax's, though torch raises them."""
 TOLD = re.compile(r"baked in|→|->|keeps no such state")
 """Warnings of an export which say that a later call will not be as eager."""
+UNREAD = "torch.export.load will not read this file, or not run it"
+UNCHECKED = "torch.export.load the program also runs where lostwax.load's refuses"
+"""What `save` says of torch: that it will raise, and that later calls may not be as eager."""
 Made = tuple[list[Any], list[Tensor], dict[str, Tensor]]
 """A call: its results, its inputs, the state after it."""
 _LOOSE = ("torch", "folded")
@@ -108,6 +111,8 @@ class _Judging:
         self.only = only
         self.findings: list[Finding] = []
         self.told: list[str] = []
+        self.said = ""
+        """What `save` says of torch."""
         self.unbacked = False
         """Do sizes depend on data? Then layouts may, too."""
 
@@ -146,10 +151,15 @@ class _Judging:
                 continue
             if way == "folded" and self.program.changes:
                 continue  # what was computed once does not follow
-            try:
-                module = build(exported)
-            except Exception as error:
-                self._raised(way, error, -1)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                try:
+                    module = build(exported)
+                except Exception as error:
+                    module = error
+            self.said = " ".join([str(w.message) for w in said]) if way == "torch" else ""
+            if isinstance(module, Exception):
+                self._raised(way, module, -1)
                 continue
             self._follow(way, module, eager, python=False)
             if self.program.changes:
@@ -323,6 +333,8 @@ class _Judging:
         rank = "minor" if minor else "wrong"
         if self.told and (call > 0 or what == "gradients"):
             rank, text = "told", self.told[0]
+        elif UNCHECKED in self.said and call > 0:
+            rank, text = "told", self.said
         self.findings.append(Finding(way, rank, what, text, call))
 
     def _raised(self, way: str, error: Exception, call: int) -> None:
@@ -330,7 +342,7 @@ class _Judging:
         own = isinstance(error, LostwaxError) and not isinstance(error, VerificationError)
         own |= isinstance(error, RuntimeError) and any(a in text for a in ASSERTIONS)
         rank = "refused" if own else "bare"
-        if way == "torch" and call > 0:
+        if way == "torch" and (call > 0 or UNREAD in self.said):
             rank = "refused"  # torch has its own guards, and its own words
         what = type(error).__name__ + (" at the example" if call == 0 else "")
         if own and call == 0 and way != ways.CAPTURED and not self.unbacked:

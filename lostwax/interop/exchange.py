@@ -8,7 +8,7 @@ torch's own ShapeEnv by torch's own reader, which also verifies the program.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,9 +16,11 @@ import torch
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
+from lostwax.identity import ByIdentity
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.transforms.copies import SeparateWrites, needs_copies
+from lostwax.ir.transforms.copies import SeparateWrites, lent, needs_copies
 from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
+from lostwax.ir.write_back import copied
 from lostwax.pt2.decode import decode
 from lostwax.pt2.encode import encode
 from lostwax.types import TensorType
@@ -30,20 +32,22 @@ if TYPE_CHECKING:
 def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
     """The program as a `torch.export.ExportedProgram`, for torch's own consumers.
 
-    It shares parameters, buffers and constants with the program. Backwards of the program's own
+    It shares parameters, buffers and constants with the program; but for a buffer that is replaced
+    in each call and lies in the memory of another. Backwards of the program's own
     (`torch.autograd.Function`) are left out, as torch knows none.
     """
     from torch._export.serde import schema, serialize
 
     if has_custom_gradients(program):
         program = PlainGradients()(program)
+    replaced = lent(program)
     if needs_copies(program):
         program = SeparateWrites()(program)
     records: Any = serialize._dict_to_dataclass(schema.ExportedProgram, _plain(encode(program)))
     return serialize.ExportedProgramDeserializer().deserialize(
         records,
-        _faked(program.state_dict),
-        _faked(program.constants),
+        _faked(_with_own_memory(program.state_dict, replaced)),
+        _faked(_with_own_memory(program.constants, replaced)),
         program.example_inputs,
     )
 
@@ -79,6 +83,18 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
 def _plain(records: dict[str, Any]) -> dict[str, Any]:
     """Without our own record, which torch's classes have no field for."""
     return {key: value for key, value in records.items() if key != "lostwax"}
+
+
+def _with_own_memory(state: Mapping[str, Any], replaced: Iterable[torch.Tensor]) -> dict[str, Any]:
+    """The state, with copies of some tensors in their place."""
+    own = ByIdentity[Any, torch.Tensor]()
+    for tensor in replaced:
+        if not isinstance(tensor, FakeTensor):
+            copy = copied(tensor.detach()).requires_grad_(tensor.requires_grad)
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            own[tensor] = torch.nn.Parameter(copy, copy.requires_grad) if is_parameter else copy
+    copies = {name: own.get(value) for name, value in state.items()}
+    return {name: value if copies[name] is None else copies[name] for name, value in state.items()}
 
 
 def _faked(state: Mapping[str, Any]) -> dict[str, Any]:

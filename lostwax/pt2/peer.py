@@ -9,17 +9,19 @@ saved.
 from __future__ import annotations
 
 import keyword
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
 
+from lostwax.ir.asks import Ref
 from lostwax.ir.graph_rules import subgraphs
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import leaf_paths, mapping_keys
-from lostwax.ir.signature import ConstantArgument, OutputKind, SymBoolArgument
+from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind, SymBoolArgument
 from lostwax.ir.text import source_text, target_text
+from lostwax.ir.transforms.copies import OF_STATE
 from lostwax.sym.real import MATH
 
 _SPOKEN = frozenset((*keyword.kwlist, "self", "torch", "pytree", "fx_pytree"))
@@ -48,6 +50,25 @@ def _free(name: str, taken: set[str]) -> str:
 def unreadable(program: ExportedProgram) -> list[str]:
     """What torch would not read, or not run, with the reasons."""
     return [*_functions(program.graph_module), *_results(program), *_names(program)]
+
+
+def unchecked(program: ExportedProgram) -> list[str]:
+    """What was asked of tensors at capture, and torch does not ask again."""
+    specs, asks = program.graph_signature.input_specs, program.asks
+    if asks is None:
+        return []
+    inputs = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT]
+
+    def named(refs: Iterable[Ref]) -> str:
+        return ", ".join([inputs[ref] if isinstance(ref, int) else ref for ref in refs])
+
+    asked = [
+        f"{'of what is computed from ' if q.computed else ''}{named(q.of)}: {q.what} is "
+        f"{q.answer}, asked at {q.where}"
+        for q in asks.questions
+    ]
+    one = [] if asks.either else [f"{named(group)}: they are one tensor" for group in asks.same]
+    return [*asked, *one]
 
 
 def _functions(module: GraphModule) -> Iterator[str]:
@@ -88,7 +109,7 @@ def _names(program: ExportedProgram) -> Iterator[str]:
         if spec.kind is OutputKind.USER_INPUT_MUTATION and Graph().placeholder(name).name != name:
             yield f"the input {name!r}, which is written to: its copy of the graph has no such name"
         held = program.state_dict.get(name)
-        if spec.kind in _OF_STATE and held is not None and held.requires_grad:
+        if spec.kind in OF_STATE and held is not None and held.requires_grad:
             yield (
                 f"the parameter {name!r}, which is written to: it does so with gradients switched "
                 "on, which fails; called under torch.no_grad() it runs"
@@ -103,5 +124,4 @@ def _names(program: ExportedProgram) -> Iterator[str]:
     )
 
 
-_OF_STATE = (OutputKind.PARAMETER_MUTATION, OutputKind.BUFFER_MUTATION)
 _EMPTY: Any = GraphModule({}, Graph())

@@ -17,11 +17,11 @@ import torch
 
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.transforms.copies import SeparateWrites, needs_copies
+from lostwax.ir.transforms.copies import SeparateWrites, lent, needs_copies
 from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.location import warn
 from lostwax.pt2.encode import encode
-from lostwax.pt2.peer import unreadable
+from lostwax.pt2.peer import unchecked, unreadable
 from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
@@ -120,13 +120,23 @@ def _encoded(program: ExportedProgram) -> dict[str, Any]:
 
 
 def _warn_of_unreadable(program: ExportedProgram) -> None:
-    unread = unreadable(program)
+    unread, loose = unreadable(program), unchecked(program)
     if unread:
-        shown = "\n  ".join([*unread[:5], *([f"and {len(unread) - 5} more"] if unread[5:] else [])])
         warn(
             "torch.export.load will not read this file, or not run it; lostwax.load will. It "
-            f"stumbles over\n  {shown}",
+            f"stumbles over{_listed(unread)}",
         )
+    if loose:
+        warn(
+            "loaded by torch.export.load the program also runs where lostwax.load's refuses, and "
+            "may return what the original would not: the original asks something of its tensors "
+            f"that torch does not check{_listed(loose)}",
+        )
+
+
+def _listed(lines: list[str]) -> str:
+    more = [f"and {len(lines) - 5} more"] if lines[5:] else []
+    return "".join(f"\n  {line}" for line in (*lines[:5], *more))
 
 
 class _Records:
@@ -158,6 +168,8 @@ class _Records:
             )
 
     def _collect(self, program: ExportedProgram) -> None:
+        for payloads in (self.weights, self.constants):
+            payloads.keep_apart(lent(program))
         for name, tensor in program.state_dict.items():
             self.weights.add(name, tensor)
         for name, value in program.constants.items():

@@ -2,14 +2,15 @@
 
 Tensors that share memory share a record, also between the programs of one archive. Torch's table
 has a record for one dtype, of parameters and buffers or of constants: what shares memory beyond
-that is in records of its own for torch, and our own record says where it lies in the first. Reading
+that, or must not share it there, is in records of its own for torch, and our own record says where
+it lies in the first. Reading
 gives views into the mapped file, within the bounds of their record. Must not copy what it can show.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from torch import nn
 from lostwax.errors import LoadError, SaveError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
-from lostwax.identity import ByIdentity
+from lostwax.identity import ByIdentity, Seen
 from lostwax.pt2.archive import Archive
 from lostwax.pt2.limits import MAX_DIMS, MAX_SIZE
 from lostwax.pt2.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS
@@ -61,11 +62,20 @@ class Payloads:
         self.fake = 0
         """Tensors without data, of which the file keeps the type only."""
         self._memories: dict[Any, _Memory] = {}
+        self._apart = Seen()
+
+    def keep_apart(self, tensors: Iterable[torch.Tensor]) -> None:
+        """These have records of their own. Before they are added."""
+        for tensor in tensors:
+            self._apart.add(tensor)
+
+    def _key(self, tensor: torch.Tensor) -> Any:
+        return id(tensor) if tensor in self._apart else _memory_key(tensor)
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
         _check_kind(name, tensor)
         low, high = _extent(tensor)
-        key = _memory_key(tensor)
+        key = self._key(tensor)
         known = self._memories.get(key)
         if known is None:
             self._memories[key] = _Memory(len(self._memories), tensor, low, high)
@@ -90,7 +100,7 @@ class Payloads:
         return f"{self.prefix}{memory.number}"
 
     def _entry(self, tensor: torch.Tensor) -> dict[str, Any]:
-        memory = self._memories[_memory_key(tensor)]
+        memory = self._memories[self._key(tensor)]
         offset = 0
         if not _is_fake(tensor):
             offset = int(tensor.storage_offset()) - memory.low // tensor.dtype.itemsize

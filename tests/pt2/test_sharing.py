@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import lostwax
+import lostwax.interop
 from lostwax.errors import LoadError
 
 
@@ -181,3 +182,80 @@ def test_a_damaged_record_of_sharing_is_refused(change: Callable[[Any], None], t
     data = _changed(_saved(lostwax.export(Packed(), (X,))), change)
     with pytest.raises(LoadError, match=text):
         lostwax.load(io.BytesIO(data))
+
+
+# ------------------------------------------------------ what torch, which writes by copying, reads
+
+
+class Memory(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("h", torch.zeros(3))
+
+
+class Twice(nn.Module):
+    """One module, and one tensor, by several names; it is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = Memory()
+        self.other = self.one
+        self.third = Memory()
+        self.third.h = self.one.h
+        self.register_buffer("passing", self.one.h, persistent=False)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        before = self.other.h[:2]
+        self.one.h.add_(x)
+        return before.clone(), self.third.h + self.passing
+
+
+class Replaced(nn.Module):
+    """A buffer in the memory of a parameter and of a buffer; another takes its place."""
+
+    def __init__(self, persistent: bool = True) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.arange(4.0))
+        self.register_buffer("h", self.w.detach()[1:], persistent=persistent)
+        self.register_buffer("beside", self.w.detach()[:2], persistent=persistent)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        self.h = self.h.sort()[0] + x
+        return self.h * 2, self.w * 1, self.beside + 1
+
+
+PEERS: dict[str, Callable[[Any], Any]] = {
+    "file": lambda program: torch.export.load(io.BytesIO(_saved(program))),
+    "interop": lostwax.interop.to_torch,
+}
+
+
+@pytest.mark.parametrize("make", [Twice, Replaced, lambda: Replaced(persistent=False)])
+@pytest.mark.parametrize("way", PEERS)
+def test_torch_writes_what_the_original_writes(way: str, make: Callable[[], Any]) -> None:
+    eager, x = make(), torch.ones(3)
+    program = lostwax.export(make(), (x,))
+    again = lostwax.load(io.BytesIO(_saved(program)))
+    assert str(again) == str(program)
+    assert _together(again.module(), _memory) == _together(eager, _memory)
+    peer = PEERS[way](program).module()
+    for _ in range(3):
+        torch.testing.assert_close(peer(x), eager(x))
+        torch.testing.assert_close(_state(peer), _state(eager))
+
+
+def test_save_says_what_torch_does_not_check(recwarn: pytest.WarningsRecorder) -> None:
+    def asking(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x * (2 if y.requires_grad else 3)
+
+    x = torch.ones(3)
+    program = lostwax.export(asking, (x, torch.ones(3)))
+    _saved(lostwax.export(lambda x, y: x + y, (x, torch.ones(3))))
+    assert not recwarn
+    with pytest.warns(UserWarning, match="torch does not check") as told:
+        _saved(program)
+    (text,) = [str(w.message) for w in told]
+    assert "y: requires_grad is False, asked at test_sharing.py" in text
+    assert "x * (2 if y.requires_grad else 3)" in text
+    with pytest.warns(UserWarning, match="x, y: they are one tensor"):
+        _saved(lostwax.export(lambda x, y: x + 1 if x is y else x, (x, x)))

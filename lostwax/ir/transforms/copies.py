@@ -3,30 +3,33 @@ done: real torch, and what runs its files.
 
 Such a reader returns the state itself in the place of a result that is a written value, and reads
 state that it has overwritten already where a value shows state as it was. Copies in the graph keep
-them apart. Must not change what a program computes.
+them apart. It knows state by the names of inputs alone: written state is an input by each of its
+names. Must not change what a program computes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from lostwax.ir.draft import Draft
 from lostwax.ir.effects import viewed
+from lostwax.ir.overlap import storage_key
 from lostwax.ir.passes import Pass
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.signature import OutputKind, OutputSpec, StateWrite
-from lostwax.ir.write_back import RESULTS, written_placeholders
+from lostwax.ir.signature import InputKind, OutputKind, OutputSpec
+from lostwax.ir.write_back import RESULTS, is_rebound, written_placeholders
 from lostwax.ops.registry import aten
 
 
 @dataclass(frozen=True)
 class SeparateWrites(Pass):
     """Copies state that is read after it would be overwritten, and results that the original put in
-    the place of state."""
+    the place of state. Written state that has several names is an input by each of them."""
 
     def edit(self, draft: Draft) -> None:
         graph = draft.graph
@@ -44,6 +47,59 @@ class SeparateWrites(Pass):
             for i in returned(values, draft.outputs):
                 values[i] = graph.call_function(aten.clone.default, (values[i],))
         output.args = (tuple(values),)
+        for first, name in further_names(draft.program):
+            self._name(draft, first, name)
+
+    def _name(self, draft: Draft, first: str, name: str) -> None:
+        """An input that nothing reads. Where only one of the two names is kept in the state, their
+        memory is not one for such a reader: then both are written."""
+        node, spec = next((n, s) for n, s in draft.inputs.items() if s.target == first)
+        with draft.graph.inserting_after(node):
+            other = draft.graph.placeholder(f"{node.name}_as_{name.replace('.', '_')}")
+        other.target = other.name
+        other.meta = dict(node.meta)
+        is_buffer = spec.kind is InputKind.BUFFER
+        persistent = name in draft.state_dict if is_buffer else None
+        draft.inputs[other] = replace(
+            spec, arg=replace(spec.arg, name=other.name), target=name, persistent=persistent
+        )
+        if is_buffer and persistent != spec.persistent:
+            output = draft.graph.output_node()
+            values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+            i = next(i for i, each in enumerate(draft.outputs) if each.target == first)
+            with draft.graph.inserting_before(output):
+                values.insert(i, draft.graph.call_function(aten.clone.default, (values[i],)))
+            draft.outputs.insert(i, replace(draft.outputs[i], target=name))
+            output.args = (tuple(values),)
+
+
+def further_names(program: ExportedProgram) -> list[tuple[str, str]]:
+    """The written state that has more names than that of its input: that one, and another."""
+    signature = program.graph_signature
+    known = {spec.target for spec in signature.input_specs}
+    held = {**program.constants, **program.state_dict}
+    written = [s.target for s in signature.output_specs if s.kind in OF_STATE and s.target]
+    return [
+        (first, name)
+        for first in written
+        for name, tensor in held.items()
+        if tensor is held[first] and name not in known
+    ]
+
+
+def lent(program: ExportedProgram) -> list[torch.Tensor]:
+    """The state that the original puts another tensor in the place of, and that lies in memory of
+    other state: a reader that copies would write to both. It must have a memory of its own there,
+    as it has after the first call of the original."""
+    held = {**program.constants, **program.state_dict}
+    specs = [s for s in program.graph_signature.output_specs if s.kind in OF_STATE]
+    replaced = [held[s.target] for s in specs if s.target is not None and is_rebound(s)]
+    tensors = [t for t in held.values() if isinstance(t, torch.Tensor)] if replaced else []
+    return [
+        tensor
+        for tensor in replaced
+        if any(t is not tensor and storage_key(t) == storage_key(tensor) for t in tensors)
+    ]
 
 
 def needs_copies(program: ExportedProgram) -> bool:
@@ -55,7 +111,7 @@ def needs_copies(program: ExportedProgram) -> bool:
     nodes = program.graph.find_nodes(op="placeholder")
     targets = written_placeholders(signature.input_specs, nodes, signature.output_specs)
     found = (*overwritten(values, targets), *returned(values, signature.output_specs))
-    return bool(found)
+    return bool(found) or bool(further_names(program))
 
 
 def overwritten(values: Any, targets: dict[int, Node]) -> list[Node]:
@@ -77,6 +133,8 @@ def returned(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
     """The outputs that the original put in the place of state, and returned, too."""
     results = {v for v, s in zip(values, specs, strict=True) if s.kind in RESULTS}
     for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
-        is_another = spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
-        if is_another and spec.kind is not OutputKind.USER_INPUT_MUTATION and value in results:
+        if is_rebound(spec) and spec.kind in OF_STATE and value in results:
             yield i
+
+
+OF_STATE = (OutputKind.PARAMETER_MUTATION, OutputKind.BUFFER_MUTATION)

@@ -63,6 +63,9 @@ class Builder:
         self._within: dict[int, list[fx.Node]] = {}
         """The nodes in each of those lists, by its identity."""
         self._detached: dict[Value, fx.Node] = {}
+        self._lent: dict[int, FakeTensor] = {}
+        """What the graph has instead of the fakes that stand in the module, by their id: those are
+        of no use to anyone when the capture is over."""
         self._unseen: dict[int, FakeTensor] = {}
         """Of results that no one has seen, one for each type (by identity)."""
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
@@ -97,8 +100,8 @@ class Builder:
             _set_args(node, ())
             _set_kwargs(node, _NOTHING)
             append(node)
-            fake = value.fake
-            node.meta["val"] = fake if fake.fake_type is value.type else self._fake(value)
+            self._lent[id(value.fake)] = _own(value.fake)
+            node.meta["val"] = self._fake(value)
             nodes.append(node)
         self._named.update(zip(nodes, names, strict=True))
         self._nodes.update(zip(values, nodes, strict=True))
@@ -373,7 +376,7 @@ class Builder:
     def _fake(self, value: Value) -> FakeTensor:
         fake: FakeTensor | None = value.fake
         if fake is not None and fake.fake_type is value.type:
-            return fake
+            return self._lent.get(id(fake), fake)
         assert value.type is not None
         known = None if fake is not None else self._unseen.get(id(value.type))
         value.fake = new_fake(self.mode, value.type) if known is None else known
@@ -400,6 +403,14 @@ class Builder:
         if value.type is None:
             return self._plain(value)
         return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
+
+
+def _own(fake: FakeTensor) -> FakeTensor:
+    """One like it, in the same memory."""
+    own = fake.snapshot()
+    if getattr(fake, "_is_parameter", False):
+        own._is_param = True
+    return own
 
 
 def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list[fx.Node]:

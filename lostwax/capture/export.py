@@ -7,6 +7,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -61,6 +62,7 @@ from lostwax.errors import (
     watched,
 )
 from lostwax.fake import autocast
+from lostwax.fake.mode import retire
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
@@ -199,6 +201,7 @@ class Capture:
         tracer = self.tracer
         claim(tracer, undo)
         given = self.given = Given(tracer, self.state)
+        undo.add(partial(retire, given.fakes.values()))
         given.enter(self.leaves, self.names, self.symbols, self.apart)
         tracer.differentiable = self.grad and given.is_differentiable
         check_hooks(tracer, self.state.modules)

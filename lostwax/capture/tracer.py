@@ -421,6 +421,7 @@ class Tracer(FakeTensorMode):
         return is_differentiable(self.value_of(fake), self.grad_marks.has_leaves)
 
     def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
+        fake.check_thread()
         is_noted = self.is_asked and fake.tracked is not None and self._recording
         if is_noted and is_user_code(sys._getframe(depth).f_code):
             self.questions.note(fake, what, self.value_of, self.real_one(fake), user_location())
@@ -466,6 +467,7 @@ class Tracer(FakeTensorMode):
             self.grad_marks.given[id(fake)] = fake, user_location()
 
     def layout_asked(self, fake: FakeTensor, what: str, exact: bool | None = None) -> None:
+        fake.check_thread()
         if self._recording and fake.tracked is not None:
             if exact is None:
                 exact = "stride" in what and is_user_code(sys._getframe(2).f_code)

@@ -36,7 +36,14 @@ from lostwax.fake import (
 )
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.symnode import unwrap, wrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, concrete_device, is_marked, new_fake
+from lostwax.fake.tensor import (
+    RETIRED,
+    FakeStorage,
+    FakeTensor,
+    concrete_device,
+    is_marked,
+    new_fake,
+)
 from lostwax.fake.write import write
 from lostwax.identity import ByIdentity
 from lostwax.location import user_location
@@ -88,7 +95,8 @@ class FakeTensorMode(TorchDispatchMode):
     """A tensor subclass that says what it wraps keeps its class, around fakes."""
 
     thread = 0
-    """The thread that captures with this mode, while it does: no other evaluates anything."""
+    """The thread that captures with this mode, while it does: no other evaluates anything. Or that
+    of no thread, `RETIRED`."""
 
     portable = False
     """Take composite operators apart into operators that every device has, instead of those that
@@ -401,12 +409,24 @@ class FakeTensorMode(TorchDispatchMode):
         """By its strides, `out` shares memory with `source`, or does not: a tracer takes note."""
 
     def _refuse_mixed(self, value: Any) -> None:
+        value.check_thread()
         raise MixedModeError(
             f"{value!r} belongs to another FakeTensorMode than the one evaluating this operator.\n"
             f"  at {user_location()}\n"
             "  instead: make all fakes under one mode; "
             "mode.from_tensor(other) makes a fake of a fake"
         )
+
+
+def retire(tensors: Iterable[torch.Tensor]) -> None:
+    """From here on every operator on these fakes is refused."""
+    for fake in tensors:
+        if fake.__class__ is FakeTensor:
+            fake.fake_mode = _OVER
+
+
+_OVER = FakeTensorMode()
+_OVER.thread = RETIRED
 
 
 def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

@@ -107,7 +107,7 @@ class FakeTensor(torch.Tensor):
     ) -> Any:
         mode = find_mode((args, kwargs))
         if mode.thread and mode.thread != get_ident():
-            refuse_thread()
+            refuse_use(mode)
         return mode.__torch_dispatch__(func, types, args, kwargs)
 
     @property
@@ -137,7 +137,7 @@ class FakeTensor(torch.Tensor):
         """`x.data = y`: C++ takes over y's metadata without a dispatch; so does the type."""
         if not isinstance(other, FakeTensor):
             refuse(self, "assigning a real tensor to `data`", "assign a fake: mode.from_tensor(x)")
-        self._check_thread()
+        self.check_thread()
         before, tracked = self.fake_type, self.tracked
         _set_data(self, other)
         self.fake_type, self.fake_storage = other.fake_type, other.fake_storage
@@ -158,7 +158,7 @@ class FakeTensor(torch.Tensor):
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
-        self._check_thread()
+        self.check_thread()
         self.fake_mode.requiring_grad(self, value)
         _own_requires_grad.__set__(self, value)
 
@@ -176,7 +176,7 @@ class FakeTensor(torch.Tensor):
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
-        self._check_thread()
+        self.check_thread()
         _own_grad.__set__(self, value)
         self.fake_mode.given_gradient(self)
 
@@ -317,19 +317,20 @@ class FakeTensor(torch.Tensor):
         super().retain_grad()
 
     def register_hook(self, hook: Any) -> Any:
-        self._check_thread()
+        self.check_thread()
         return self.fake_mode.hook_gradient(self, hook)
 
     def detach(self) -> torch.Tensor:
         """Another thread may ask for it (`state_dict()` of a module that is being exported), and be
         kept waiting by C++ until the capture is over: so it is refused here, at once."""
-        self._check_thread()
+        self.check_thread()
         return super().detach()
 
-    def _check_thread(self) -> None:
+    def check_thread(self) -> None:
+        """No other thread than that of a capture uses its tensors; and none what stood in."""
         thread = self.fake_mode.thread
         if thread and thread != get_ident():
-            refuse_thread()
+            refuse_use(self.fake_mode)
 
     def known_constant(self) -> torch.Tensor | None:
         """The real value, if this is a tiny constant that nobody has written to."""
@@ -440,6 +441,7 @@ class FakeTensor(torch.Tensor):
         return torch.tensor(data, **{"dtype": self.dtype, "device": self.device, **given})
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FakeTensor:
+        self.check_thread()
         done = memo.get(id(self))
         if done is None:
             done = self.fake_mode.deep_copy(self)
@@ -648,6 +650,24 @@ def concrete_device(value: Any) -> Any:
     ):
         return torch.device(value.type, 0)
     return value
+
+
+RETIRED = -1
+"""The thread of tensors that nobody uses any more: they stood in a module that was captured."""
+
+
+def refuse_use(mode: FakeTensorMode) -> NoReturn:
+    """Of a fake that another thread captures with, or that has stood in a module."""
+    if mode.thread != RETIRED:
+        refuse_thread()
+    raise CaptureError(
+        "a tensor is used that stood in for a parameter or buffer while its module was exported, "
+        f"and the export is over.\n  at {user_location()}\n"
+        "  why: it has no data, and is no part of the module any more: it was read from the module "
+        "while that was exported, by another thread or by forward, and kept\n"
+        "  instead: read it from the module again; and neither read nor change a module in one "
+        "thread while another exports it"
+    )
 
 
 def refuse_thread() -> NoReturn:

@@ -108,12 +108,7 @@ def _names(program: ExportedProgram) -> Iterator[str]:
         name = spec.target or ""
         if spec.kind is OutputKind.USER_INPUT_MUTATION and Graph().placeholder(name).name != name:
             yield f"the input {name!r}, which is written to: its copy of the graph has no such name"
-        held = program.state_dict.get(name)
-        if spec.kind in OF_STATE and held is not None and held.requires_grad:
-            yield (
-                f"the parameter {name!r}, which is written to: it does so with gradients switched "
-                "on, which fails; called under torch.no_grad() it runs"
-            )
+    yield from _written_leaves(program)
     seen: dict[str, None] = {}
     for name in (*program.state_dict, *program.constants):
         first = name.partition(".")[0]
@@ -122,6 +117,24 @@ def _names(program: ExportedProgram) -> Iterator[str]:
     yield from (
         f"the attribute {name!r}: its own modules have another of that name" for name in seen
     )
+
+
+def _written_leaves(program: ExportedProgram) -> Iterator[str]:
+    """What the original writes to without autograd's knowing (`torch.no_grad()`, `.data`)."""
+    nodes = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
+    for spec in program.graph_signature.output_specs:
+        name = spec.target or ""
+        if spec.kind in OF_STATE:
+            what, held = "parameter", program.state_dict.get(name)
+        elif spec.kind is OutputKind.USER_INPUT_MUTATION:
+            what, held = "input", nodes[name].meta["val"]
+        else:
+            continue
+        if held is not None and held.requires_grad and held.is_leaf:
+            yield (
+                f"the {what} {name!r}, which is written to: it does so with gradients switched "
+                "on, which fails; called under torch.no_grad() it runs"
+            )
 
 
 _EMPTY: Any = GraphModule({}, Graph())

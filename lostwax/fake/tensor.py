@@ -535,6 +535,7 @@ def _absent(mode: FakeTensorMode, device: torch.device) -> torch.device:
     """What C++ is told of a device that need not be there."""
     if device.type != "meta":
         mode.absent_device = device
+    torch._has_compatible_shallow_copy_type = _alike
     return _META
 
 
@@ -619,7 +620,6 @@ def _alike(input: Any, from_: Any) -> bool:
 
 
 _alike_by_torch: Any = torch._has_compatible_shallow_copy_type
-torch._has_compatible_shallow_copy_type = _alike
 
 
 def find_mode(tree: Any) -> FakeTensorMode:

@@ -7,7 +7,6 @@ and leaves a capture, at each of its lines, and at random places of all.
 
 from __future__ import annotations
 
-import gc
 import random
 import signal
 import sys
@@ -18,15 +17,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import lostwax
 from lostwax import Dim, export
-from lostwax.capture.patches import swap, table
-from lostwax.fake import FakeTensor
+from tests.capture.surroundings import Doubled, keys, look
 
 PACKAGE = Path(lostwax.__file__).parent
 WATCHED = {
@@ -61,41 +58,6 @@ class Small(nn.Module):
         with torch.no_grad():
             y = self.norm(x)
         return y * torch.tensor(x.shape[0]) + x.conj()
-
-
-def keys() -> Any:
-    sets = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
-    return [each.raw_repr() for each in sets]
-
-
-def look(*modules: nn.Module) -> dict[str, Any]:
-    """What a user would notice."""
-    x = torch.ones(2, requires_grad=True)
-    conjugated = torch.tensor([1 + 2j]).conj()
-    return {
-        "grad mode": torch.is_grad_enabled(),
-        "autograd records": (x * 2).requires_grad,
-        "conj": (conjugated.is_conj(), conjugated.imag.item()),
-        "keys": keys(),
-        "modes": (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()),
-        "real": type(torch.empty(1)),
-        "only cpu": torch._C._only_lift_cpu_tensors(),
-        "mkldnn": torch._C._get_mkldnn_enabled(),
-        "exporting": (torch.compiler.is_exporting(), torch.compiler.is_compiling()),
-        "codes": [each.__code__ for each in table.ANSWERS.functions],
-        "classes": [type(owner) for owner, _ in table.CLASSES],
-        "running": (list(swap.running), swap.is_capturing()),
-        "collects": gc.isenabled(),
-        "python": hash(random.getstate()),
-        "numpy": np.random.get_state()[1].tobytes(),  # type: ignore[index,union-attr]
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "fakes": [
-            isinstance(t, FakeTensor) for m in modules for t in (*m.parameters(), *m.buffers())
-        ],
-        "modules": [str(sorted(vars(m), key=str)) for each in modules for m in each.modules()],
-        "tensors": [id(t) for m in modules for t in (*m.parameters(), *m.buffers())],
-        "waited for": swap.one_at_a_time._is_owned(),  # type: ignore[attr-defined]
-    }
 
 
 def _is_watched(frame: FrameType) -> bool:
@@ -171,16 +133,6 @@ def _layers() -> tuple[nn.Module, Callable[[], Any]]:
     x = torch.randn(2, 5, 8)
     sizes = ({0: Dim("b"), 1: Dim("s")},)
     return model, lambda: export(model, (x,), dynamic_shapes=sizes)
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad * 2
 
 
 def _gradients() -> tuple[nn.Module, Callable[[], Any]]:

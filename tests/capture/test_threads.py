@@ -3,6 +3,7 @@ gets into a program."""
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 import random
@@ -23,21 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lostwax import Dim, export
-from lostwax.capture.patches import table
 from lostwax.errors import CaptureError
 from lostwax.fake import FakeTensor
+from tests.capture.surroundings import Doubled, look
 
 X = torch.randn(2, 3, 8)
-
-
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x * 2
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return grad * 3
 
 
 class Model(nn.Module):
@@ -144,18 +135,23 @@ def _exporting(model: nn.Module, times: int, meanwhile: Callable[[], Any]) -> li
     return programs
 
 
+_DRAWN = ("python", "numpy", "torch")
+"""Numbers that the other thread draws itself."""
 SAME = [_functions_are_torchs_own, _seeds_do_what_they_do, _nothing_is_exported, _it_trains]
 
 
-@pytest.mark.parametrize("look", SAME)
-def test_another_thread_sees_torch_as_it_is(look: Callable[[], None]) -> None:
+@pytest.mark.parametrize("seen", SAME)
+def test_another_thread_sees_torch_as_it_is(seen: Callable[[], None]) -> None:
     model = Model()
-    look()
-    for program in _exporting(model, 8, look):
+    seen()
+    before = look(model)
+    for program in _exporting(model, 8, seen):
         assert not program.constants
     _functions_are_torchs_own()
-    for function in table.ANSWERS.functions:
-        assert "lostwax" not in function.__code__.co_filename
+    after = look(model)
+    assert {name: after[name] for name in before if name not in _DRAWN} == {
+        name: before[name] for name in before if name not in _DRAWN
+    }
 
 
 def test_numbers_of_another_thread_are_drawn_once() -> None:
@@ -219,23 +215,120 @@ def test_a_call_of_the_module_in_another_thread_waits() -> None:
     assert not any(isinstance(p, FakeTensor) for p in model.parameters())
 
 
-def test_no_thread_gets_the_state_that_stands_in() -> None:
-    model, refused = nn.Sequential(*[nn.Linear(8, 8) for _ in range(8)]), list[str]()
+READS: dict[str, Callable[[nn.Module], list[Tensor]]] = {
+    "state_dict": lambda m: list(m.state_dict().values()),
+    "kept": lambda m: list(m.state_dict(keep_vars=True).values()),
+    "parameters": lambda m: list(m.parameters()),
+    "copy": lambda m: list(copy.deepcopy(m).parameters()),
+}
+USES: list[Callable[[Tensor], Any]] = [
+    lambda t: t + 1,
+    lambda t: torch.ones(()) * t,
+    lambda t: t[0],
+    lambda t: t.view(-1),
+    lambda t: t.data,
+    lambda t: t.sum().item(),
+    lambda t: t.tolist(),
+    lambda t: torch.equal(t, t),
+    lambda t: t.requires_grad_(False),
+    lambda t: setattr(t, "data", torch.ones_like(t)),
+    lambda t: copy.deepcopy(t),
+    lambda t: export(lambda x: x + t, (torch.ones(()),)),
+]
+ASKS: list[Callable[[Tensor], Any]] = [
+    lambda t: t.requires_grad,
+    lambda t: t.is_leaf,
+    lambda t: t.stride(),
+    lambda t: t.is_contiguous(),
+    lambda t: isinstance(t, nn.Parameter),
+]
 
-    def read() -> None:
+
+def _check_refused(uses: list[Callable[[Tensor], Any]], fake: Tensor, text: str) -> None:
+    for i, use in enumerate(uses):
+        with pytest.raises(CaptureError, match="neither read nor change a module") as refused:
+            raise AssertionError(f"{i} gives {use(fake)!r}")
+        assert text in str(refused.value)
+
+
+@pytest.mark.parametrize("read", READS)
+def test_no_thread_gets_the_state_that_stands_in(read: str) -> None:
+    model = nn.Sequential(*[nn.Linear(8, 8) for _ in range(8)])
+    refused, stood = list[str](), list[FakeTensor]()
+
+    def look_at() -> None:
         try:
-            held = model.state_dict()
+            held = READS[read](model)
         except CaptureError as error:
             refused.append(str(error))
         else:
-            fakes = [t for t in held.values() if isinstance(t, FakeTensor)]
-            # A tensor that was read while the export went on, and looked at when it had ended, is
-            # a fake like those of any program: a reader that is overtaken so cannot be told.
-            assert all(t.fake_mode.thread == 0 for t in fakes)
+            stood.extend([t for t in held if isinstance(t, FakeTensor)][:1])
 
-    for program in _exporting(model, 12, read):
+    for program in _exporting(model, 12, look_at):
         assert not program.constants
+        program.validate()
     assert all("neither read nor change a module" in text for text in refused)
+    assert read in ("kept", "parameters") or not stood  # all others compute
+    for fake in stood:
+        _check_refused(USES[:2], fake, "the export is over")
+
+
+class Waiting(nn.Module):
+    """Its forward waits until another thread has done its work."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        self.layer, self.fails = nn.Linear(8, 8), fails
+        self.register_buffer("count", torch.zeros(()))
+        self.begun, self.done = threading.Event(), threading.Event()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += 1
+        self.begun.set()
+        assert self.done.wait(60)
+        if self.fails:
+            raise ValueError("as it happens")
+        return self.layer(x) * self.count  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_another_thread_has_read_is_refused_also_when_the_export_is_over(fails: bool) -> None:
+    model, stood, failed = Waiting(fails), list[Tensor](), list[BaseException]()
+    program, x = None, torch.randn(2, 8)
+    before = look(model)
+
+    def work() -> None:
+        try:
+            model.begun.wait(60)
+            stood.extend([model.layer.weight, model.count])
+            assert all(type(t) is FakeTensor for t in stood)
+            _check_refused([*USES[:-1], *ASKS], stood[0], "runs in another thread")
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            model.done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        program = export(model, (x,))
+    except ValueError:
+        assert fails
+    finally:
+        model.begun.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+    assert look(model) == before
+    for fake in stood:
+        _check_refused(USES[:2], fake, "the export is over")
+    _check_refused(USES, stood[0], "the export is over")
+    if program is not None:
+        assert program.asks is not None
+        assert not program.asks.questions
+        assert [n.target for n in program.graph.nodes if "stride" in str(n.target)] == []
+        core = program.run_decompositions()  # its own fakes are of use
+        torch.testing.assert_close(core.module()(x), program.module()(x))
 
 
 @pytest.mark.parametrize("calls", [False, True])

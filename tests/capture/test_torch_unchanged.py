@@ -138,3 +138,28 @@ def static_cache() -> None:
 def test_torch_is_as_before_after_a_static_cache() -> None:
     code = "from tests.capture.test_torch_unchanged import static_cache; static_cache()"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
+
+
+KINDS = """
+import torch
+alike = torch._has_compatible_shallow_copy_type
+from torch import nn
+import lostwax
+lostwax.export(nn.Linear(2, 2), (torch.ones(3, 2),), dynamic_shapes=({0: lostwax.Dim("n")},))
+lostwax.export(nn.Linear(2, 2).double(), (torch.ones(3, 2).double(),))
+assert torch._has_compatible_shallow_copy_type is alike
+with lostwax.FakeTensorMode():
+    tied = nn.Linear(2, 2)
+    both = nn.Sequential(tied, tied)
+    assert torch._has_compatible_shallow_copy_type is alike
+    weight = tied.weight
+    both.to("cuda")
+assert tied.weight is weight and weight.is_cuda
+assert torch._has_compatible_shallow_copy_type is not alike
+assert torch._has_compatible_shallow_copy_type(torch.ones(2), torch.ones(3))
+assert not torch._has_compatible_shallow_copy_type(torch.ones(2), torch.ones(3, device="meta"))
+"""
+
+
+def test_what_is_changed_for_good_is_changed_when_it_is_needed() -> None:
+    subprocess.run([sys.executable, "-W", "ignore", "-c", KINDS], check=True, timeout=300)

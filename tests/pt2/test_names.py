@@ -149,6 +149,22 @@ def test_what_torch_cannot_have_is_said(subject: Any, kwargs: Any, text: str) ->
     assert any(text in str(each.message) for each in told)
 
 
+def test_a_leaf_that_is_written_to_is_said() -> None:
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        x.data.mul_(0.5)
+        return x + 1
+
+    with pytest.warns(UserWarning, match="the input 'x', which is written to: it does so with"):
+        data = saved(lostwax.export(halved, (X.clone().requires_grad_(),)))
+    theirs, mine = X.clone().requires_grad_(), X.clone().requires_grad_()
+    with torch.no_grad():
+        torch.testing.assert_close(peer_load(data).module()(theirs), halved(mine))
+    torch.testing.assert_close(theirs, mine)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saved(lostwax.export(halved, (X.clone(),)))
+
+
 def test_nothing_is_said_of_ordinary_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

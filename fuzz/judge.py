@@ -89,6 +89,8 @@ class Session:
     calls: list[Call] = field(default_factory=list)
     kept: list[list[Any]] = field(default_factory=list)
     """What the results are after the last call."""
+    sharing: set[Any] = field(default_factory=set)
+    """What shares memory by then."""
     rebound: set[str] = field(default_factory=set)
     """State that is another tensor by then."""
     writes: bool = False
@@ -300,8 +302,7 @@ class _Judging:
         if self.unbacked or not all(_laid_out_alike(c, eager.calls[0]) for c in eager.calls):
             return
         ours = _sharing(labels)
-        theirs = _sharing([(c.results, c.inputs, c.state_live) for c in eager.calls])
-        for pair in sorted(ours ^ theirs):
+        for pair in sorted(ours ^ eager.sharing):
             if any(label.split(" ", 2)[-1] in eager.rebound for label in pair):
                 continue
             more = "share" if pair in ours else "do not share"
@@ -385,6 +386,7 @@ def in_eager(script: Script, *, python: bool) -> Session:
         session.calls.append(call)
         # Each time anew: what is done for a call that raises is not done elsewhere.
         session.kept = [[_copy(r) for r in c.results] for c in session.calls]
+        session.sharing = _sharing([(c.results, c.inputs, c.state_live) for c in session.calls])
         session.writes |= any(n not in before or not _same(before[n], t) for n, t in after.items())
         session.rebound |= {n for n, t in after.items() if n not in first or first[n][0] != id(t)}
     calls = [(c.results, c.inputs, c.state_live) for c in session.calls]

@@ -55,6 +55,13 @@ def test_what_is_right_is_right() -> None:
         assert all(f.rank == "right" for f in judge(subject.compiled()))
 
 
+def test_what_is_done_for_a_call_that_raises_is_not_compared() -> None:
+    changes = [Change(1, "module.h1.data = module.h1.data.clone()", True)]
+    inputs = ["x0 = torch.randn(3)", "if call == 1: x0 = x0.no_such_thing"]
+    subject = keeping(changes=changes, inputs=inputs, results=["self.h1.view(-1)"])
+    assert not found(subject, ways.CAPTURED)
+
+
 def _other_values(module: Any) -> Callable[..., Any]:
     return lambda *args: tuple(r + 1 for r in module(*args))
 

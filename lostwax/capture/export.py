@@ -67,6 +67,7 @@ from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
 from lostwax.ir import collector
+from lostwax.ir.asks import OFFSET, STRIDES, VISIBLE_STRIDES, Question, answer
 from lostwax.ir.declared import declared
 from lostwax.ir.module import LAYOUT_ASKED
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
@@ -345,7 +346,7 @@ class Capture:
             guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
-            asks=self.given.asks(self.tracer.questions, self.grad),
+            asks=self.given.asks(self.tracer.questions, self.grad, self._state_layouts(values)),
             reads_views=not self.tracer.relies_on_view,
         )
 
@@ -382,6 +383,19 @@ class Capture:
             )
             empty = any(n.empty for n in notes)
             builder.layout_assertion(value, offset, empty, exact, text)
+
+    def _state_layouts(self, outputs: list[Any]) -> list[Question]:
+        """The same of the state: a graph does not assert what a module has itself."""
+        found: list[Question] = []
+        if not self.tracer.reliance.notes:
+            return found
+        slots = self.given.state_values()
+        names = {value: slot.name for value, slot in slots.items()}
+        for value, notes, offset, exact in self._layouts(names, outputs):
+            tensor, of = slots[value].tensor, (names[value],)
+            asked = [STRIDES if exact else VISIBLE_STRIDES, *([OFFSET] if offset else ())]
+            found += [Question(q, of, answer(q, tensor), str(notes[0].where)) for q in asked]
+        return found
 
     def _layouts(
         self, inputs: Mapping[Value, str], outputs: list[Any]

@@ -6,7 +6,7 @@ Must not know of graphs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any, NamedTuple
@@ -122,7 +122,11 @@ class Given:
         """The tensors that the user passes, with their names."""
         return {self.initial[id(x)]: name for _, name, x in self.own() if isinstance(x, FakeTensor)}
 
-    def asks(self, questions: Asked, grad: bool) -> Asks:
+    def state_values(self) -> dict[Value, Slot]:
+        """The parameters and buffers, as they are at the start."""
+        return {self.initial[id(fake)]: slot for slot, fake in self.slots}
+
+    def asks(self, questions: Asked, grad: bool, more: Iterable[Question]) -> Asks:
         """What a call of the program must check of them; `grad`: are gradients switched on?"""
         groups: dict[Ref, list[Ref]] = {}
         for i, first in self.doubles.items():
@@ -130,7 +134,7 @@ class Given:
         return Asks(
             tuple([i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]),
             tuple(map(tuple, groups.values())),
-            questions=tuple(self._questions(questions, grad)) if questions else (),
+            questions=(*(self._questions(questions, grad) if questions else ()), *more),
         )
 
     def _questions(self, questions: Asked, grad: bool) -> Iterator[Question]:

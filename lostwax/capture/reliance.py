@@ -41,8 +41,9 @@ class Note(NamedTuple):
         return self.what in ("as_strided", "storage_offset()")
 
     def is_place_of(self, name: str) -> bool:
-        """Is it the place in the storage of the input of this name, or of a view of it?"""
-        return self.offset and self.root.kind == "the input" and self.root.name == name
+        """Is it the place in the storage of what the program is given by this name, or of a view
+        of it?"""
+        return self.offset and self.root.kind in _GIVEN and self.root.name == name
 
     @property
     def empty(self) -> bool:
@@ -67,6 +68,9 @@ class Note(NamedTuple):
                 return False
             value = step.args[0]
         return True
+
+
+_GIVEN = ("the input", "the parameter", "the buffer")
 
 
 class Reliance:

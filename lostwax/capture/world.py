@@ -49,9 +49,11 @@ class Entry(NamedTuple):
                 return f"was {before}, is {self}"
             if self.content[0] != before.content[0]:
                 return f"is one of the {self.content[0].strip('_')} now"
+            if self.content[1] != before.content[1]:
+                return f"was one tensor with {before.content[1]}, is one with {self.content[1]}"
             return "has another dtype or size now, or requires gradients otherwise"
         if self.kind == before.kind == "tensor" and self.held is before.held:
-            return "was written to, or requires gradients otherwise"
+            return "was written to, or has another type or memory now"
         if self.kind == before.kind == "memory":
             return "is other memory now"
         if self.kind == before.kind == "kind" and type(self.held) is type(before.held):
@@ -82,7 +84,8 @@ class World:
         self._state = [each for each in found.state if each]
         if found.tensors:
             self.entries[_MEMORY] = Entry("memory", None, self._sharing())
-        self._kept = found.seen
+        self._kept = found.seen, list(map(_memory, found.tensors))
+        """So that ids, and addresses of memory, stay their own."""
         self._empty = [e for e in chain(found.maps, found.state, found.sets) if not e]
         self._dicts = [each for each in found.maps if each and isinstance(each, dict)]
         self._others = [each for each in found.maps if each and not isinstance(each, dict)]
@@ -132,8 +135,8 @@ class World:
         absent = [i for i, each in enumerate(tensors) if each is None]
         sets = [each.copy() for each in self._sets]
         arrays = [each.tobytes() for each in self._arrays]
-        versions = list(map(_version, self._tensors))
-        return [tied, told, absent, sets, arrays, versions, self._sharing()]
+        others = list(map(_tensor_content, self._tensors))
+        return [tied, told, absent, sets, arrays, others, self._sharing()]
 
     def _sharing(self) -> list[Any]:
         """Which of the tensors that are no state show state, and how: a capture takes them for
@@ -181,6 +184,8 @@ class _Look:
         self.arrays: list[Any] = []
         self.state: list[dict[str, Any]] = []
         self.tensors: list[torch.Tensor] = []
+        self._tied: dict[int, str] = {}
+        """The first place of each tensor of the state, by its id."""
         self.cells: list[Any] = []
         self.functions: list[FunctionType] = []
         self.named: dict[tuple[int, str], tuple[Any, str]] = {}
@@ -230,7 +235,7 @@ class _Look:
         if isinstance(value, nn.Module):
             self._visit_module(path, value)
         elif isinstance(value, torch.Tensor):
-            self._add(path, Entry("tensor", value, (_TYPE(value), _version(value))))
+            self._add(path, Entry("tensor", value, _tensor_content(value)))
             if self._is_new(value):
                 self.tensors.append(value)
         elif cls in _CALLABLE:
@@ -260,8 +265,11 @@ class _Look:
             if name in ("_parameters", "_buffers") and module in self._registered:
                 self.state.append(value)
                 for key, tensor in value.items():
-                    told = None if tensor is None else _TYPE(tensor)
-                    self._add(_at(path, f".{key}"), Entry("state", tensor, (name, told)))
+                    at = _at(path, f".{key}")
+                    told = first = None
+                    if tensor is not None:
+                        told, first = _TYPE(tensor), self._tied.setdefault(id(tensor), at)
+                    self._add(at, Entry("state", tensor, (name, first, told)))
             elif name in ("_parameters", "_buffers", "_modules"):
                 self.maps.append(value)
                 self._left += [(_at(path, f".{key}"), each) for key, each in value.items()]
@@ -363,10 +371,15 @@ def _is_filled(cell: Any) -> bool:
 
 def _storage(tensor: torch.Tensor) -> int:
     """What is the same for tensors in one memory."""
+    memory = _memory(tensor)
+    return id(tensor) if memory is None else int(memory._cdata)
+
+
+def _memory(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     try:
-        return int(tensor.untyped_storage()._cdata)
+        return tensor.untyped_storage()
     except (NotImplementedError, RuntimeError):  # it has none, it is sparse
-        return id(tensor)
+        return None
 
 
 def _place(tensor: torch.Tensor) -> Any:
@@ -377,6 +390,12 @@ def _place(tensor: torch.Tensor) -> Any:
 def _version(tensor: torch.Tensor) -> int:
     """How often it was written to; those of inference mode do not count."""
     return -1 if tensor.is_inference() else tensor._version
+
+
+def _tensor_content(tensor: torch.Tensor) -> Any:
+    """What changes of a tensor that is no state, while it is the same object: `x.data = y` is no
+    write."""
+    return _TYPE(tensor), _version(tensor), _storage(tensor), _place(tensor)
 
 
 _MOST = 20_000

@@ -285,6 +285,18 @@ def _requires_grad(tensor: torch.Tensor) -> bool:
     return tensor.requires_grad
 
 
+def _strides(tensor: torch.Tensor) -> str:
+    return str(tuple(tensor.stride()))
+
+
+def _visible_strides(tensor: torch.Tensor) -> str:
+    sizes, strides = tensor.shape, tensor.stride()
+    seen = [st for s, st in zip(sizes, strides, strict=True) if s != 1] if tensor.numel() else []
+    return str(tuple(seen))
+
+
+STRIDES, OFFSET = "stride()", "storage_offset()"
+VISIBLE_STRIDES = "stride() of dimensions that are not of size 1"
 QUESTIONS: dict[str, Callable[[Any], Answer]] = {
     "requires_grad": _requires_grad,
     "is_leaf": lambda tensor: tensor.is_leaf,
@@ -297,6 +309,9 @@ QUESTIONS: dict[str, Callable[[Any], Answer]] = {
     "_base is None": lambda tensor: tensor._base is None,
     "untyped_storage().nbytes()": lambda tensor: tensor.untyped_storage().nbytes(),
     "class": _class_name,
+    STRIDES: _strides,
+    VISIBLE_STRIDES: _visible_strides,
+    OFFSET: lambda tensor: tensor.storage_offset(),
 }
 """How each is answered by a tensor. Others are attributes that someone has put on it."""
 ATTRIBUTE = "attribute "
@@ -351,7 +366,10 @@ def _must_be_so(question: Question, named: _Named) -> AsksCheck:
 def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
     """Where a program is captured in its turn, the answers are baked into the new one, too."""
     fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
-    if fakes:
+    if question.what in (STRIDES, VISIBLE_STRIDES, OFFSET):
+        for fake in fakes:
+            fake.fake_mode.layout_asked(fake, question.what, question.what == STRIDES)
+    elif fakes:
         fakes[0].fake_mode.asked_again(fakes, question.what, question.where, question.computed)
 
 

@@ -156,6 +156,30 @@ def test_what_is_asked_of_state_is_checked() -> None:
         ours(torch.ones(2))
 
 
+class Laid(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.arange(6.0).view(2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if self.rows.float().is_contiguous() else x * 3
+
+
+def test_the_layout_of_state_is_checked_where_it_was_asked() -> None:
+    program = export(Laid(), (torch.ones(2),))
+    file = io.BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    again = export(program.module(), (torch.ones(2),))
+    for each in (program, program.run_decompositions(), lostwax.load(file), again):
+        ours = each.module()
+        ours.rows = torch.zeros(2, 3)
+        torch.testing.assert_close(ours(torch.ones(2)), torch.full((2,), 2.0))
+        ours.rows = torch.zeros(3, 2).t()
+        with pytest.raises(InputValueError, match=r"own rows: stride\(\) .* is \(1, 2\) here"):
+            ours(torch.ones(2))
+
+
 def test_versions_are_refused() -> None:
     with pytest.raises(UnsupportedFakeError, match=r"_version of .*\n  at test_asked.py:\d+ .*"):
         export(lambda x: x * x._version, (torch.ones(2),))

@@ -235,6 +235,60 @@ def test_layouts_and_identities_of_inputs() -> None:
     assert len(captured.programs) == 2
 
 
+class Laid(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("state", torch.arange(6.0).view(3, 2).t())
+        self.other = torch.arange(6.0).view(2, 3)
+
+    def forward(self, x: Tensor) -> tuple[Any, ...]:
+        numel = self.other.numel()
+        asked = self.state.float().is_contiguous(), self.other.stride(), self.state.stride(0)
+        return x * (2 if asked[0] else 3) + self.other.sum(), asked, numel
+
+
+def test_layouts_of_state() -> None:
+    net = Laid()
+    captured = lostwax.capture(net)
+    for state in (net.state, torch.ones(2, 3), torch.ones(3, 2).t(), torch.zeros(2, 3)):
+        net.state = state
+        torch.testing.assert_close(captured(X), net(X))
+    assert len(captured.programs) == 2
+    assert "the module's own state: stride() is (3, 1) here" in captured.explain()
+
+
+def test_state_that_is_no_longer_one_tensor() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("first", torch.zeros(3))
+            self.register_buffer("second", self.first)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x + self.second
+
+    net = Tied()
+    captured = lostwax.capture(net)
+    captured(X)
+    net.first = torch.ones(3)
+    torch.testing.assert_close(captured(X), net(X))
+    assert "self.second was one tensor with self.first, is one with self.second" in (
+        captured.explain()
+    )
+    net.second = net.first
+    torch.testing.assert_close(captured(X), net(X))
+    assert len(captured.programs) == 2
+
+
+def test_tensors_that_get_other_memory() -> None:
+    net = Laid()
+    captured = lostwax.capture(net)
+    for other in (net.other, torch.ones(2, 3), torch.ones(3, 2).t(), torch.ones(2, 4)):
+        net.other.data = other
+        torch.testing.assert_close(captured(X), net(X))
+    assert "self.other was written to, or has another type or memory now" in captured.explain()
+
+
 def test_inputs_that_require_gradients() -> None:
     captured = lostwax.capture(lambda x: x.detach() * x * (2 if x.requires_grad else 3))
     captured(X)

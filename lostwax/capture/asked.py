@@ -1,5 +1,5 @@
 """What the user's Python asks of tensors while a capture runs, beside their types:
-`x.requires_grad`, `x.grad is None`, `isinstance(x, nn.Parameter)`.
+`x.requires_grad`, `x.grad is None`, `isinstance(x, nn.Parameter)`; and of torch's modes.
 
 The answers are baked into the program. Here such questions are noted; at the end they tell what a
 call of the program must check. What torch's own code asks changes how something is computed, not
@@ -15,7 +15,7 @@ from lostwax.capture.functionalize import Tracked, gradient_sources
 from lostwax.capture.steps import Value
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
-from lostwax.ir.asks import ATTRIBUTE, PLAIN, Question, Ref, answer
+from lostwax.ir.asks import ATTRIBUTE, PLAIN, Answer, Question, Ref, answer
 from lostwax.location import Location
 
 _OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None")
@@ -46,6 +46,8 @@ class Asked:
     def __init__(self) -> None:
         self._notes: dict[tuple[str, int], Note] = {}
         """By what is asked, and of which tensor, which is kept."""
+        self._modes: dict[str, tuple[Answer, Location | str]] = {}
+        """The modes of torch that were asked for: the answer, and where."""
 
     def note(
         self,
@@ -83,14 +85,20 @@ class Asked:
         key = f"gradients at {where}", id(first)
         self._notes[key] = Note("requires_grad", first, first.tracked, (*values,), where, True)
 
+    def note_mode(self, what: str, found: Answer, where: Location | str) -> None:
+        """Of torch itself."""
+        self._modes.setdefault(what, (found, where))
+
     def __bool__(self) -> bool:
-        return bool(self._notes)
+        return bool(self._notes or self._modes)
 
     def questions(
         self, given: Mapping[int, tuple[Ref, Any]], inputs: Mapping[Value, Ref], grad: bool
     ) -> Iterator[Question]:
         """What a call must check. `given` are the inputs and the state, by the id of the fake, with
         the real tensors; `inputs` the same by their values; `grad`: are gradients switched on?"""
+        for what, (found, where) in self._modes.items():
+            yield Question(what, (), found, str(where))
         for note in self._notes.values():
             direct = None if note.is_joint else given.get(id(note.fake))
             if direct is not None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
+from torch import is_grad_enabled
 from torch._ops import HigherOrderOperator
 
 from lostwax.capture import custom, one_for_one, refusals
@@ -90,7 +91,7 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
                 "  instead: fix the length; or cast the layer and its input, x.to(dtype), and call "
                 "it inside of torch.autocast(device, enabled=False)"
             )
-        if tracer.tracked and torch.is_grad_enabled():
+        if tracer.tracked and is_grad_enabled():
             raise CaptureError(
                 f"{record.overload} over a length that varies has no derivative in a program.\n"
                 f"  at {user_location()}\n"

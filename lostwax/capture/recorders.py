@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import get_default_dtype, is_inference_mode_enabled
 
 from lostwax.capture import functionalize
 from lostwax.capture.functionalize import View, is_differentiable, made, track, track_view
@@ -70,7 +71,7 @@ def question(
     tracer: Tracer, record: Operator, args: Any
 ) -> tuple[answers.Question, list[Any]] | None:
     """A key for a call, and its operands: `answers.question` and `Tracer.operand` in one walk."""
-    key: list[Any] = [id(record), torch.get_default_dtype()]
+    key: list[Any] = [id(record), get_default_dtype()]
     operands: list[Any] = []
     for a in args:
         cls = a.__class__
@@ -148,7 +149,7 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     """A view as most are: `view`, in fewer steps."""
     asked = None
     try:
-        if not kwargs and not torch.is_inference_mode_enabled():
+        if not kwargs and not is_inference_mode_enabled():
             asked = _asked(tracer, record, args, kwargs)
         if asked is None:
             return view(tracer, record, args, kwargs)
@@ -170,7 +171,7 @@ def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) ->
     if len(size) == 1 and size[0].__class__ in _LISTS:
         (size,) = size
     args = (base, list(size))
-    if torch.is_inference_mode_enabled() or not answers.SIZES.issuperset(map(type, size)):
+    if is_inference_mode_enabled() or not answers.SIZES.issuperset(map(type, size)):
         return None
     found = question(tracer, record, args)
     answer = None if found is None else answers.known(tracer, found[0])
@@ -183,7 +184,7 @@ def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) ->
 def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`_unsafe_view`: it shares memory with what nobody reads any more."""
     asked = None
-    if not kwargs and not torch.is_inference_mode_enabled():
+    if not kwargs and not is_inference_mode_enabled():
         asked = _asked(tracer, record, args, kwargs)
     if asked is None or asked[0].__class__ is not TensorType:
         return computed(tracer, record, args, kwargs)

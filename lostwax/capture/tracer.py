@@ -15,6 +15,7 @@ from itertools import repeat
 from typing import Any
 
 import torch
+from torch import is_grad_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture import functionalize, refusals
@@ -55,6 +56,7 @@ from lostwax.fake.write import (
     mark_written,
 )
 from lostwax.identity import Seen
+from lostwax.ir.asks import mode_answer
 from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin, sources
 from lostwax.location import Location, is_user_code, user_location
@@ -108,6 +110,8 @@ class Tracer(FakeTensorMode):
         """Was something written through a `view`, or behind one that was read later?"""
         self.doubts = Doubts()
         self.questions = Asked()
+        self.mode_before: Callable[[str], Any] = mode_answer
+        """What torch has answered before the capture."""
         self.is_asked = True
         """Does what fakes are asked matter? Not when the capture is over."""
         self.differentiable = False
@@ -243,7 +247,7 @@ class Tracer(FakeTensorMode):
         if self.joined is None:
             return self.evaluate(func, args, kwargs or {})
         self.joined.recover([*args, *kwargs.values()] if kwargs else args)
-        if torch.is_grad_enabled() and func not in fallback.PORTABLE:
+        if is_grad_enabled() and func not in fallback.PORTABLE:
             out = self._evaluate_tracked(func, args, kwargs or {})
         else:
             out = self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
@@ -326,7 +330,7 @@ class Tracer(FakeTensorMode):
         self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
     ) -> Step:
         """The same, of operands."""
-        grad = torch.is_grad_enabled() if self.grad is None else self.grad
+        grad = is_grad_enabled() if self.grad is None else self.grad
         grad = grad and id(target) not in _UNDERIVED
         step = Step()
         step.target = target
@@ -437,6 +441,11 @@ class Tracer(FakeTensorMode):
         else:
             for fake in known:
                 self.questions.note(fake, what, self.value_of, self.real_one(fake), where)
+
+    def mode_asked(self, what: str, found: Any, where: Any) -> None:
+        # What the module has switched itself is no matter: it does so in every call.
+        if self.is_asked and self._recording and found == self.mode_before(what):
+            self.questions.note_mode(what, found, where)
 
     def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
         return self.fake_tensor_converter.real_one(fake)
@@ -561,7 +570,7 @@ class Tracer(FakeTensorMode):
         root = target.tracked.root
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
-        seen = torch.is_grad_enabled() if self.grad is None else self.grad
+        seen = is_grad_enabled() if self.grad is None else self.grad
         history = self._history if self.differentiable and self.inner is None else None
         before = root.value
         functionalize.written(target.tracked, value, self.again, self._scattered, history, seen)
@@ -639,7 +648,7 @@ def _check_no_input(root: Root) -> None:
 
 
 def _check_gradless(tensor: torch.Tensor) -> None:
-    if torch.is_grad_enabled():
+    if is_grad_enabled():
         raise CaptureError(
             f"a tensor of size {tuple(tensor.shape)}, which is neither an input nor state, was "
             f"computed with gradients before the capture.\n  at {user_location()}\n"

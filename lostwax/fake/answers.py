@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import get_default_dtype
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.fake import recall
@@ -46,7 +47,7 @@ def question(
     mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]
 ) -> Question | None:
     """A key for a call; None: not one whose answer is kept."""
-    key: list[Any] = [id(record), torch.get_default_dtype()]
+    key: list[Any] = [id(record), get_default_dtype()]
     for value in args:
         cls = value.__class__
         if cls is FakeTensor:

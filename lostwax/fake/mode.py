@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_list
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -205,14 +206,14 @@ class FakeTensorMode(TorchDispatchMode):
         return self._evaluate_any(func, args, kwargs or {})
 
     def _evaluate_any(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        if torch.is_grad_enabled():
+        if is_grad_enabled():
             return self._evaluate_tracked(func, args, kwargs)
         return self.evaluate(func, args, kwargs)
 
     def _evaluate_tracked(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
         below = self.shape_env is not None and self._entered
-        if self._in_autograd or not torch.is_grad_enabled() or not below:
+        if self._in_autograd or not is_grad_enabled() or not below:
             return self.evaluate(func, args, kwargs)
         if func in composite.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
             # its parts are tracked; or there is no gradient
@@ -260,7 +261,7 @@ class FakeTensorMode(TorchDispatchMode):
         return self._called(func, args, kwargs)
 
     def _called(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        if torch.is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions
+        if is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions
             args, kwargs = self.wrap(args), {k: self.wrap(v) for k, v in kwargs.items()}
             return self._evaluate_tracked(func, args, kwargs)
         return self.evaluate(func, args, kwargs)
@@ -365,6 +366,9 @@ class FakeTensorMode(TorchDispatchMode):
         """Python asks something else, which the input of a program answers: a tracer takes note.
         Who asks is so many frames away."""
 
+    def mode_asked(self, what: str, found: Any, where: Any) -> None:
+        """Python asks for a mode of torch's, `torch.is_grad_enabled()`: a tracer takes note."""
+
     def asked_again(
         self, fakes: Sequence[FakeTensor], what: str, where: str, is_joint: bool
     ) -> None:
@@ -462,7 +466,7 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     base = base if base.__class__ is FakeTensor else mode.adopt(base)
     # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its
     # version.
-    if torch.is_inference_mode_enabled() and not _is_inference(base):
+    if is_inference_mode_enabled() and not _is_inference(base):
         with torch.inference_mode(False):
             fake = _viewed(mode, out, base.fake_storage)
     else:

@@ -1,12 +1,15 @@
 """What the original's Python asked of the tensors it was given, beside their sizes and dtypes: the
 answers are baked into a program, so a call in which they are others is refused.
 
+So with the modes that it asked torch for: `torch.is_grad_enabled()`.
+
 Whether two arguments are one object (`x is y`) cannot be seen to be asked: it is taken to be. All
 else is here only where it was asked. Must not know how a capture finds it out.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -334,8 +337,55 @@ PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 """Of what classes an attribute can be."""
 
 
+MODES = (
+    "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "get_default_device",
+    "is_autocast_enabled", "is_autocast_cache_enabled", "get_autocast_dtype",
+    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
+    "get_deterministic_debug_mode", "get_float32_matmul_precision", "is_anomaly_enabled",
+    "is_anomaly_check_nan_enabled", "get_num_threads", "get_num_interop_threads",
+)  # fmt: skip
+"""The functions of torch that tell of its modes."""
+_MODE = re.compile(rf"torch\.({'|'.join(MODES)})\((?:'(\w+)')?\)")
+
+
+def is_mode(what: str) -> bool:
+    return _MODE.fullmatch(what) is not None
+
+
+def mode_answer(what: str) -> Answer:
+    """What torch answers now, as it can be kept."""
+    found = _MODE.fullmatch(what)
+    assert found is not None
+    function, device = getattr(torch, found[1]), found[2]
+    value = function() if device is None else function(device)
+    return value if type(value) in (bool, int, str) else str(value)
+
+
+def _must_be_the_mode(question: Question) -> AsksCheck:
+    what, wanted = question.what, question.answer
+
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        found = mode_answer(what)
+        fake = next((each for each in (*state, *inputs) if type(each) is FakeTensor), None)
+        if fake is not None:
+            fake.fake_mode.mode_asked(what, found, question.where)
+        if found != wanted:
+            raise InputValueError(
+                f"{what} is {found} here, and was {wanted} at capture, where the original asks it\n"
+                f"  at {question.where}\n"
+                "  fix: call the program in the modes that it was captured in; or capture it again "
+                "in those of the call",
+                "",
+            )
+
+    return check
+
+
 def _asked(asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]) -> Iterator[AsksCheck]:
     for question in asks.questions:
+        if is_mode(question.what):
+            yield _must_be_the_mode(question)
+            continue
         of = [_named(ref, leaves, state) for ref in question.of]
         there = [each for each in of if each is not None]
         if question.computed:

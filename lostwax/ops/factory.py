@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import get_default_dtype
 
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import (
@@ -45,7 +46,7 @@ def made(
         if (s.__class__ is not int or s < 0) and not met(s >= 0):
             fail(f"Trying to create tensor with negative dimension {s}: {shown(size)}")
     where = CPU if device is None else torch.device(device)
-    kind = torch.get_default_dtype() if dtype is None else dtype
+    kind = get_default_dtype() if dtype is None else dtype
     return TensorType(tuple(size), kind, where, stride, 0, layout or torch.strided)
 
 
@@ -293,7 +294,7 @@ def _arange(
             fail("value cannot be converted to type double without overflow")
     if dtype is None:
         whole = _is_whole(start) and _is_whole(end) and _is_whole(step)
-        dtype = torch.int64 if whole else torch.get_default_dtype()
+        dtype = torch.int64 if whole else get_default_dtype()
     return made((range_length(start, end, step, dtype),), dtype, layout, device)
 
 
@@ -448,7 +449,7 @@ def triu_indices(
 
 
 def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) -> TensorType:
-    kind = dtype or torch.get_default_dtype()
+    kind = dtype or get_default_dtype()
     if not (kind.is_floating_point or kind.is_complex):
         fail(f"{name}_window expects floating point dtypes, got: {kind}")
     if not met(length >= 0):

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 import torch
+from torch import get_default_dtype
 
 from lostwax.sym import BoolExpr, Expr, Size, decide, eq, expect, known, quotient
 from lostwax.types import (
@@ -173,8 +174,8 @@ def scalar_dtype(value: Scalar) -> torch.dtype:
     if isinstance(value, (int, Expr)):
         return torch.int64
     if isinstance(value, complex):
-        return torch.complex128 if torch.get_default_dtype() is torch.float64 else torch.complex64
-    return torch.get_default_dtype()
+        return torch.complex128 if get_default_dtype() is torch.float64 else torch.complex64
+    return get_default_dtype()
 
 
 _CATEGORY = {torch.bool: 0}
@@ -233,7 +234,7 @@ def _combine(high: torch.dtype, low: torch.dtype) -> torch.dtype:
 
 def float_dtype(dtype: torch.dtype) -> torch.dtype:
     """Integers and bools become the default float."""
-    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+    return dtype if dtype.is_floating_point or dtype.is_complex else get_default_dtype()
 
 
 _REAL = {

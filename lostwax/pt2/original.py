@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoadError
-from lostwax.ir.asks import ATTRIBUTE, QUESTIONS, Asks, Question, Ref
+from lostwax.ir.asks import ATTRIBUTE, QUESTIONS, Asks, Question, Ref, is_mode
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.settings import Settings
 from lostwax.ir.signature import InputKind
@@ -118,9 +118,12 @@ def _ref(given: Any, users: int) -> Ref:
 
 def _question(given: Any, users: int) -> Question:
     what, where, wanted = given["what"], given["where"], given["answer"]
-    if not isinstance(what, str) or not (what in QUESTIONS or what.startswith(ATTRIBUTE)):
+    if not isinstance(what, str) or not (
+        what in QUESTIONS or what.startswith(ATTRIBUTE) or is_mode(what)
+    ):
         raise ValueError(f"{what!r:.80} cannot be asked")
-    if type(wanted) not in (bool, int, str) or not isinstance(where, str) or not given["of"]:
+    is_asked = is_mode(what) is not bool(given["of"])
+    if type(wanted) not in (bool, int, str) or not isinstance(where, str) or not is_asked:
         raise TypeError(f"{what!r:.80} has no answer, or is asked of nothing")
     of = tuple(_ref(ref, users) for ref in given["of"])
     return Question(what, of, wanted, where, given["computed"] is True)

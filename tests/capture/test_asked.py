@@ -7,11 +7,12 @@ import copy
 import io
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 
 import lostwax
 from lostwax import Dim, export, unflatten
@@ -505,3 +506,82 @@ def test_a_program_that_is_exported_relies_on_the_layouts_it_relied_on(name: str
                 ours(copy.deepcopy(other))
         else:
             torch.testing.assert_close(ours(copy.deepcopy(other)), expected)
+
+
+# ------------------------------------------------------------------------------- modes of torch's
+
+
+@contextmanager
+def default_dtype() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def autocast() -> Any:
+    return torch.autocast("cpu", torch.bfloat16)
+
+
+MODES: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
+    "torch.is_grad_enabled()": (lambda: torch.is_grad_enabled(), torch.no_grad),
+    "torch.is_grad_enabled() ": (lambda: is_grad_enabled(), torch.no_grad),
+    "torch.is_inference_mode_enabled()": (
+        lambda: torch.is_inference_mode_enabled(), torch.inference_mode,
+    ),
+    "torch.is_autocast_enabled('cpu')": (lambda: torch.is_autocast_enabled("cpu"), autocast),
+    "torch.is_autocast_enabled('cpu') ": (lambda: torch.is_autocast_cpu_enabled(), autocast),
+    "torch.get_default_dtype()": (lambda: torch.get_default_dtype() is torch.half, default_dtype),
+    "torch.are_deterministic_algorithms_enabled()": (
+        lambda: torch.are_deterministic_algorithms_enabled(), deterministic,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")
+@pytest.mark.parametrize("is_on", [False, True])
+@pytest.mark.parametrize("name", MODES)
+def test_a_mode_that_is_asked_for_is_checked(name: str, is_on: bool) -> None:
+    ask, switched = MODES[name]
+    as_captured, otherwise = (switched, nullcontext) if is_on else (nullcontext, switched)
+    x = torch.ones(2)
+
+    def forward(x: Tensor) -> Tensor:
+        return x * 2 if ask() else x * 3
+
+    captured = lostwax.capture(forward)
+    with as_captured():
+        program = export(forward, (x,))
+        again = export(program.module(), (x,))
+        torch.testing.assert_close(program.module()(x), forward(x))
+        torch.testing.assert_close(captured(x), forward(x))
+    file = io.BytesIO()
+    lostwax.save(program, file)
+    file.seek(0)
+    with otherwise():
+        for each in (program, again, lostwax.load(file), program.run_decompositions()):
+            with pytest.raises(InputValueError, match=re.escape(f"{name.strip()} is")):
+                each.module()(x)
+        torch.testing.assert_close(captured(x), forward(x))
+    assert torch.is_grad_enabled is is_grad_enabled
+
+
+def test_a_mode_that_a_module_switches_itself_is_not_checked() -> None:
+    def forward(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return x * 2 if torch.is_grad_enabled() else x * 3
+
+    ours = export(forward, (torch.ones(2),)).module()
+    for mode in (torch.no_grad, torch.inference_mode, nullcontext):
+        with mode():
+            torch.testing.assert_close(ours(torch.ones(2)), torch.full((2,), 3.0))

@@ -10,6 +10,7 @@
 | `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
 | `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like | class of the module | `symbolic_arguments` |
 | `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |
+| `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
 | `type(x)` in the user's functions | a global of theirs, that answers otherwise of fakes alone | `classes` |
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
@@ -30,6 +31,7 @@ from lostwax.capture.patches import (
     backends,
     classes,
     fast_calls,
+    modes,
     nn_modules,
     random_numbers,
     swap,
@@ -44,14 +46,14 @@ ANSWERS = swap.Answers(
         *torch_functions.ANSWERS,
         *autocasting.ANSWERS,
         *backends.ANSWERS,
+        *modes.ANSWERS,
         autograd_function.ANSWER,
         nn_modules.ENCODER,
     ]
 )
 _AVERAGES = swap.Answers([nn_modules.NORM])
-CLASSES = swap.classes_of(
-    [*symbolic_arguments.SHOWN, *fast_calls.SHOWN, *autocasting.SHOWN, *backends.SHOWN]
-)
+_SHOWN = (symbolic_arguments, fast_calls, autocasting, backends, modes)
+CLASSES = swap.classes_of([each for where in _SHOWN for each in where.SHOWN])
 
 
 def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) -> None:
@@ -63,4 +65,5 @@ def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) ->
         _AVERAGES.give(undo)
     swap.show([*CLASSES, *torch_functions.stances()], undo)
     classes.answer(mod, modules, undo)
+    modes.begin(tracer, mod, modules, undo)
     random_numbers.own(undo)

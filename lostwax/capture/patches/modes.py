@@ -1,0 +1,108 @@
+"""What the user's Python asks of torch itself: `torch.is_grad_enabled()` and its like.
+
+The answer is torch's own, and is baked into the program: the tracer takes note, so that a call in
+another mode is not answered wrongly. A function of C has no code to exchange: it is shown by torch
+itself, and by those modules of the user's that have imported it by name. Must not change an answer.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.capture import names
+from lostwax.capture.patches.swap import Answer, Shown, is_capturing, outside, running
+from lostwax.capture.per_class import PerClass
+from lostwax.capture.reachable import methods, plain, reached
+from lostwax.capture.tracer import Tracer
+from lostwax.fake.undo import Undo
+from lostwax.ir.asks import MODES, is_mode, mode_answer
+from lostwax.location import is_user_code, user_location
+
+
+def _note(name: str, args: tuple[Any, ...], found: Any, depth: int) -> None:
+    if is_capturing() and is_user_code(sys._getframe(depth).f_code):
+        what = _OLD.get(name) or f"torch.{name}({', '.join(map(repr, args))})"
+        kept = found if type(found) in (bool, int, str) else str(found)
+        if is_mode(what):
+            running[-1].mode_asked(what, kept, user_location())
+
+
+def _noting(name: str, function: Any) -> Any:
+    """A function of C that is taken note of."""
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        _note(name, (*args, *kwargs.values()), found, 2)
+        return found
+
+    called.__name__ = name
+    called.stands_for = function  # type: ignore[attr-defined]
+    return called
+
+
+def _answer(name: str, plain: Any) -> Any:
+    found = plain()
+    _note(name, (), found, 4)
+    return found
+
+
+_OLD = {
+    "is_autocast_cpu_enabled": "torch.is_autocast_enabled('cpu')",
+    "get_autocast_cpu_dtype": "torch.get_autocast_dtype('cpu')",
+    "get_autocast_gpu_dtype": "torch.get_autocast_dtype('cuda')",
+}
+"""Functions that torch warns of, and what is asked in their place."""
+_FUNCTIONS: dict[str, Any] = {name: getattr(torch, name) for name in (*MODES, *_OLD)}
+SHOWN = [
+    Shown(torch, name, _noting(name, function))
+    for name, function in _FUNCTIONS.items()
+    if isinstance(function, BuiltinFunctionType)
+]
+ANSWERS = [
+    Answer(function, partial(_answer, name))
+    for name, function in _FUNCTIONS.items()
+    if isinstance(function, FunctionType)
+]
+_STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in SHOWN}
+
+
+def begin(tracer: Tracer, mod: Any, modules: Iterable[nn.Module], undo: Undo) -> None:
+    """From here on this tracer takes note of what the functions of these modules ask."""
+    tracer.mode_before = partial(outside, mode_answer)
+    found = [each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]]
+    if not isinstance(mod, nn.Module):
+        found += _imported([plain(mod)])
+    changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]
+    undo.add(partial(_put_back, changed))
+    for known, name, function in changed:
+        known[name] = _STAND_INS[function]
+
+
+def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
+    for known, name, function in changed:
+        if known.get(name) is _STAND_INS[function]:
+            known[name] = function
+
+
+def _imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
+    """The globals by which these functions, and those that they name, know one of ours."""
+    for function in reached(functions):
+        code = getattr(function, "__code__", None)
+        for part in names.codes(code) if code is not None else ():
+            for name in part.co_names:
+                if _is_ours(function.__globals__.get(name)):
+                    yield function.__globals__, name
+
+
+def _is_ours(value: Any) -> bool:
+    return isinstance(value, BuiltinFunctionType) and value in _STAND_INS
+
+
+_OF_CLASSES = PerClass(lambda cls: tuple(_imported(methods(cls))))

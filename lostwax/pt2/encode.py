@@ -297,18 +297,19 @@ class _GraphWriter:
         if not isinstance(value, (tuple, list)):
             return [self._value(node.name, value)]
         if form is not None and form.returns_list:
-            return [self._list(node, value)]
+            return [self._list(node, value, self._readers(node))]
         readers = self._readers(node)
         return [self._part(node, i, part, readers.get(i)) for i, part in enumerate(value)]
 
     def _part(self, node: Node, index: int, part: Any, reader: Node | None) -> Json:
         if isinstance(part, (tuple, list)):
-            return self._list(reader, part) if reader is not None else self._list(node, part)
+            if reader is None:
+                return self._list(node, part, {})
+            return self._list(reader, part, self._readers(reader))
         name = reader.name if reader is not None else self._unused(node, index)
         return self._value(name, part)
 
-    def _list(self, node: Node, values: Sequence[Any]) -> Json:
-        readers = self._readers(node)
+    def _list(self, node: Node, values: Sequence[Any], readers: Mapping[int, Node]) -> Json:
         names = []
         for i, value in enumerate(values):
             name = readers[i].name if i in readers else self._unused(node, i)

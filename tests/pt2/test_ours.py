@@ -322,3 +322,33 @@ def test_state_of_a_file_is_no_view_of_its_bytes() -> None:
     loaded = lostwax.load(io.BytesIO(saved(lostwax.export(Asks(), (x,))))).module()
     assert all(b._base is None for b in loaded.buffers())
     torch.testing.assert_close(loaded(x), Asks()(x))
+
+
+LISTS = torch.library.Library("lostwax_lists", "DEF")
+for schema, compute in {
+    "after(Tensor x) -> (Tensor, Tensor[])": lambda x: (x + 1, [x * 2, x * 3]),
+    "before(Tensor x) -> (Tensor[], Tensor)": lambda x: ([x * 2, x * 3], x + 1),
+    "two(Tensor x) -> (Tensor[], Tensor[])": lambda x: ([x * 2], [x * 3, x * 4]),
+    "none(Tensor x) -> (Tensor, Tensor[])": lambda x: (x + 1, []),
+}.items():
+    LISTS.define(schema)
+    LISTS.impl(schema.split("(")[0], compute, "CompositeExplicitAutograd")
+
+
+@pytest.mark.parametrize(
+    ("read", "peer"),
+    [
+        (lambda x: torch.ops.lostwax_lists.after(x)[0], True),
+        (lambda x: torch.ops.lostwax_lists.after(x)[1][1], True),
+        (lambda x: torch.ops.lostwax_lists.after(x), True),
+        (lambda x: torch.ops.lostwax_lists.before(x)[0][1], True),
+        # torch's reader calls the list itself `getitem`, which is the name of what is read
+        (lambda x: torch.ops.lostwax_lists.before(x)[1], False),
+        (lambda x: torch.ops.lostwax_lists.two(x)[0][0], False),
+        (lambda x: torch.ops.lostwax_lists.two(x)[1][0], False),
+        (lambda x: torch.ops.lostwax_lists.none(x)[0], True),
+    ],
+)
+def test_lists_among_results_read_or_not(read: Any, peer: bool) -> None:
+    x = torch.randn(3)
+    check(lostwax.export(read, (x,)), (x,), peer=peer)

@@ -187,13 +187,13 @@ rule(
 
 
 def _is_skipped(t: TensorType, others_have: int) -> bool:
-    """A vector without elements joins anything, as it always did."""
+    """A vector without elements joins anything, as it always did; one with some only vectors."""
     if len(t.size) != 1:
         return False
     n = t.size[0]
     if isinstance(n, int):
         return n == 0
-    return others_have != 1 and hint(n) == 0 and decide(eq(n, 0))
+    return others_have != 1 and met(eq(n, 0))
 
 
 def _joined_size(tensors: Sequence[TensorType], dim: int, skipped: Sequence[bool]) -> Sizes:

@@ -12,7 +12,12 @@ from torch import Tensor
 
 import lostwax
 from lostwax import Dim, export
-from lostwax.errors import CaptureError, DataDependentError
+from lostwax.errors import (
+    CaptureError,
+    ConstraintViolationError,
+    DataDependentError,
+    InputValueError,
+)
 
 
 def counted(*found: Tensor) -> list[Tensor]:
@@ -189,6 +194,21 @@ def test_operators_over_two_masks(name: str) -> None:
     check(export(function, (DATA[0],)), function, DATA)
 
 
+def test_what_a_mask_selects_joins_a_matrix_only_if_that_is_nothing() -> None:
+    def function(x):
+        return torch.cat([x[x > 0], x])
+
+    some, none = torch.tensor([[1.0, -2], [3, 4]]), -torch.ones(2, 2)
+    for example in (some, none):
+        program = export(function, (example,))
+        for each in (program, program.run_decompositions()):
+            check(each, function, [none, none * 2])
+            with pytest.raises(RuntimeError, match="Tensors must have same number of dimensions"):
+                function(some)
+            with pytest.raises(RuntimeError, match="cat"):
+                each.module()(some)
+
+
 def test_the_same_mask_selects_as_many() -> None:
     def function(x, y):
         mask = x > 0
@@ -305,6 +325,28 @@ def test_a_choice_between_sizes(name: str, shapes) -> None:
     for n, m in ((6, 1), (5, 4), (1, 1), (2, 9), (9, 2)):
         call = torch.ones(n), torch.ones(m)
         torch.testing.assert_close(module(*call), function(*call))
+
+
+FLOATS = {
+    "numbers": lambda n: torch.sym_ite(n > 4, 1.5, 2.5),
+    "of a size": lambda n: torch.sym_ite(n > 4, n / 2, 2.5),
+    "of sizes": lambda n: torch.sym_ite(n > 4, n / 2, n * 1.5),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_a_choice_between_floats_is_a_branch(name: str) -> None:
+    def function(x):
+        return x + FLOATS[name](x.shape[0])
+
+    with pytest.raises(ConstraintViolationError, match=r"only where x.shape\[0\] >= 5"):
+        export(function, (torch.ones(6),), dynamic_shapes={"x": {0: Dim("n")}})
+    at_least_5 = export(function, (torch.ones(6),), dynamic_shapes={"x": {0: Dim("n", min=5)}})
+    found = export(function, (torch.ones(6),), dynamic_shapes={"x": {0: Dim.AUTO}})
+    for each in (at_least_5, found):
+        check(each, function, [torch.ones(5), torch.ones(9)])
+        with pytest.raises(InputValueError, match="5"):
+            each.module()(torch.ones(4))
 
 
 # ----------------------------------------------------------------------- sizes from own operators

@@ -12,6 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from itertools import count
 from typing import Any
 
 import torch
@@ -227,6 +228,8 @@ class _GraphReader:
         self.fx = fx.Graph()
         self.values: dict[str, fx.Node] = {}
         self.names: set[str] = set()
+        self.numbers = count()
+        """Of lists among results, which have no name in the file."""
         self.renamed: dict[str, str] = {}
         self.children: dict[str, fx.GraphModule] = {}
         self.given: Json = {}
@@ -288,6 +291,13 @@ class _GraphReader:
             free += "_"
         self.names.add(free)
         return free
+
+    def _of_list(self) -> str:
+        """What reads a list among several results is called, which files do not say: as a capture
+        calls it, by the next number that no value has."""
+        values = self.given["tensor_values"]
+        numbered = (f"getitem_{n}" if n else "getitem" for n in self.numbers)
+        return next(name for name in numbered if name not in values and name not in self.names)
 
     def _define(self, name: Any, node: fx.Node) -> None:
         if name in self.values:
@@ -411,28 +421,33 @@ class _GraphReader:
         name = self._name(given.get("name") or _base_name(target))
         node = self._insert("call_function", name, target, args, kwargs)
         outputs = given["outputs"]
+        unread = f"{given.get('name')}_unused"
         schema_list = isinstance(target, OpOverload) and len(target._schema.returns) == 1
         if schema_list and len(outputs) == 1:
-            value: Any = self._items(node, outputs[0]["as_tensors"], given, meta)
+            value: Any = self._items(node, outputs[0]["as_tensors"], unread, meta)
         else:
-            value = tuple([self._item(node, i, o, given, meta) for i, o in enumerate(outputs)])
+            value = tuple([self._item(node, i, o, unread, meta) for i, o in enumerate(outputs)])
         node.meta = {**meta, "val": value}
 
-    def _items(self, node: fx.Node, outputs: Any, given: Json, meta: Any) -> list[Any]:
-        return [self._item(node, i, {"as_tensor": o}, given, meta) for i, o in enumerate(outputs)]
+    def _items(self, node: fx.Node, outputs: Any, unread: str, meta: Any) -> list[Any]:
+        return [self._item(node, i, {"as_tensor": o}, unread, meta) for i, o in enumerate(outputs)]
 
-    def _item(self, node: fx.Node, index: int, output: Json, given: Json, meta: Any) -> Any:
+    def _item(self, node: fx.Node, index: int, output: Json, unread: str, meta: Any) -> Any:
         """One of several results: a node that reads it, unless its name says that nobody does."""
         if "as_none" in output:
             return None
+        unread = f"{unread}_{index}"
         if "as_tensors" in output:
-            name = self._name("getitem")
+            items = output["as_tensors"]
+            if all(o["name"] == f"{unread}_{i}" for i, o in enumerate(items)):
+                return [self._tensor(o["name"]) for o in items]
+            name = self._name(self._of_list())
             whole = self._insert("call_function", name, operator.getitem, (node, index), {})
-            values = self._items(whole, output["as_tensors"], given, meta)
+            values = self._items(whole, items, unread, meta)
             whole.meta = {**meta, "val": values}
             return values
         name, value = self._result(output)
-        if name == f"{given.get('name')}_unused_{index}":
+        if name == unread:
             return value
         item = self._insert("call_function", self._name(name), operator.getitem, (node, index), {})
         own = metadata.read(self.items[name]) if name in self.items else meta

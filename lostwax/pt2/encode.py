@@ -296,23 +296,21 @@ class _GraphWriter:
             return []
         if not isinstance(value, (tuple, list)):
             return [self._value(node.name, value)]
+        unread = f"{node.name}_unused"
         if form is not None and form.returns_list:
-            return [self._list(node, value, self._readers(node))]
+            return [self._list(value, self._readers(node), unread)]
         readers = self._readers(node)
-        return [self._part(node, i, part, readers.get(i)) for i, part in enumerate(value)]
+        return [self._part(part, readers.get(i), f"{unread}_{i}") for i, part in enumerate(value)]
 
-    def _part(self, node: Node, index: int, part: Any, reader: Node | None) -> Json:
+    def _part(self, part: Any, reader: Node | None, unread: str) -> Json:
         if isinstance(part, (tuple, list)):
-            if reader is None:
-                return self._list(node, part, {})
-            return self._list(reader, part, self._readers(reader))
-        name = reader.name if reader is not None else self._unused(node, index)
-        return self._value(name, part)
+            return self._list(part, {} if reader is None else self._readers(reader), unread)
+        return self._value(self._free(unread) if reader is None else reader.name, part)
 
-    def _list(self, node: Node, values: Sequence[Any], readers: Mapping[int, Node]) -> Json:
+    def _list(self, values: Sequence[Any], readers: Mapping[int, Node], unread: str) -> Json:
         names = []
         for i, value in enumerate(values):
-            name = readers[i].name if i in readers else self._unused(node, i)
+            name = readers[i].name if i in readers else self._free(f"{unread}_{i}")
             self._value(name, value)
             names.append({"name": name})
         return {"as_tensors": names}
@@ -337,8 +335,7 @@ class _GraphWriter:
         if told != metadata.written(node.meta):
             self.beside.items.setdefault(self.path, {})[item.name] = told
 
-    def _unused(self, node: Node, index: int) -> str:
-        name = f"{node.name}_unused_{index}"
+    def _free(self, name: str) -> str:
         while name in self.taken:
             name += "_"
         self.taken.add(name)

@@ -344,7 +344,7 @@ for schema, compute in {
         (lambda x: torch.ops.lostwax_lists.before(x)[0][1], True),
         # torch's reader calls the list itself `getitem`, which is the name of what is read
         (lambda x: torch.ops.lostwax_lists.before(x)[1], False),
-        (lambda x: torch.ops.lostwax_lists.two(x)[0][0], False),
+        (lambda x: torch.ops.lostwax_lists.two(x)[0][0], True),
         (lambda x: torch.ops.lostwax_lists.two(x)[1][0], False),
         (lambda x: torch.ops.lostwax_lists.none(x)[0], True),
     ],

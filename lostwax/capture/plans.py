@@ -59,6 +59,13 @@ def _unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) ->
     return func(*args, **kwargs)
 
 
+def _launched(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """A Triton kernel. In the fake kernel of an operator (`torch.library.triton_op`), which stays
+    one, it is asked for the types of tensors alone, and changes none."""
+    if not tracer.contexts:
+        refusals.refuse_triton()
+
+
 def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by C++, or by the user: its parts are recorded."""
     if record.overload.namespace != "aten":
@@ -329,6 +336,8 @@ _BEFORE_NUMPY = frozenset(
 def plan(func: Any) -> tuple[Handler, Any]:
     """How calls of this overload are recorded; chosen once."""
     if isinstance(func, HigherOrderOperator):
+        if func._name == "triton_kernel_wrapper_mutation":
+            return _launched, func
         if func._name != "auto_functionalized":
             refusals.refuse(func)
         return custom.again, func

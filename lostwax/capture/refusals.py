@@ -56,6 +56,25 @@ def refuse_linearize() -> NoReturn:
     )
 
 
+def refuse_triton() -> NoReturn:
+    """A Triton kernel is launched by the program itself."""
+    raise CaptureError(
+        f"a Triton kernel is launched in a program to be captured.\n  at {user_location()}\n"
+        "  why: a program has operators, and a kernel is none\n"
+        '  instead: put the launch into a function under @torch.library.triton_op("name::kernel", '
+        "mutates_args={}), and call that: it stays one operator"
+    )
+
+
+def refuse_jiterator() -> NoReturn:
+    raise CaptureError(
+        f"a function of torch.cuda.jiterator in a program to be captured.\n  at {user_location()}\n"
+        "  why: it is compiled and launched past torch's operators\n"
+        "  instead: compute with operators; or call it in a function under "
+        "@torch.library.custom_op, with a fake kernel (register_fake)"
+    )
+
+
 def refuse_default(dtype: torch.dtype) -> NoReturn:
     """Another default dtype inside the program."""
     raise CaptureError(

@@ -12,7 +12,8 @@ import torch
 
 from lostwax.fake.composite import composite, matmul, reshape, to_dtype
 from lostwax.fake.dropouts import dropout
-from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.tensor import FakeTensor, is_marked
+from lostwax.ops.attention import EFFICIENT, FLASH, fused_on_cuda, time_major
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import fail, is_one, is_zero, preserved_strides, same
 from lostwax.sym import Size, specialize
@@ -40,6 +41,8 @@ def scaled_dot_product_attention(
         return _portable_attention(
             mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
         )
+    if q.fake_type.device.type == "cuda":
+        return _on_cuda(mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p or not _fits_flash(q.fake_type, k.fake_type, v.fake_type, enable_gqa):
         return mode.call(
             aten._scaled_dot_product_attention_math.default,
@@ -49,6 +52,47 @@ def scaled_dot_product_attention(
         aten._scaled_dot_product_flash_attention_for_cpu.default,
         q, k, v, dropout_p, is_causal, attn_mask=_additive(mode, attn_mask, q), scale=scale,
     )[0]  # fmt: skip
+
+
+def _on_cuda(
+    mode: FakeTensorMode,
+    q: FakeTensor,
+    k: FakeTensor,
+    v: FakeTensor,
+    mask: Any,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    grouped: bool,
+) -> Any:
+    choice = _choice(mode, q, k, v, mask, is_causal, grouped)
+    if choice == FLASH:
+        flash = aten._scaled_dot_product_flash_attention.default
+        return mode.call(flash, q, k, v, dropout_p, is_causal, scale=scale)[0]
+    if choice == EFFICIENT:
+        added = _additive(mode, mask, q)
+        efficient = aten._scaled_dot_product_efficient_attention.default
+        keeps = any(map(is_marked, (q, k, v)))
+        args = (q, k, v, added, keeps, dropout_p, is_causal)
+        return mode.call(efficient, *args, scale=scale)[0]
+    return mode.call(
+        aten._scaled_dot_product_attention_math.default,
+        q, k, v, mask, dropout_p, is_causal, None, scale=scale, enable_gqa=grouped,
+    )[0]  # fmt: skip
+
+
+def _choice(
+    mode: FakeTensorMode,
+    q: FakeTensor,
+    k: FakeTensor,
+    v: FakeTensor,
+    mask: Any,
+    is_causal: bool,
+    grouped: bool,
+) -> int:
+    masked = None if mask is None else mode.adopt(mask).fake_type
+    types = (q.fake_type, k.fake_type, v.fake_type)
+    return fused_on_cuda(*types, masked, is_causal, grouped)
 
 
 def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> bool:
@@ -104,9 +148,15 @@ def _portable_attention(
     out = matmul(mode, weights, v)
     if low:
         out = to_dtype(mode, out, dtype)
-    if dropout_p or not _fits_flash(query.fake_type, key.fake_type, value.fake_type, grouped):
+    t = query.fake_type
+    if t.device.type == "cuda":
+        choice = _choice(mode, query, key, value, mask, is_causal, grouped)
+        if choice == EFFICIENT:
+            return _laid_out(mode, out, time_major(out.fake_type).stride)
+        return _laid_out(mode, out, preserved_strides(t)) if choice == FLASH else out
+    if dropout_p or not _fits_flash(t, key.fake_type, value.fake_type, grouped):
         return out
-    return _laid_out(mode, out, preserved_strides(query.fake_type))
+    return _laid_out(mode, out, preserved_strides(t))
 
 
 def _repeated_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:

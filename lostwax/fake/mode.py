@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import is_grad_enabled, is_inference_mode_enabled
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.immutable_collections import immutable_list
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
-from lostwax.errors import MixedModeError, NonFakeInputError
+from lostwax.errors import MixedModeError, NonFakeInputError, UnsupportedFakeError
 from lostwax.fake import (
     answers,
     attention,
@@ -510,8 +510,10 @@ UNDECLARED_VIEWS = frozenset(
 _PLANS: dict[int, tuple[Strategy, Operator]] = {}
 
 
-def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
+def _plan(func: Any) -> tuple[Strategy, Any]:
     """How calls of this overload are evaluated; chosen once."""
+    if isinstance(func, HigherOrderOperator):
+        return _launch, func
     record = operator(func)
     special = data.SPECIAL.get(func)
     if special is not None:
@@ -529,6 +531,15 @@ def _plan(func: OpOverload) -> tuple[Strategy, Operator]:
     if func in answers.MOODY:
         return _moody, record
     return (_view if record.kind == "view" else functional), record
+
+
+def _launch(mode: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+    """A Triton kernel, in the fake kernel of a user's operator: it changes no tensor's type."""
+    if func._name != "triton_kernel_wrapper_mutation":
+        raise UnsupportedFakeError(
+            f"{func._name} takes functions, and fake tensors cannot run those.\n"
+            f"  at {user_location()}\n  instead: call the functions themselves"
+        )
 
 
 def detect_fake_mode(*trees: Any) -> FakeTensorMode | None:

@@ -31,7 +31,8 @@ def cast(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
     device = x.device.type
     if device not in (mode.casts or ()) or not _has_kernel(func, device, args):
         return args, False
-    dtype = torch.get_autocast_dtype(device)
+    # torch's kernel for cuDNN's layers casts to float16, whatever was asked for.
+    dtype = torch.float16 if device == "cuda" else torch.get_autocast_dtype(device)
 
     def lowered(value: Any) -> Any:
         if isinstance(value, (list, tuple)):

@@ -25,6 +25,8 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
         index = _with_numbers(index)
+        if not x.is_cpu:
+            index = _with_tensors(index)
     if not has_symint(index):
         return _getitem(x, index)
     selected, rest = _select(x, index)
@@ -34,6 +36,8 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
 def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, for a class's `__setitem__`."""
     index = _with_numbers(index)
+    if not x.is_cpu:
+        index = _with_tensors(index)
     if _is_truth(index):
         x, index = x.unsqueeze(0), index.unsqueeze(0)
     elif has_symint(index):
@@ -44,6 +48,21 @@ def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
 
 def _is_truth(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 0
+
+
+def _with_tensors(index: Any) -> Any:
+    """The index with tensors for lists of integers: for what is not on the CPU, C++ makes them
+    unseen by a mode."""
+    if index.__class__ is tuple:
+        return tuple([_with_tensors(part) for part in index])
+    is_plain = index.__class__ is list and index and all(map(_is_number, index))
+    return torch.tensor(index) if is_plain else index
+
+
+def _is_number(value: Any) -> bool:
+    return value.__class__ in (int, bool) or (
+        value.__class__ is list and bool(value) and all(map(_is_number, value))
+    )
 
 
 def _with_numbers(index: Any) -> Any:

@@ -391,6 +391,8 @@ class FakeTensor(torch.Tensor):
         # nn.LSTM asks whether its weights alias, and leaves their memory alone if they do.
         if sys._getframe(1).f_code.co_filename != _RECURRENT:
             instead = "a fake has no memory; compare `fake_storage` to ask for aliasing"
+            if "triton" in sys.modules and _is_launched():
+                instead = "call the kernel in a function under @torch.library.triton_op"
             refuse(self, "data_ptr()", instead)
         return 0
 
@@ -424,14 +426,8 @@ class FakeTensor(torch.Tensor):
         return out  # type: ignore[no-any-return]
 
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
-        index = (
-            device
-            if isinstance(device, int)
-            else 0
-            if device is None
-            else torch.device(device).index
-        )
-        return super().to(torch.device("cuda", index or 0), *args, **kwargs)
+        where = torch.device("cuda", device) if isinstance(device, int) else device or "cuda"
+        return super().to(concrete_device(where), *args, **kwargs)
 
     def new_tensor(self, data: Any, **options: Any) -> torch.Tensor:  # type: ignore[override]
         """C++ reads plain numbers here; of others a capture's `torch.tensor` makes one."""
@@ -483,6 +479,14 @@ def has_symbol(value: Any) -> bool:
 
 
 _SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
+
+
+def _is_launched() -> bool:
+    """Is it Triton that asks, who launches a kernel?"""
+    frame: Any = sys._getframe(2)
+    while frame is not None and not str(frame.f_globals.get("__name__")).startswith("triton."):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _strides(strides: tuple[Any, ...], dim: int | None = None) -> Any:
@@ -637,7 +641,7 @@ def find_mode(tree: Any) -> FakeTensorMode:
 
 
 def concrete_device(value: Any) -> Any:
-    """`cuda` → `cuda:0`: the current device of a driver that may not exist."""
+    """`cuda` → `cuda:0`: the current device, also of a driver that does not exist."""
     if isinstance(value, str):
         try:
             value = torch.device(value)
@@ -648,8 +652,14 @@ def concrete_device(value: Any) -> Any:
         and value.index is None
         and value.type not in ("cpu", "meta")
     ):
-        return torch.device(value.type, 0)
+        return torch.device(value.type, _current_index(value.type))
     return value
+
+
+def _current_index(kind: str) -> int:
+    """Of the device that torch would take; 0 where there is no driver to ask."""
+    is_there = kind == "cuda" and torch.cuda.is_initialized()
+    return torch.cuda.current_device() if is_there else 0
 
 
 RETIRED = -1

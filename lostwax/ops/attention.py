@@ -23,12 +23,13 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import require_same_dtype, scalar_type
-from lostwax.sym import Size, decide, eq
+from lostwax.sym import Size, decide, eq, known, ne
 from lostwax.types import Sizes, TensorType
 
 Optional = TensorType | None
 Choice = int
-MATH, FLASH = 0, 1
+MATH, FLASH, EFFICIENT = 0, 1, 2
+_CPU = torch.device("cpu")
 _FLASH_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 # ------------------------------------------------------------------------------------- which kernel
@@ -45,7 +46,9 @@ def fused_sdp_choice(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Choice:
-    """What the CPU picks. Elsewhere the portable answer is the mathematical form."""
+    """What the CPU picks, or CUDA; elsewhere the portable answer is the mathematical form."""
+    if query.device.type == "cuda":
+        return fused_on_cuda(query, key, value, attn_mask, is_causal, enable_gqa)
     flash = torch.backends.cuda.flash_sdp_enabled()
     math = torch.backends.cuda.math_sdp_enabled()
     if not flash and not math:
@@ -60,6 +63,42 @@ def fused_sdp_choice(
     if not math:
         fail("No available kernel.  Aborting execution.")
     return MATH
+
+
+def fused_on_cuda(
+    q: TensorType, k: TensorType, v: TensorType, mask: Optional, is_causal: bool, grouped: bool
+) -> Choice:
+    """Which kernel CUDA has for it, asked without guards; FLASH also stands for cuDNN's, which lays
+    its result out alike. Which of the two it is depends on the GPU."""
+    settings, types = torch.backends.cuda, (q, k, v)
+    if any(t.ndim != 4 or not is_one(t.stride[-1]) or not _is_filled(t) for t in types):
+        return MATH
+    if not all(same(t.size[0], q.size[0]) for t in types) or not same(k.size[1], v.size[1]):
+        return MATH
+    is_half = q.dtype in (torch.float16, torch.bfloat16)
+    width, wide = q.size[-1], v.size[-1]
+    if is_half and same(width, wide):
+        is_square = same(q.size[2], k.size[2]) or not is_causal
+        if settings.flash_sdp_enabled() and mask is None and is_square and _least(256, width):
+            return FLASH
+        aligned = is_zero(width % 8) and _least(128, width)
+        if settings.cudnn_sdp_enabled() and aligned and torch.backends.cudnn.enabled:
+            return FLASH
+    step = 8 if is_half else 4
+    heads = same(k.size[1], q.size[1]) and not grouped
+    is_aligned = is_zero(width % step) and is_zero(wide % step)
+    known_dtype = is_half or q.dtype is torch.float32
+    if settings.mem_efficient_sdp_enabled() and known_dtype and heads and is_aligned:
+        return EFFICIENT
+    return MATH
+
+
+def _is_filled(t: TensorType) -> bool:
+    return all(known(ne(s, 0)) is True for s in t.size)
+
+
+def _least(limit: int, size: Size) -> bool:
+    return known(size <= limit) is True
 
 
 def _flash_can(
@@ -159,7 +198,7 @@ def _logsumexp(q: TensorType, b: Size, h: Size, t: Size) -> TensorType:
     return TensorType((b, h, t), dtype, q.device, (strides[0], strides[2], strides[1]))
 
 
-def _time_major(x: TensorType) -> TensorType:
+def time_major(x: TensorType) -> TensorType:
     """A gradient of this size whose heads lie beside each other: (B, T, H, D) transposed."""
     b, h, t, d = x.size
     s = TensorType((b, t, h, d), x.dtype, x.device).stride
@@ -179,7 +218,7 @@ def flash_attention_for_cpu_backward(
     attn_mask: Optional = None,
     scale: float | None = None,
 ) -> tuple[TensorType, TensorType, TensorType]:
-    return _time_major(query), _time_major(key), _time_major(value)
+    return time_major(query), time_major(key), time_major(value)
 
 
 # ------------------------------------------------------------------------------------- accelerators
@@ -223,9 +262,40 @@ def efficient_attention(
 ) -> tuple[TensorType, ...]:
     b, h, t, _ = query.size
     rows = (t + 31) // 32 * 32 if compute_log_sumexp else 0
-    seed = TensorType((), torch.int64, query.device)
-    out = _time_major(query.replace(size=(b, h, t, value.size[3])))
+    seed = TensorType((), torch.int64, _CPU)
+    out = time_major(query.replace(size=(b, h, t, value.size[3])))
     return out, query.fresh((b, h, rows), torch.float32), seed, seed
+
+
+@rule(aten._efficient_attention_forward.default)
+def efficient_attention_forward(
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    bias: Optional,
+    cu_seqlens_q: Optional,
+    cu_seqlens_k: Optional,
+    max_seqlen_q: Size | None,
+    max_seqlen_k: Size | None,
+    dropout_p: float,
+    custom_mask_type: int,
+    compute_log_sumexp: bool = False,
+    *,
+    scale: float | None = None,
+    seqlen_k: Optional = None,
+    window_size: int | None = None,
+) -> tuple[object, ...]:
+    """Heads come after time here; with `cu_seqlens_q`, sequences of several lengths in a row."""
+    b, t, h, _ = query.size
+    batches, longest = b, t
+    if cu_seqlens_q is not None:
+        batches = cu_seqlens_q.size[0] - 1
+        longest = t if max_seqlen_q is None else max_seqlen_q
+    rows = (longest + 31) // 32 * 32 if compute_log_sumexp else 0
+    seed = TensorType((), torch.int64, _CPU)
+    sums = query.fresh((batches, h, rows), torch.float32)
+    read = key.size[1] if max_seqlen_k is None else max_seqlen_k
+    return query.fresh((b, t, h, value.size[-1])), sums, seed, seed, longest, read
 
 
 @rule(aten._scaled_dot_product_cudnn_attention.default)

@@ -1,9 +1,10 @@
 """Type rules of the three Fourier transforms under `torch.fft`: complex, real-to-complex, complex-
 to-real.
 
-On a CPU with MKL the transformed dimensions come out innermost and the others keep their order;
-elsewhere results are row-major. Padding, trimming and normalisation have been done before these
-arrive.
+On a CPU with MKL, and by cuFFT, the transformed dimensions come out innermost and the others keep
+their order; elsewhere results are row-major. cuFFT transforms three dimensions at once, and a real
+tensor's last dimension alone if the first two are the others. Padding, trimming and normalisation
+have been done before these arrive.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cache, cmp_to_key
 import torch
 
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, wrap_dim
+from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, same, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size
 from lostwax.types import Sizes, TensorType
@@ -43,9 +44,10 @@ def _transformed(
     x: TensorType, size: Sizes, dtype: torch.dtype, inner: Sequence[int]
 ) -> TensorType:
     """The result of a transform whose innermost dimensions are these, in this order."""
-    if x.device.type != "cpu" or not _has_mkl():
+    is_cpu = x.device.type == "cpu"
+    if x.device.type != "cuda" and not (is_cpu and _has_mkl()):
         return TensorType(size, dtype, x.device)
-    for s in x.size:
+    for s in x.size if is_cpu else ():
         require(
             s >= 1, "MKL FFT error: Intel oneMKL DFTI ERROR: Inconsistent configuration parameters"
         )
@@ -56,6 +58,26 @@ def _transformed(
         stride[d] = step
         step = step * size[d]
     return TensorType(size, dtype, x.device, tuple(stride))
+
+
+_AT_ONCE = 3
+"""Dimensions that cuFFT transforms."""
+
+
+def _is_at_once(x: TensorType, dims: Sequence[int]) -> bool:
+    """Does cuFFT transform them together, in the order given? torch does not where they are the
+    first two, for speed."""
+    return x.device.type == "cuda" and len(dims) <= _AT_ONCE and list(dims[:2]) != [0, 1]
+
+
+def _one_after_another(x: TensorType, dims: Sequence[int]) -> TensorType:
+    """Complex transforms of many dimensions, the innermost first."""
+    dims = _outermost_first(x, dims)
+    while dims:
+        last = dims[-_AT_ONCE:] if x.device.type == "cuda" else dims
+        x = _transformed(x, x.size, x.dtype, last)
+        dims = _outermost_first(x, dims[: len(dims) - len(last)])
+    return x
 
 
 def _require_complex(x: TensorType) -> None:
@@ -69,19 +91,27 @@ def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: b
     if not dim:
         return TensorType(self.size, self.dtype, self.device, preserved_strides(self))
     dims = [wrap_dim(d, len(self.size)) for d in dim]
-    return _transformed(self, self.size, self.dtype, _outermost_first(self, dims))
+    return _one_after_another(self, dims)
 
 
 @rule(aten._fft_r2c.default)
 def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: bool) -> TensorType:
     if self.dtype not in _COMPLEX:
         fail(f"Only supports floating-point dtypes, but found: {scalar_type(self.dtype)}")
-    *first, last = [wrap_dim(d, len(self.size)) for d in dim]
-    size = list(self.size)
+    dims = [wrap_dim(d, len(self.size)) for d in dim]
+    *first, last = dims
+    dtype, size = _COMPLEX[self.dtype], list(self.size)
+    half = size[last] // 2 + 1
     if onesided:
-        size[last] = size[last] // 2 + 1
-    inner = [*_outermost_first(self, first), last]
-    return _transformed(self, tuple(size), _COMPLEX[self.dtype], inner)
+        size[last] = half
+    if self.device.type != "cuda":
+        inner = [*_outermost_first(self, first), last]
+        return _transformed(self, tuple(size), dtype, inner)
+    if _is_at_once(self, dims):
+        return _transformed(self, tuple(size), dtype, dims)
+    if not onesided and first and not same(size[last], half):  # filled up, in a new tensor
+        return TensorType(tuple(size), dtype, self.device)
+    return _one_after_another(_transformed(self, tuple(size), dtype, [last]), first)
 
 
 @rule(aten._fft_c2r.default)
@@ -90,7 +120,13 @@ def fft_c2r(
 ) -> TensorType:
     """All but the last dimension are transformed first, complex to complex."""
     _require_complex(self)
-    *first, last = [wrap_dim(d, len(self.size)) for d in dim]
+    dims = [wrap_dim(d, len(self.size)) for d in dim]
+    *first, last = dims
+    if _is_at_once(self, dims):
+        size = list(self.size)
+        size[last] = last_dim_size
+        x = TensorType(self.size, self.dtype, self.device)  # a copy
+        return _transformed(x, tuple(size), _REAL[self.dtype], dims)
     x = fft_c2c(self, first, normalization, False) if first else self
     size = list(x.size)
     size[last] = last_dim_size

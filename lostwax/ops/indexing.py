@@ -31,7 +31,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import not_implemented, scalar_type
-from lostwax.sym import Condition, Size, decide, eq, ne
+from lostwax.sym import Condition, Size, decide, eq, maximum, ne
 from lostwax.types import Sizes, TensorType, product
 
 _INDEX = (torch.int64, torch.int32)
@@ -512,12 +512,15 @@ def put(
 def nonzero(fresh: Fresh, self: TensorType) -> TensorType:
     count = fresh.size(upper=self.numel())
     # Eager collects the coordinates of one dimension after the other.
-    return TensorType((count, len(self.size)), torch.int64, self.device, (1, count))
+    rows = maximum(count, 1) if self.device.type == "cuda" else count
+    return TensorType((count, len(self.size)), torch.int64, self.device, (1, rows))
 
 
 @rule(aten.nonzero_static.default)
 def nonzero_static(self: TensorType, *, size: Size, fill_value: int = -1) -> TensorType:
     require(size >= 0, "nonzero_static: 'size' must be an non-negative integer")
+    if self.device.type == "cuda":  # laid out as `nonzero`'s
+        return TensorType((size, len(self.size)), torch.int64, self.device, (1, maximum(size, 1)))
     return self.fresh((size, len(self.size)), torch.int64)
 
 

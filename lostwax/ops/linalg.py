@@ -86,7 +86,9 @@ def svd(
     if not compute_uv:
         return A.fresh((0,)), values, A.fresh((0,))
     u = _columns(A, (*batch, m, m if full_matrices else k))
-    return u, values, _columns(A, (*batch, n if full_matrices else k, n))
+    size = (*batch, n if full_matrices else k, n)
+    # cuSOLVER computes the columns of V, which are the rows of this.
+    return u, values, A.fresh(size) if A.device.type == "cuda" else _columns(A, size)
 
 
 @rule(aten.linalg_qr.default)
@@ -145,7 +147,7 @@ def lu(A: TensorType, pivot: bool = True) -> tuple[TensorType, TensorType, Tenso
         )
     _require_pivoting(A, pivot)
     *batch, m, _ = A.size
-    return A.fresh((*batch, m, m)), *_triangles(A)
+    return A.fresh((*batch, m, m) if pivot else (0,)), *_triangles(A)
 
 
 @rule(aten.lu_unpack.default)
@@ -278,7 +280,10 @@ def eigh(A: TensorType, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor
 
 @rule(aten.linalg_eig.default)
 def eig(self: TensorType) -> tuple[TensorType, TensorType]:
-    return eigvals(self), _columns(self, self.size, _COMPLEX.get(self.dtype))
+    dtype = _COMPLEX.get(self.dtype)
+    is_cuda = self.device.type == "cuda"
+    vectors = self.fresh(self.size, dtype) if is_cuda else _columns(self, self.size, dtype)
+    return eigvals(self), vectors
 
 
 @rule(aten._linalg_eigvals.default)

@@ -78,7 +78,7 @@ def _batch_norm(
                     "input tensor must have at least one element, "
                     f"but got input_sizes = {shown(x.size)}"
                 )
-    saved = x.fresh((c if training else 0,), dtype)
+    saved = x.fresh((c if training or x.device.type == "cuda" else 0,), dtype)
     return fresh_like(x, x.size), saved, saved
 
 

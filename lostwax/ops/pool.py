@@ -419,7 +419,8 @@ def _require_same_size(x: TensorType, indices: TensorType) -> None:
 
 @rule(aten.max_unpool2d.default)
 def max_unpool2d(self: TensorType, indices: TensorType, output_size: Sequence[Size]) -> TensorType:
-    return fresh_like(self, _unpooled(self, indices, output_size, 2))
+    size = _unpooled(self, indices, output_size, 2)
+    return self.fresh(size) if self.device.type == "cuda" else fresh_like(self, size)
 
 
 @rule(aten.max_unpool3d.default)

@@ -484,6 +484,10 @@ def masked_softmax_backward(
 
 @rule(aten.histc.default)
 def histc(x: TensorType, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> TensorType:
+    if x.device.type == "cuda" and not x.dtype.is_floating_point:
+        if x.dtype is torch.bool or x.dtype.is_complex:
+            not_implemented("_th_histc", x.dtype)
+        return x.fresh((bins,))
     return _histogram(x, bins)
 
 

@@ -268,7 +268,8 @@ def unique_consecutive(
 
 
 def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
-    """Eager compares the slices as rows: the dimension comes first in memory. All are returned."""
+    """Eager compares the slices as rows: the dimension comes first in memory, on the CPU. All are
+    returned."""
     if not x.size:
         fail(f"Dimension specified as {dim} but tensor has no dimensions", IndexError)
     d = wrap_dim(dim, len(x.size))
@@ -281,6 +282,9 @@ def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
     n = _distinct(fresh, x.size[d])
     if n.__class__ is int and n == 0:  # nothing to compare: an empty copy
         return x.fresh(), x.fresh((0,), torch.int64), x.fresh((0,), torch.int64)
+    if x.device.type == "cuda":
+        out = x.fresh((*x.size[:d], n, *x.size[d + 1 :]))
+        return out, x.fresh((x.size[d],), torch.int64), x.fresh((n,), torch.int64)
     first, *rest = contiguous_strides((n, *others))
     out = TensorType(
         (*x.size[:d], n, *x.size[d + 1 :]), x.dtype, x.device, (*rest[:d], first, *rest[d:])

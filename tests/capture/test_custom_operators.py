@@ -184,3 +184,29 @@ def test_operators_that_return_numbers() -> None:
     assert out[1].numel() == out[2] - 1 == 3 * X.numel()
     again = export(program.module(), (X.abs(),)).run_decompositions()
     torch.testing.assert_close(again.module()(X.abs()), forward(None, X.abs()))
+
+
+def test_triton_kernels_stay_in_operators() -> None:
+    """As `torch.library.triton_op` has them: its fake kernel is the function that launches."""
+    from torch._higher_order_ops.triton_kernel_wrap import triton_kernel_wrapper_mutation
+
+    def launched(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        triton_kernel_wrapper_mutation(
+            kernel_idx=0,
+            constant_args_idx=0,
+            grid=[(1, 1, 1)],
+            tma_descriptor_metadata={},
+            kwargs={"x": x, "out": out},
+        )
+        return out
+
+    @torch.library.custom_op("lostwax_test::launched", mutates_args=())
+    def operator(x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    operator.register_fake(launched)
+    program = same(Of(lambda self, x: operator(x.sin())), X)
+    assert "lostwax_test.launched" in targets(program)
+    with pytest.raises(CaptureError, match=r"Triton kernel[\s\S]*test_custom_op[\s\S]*triton_op"):
+        export(Of(lambda self, x: launched(x)), (X,))

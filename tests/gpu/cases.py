@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import lostwax
 from examples.models import MODELS
 from tests.capture.autocast_lists import EXPECTED, Lists
+from tests.gpu import triton_cases
 
 Case = Callable[[], float]
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -240,6 +241,10 @@ def module_case(
         return compared(got, outcome(subject, args, train), 5e-2 if cast else bound)
 
 
+def convolved(conv: Any, norm: Any, back: Any) -> nn.Module:
+    return nn.Sequential(conv(4, 8, 3, bias=False), norm(8), nn.ReLU(), back(8, 4, 3))
+
+
 class Attended(nn.Module):
     def __init__(self, causal: bool = False, backend: SDPBackend | None = None) -> None:
         super().__init__()
@@ -276,7 +281,7 @@ def layer_cases() -> Iterator[tuple[str, Case]]:
     for n, size in ((1, (2, 4, 8)), (2, (2, 4, 8, 8)), (3, (2, 4, 4, 8, 8))):
         conv, norm = getattr(nn, f"Conv{n}d"), getattr(nn, f"BatchNorm{n}d")
         back = getattr(nn, f"ConvTranspose{n}d")
-        make = lambda c=conv, b=norm, t=back: nn.Sequential(c(4, 8, 3), b(8), nn.ReLU(), t(8, 4, 3))  # noqa: E731
+        make = partial(convolved, conv, norm, back)
         forms = {"": None}
         if n > 1:
             forms[", channels_last"] = torch.channels_last if n == 2 else torch.channels_last_3d
@@ -344,9 +349,12 @@ def fake_strides(name: str) -> float:
     """What a fake mode says of a model's results."""
     model, args = prepared(name)
     eager = pytree.tree_leaves(outcome(model, args, train=False))
-    mode = lostwax.FakeTensorMode(allow_non_fake_inputs=True)
+    mode = lostwax.FakeTensorMode()
+    state = {k: mode.from_tensor(v) for k, v in model.state_dict(keep_vars=True).items()}
+    state |= {k: mode.from_tensor(v) for k, v in model.named_buffers()}
     with mode, torch.no_grad():
-        fakes = pytree.tree_leaves(model(*(mode.from_tensor(x) for x in args)))
+        given = tuple(mode.from_tensor(x) for x in args)
+        fakes = pytree.tree_leaves(torch.func.functional_call(model, state, given))
     for got, want in zip(fakes, eager, strict=True):
         seen = [(t.shape, t.dtype, t.stride(), t.device) for t in (got, want)]
         if seen[0] != seen[1]:
@@ -361,6 +369,8 @@ def cases() -> dict[str, Case]:
     found |= {f"{name}: dynamic": partial(dynamic, name) for name in MODELS}
     found |= {f"{name}: fakes": partial(fake_strides, name) for name in MODELS}
     found |= dict(layer_cases())
+    found["Triton: an operator"] = triton_cases.stays_an_operator
+    found["Triton: a launch"] = triton_cases.is_refused
     found["autocast: every list"] = lists
     found["autocast around the call"] = around_the_call
     found["TF32 is read when it runs"] = tf32_is_read_when_it_runs

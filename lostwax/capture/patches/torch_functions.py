@@ -57,6 +57,11 @@ def _linearized(plain: Any, func: Any, *primals: Any) -> Any:
     refusals.refuse_linearize()
 
 
+def _jitted(plain: Any, *args: Any, **kwargs: Any) -> Any:
+    """What `torch.cuda.jiterator` makes of source code."""
+    refusals.refuse_jiterator()
+
+
 def _told_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
     To find out would need the mask's data."""
@@ -123,6 +128,7 @@ ANSWERS: list[Answer] = [
     Answer(torch.compiler.is_compiling, _yes),
     Answer(torch.backends.mha.get_fastpath_enabled, _no),
     Answer(_causal, _told_causal),
+    Answer(torch.cuda.jiterator._JittedFunction.__call__, _jitted),
     Answer(torch.library.get_ctx, _context),
     Answer(_Hooks.__enter__, _keep_saved),
     Answer(_Hooks.__exit__, _keep_saved),

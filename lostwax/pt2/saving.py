@@ -35,7 +35,7 @@ from lostwax.pt2.schema import (
     WEIGHTS_CONFIG,
 )
 from lostwax.pt2.weights import Payloads, Sharing
-from lostwax.pt2.writer import Writer, replaced
+from lostwax.pt2.writer import Writer, replace
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 
@@ -56,8 +56,7 @@ def save(
     _check_target(file)
     records = _Records(_named(program), extra_files or {}, example_inputs)
     if isinstance(file, (str, os.PathLike)):
-        with replaced(file) as target:
-            records.write(target)
+        replace(file, records.write)
     elif file.seekable():
         records.write(file)
     else:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import errno
 import os
 import struct
-import tempfile
 import zlib
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import IO, Any, NamedTuple
+
+from lostwax.fake.undo import Undo, undone
 
 _ALIGNMENT = 64
 _FOLDER = "archive"
@@ -130,8 +132,9 @@ class _Checksums:
         crcs = [0] * len(parts)
         self._left.extend((part, crcs, i) for i, part in enumerate(parts))
         if self._thread is None or not self._thread.is_alive():
-            self._thread = Thread(target=self._work, name="lostwax-crc", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._work, name="lostwax-crc", daemon=True)
+            thread.start()
+            self._thread = thread  # not before: an interrupt may keep it from starting
         return crcs
 
     def finish(self) -> None:
@@ -204,32 +207,42 @@ def _apply(columns: list[int], bits: int) -> int:
 # ------------------------------------------------------------------------------------------- target
 
 
-@contextmanager
-def replaced(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of `path` when all went well; else `path` is as before."""
+def replace(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
+    """Write a new file that takes the place of `path` when all went well; else, also if it is
+    interrupted, `path` is as before, and nothing is left beside it."""
     path = os.path.realpath(os.fspath(path))
-    folder, name = os.path.split(path)
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    undone(partial(_replace, path, write))
+
+
+def _replace(path: str, write: Callable[[IO[bytes]], None], undo: Undo) -> None:
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
+    mode = _mode(path)
+    undo.add(partial(_remove, temporary))
+    with _new(temporary, 0o666 if mode is None else 0o600) as file:
+        write(file)
+    if mode is not None:
+        os.chmod(temporary, mode)
+    os.replace(temporary, path)
+
+
+def _new(path: str, mode: int) -> IO[bytes]:
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{name}.", suffix=".tmp", dir=folder)
+        return open(path, "xb", buffering=1 << 20, opener=partial(os.open, mode=mode))
     except OSError as error:  # about a name that the user has not chosen
-        raise type(error)(error.errno, error.strerror, folder) from None
-    try:
-        with os.fdopen(descriptor, "wb", buffering=1 << 20) as file:
-            yield file
-        os.chmod(temporary, _mode(path))
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        raise type(error)(error.errno, error.strerror, os.path.dirname(path)) from None
 
 
-def _mode(path: str) -> int:
-    """The permissions of the file that is replaced, or those of a new one."""
+def _remove(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _mode(path: str) -> int | None:
+    """The permissions of the file that is replaced; a new one has those that all new ones have."""
     try:
         return os.stat(path).st_mode & 0o777
     except FileNotFoundError:
-        mask = os.umask(0)
-        os.umask(mask)
-        return 0o666 & ~mask
+        return None

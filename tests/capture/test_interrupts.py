@@ -7,6 +7,8 @@ and leaves a capture, at each of its lines, and at random places of all.
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
 import signal
 import sys
@@ -60,13 +62,6 @@ class Small(nn.Module):
         return y * torch.tensor(x.shape[0]) + x.conj()
 
 
-def _is_watched(frame: FrameType) -> bool:
-    code = frame.f_code
-    if code.co_filename in WATCHED:
-        return True
-    return code.co_name in ENTERING and code.co_filename.startswith(str(PACKAGE))
-
-
 class At:
     """Raises at the place number `place` that is watched."""
 
@@ -81,9 +76,15 @@ class At:
         sys.settrace(None)
         sys.setprofile(None)
 
+    def watches(self, frame: FrameType) -> bool:
+        code = frame.f_code
+        if code.co_filename in WATCHED:
+            return True
+        return code.co_name in ENTERING and code.co_filename.startswith(str(PACKAGE))
+
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
         wanted = ("line",) if self.lines else ("call", "c_return")
-        if not _is_watched(frame):
+        if not self.watches(frame):
             return None
         if event in wanted:
             self.left -= 1
@@ -154,6 +155,42 @@ def _decomposed() -> tuple[nn.Module, Callable[[], Any]]:
     return model, lambda: export(model, (x,)).run_decompositions()
 
 
+def _called() -> tuple[nn.Module, Callable[[], Any]]:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3, momentum=None)).eval()
+    x = torch.randn(4, 3)
+
+    def work() -> Any:
+        captured = lostwax.capture(model)
+        return [captured(x[:n]).tolist() for n in (2, 3, 4)]
+
+    return model, work
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.scale = nn.Linear(3, 3), 1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) * self.scale  # type: ignore[no-any-return]
+
+
+def _kept() -> tuple[nn.Module, Callable[[], Any]]:
+    """One that has captured, was interrupted, and is called again: some programs are found, others
+    are not."""
+    model, x = Scaled(), torch.randn(4, 3)
+    captured, scales = lostwax.capture(model), itertools.count()
+
+    def work() -> Any:
+        for scale in (1.0, float(next(scales))):
+            model.scale = scale
+            for n in (2, 3, 4):
+                torch.testing.assert_close(captured(x[:n]), model(x[:n]))
+        return captured(x).shape
+
+    return model, work
+
+
 @pytest.fixture
 def alarm() -> Iterator[Callable[[float], Any]]:
     def ring(*_: Any) -> None:
@@ -169,7 +206,7 @@ def alarm() -> Iterator[Callable[[float], Any]]:
     threading.current_thread() is not threading.main_thread(), reason="signals come to the main one"
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("make", [_layers, _gradients, _decomposed])
+@pytest.mark.parametrize("make", [_layers, _gradients, _decomposed, _called, _kept])
 def test_an_alarm_at_a_random_time(make: Any, alarm: Callable[[float], Any]) -> None:
     model, work = make()
     text = str(work())
@@ -190,3 +227,82 @@ def test_an_alarm_at_a_random_time(make: Any, alarm: Callable[[float], Any]) -> 
             break
     assert rung
     assert str(work()) == text
+
+
+# -------------------------------------------------------------------------------------------- files
+
+FILES = {str(PACKAGE / "pt2" / name) for name in ("writer.py", "saving.py", "archive.py")}
+
+
+class AtFile(At):
+    """The same where files are written and read."""
+
+    def watches(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename in FILES
+
+
+def _large() -> nn.Module:
+    """So large that another thread computes the checksum."""
+    return nn.Linear(600, 600)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(("old", "lines"), [(b"", False), (b"old", True)])
+def test_an_interrupted_save_leaves_nothing_behind(old: bytes, lines: bool, tmp_path: Path) -> None:
+    program, path = export(_large(), (torch.randn(2, 600),)), tmp_path / "large.pt2"
+    lostwax.save(program, path)
+    whole, mask, before = path.read_bytes(), _mask(), look()
+    place = interrupted = 0
+    while True:
+        place += 1
+        path.unlink(missing_ok=True)
+        if old:
+            path.write_bytes(old)
+            path.chmod(0o640)
+        try:
+            with AtFile(place, lines) as at:
+                lostwax.save(program, path)
+        except Interrupt:
+            interrupted += 1
+        assert [each.name for each in tmp_path.iterdir()] in (["large.pt2"], [])
+        found = path.read_bytes() if path.exists() else b""
+        assert found in (old, whole), place
+        assert _mask() == mask
+        assert look() == before
+        if at.left > 0:
+            break
+    assert found == whole
+    assert path.stat().st_mode & 0o777 == (0o640 if old else 0o666 & ~mask)
+    assert interrupted > 50
+    assert str(lostwax.load(path)) == str(program)
+
+
+def _mask() -> int:
+    mask = os.umask(0o22)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_alarm_while_a_file_is_read(alarm: Callable[[float], Any], tmp_path: Path) -> None:
+    path = tmp_path / "layers.pt2"
+    lostwax.save(_layers()[1](), path)
+    text = str(lostwax.load(path))
+    source, before, took, rung = random.Random(0), look(), 1.0, 0
+    for _ in range(200):
+        began = time.perf_counter()
+        try:
+            try:
+                alarm(1e-6 + source.random() * took)
+                lostwax.load(path)
+                took = min(took, time.perf_counter() - began)
+            finally:
+                alarm(0)
+        except Interrupt:
+            rung += 1
+        assert look() == before
+        if rung == 30:
+            break
+    assert rung
+    assert str(lostwax.load(path)) == text

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -34,6 +35,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, (functools.partial, functools.cached_property)):
         return plain(value.func)
     return value.fget if isinstance(value, property) else value
+
+
+def held(modules: Iterable[nn.Module]) -> list[Any]:
+    """The functions in attributes of modules."""
+    values = chain.from_iterable(vars(module).values() for module in modules)
+    return [plain(value) for value in values if type(value) in _HELD]
+
+
+_HELD = (FunctionType, MethodType, functools.partial)
 
 
 def reached(starts: Iterable[Any]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
+from types import FrameType
 from typing import Any
 
 import torch
@@ -427,7 +428,7 @@ class Tracer(FakeTensorMode):
     def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
         fake.check_thread()
         is_noted = self.is_asked and fake.tracked is not None and self._recording
-        if is_noted and is_user_code(sys._getframe(depth).f_code):
+        if is_noted and _is_users(sys._getframe(depth)):
             self.questions.note(fake, what, self.value_of, self.real_one(fake), user_location())
 
     def asked_again(
@@ -479,7 +480,7 @@ class Tracer(FakeTensorMode):
         fake.check_thread()
         if self._recording and fake.tracked is not None:
             if exact is None:
-                exact = "stride" in what and is_user_code(sys._getframe(2).f_code)
+                exact = "stride" in what and _is_users(sys._getframe(2))
             self.reliance.note(fake.tracked.root, what, exact=exact)
 
     def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
@@ -632,6 +633,14 @@ class Tracer(FakeTensorMode):
         target.tracked = new.tracked
 
 
+def _is_users(frame: FrameType) -> bool:
+    """Does the user ask, also by way of the class?"""
+    if frame.f_globals.get("__name__") == BY_CLASS and frame.f_back is not None:
+        frame = frame.f_back
+    return is_user_code(frame.f_code)
+
+
+BY_CLASS = "lostwax.capture.patches.unbound"
 _DETACHED = View(aten.detach.default, (), {}, None)
 
 

@@ -95,7 +95,7 @@ _VIEWS: dict[int, tuple[OpOverload, bool]] = {}
 
 def owner(node: Node) -> Node:
     """The node that made the memory which this node's value lies in."""
-    while (base := viewed(node)) is not None:
+    while (base := lying_in(node)) is not None:
         node = base
     return node
 
@@ -107,7 +107,9 @@ def shown(graph: Graph) -> set[Node]:
         current: Node | None = node
         while current is not None and current not in seen:
             seen.add(current)
-            # a part of several results: they are seen through it
-            source = current.args[0] if current.target is getitem else viewed(current)
-            current = source if isinstance(source, Node) else None
+            source = lying_in(current)
+            if source is None and current.target is getitem:
+                # a part of several results: they are seen through it
+                source = current.args[0]  # type: ignore[assignment]
+            current = source
     return seen

@@ -63,8 +63,8 @@ def unchecked(program: ExportedProgram) -> list[str]:
         return ", ".join([inputs[ref] if isinstance(ref, int) else ref for ref in refs])
 
     asked = [
-        f"{'of what is computed from ' if q.computed else ''}{named(q.of)}: {q.what} is "
-        f"{q.answer}, asked at {q.where}"
+        f"{'of what is computed from ' if q.computed else ''}{named(q.of)}{': ' if q.of else ''}"
+        f"{q.what} is {q.answer}, asked at {q.where}"
         for q in asks.questions
     ]
     one = [] if asks.either else [f"{named(group)}: they are one tensor" for group in asks.same]

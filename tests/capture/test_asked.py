@@ -56,6 +56,15 @@ def conjugated() -> Tensor:
     return torch.ones(2, dtype=torch.cfloat).conj()
 
 
+TENSOR: Any = torch.Tensor
+
+
+def _get(name: str) -> Callable[[Any], Any]:
+    if name == "is_leaf":
+        return lambda x: TENSOR.is_leaf.__get__(x)
+    return lambda x: getattr(torch.Tensor, "requires_grad").__get__(x)  # noqa: B009
+
+
 ASKED: dict[str, tuple[Callable[[Tensor], Any], Tensor, Tensor]] = {
     "requires_grad": (lambda x: x.requires_grad, torch.ones(2), wanting()),
     "requires_grad ": (lambda x: x.requires_grad, wanting(), torch.ones(2)),
@@ -76,6 +85,21 @@ ASKED: dict[str, tuple[Callable[[Tensor], Any], Tensor, Tensor]] = {
     "attribute tag": (lambda x: getattr(x, "tag", 0) == 5, torch.ones(2), tagged(5)),
     "attribute tag ": (lambda x: hasattr(x, "tag"), tagged(5), torch.ones(2)),
 }  # fmt: skip
+
+
+BY_CLASS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
+    "requires_grad": (_get("requires_grad"), torch.ones(2), wanting()),
+    "is_leaf": (_get("is_leaf"), torch.ones(2), computed()),
+    "grad is None": (lambda x: TENSOR.grad.__get__(x) is None, wanting(), with_gradient()),
+    "grad_fn is None": (lambda x: TENSOR.grad_fn.__get__(x) is None, torch.ones(2), computed()),
+    "is_inference()": (lambda x: torch.Tensor.is_inference(x), torch.ones(2), inferred()),
+    "is_inference() ": (lambda x: torch.is_inference(x), torch.ones(2), inferred()),
+    "_is_view()": (lambda x: torch.Tensor._is_view(x), torch.ones(4)[:2], torch.ones(2)),
+    "untyped_storage().nbytes()": (
+        lambda x: torch.Tensor.untyped_storage(x).nbytes() == 8, torch.ones(2), torch.ones(4)[:2],
+    ),
+}  # fmt: skip
+ASKED |= {f"{name}    ": asked for name, asked in BY_CLASS.items()}
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -50,6 +50,9 @@ ONE_LAYOUT: dict[str, Callable[[Tensor], Any]] = {
     "stride()": lambda x: x * x.stride(0),
     "is_contiguous()": _branch,
     "a write to the result of contiguous()": lambda x: x.contiguous().add_(1),
+    "stride() ": lambda x: x * torch.Tensor.stride(x)[0],
+    "is_contiguous() ": lambda x: x * (2 if getattr(Tensor, "is_contiguous")(x) else 3),  # noqa: B009
+    "a write to the result of contiguous() ": lambda x: torch.Tensor.contiguous(x).add_(1),
 }
 
 
@@ -65,7 +68,7 @@ def test_the_layout_that_counts_is_asked_for(name: str, example: Tensor) -> None
     with pytest.raises(RuntimeError, match=r"input x must have strides \(.*as at capture") as error:
         module(deepcopy(other))
     message = str(error.value)
-    assert f"because of {name} at test_layout.py" in message
+    assert f"because of {name.strip()} at test_layout.py" in message
     assert ("pass x.contiguous()" in message) == (example is ROWS)
 
 

@@ -147,6 +147,19 @@ def test_memory_is_not_shared_where_it_was_not():
     assert calls(Pipeline((NoOps(),))(program))[-1] == "cos"  # a copy of what nobody else sees
 
 
+def test_memory_is_seen_through_a_gradient_of_its_own():
+    def f(self, x):
+        y = torch.zeros_like(x)
+        z = x * self.w
+        z.data = y.clone()
+        return z, y
+
+    program = lostwax.export(function(f, w=nn.Parameter(torch.ones(3))), (torch.ones(3),))
+    assert any("with_gradient" in name for name in calls(program))
+    z, y = Pipeline((NoOps(),))(program).module()(torch.ones(3))
+    assert z.data_ptr() != y.data_ptr()
+
+
 def test_a_written_buffer_and_its_copy():
     def f(self, x):
         old = self.state.clone()

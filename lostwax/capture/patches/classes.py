@@ -16,7 +16,7 @@ from torch import nn
 
 from lostwax.capture import names
 from lostwax.capture.per_class import PerClass
-from lostwax.capture.reachable import methods, plain, reached
+from lostwax.capture.reachable import methods, reached
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 
@@ -49,11 +49,11 @@ def _class_of(fake: FakeTensor) -> type:
     return next(found, torch.Tensor)
 
 
-def answer(mod: Any, modules: Iterable[nn.Module], undo: Undo) -> None:
-    """From here on the functions of these modules, and those that they name, are answered so."""
+def answer(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
+    """From here on these functions, those of the modules, and those that they name, are answered
+    so."""
     asking = {id(each): each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]}
-    if not isinstance(mod, nn.Module):
-        asking |= {id(each): each for each in _asking([plain(mod)])}
+    asking |= {id(each): each for each in _asking(functions)}
     changed = [known for known in asking.values() if "type" not in known]
     undo.add(partial(_take_away, changed))
     for known in changed:

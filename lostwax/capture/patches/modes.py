@@ -19,7 +19,7 @@ from torch import nn
 from lostwax.capture import names
 from lostwax.capture.patches.swap import Answer, Shown, is_capturing, outside, running
 from lostwax.capture.per_class import PerClass
-from lostwax.capture.reachable import methods, plain, reached
+from lostwax.capture.reachable import methods, reached
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.undo import Undo
 from lostwax.ir.asks import MODES, is_mode, mode_answer
@@ -73,12 +73,13 @@ ANSWERS = [
 _STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in SHOWN}
 
 
-def begin(tracer: Tracer, mod: Any, modules: Iterable[nn.Module], undo: Undo) -> None:
-    """From here on this tracer takes note of what the functions of these modules ask."""
+def begin(
+    tracer: Tracer, functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo
+) -> None:
+    """From here on this tracer takes note of what these functions and those of the modules ask."""
     tracer.mode_before = partial(outside, mode_answer)
     found = [each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]]
-    if not isinstance(mod, nn.Module):
-        found += _imported([plain(mod)])
+    found += _imported(functions)
     changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]
     undo.add(partial(_put_back, changed))
     for known, name, function in changed:

@@ -11,6 +11,7 @@
 | `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like | class of the module | `symbolic_arguments` |
 | `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |
 | `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
+| `torch.Tensor.stride(x)`, `torch.is_inference(x)` | attributes of the class, where the user's functions name them; class of the module | `unbound` |
 | `type(x)` in the user's functions | a global of theirs, that answers otherwise of fakes alone | `classes` |
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
@@ -37,7 +38,9 @@ from lostwax.capture.patches import (
     swap,
     symbolic_arguments,
     torch_functions,
+    unbound,
 )
+from lostwax.capture.reachable import held, plain
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.undo import Undo
 
@@ -52,7 +55,7 @@ ANSWERS = swap.Answers(
     ]
 )
 _AVERAGES = swap.Answers([nn_modules.NORM])
-_SHOWN = (symbolic_arguments, fast_calls, autocasting, backends, modes)
+_SHOWN = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
 CLASSES = swap.classes_of([each for where in _SHOWN for each in where.SHOWN])
 
 
@@ -64,6 +67,8 @@ def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) ->
     if nn_modules.has_averages(modules):
         _AVERAGES.give(undo)
     swap.show([*CLASSES, *torch_functions.stances()], undo)
-    classes.answer(mod, modules, undo)
-    modes.begin(tracer, mod, modules, undo)
+    functions = [*held(modules), *([] if isinstance(mod, nn.Module) else [plain(mod)])]
+    classes.answer(functions, modules, undo)
+    modes.begin(tracer, functions, modules, undo)
+    unbound.show(functions, modules, undo)
     random_numbers.own(undo)

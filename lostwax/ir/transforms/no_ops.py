@@ -17,7 +17,7 @@ from torch.fx import Graph, Node
 from lostwax.fake import FakeTensor
 from lostwax.fake.tensor import is_marked
 from lostwax.ir.draft import Draft
-from lostwax.ir.effects import owner, shown, viewed
+from lostwax.ir.effects import lying_in, owner, shown, viewed
 from lostwax.ir.passes import Pass
 from lostwax.ops.registry import aten
 from lostwax.types import TensorType
@@ -57,7 +57,7 @@ def remove_no_ops(graph: Graph) -> int:
 
 def _bases(node: Node) -> list[Node]:
     found = [node]
-    while (base := viewed(found[-1])) is not None:
+    while (base := lying_in(found[-1])) is not None:
         found.append(base)
     return found
 

@@ -1,0 +1,143 @@
+"""What the user's Python asks of a tensor by way of the class: `torch.Tensor.stride(x)`,
+`torch.Tensor.requires_grad.__get__(x)`; and by way of torch: `torch.is_inference(x)`.
+
+`x.stride()` is the method of the fake, which tells the tracer; `torch.Tensor.stride` is a function
+of C, which does not. Where the user's functions name such a thing, `torch.Tensor` shows another to
+them, in the capturing thread alone, which goes the way of the method. (Not always: a class that was
+changed a thousand times is slow for good in some Pythons.) Must not change what others see.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.capture import names
+from lostwax.capture.patches.swap import Shown, is_capturing, set_all
+from lostwax.capture.per_class import PerClass
+from lostwax.capture.reachable import methods, reached
+from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo
+from lostwax.location import is_user_code
+
+_Tensor: Any = torch.Tensor
+
+
+class _Attribute:
+    """Stands in `torch.Tensor` for a method of it, and is the method to all but the user."""
+
+    def __init__(self, name: str) -> None:
+        self.original = getattr(_Tensor, name)
+        self.asking = self._by_fake(name)
+
+    def __get__(self, tensor: Any, cls: Any = None) -> Any:
+        if tensor is not None:
+            return self.original.__get__(tensor, cls)
+        is_asking = is_capturing() and is_user_code(sys._getframe(1).f_code)
+        return self.asking if is_asking else self.original
+
+    def _by_fake(self, name: str) -> Any:
+        return _going_by_fake(name, self.original)
+
+
+class _Property(_Attribute):
+    """The same for what is read without a call."""
+
+    def __set__(self, tensor: Any, value: Any) -> None:
+        self.original.__set__(tensor, value)
+
+    def __delete__(self, tensor: Any) -> None:
+        self.original.__delete__(tensor)
+
+    def _by_fake(self, name: str) -> Any:
+        return _PropertyByFake(name, self.original)
+
+
+def _going_by_fake(name: str, original: Any) -> Any:
+    def called(*args: Any, **kwargs: Any) -> Any:
+        is_fake = bool(args) and type(args[0]) is FakeTensor
+        return (getattr(FakeTensor, name) if is_fake else original)(*args, **kwargs)
+
+    called.__name__ = name
+    called.stands_for = original  # type: ignore[attr-defined]
+    return called
+
+
+class _PropertyByFake:
+    def __init__(self, name: str, original: Any) -> None:
+        self._name, self._original = name, original
+
+    def __get__(self, tensor: Any, cls: Any = None) -> Any:
+        is_fake = type(tensor) is FakeTensor
+        found = getattr(FakeTensor, self._name) if is_fake else self._original
+        return found.__get__(tensor, cls)
+
+    def __set__(self, tensor: Any, value: Any) -> None:
+        is_fake = type(tensor) is FakeTensor
+        (getattr(FakeTensor, self._name) if is_fake else self._original).__set__(tensor, value)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def _stand_in(name: str) -> _Attribute:
+    return (_Property if hasattr(getattr(_Tensor, name), "__set__") else _Attribute)(name)
+
+
+_NAMES = [
+    name
+    for name, value in vars(FakeTensor).items()
+    if not name.startswith("__") and name != "_is_param" and hasattr(_Tensor, name)
+    and isinstance(value, (property, FunctionType))
+]  # fmt: skip
+"""What fakes answer otherwise than tensors."""
+_STAND_INS = list(map(_stand_in, _NAMES))
+_OWN = [vars(_Tensor).get(name) for name in _NAMES]
+"""Some are of `torch.Tensor` itself, most of its base."""
+SHOWN = [
+    Shown(torch, name, _going_by_fake(name, getattr(torch, name)))
+    for name in ("is_inference", "is_conj", "is_neg")
+]
+
+
+def show(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
+    """From here on the functions of these modules, and those that they name, are answered so."""
+    classes = {*map(type, modules)}
+    if any(_OF_CLASSES[cls] for cls in classes) or any(_naming(functions)):
+        undo.add(_put_back)
+        set_all([_Tensor] * len(_NAMES), _NAMES, _STAND_INS)
+
+
+def _put_back() -> None:
+    for name, own in zip(_NAMES, _OWN, strict=True):
+        if own is not None:
+            setattr(_Tensor, name, own)
+        elif name in vars(_Tensor):
+            delattr(_Tensor, name)
+
+
+def _naming(functions: Iterable[Any]) -> Iterator[bool]:
+    """Do these functions, or those that they name, have `torch.Tensor` and such a name in them?"""
+    for function in reached(functions):
+        code = getattr(function, "__code__", None)
+        if code is not None:
+            held = [function.__globals__, dict(names.closed_over(function))]
+            yield any(map(partial(_names_one, held), names.codes(code)))
+
+
+def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:
+    words = {*code.co_names, *(each for each in code.co_consts if isinstance(each, str))}
+    if words.isdisjoint(_NAMES):
+        return False
+    known = (*code.co_names, *code.co_freevars)
+    is_class = any(each.get(name) is _Tensor for each in held for name in known)
+    return is_class or "Tensor" in words
+
+
+_OF_CLASSES = PerClass(lambda cls: any(_naming(methods(cls))))

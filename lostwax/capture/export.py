@@ -50,6 +50,7 @@ from lostwax.capture.state import Kept, State, is_from_outside, kept_tensor, ref
 from lostwax.capture.steps import Value
 from lostwax.capture.subject import forward_of, module_of
 from lostwax.capture.symbols import Symbols
+from lostwax.capture.told import is_heard
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
 from lostwax.errors import (
@@ -229,6 +230,7 @@ class Capture:
             self.reassigned, kept = self.state.after(given.fakes, read, self.call)
             replaced = given.replaced(self.reassigned)
             given.check_replaced(replaced, outputs)
+            self._tell_of_objects(outputs)
             self._copy_literals([each.held for each in replaced])
             if self.grad:
                 check_results(outputs, given.initial)
@@ -251,6 +253,14 @@ class Capture:
         except RuntimeError as error:
             refuse_what_cpp_refuses(error)
             raise
+
+    def _tell_of_objects(self, outputs: list[Any]) -> None:
+        """A program has the values of tensors, not the very objects: who would go on to change
+        those (`m.view.data = ...`) can do without a program."""
+        if any(is_from_outside(out) and self.given.is_view_of_state(out) for out in outputs):
+            is_heard("a result is itself a tensor that the module keeps, a view of its state")
+        for name in self.given.renamed(self.reassigned):
+            is_heard(f"{name} is replaced by a view of itself")
 
     def _check_versions(self) -> None:
         """How often a view of state was written to is nothing that a program knows."""

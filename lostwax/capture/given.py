@@ -276,6 +276,19 @@ class Given:
                 found.append(_Replaced(root, fake, held))
         return found
 
+    def is_view_of_state(self, tensor: torch.Tensor) -> bool:
+        """Is a tensor that was there before the call one, and not the state itself?"""
+        kind = self.tracer.adopt(tensor).tracked.root.kind
+        return kind in ("the parameter", "the buffer") and id(tensor) not in self.fakes
+
+    def renamed(self, reassigned: Mapping[str, torch.Tensor]) -> Iterator[str]:
+        """The state in whose place there is another tensor that shows all of the same memory."""
+        for slot, fake in self.slots if reassigned else ():
+            again, root = reassigned.get(slot.name), self._roots[id(fake)]
+            held = fake if again is None else self.tracer.adopt(again)
+            if held is not fake and held.tracked.root is root and held.fake_type == root.type:
+                yield f"the {slot.kind} {slot.name}"
+
     def check_replaced(self, replaced: list[_Replaced], outputs: list[Any]) -> None:
         """A program keeps only the new tensor, or memory: the old one must not be seen any more.
         `outputs`: the results."""

@@ -39,11 +39,12 @@ def plain(value: Any) -> Any:
 
 def held(modules: Iterable[nn.Module]) -> list[Any]:
     """The functions in attributes of modules."""
-    values = chain.from_iterable(vars(module).values() for module in modules)
-    return [plain(value) for value in values if type(value) in _HELD]
+    pairs = chain.from_iterable([vars(module).items() for module in modules])
+    # (`_compiled_call_impl` is the capture's own, or torch.compile's.)
+    return [plain(v) for n, v in pairs if v.__class__ in _HELD and n != "_compiled_call_impl"]
 
 
-_HELD = (FunctionType, MethodType, functools.partial)
+_HELD = frozenset((FunctionType, MethodType, functools.partial))
 
 
 def reached(starts: Iterable[Any]) -> Iterator[Any]:

@@ -263,3 +263,35 @@ def test_what_is_set_once_is_captured_by_the_next_call() -> None:
         assert (ours.rows, ours.total) == (eager.rows, eager.total)
     assert captured.programs
     assert "sets its attribute rows, which was None, to 2" in captured.eager[0]
+
+
+class Handing(nn.Module):
+    """Its results are tensors that it holds itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.zeros(2, 3))
+        self.first = self.rows[0]
+        self.register_buffer("state", torch.zeros(3))
+
+    def forward(self, x: torch.Tensor, replace: bool) -> torch.Tensor:
+        self.rows.add_(x)
+        if not replace:
+            return self.first
+        self.state = self.state.view(3)
+        return self.state
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_result_that_the_module_holds_is_that_very_tensor(replace: bool) -> None:
+    results = []
+    for way in (lambda module: module, lostwax.capture):
+        net = Handing()
+        call = way(net)
+        kept = [call(torch.ones(3), replace) for _ in range(2)]
+        held = net.state if replace else net.first
+        assert kept[-1] is held
+        held.data = torch.full((3,), 7.0)
+        call(torch.ones(3), replace)
+        results.append([t.clone() for t in kept])
+    torch.testing.assert_close(*results)

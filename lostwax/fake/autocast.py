@@ -9,16 +9,18 @@ they are: no list of operators is kept. Must not cast anything itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
 
-from lostwax.errors import UnsupportedFakeError
+from lostwax.errors import CaptureError, UnsupportedFakeError
+from lostwax.fake import fallback
 from lostwax.fake.symnode import wrap
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
 from lostwax.location import user_location
+from lostwax.ops.registry import aten
 from lostwax.sym import Expr
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ Call = Callable[[OpOverload, Any, dict[str, Any]], Any]
 _C: Any = torch._C
 DEVICES: tuple[str, ...] = tuple(_C._autocast_supported_devices())
 """Those that have autocast, available or not."""
+CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
+"""What autocast casts; float64 it leaves alone."""
 _KEYS = _C.DispatchKey.__members__
 _AUTOGRAD = (_C.DispatchKey.AutogradFunctionality, _C.DispatchKey.ADInplaceOrView)
 _AsOnEntry: Any = _C._RestorePythonTLSSnapshot
@@ -77,6 +81,8 @@ def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: C
     if not around:
         return call(func, args, kwargs)
     there = _devices(args, kwargs)
+    if func in _OF_PARTS:
+        return mode.reentered(_by_parts(func), args, kwargs)
     for device in around:
         kernel = _kernel(func, device) if device in there else None
         if kernel is not None:
@@ -85,7 +91,36 @@ def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: C
                 return _by_kernel(mode, kernel, device, args, kwargs, call)
             finally:
                 mode.casts = around
+    if mode.portable and func.namespace not in _OF_TORCH and not there.isdisjoint(around):
+        _check_open(func, args, kwargs)
     return call(func, args, kwargs)
+
+
+_OF_TORCH = ("aten", "prims", "prim", "profiler", "_c10d_functional")
+_PARTS = _C.DispatchKey.CompositeExplicitAutogradNonFunctional
+_OF_PARTS = frozenset((aten._trilinear.default, aten.linalg_pinv.atol_rtol_tensor))
+"""Operators with a derivative of their own, whose kernels call others that autocast casts."""
+
+
+@cache
+def _by_parts(func: OpOverload) -> Callable[..., Any]:
+    return partial(func._op_dk, _PARTS)
+
+
+def _check_open(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
+    """An operator of the user's stays one: what its kernel does under autocast, it would do without
+    in a program, which has casts in its place."""
+    given = (t.fake_type.dtype for t in _fakes((*args, *kwargs.values())))
+    if fallback.is_composite(func) or not any(d in CASTABLE for d in given):
+        return
+    name = func._schema.name
+    raise CaptureError(
+        f"{name} is called under torch.autocast, and does not say what it does there.\n"
+        f"  at {user_location()}\n"
+        "  why: its kernel may call operators that autocast casts; a program runs it without\n"
+        f'  instead: say it, torch.library.register_autocast("{name}", device_type, dtype): its '
+        "arguments are cast; or call it inside of torch.autocast(device_type, enabled=False)"
+    )
 
 
 def _devices(args: Any, kwargs: dict[str, Any]) -> set[str]:
@@ -100,9 +135,12 @@ def _fakes(values: Any) -> Iterator[FakeTensor]:
             yield from _fakes(value)
 
 
-@cache
 def _kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
-    """torch's kernel that casts for this operator."""
+    """The kernel that casts for this operator. A user may yet register one for his."""
+    return _known_kernel(func, device) if func.namespace == "aten" else _find(func, device)
+
+
+def _find(func: OpOverload, device: str) -> Callable[..., Any] | None:
     name = _key(device)
     if not _C._dispatch_has_kernel_for_dispatch_key(func.name(), name):
         return None
@@ -114,6 +152,9 @@ def _kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
         )
     key = _KEYS[name]
     return lambda *args, **kwargs: func._op_dk(key, *args, **kwargs)
+
+
+_known_kernel = cache(_find)
 
 
 def _key(device: str) -> str:

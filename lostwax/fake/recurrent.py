@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
+from lostwax.fake.autocast import CASTABLE
 from lostwax.fake.composite import linear, to_dtype
 from lostwax.fake.dropouts import dropout
 from lostwax.ops.registry import aten
@@ -38,12 +39,9 @@ def cast(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
         if isinstance(value, (list, tuple)):
             return [lowered(v) for v in value]
         kind = value.dtype if isinstance(value, torch.Tensor) else None
-        return to_dtype(mode, value, dtype) if kind in _CAST else value
+        return to_dtype(mode, value, dtype) if kind in CASTABLE else value
 
     return tuple(map(lowered, args)), True
-
-
-_CAST = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def _has_kernel(func: OpOverload, device: str, args: Any) -> bool:

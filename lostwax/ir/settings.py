@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
 
 _C: Any = torch._C
-_LOW = (torch.float32, torch.float16, torch.bfloat16)
 _WithoutAutocast: Any = _C._DisableAutocast
 
 
@@ -116,7 +115,7 @@ def _devices_cast(program: ExportedProgram) -> Iterator[str]:
     """The types of devices on which a program computes what autocast may cast."""
     for node in program.graph.nodes:
         for value in _tensors(node.meta.get("val")):
-            if value.dtype in _LOW:
+            if value.dtype in autocast.CASTABLE:
                 yield value.device.type
 
 

@@ -41,6 +41,8 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, nn.Module]]] = {
     "einsum": (lambda self, x: torch.einsum("abc,dbc->ad", x, x), {}),
     "tensordot": (lambda self, x: torch.tensordot(x, x, dims=([1], [1])), {}),
     "multi_dot": (lambda self, x: torch.linalg.multi_dot([x[0], x[0].t(), x[0]]), {}),
+    "bilinear": (lambda self, x: self.a(x, x), {"a": nn.Bilinear(4, 4, 3)}),
+    "pinv": (lambda self, x: torch.linalg.pinv(x), {}),
     "attention": (_attended, {"a": nn.MultiheadAttention(4, 2)}),
     "convolution": (lambda self, x: self.a(x), {"a": nn.Conv1d(3, 3, 3, padding="same")}),
     "norm": (lambda self, x: self.b(self.a(x)), {"a": nn.Linear(4, 4), "b": nn.LayerNorm(4)}),
@@ -60,6 +62,21 @@ def test_inside_of_a_program_that_differentiates() -> None:
         return torch.autograd.grad(torch.einsum("abc,dbc->ad", x, x).sum(), x)[0]
 
     same(cast(forward), X)
+
+
+def test_an_operator_of_the_users_says_what_it_does() -> None:
+    @torch.library.custom_op("lostwax_test::product", mutates_args=())
+    def product(x: Tensor) -> Tensor:
+        return x @ x.mT
+
+    product.register_fake(lambda x: x @ x.mT)
+    module = cast(lambda self, x: product(x))
+    assert module(X).dtype is BF16  # in eager its kernel is under autocast
+    with pytest.raises(CaptureError, match=r"product[\s\S]*test_autocast.py[\s\S]*register_auto"):
+        export(module, (X,))
+    export(module, (X.double(),))
+    product.register_autocast("cpu", BF16)
+    same(module, X)
 
 
 # -------------------------------------------------------------------- a device that is not there

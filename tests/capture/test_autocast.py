@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from lostwax import unflatten
+from lostwax import Dim, unflatten
 from lostwax.capture import capture, export
 from lostwax.errors import CaptureError, SettingsError
 from lostwax.fake import FakeTensorMode
@@ -62,6 +63,42 @@ def test_inside_of_a_program_that_differentiates() -> None:
         return torch.autograd.grad(torch.einsum("abc,dbc->ad", x, x).sum(), x)[0]
 
     same(cast(forward), X)
+
+
+class Product(torch.autograd.Function):
+    """With a backward of its own, which runs under the autocast of its forward."""
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu")
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        ctx.save_for_backward(x, y)
+        return x @ y
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        x, y = ctx.saved_tensors
+        return grad @ y.mT, x.mT @ grad
+
+
+GRADIENTS: dict[str, Callable[..., Any]] = {
+    "function": lambda self, x: Product.apply(self.a(x), x.mT),
+    "checkpoint": lambda self, x: checkpoint(self.a, x, use_reentrant=False),
+    "vmap": lambda self, x: torch.vmap(lambda y: y @ self.a.weight)(x),
+    "einsum": lambda self, x: torch.einsum("abc,dbc->ad", x, self.a(x)),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+@pytest.mark.parametrize("dims", [None, ({0: Dim("n")},)], ids=["static", "dynamic"])
+def test_gradients(name: str, dims: Any) -> None:
+    module, x = cast(GRADIENTS[name], a=nn.Linear(4, 4)), X.clone().requires_grad_()
+    ours = export(module, (x,), dynamic_shapes=dims).module()
+    found = []
+    for each in (ours, module):
+        out = each(x)
+        found.append((out, torch.autograd.grad(out.float().sum(), x)))
+    torch.testing.assert_close(*found)
 
 
 def test_an_operator_of_the_users_says_what_it_does() -> None:

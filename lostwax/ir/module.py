@@ -163,7 +163,7 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     specs = program.graph_signature.input_specs
     passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
     state = own_state(program)
-    for name in _in_order(program):
+    for name in names_in_order(program):
         _register(module, name, state[name], persistent=name in program.state_dict)
     # A buffer may go by other names, too: those are no inputs of their own.
     buffers = {id(program.constants[name]) for name in passing if name in program.constants}
@@ -176,7 +176,7 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     module._keep(_constants=constants)
 
 
-def _in_order(program: ExportedProgram) -> list[str]:
+def names_in_order(program: ExportedProgram) -> list[str]:
     """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
     buffers that are not in the former stand before the next one that is."""
     before: dict[str, list[str]] = {}

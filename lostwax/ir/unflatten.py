@@ -43,6 +43,7 @@ from lostwax.ir.module import (
     explain,
     hold,
     input_overlap,
+    names_in_order,
     own_state,
     rebinder,
     rebuilder,
@@ -287,7 +288,8 @@ def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
     passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
     buffers = {id(program.constants[name]) for name in passing if name in program.constants}
     state = own_state(program)
-    for name, value in state.items():
+    for name in dict.fromkeys((*names_in_order(program), *state)):
+        value = state[name]
         path, _, leaf = name.rpartition(".")
         module = made[path]
         is_kept = name in program.state_dict

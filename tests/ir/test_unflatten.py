@@ -533,3 +533,21 @@ def test_deeply_nested_modules() -> None:
     assert module.print_readable(print_output=False).count("class ") == 152
     assert torch.equal(module.double()(x.double()), model.double()(x.double()))
     assert sys.getrecursionlimit() == limit
+
+
+def test_state_stands_in_the_order_of_the_original() -> None:
+    """Also what is not in the `state_dict`: users take buffers and parameters by their number."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            for name, persistent in (("first", True), ("passing", False), ("last", True)):
+                self.register_buffer(name, torch.zeros(3), persistent=persistent)
+            self.norm = nn.BatchNorm1d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(x) + self.first
+
+    eager = Mixed()
+    made = unflatten(export(eager, (torch.randn(2, 3),)))
+    assert [n for n, _ in made.named_buffers()] == [n for n, _ in eager.named_buffers()]

@@ -104,10 +104,13 @@ def _names(program: ExportedProgram) -> Iterator[str]:
         for path in leaf_paths(root.in_spec):
             if '"' in path or "\\" in path:
                 yield f"the input {path.partition(']')[2]}: its guards cannot have such a key"
+    held = {spec.target for spec in program.graph_signature.input_specs}
     for spec in program.graph_signature.output_specs:
         name = spec.target or ""
         if spec.kind is OutputKind.USER_INPUT_MUTATION and Graph().placeholder(name).name != name:
             yield f"the input {name!r}, which is written to: its copy of the graph has no such name"
+        if spec.kind is OutputKind.USER_INPUT_MUTATION and name in held:
+            yield f"the input {name!r}, which is written to: it writes to the state of that name"
     yield from _written_leaves(program)
     seen: dict[str, None] = {}
     for name in (*program.state_dict, *program.constants):

@@ -165,6 +165,23 @@ def test_a_leaf_that_is_written_to_is_said() -> None:
         saved(lostwax.export(halved, (X.clone(),)))
 
 
+def test_an_input_that_is_written_to_and_called_as_a_buffer_is_said() -> None:
+    class Same(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("x", torch.zeros(3, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.add_(1) + self.x
+
+    program = lostwax.export(Same(), (X.clone(),))
+    with pytest.warns(UserWarning, match="the input 'x', .* writes to the state of that name"):
+        data = saved(program)
+    x = X.clone()
+    lostwax.load(io.BytesIO(data)).module()(x)
+    torch.testing.assert_close(x, X + 1)
+
+
 def test_nothing_is_said_of_ordinary_names() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -37,7 +37,7 @@ from lostwax.capture.inputs import (
     leaves_of,
 )
 from lostwax.capture.lent import lent, tell_of_changes
-from lostwax.capture.marks import check_results, tell_of_own_leaves
+from lostwax.capture.marks import check_results, keep_own_leaves
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
@@ -236,7 +236,8 @@ class Capture:
                 check_results(outputs, given.initial)
                 if tracer.grad_marks.has_leaves:
                     paths = leaf_paths(self.out_spec, "the result")
-                    tell_of_own_leaves(zip(outputs, paths, strict=True), tracer.value_of)
+                    results = zip(outputs, paths, strict=True)
+                    keep_own_leaves(results, tracer.value_of, tracer.with_own_leaf)
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)

@@ -1,7 +1,7 @@
 """What a call does to gradients themselves: `x.grad = y`, `x.requires_grad_()`.
 
 On tensors of its own it may. On what the caller holds it may not: a program leaves no gradients
-behind, and its inputs require them or not as they come. Must not record anything.
+behind, and its inputs require them or not as they come. Must not record steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lostwax.capture.steps import Value
 from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
-from lostwax.location import Location, user_location, warn
+from lostwax.location import Location, user_location
 from lostwax.types import TensorType
 
 
@@ -156,19 +156,28 @@ def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
             )
 
 
-def tell_of_own_leaves(
-    results: Iterable[tuple[Any, str]], value_of: Callable[[FakeTensor], Value]
+def keep_own_leaves(
+    results: Iterable[tuple[Any, str]],
+    value_of: Callable[[FakeTensor], Value],
+    with_leaf: Callable[[Value], Value],
 ) -> None:
-    """A result that has a gradient only of what `forward` made a leaf itself has none in the
-    program, which has no such leaf to give."""
+    """A result that has a gradient only of what `forward` made a leaf itself: in the program it is
+    one of a constant's, which nobody outside can reach, either, and is zero."""
     for result, path in results:
-        if not isinstance(result, FakeTensor):
+        if not isinstance(result, FakeTensor) or not _has_own_leaf(value_of(result)):
             continue
-        value = value_of(result)
-        if is_differentiable(value, or_marked=True) and not is_differentiable(value):
-            warn(
-                f"{path} requires gradients in eager, because of a tensor that the module itself "
-                "tells to require them (requires_grad_(), torch.func.stack_module_state), and "
-                "which nobody outside can reach; what the program returns requires none. To say "
-                "so, return x.detach(), or export under torch.no_grad().",
+        root = result.tracked.root
+        if not root.kind and _has_own_leaf(root.value):
+            root.write(with_leaf(root.value))
+        if _has_own_leaf(value_of(result)):
+            raise CaptureError(
+                f"{path} requires gradients only because of a tensor that the module itself tells "
+                "to require them (requires_grad_()).\n"
+                "  why: nobody outside can reach that tensor, and the result shares its memory "
+                "with what the caller holds, which the program would have to mark\n"
+                "  instead: return x.detach(), or export under torch.no_grad()"
             )
+
+
+def _has_own_leaf(value: Value) -> bool:
+    return is_differentiable(value, or_marked=True) and not is_differentiable(value)

@@ -584,6 +584,14 @@ class Tracer(FakeTensorMode):
             return self._unseen(old, new)
         return new if keeps_gradient(old, new) else self._instead(old, new)
 
+    def with_own_leaf(self, value: Value) -> Value:
+        """The value, which requires a gradient whatever the program is given."""
+        assert value.type is not None
+        with torch._C._DisableTorchDispatch():
+            leaf = torch.zeros((), dtype=value.type.dtype, device=value.type.device)
+            leaf.requires_grad_()
+        return self._instead(self.value_of(self.adopt(leaf)), value)
+
     def _instead(self, old: Value, new: Value) -> Value:
         """A new value, and a gradient of zeros for the old: nothing is taken of that."""
         assert old.type is not None

@@ -3,14 +3,16 @@ of what the caller holds they are refused, so that nothing is lost unseen."""
 
 from __future__ import annotations
 
-import warnings
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
+import lostwax
 from lostwax.capture import export
 from lostwax.errors import CaptureError, UnsupportedFakeError
 
@@ -244,13 +246,29 @@ def test_results_of_leaves_that_only_the_program_has() -> None:
 
             return torch.vmap(one, in_dims=(0, 0, None))(*state, x)
 
-    net, x = Ensemble(), torch.randn(4, 2)
-    with pytest.warns(UserWarning, match=r"the result requires gradients in eager.*itself.*none"):
-        program = export(net, (x,))
-    torch.testing.assert_close(program.module()(x), net(x).detach())
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        export(net, (x,))
-        export(lambda x: x.detach().requires_grad_() * 2, (x,))
-    with pytest.warns(UserWarning, match=r"the result\[1\] requires gradients in eager"):
-        export(lambda x: (x, x.detach().requires_grad_() * 2), (x,))
+    def forces(x: Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        energy = x**3
+        return energy, energy[0], *torch.autograd.grad(energy.sum(), x)
+
+    x = torch.randn(4, 2)
+    for module in (Ensemble(), forces, lambda x: (x, x.detach().requires_grad_() * 2)):
+        program = export(module, (x,))
+        buffer = io.BytesIO()
+        lostwax.save(program, buffer)
+        again = lostwax.load(io.BytesIO(buffer.getvalue()))
+        for each in (program, program.run_decompositions(), again):
+            got, want = (pytree.tree_leaves(m(x)) for m in (each.module(), module))
+            torch.testing.assert_close(got, want)
+            assert [t.requires_grad for t in got] == [t.requires_grad for t in want]
+            sum(t.sum() for t in got).backward()
+    with torch.no_grad():
+        assert "where" not in str(export(Ensemble(), (x,)))
+
+
+def test_what_the_caller_holds_is_not_marked() -> None:
+    def forward(x: Tensor) -> Tensor:
+        return x.copy_(x.detach().clone().requires_grad_() * 2)
+
+    with pytest.raises(CaptureError, match=r"only because of a tensor that the module itself"):
+        export(forward, (torch.randn(3),))

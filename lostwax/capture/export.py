@@ -37,7 +37,7 @@ from lostwax.capture.inputs import (
     leaves_of,
 )
 from lostwax.capture.lent import lent, tell_of_changes
-from lostwax.capture.marks import check_results, keep_own_leaves
+from lostwax.capture.marks import check_next_gradient, check_results, keep_own_leaves
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
@@ -443,7 +443,11 @@ class Capture:
             "buffer": OutputKind.BUFFER_MUTATION,
         }
         found: list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]] = []
+        state = self.given.state_values() if self.tracer.overwritten_unseen else {}
+        unseen = [slot for value, slot in state.items() if value in self.tracer.overwritten_unseen]
         for slot, value, way in self.given.written_state(self.reassigned, self.grad):
+            if slot in unseen:
+                check_next_gradient(f"the {slot.kind} {slot.name}", value)
             found.append(((kinds[slot.kind], slot.name), value, way))
         for name, value in self.given.written_inputs():
             found.append(((OutputKind.USER_INPUT_MUTATION, name), value, None))

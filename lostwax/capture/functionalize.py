@@ -233,9 +233,11 @@ def _history(value: Value, reads: Callable[[Step], list[Value]]) -> Iterator[Val
         if each in seen or each.type is None or not _is_real(each.type):
             continue
         seen.add(each)
-        yield each
         if each.step is not None:
+            if each.step.target in _NORMS and each.index > 0:
+                continue
             left.extend(reads(each.step))
+        yield each
 
 
 def _derivable_from(step: Step) -> list[Value]:
@@ -261,6 +263,12 @@ def _kept_by(step: Step) -> list[Value]:
 def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
+
+_NORMS = (
+    aten._native_batch_norm_legit_functional.default,
+    aten._batch_norm_with_update_functional.default,
+)
+"""Only what they make of the first argument has a gradient; statistics have none."""
 
 _FILLS = (aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
 """To autograd a gradient of what they fill is a zero; taken apart, they do not read it."""

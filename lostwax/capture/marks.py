@@ -181,3 +181,16 @@ def keep_own_leaves(
 
 def _has_own_leaf(value: Value) -> bool:
     return is_differentiable(value, or_marked=True) and not is_differentiable(value)
+
+
+def check_next_gradient(what: str, left: Value) -> None:
+    """State that is left with a gradient has one in the next call: there a write that autograd does
+    not see keeps it, and here, where it had none, there was none to keep."""
+    if is_differentiable(left):
+        raise CaptureError(
+            f"{what} is written to where autograd does not see it (x.data, no_grad), and is left "
+            "with a gradient of what else is written to it.\n"
+            "  why: the next call would start with that gradient, this one did not: the program "
+            "would lose it\n"
+            "  instead: write values alone, x.copy_(y.detach()); or export under torch.no_grad()"
+        )

@@ -118,6 +118,9 @@ class Tracer(FakeTensorMode):
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
         self.grad_marks = Marks()
+        self.overwritten_unseen = set[Value]()
+        """What came without a gradient, and was written to where autograd does not see it: one with
+        a gradient would have kept that."""
         self.inner: Region | None = None
         """The graph of its own that is being recorded: what was made outside is only read."""
         self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
@@ -605,6 +608,7 @@ class Tracer(FakeTensorMode):
         """A new value, with the gradient of the one in whose place autograd did not see it put."""
         if is_differentiable(old):
             return self._with_gradient_of(old, self.laid_out(old, new))
+        self.overwritten_unseen.update(functionalize.gradient_sources(old, grad=True))
         return self.again(new, _DETACHED) if is_differentiable(new) else new
 
     def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:

@@ -272,3 +272,52 @@ def test_what_the_caller_holds_is_not_marked() -> None:
 
     with pytest.raises(CaptureError, match=r"only because of a tensor that the module itself"):
         export(forward, (torch.randn(3),))
+
+
+def test_state_that_is_left_with_a_gradient() -> None:
+    def unseen(net: Net, x: Tensor) -> Tensor:
+        net.scale.data.mul_(2)
+        result = x + net.scale
+        net.scale.copy_(net.weight)
+        return result
+
+    def seen(net: Net, x: Tensor) -> Tensor:
+        net.scale.mul_(2)
+        result = x + net.scale
+        net.scale.copy_(net.weight)
+        return result
+
+    def detached(net: Net, x: Tensor) -> Tensor:
+        net.scale.data.mul_(2)
+        result = x + net.scale
+        net.scale.copy_(net.weight.detach())
+        return result
+
+    with pytest.raises(CaptureError, match=r"the buffer scale is written to where[\s\S]*detach"):
+        export(Net(unseen), (X,))
+    for forward in (seen, detached):
+        ours, net = export(Net(forward), (X,)).module(), Net(forward)
+        for _ in range(3):
+            got, want = ours(X), net(X)
+            torch.testing.assert_close(got, want)
+            assert got.requires_grad == want.requires_grad
+    with torch.no_grad():
+        export(Net(unseen), (X,))
+
+
+def test_statistics_have_no_gradient() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear, self.norm = nn.Linear(3, 3), nn.BatchNorm1d(3)
+
+        def forward(self, x: Tensor) -> Any:
+            with torch.no_grad():
+                teacher = self.norm(self.linear(x))
+            return self.norm(self.linear(x)) - teacher, self.norm.running_mean.requires_grad  # type: ignore[union-attr]
+
+    net, x = Twice(), torch.randn(4, 3)
+    ours = export(net, (x,)).module()
+    for _ in range(2):
+        torch.testing.assert_close(ours(x), net(x))
+        assert not ours.norm.running_mean.requires_grad

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.fake.composite import COMPOSITES, Composite, composite, contiguous
+from lostwax.fake.composite import COMPOSITES, Composite, composite, contiguous, to_device
 from lostwax.fake.fallback import by_cpp
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import fail, is_zero
@@ -226,6 +226,23 @@ def ctc_loss(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
     return mode.reentered(_ctc_loss, args, kwargs)
 
 
+@composite(aten.ctc_loss.Tensor)
+def ctc_loss_of_tensors(
+    mode: FakeTensorMode,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
+    *rest: Any,
+    **kwargs: Any,
+) -> Any:
+    """Lengths may be on the CPU: eager reads them."""
+    device = mode.adopt(log_probs).fake_type.device
+    others = (targets, input_lengths, target_lengths)
+    moved = [to_device(mode, x, device, mode.adopt(x).fake_type.dtype) for x in others]
+    return by_cpp(mode, aten.ctc_loss.Tensor, (log_probs, *moved, *rest), kwargs)
+
+
 def _ctc_loss(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
@@ -236,6 +253,8 @@ def _ctc_loss(
     zero_infinity: bool = False,
 ) -> torch.Tensor:
     lengths = (list(input_lengths), list(target_lengths))
+    if targets.device != log_probs.device:  # cuDNN takes them on the CPU
+        targets = targets.to(log_probs.device, torch.int64)
     loss: torch.Tensor = torch._ctc_loss(log_probs, targets, *lengths, blank, zero_infinity)[0]
     if zero_infinity:
         loss = torch.where(loss == float("inf"), torch.zeros_like(loss), loss)

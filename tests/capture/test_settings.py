@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lostwax import load, save, unflatten
 from lostwax.capture import capture, export
-from lostwax.errors import SettingsError
+from lostwax.errors import CaptureError, SettingsError
 from tests.capture.small import Of, same
 
 X = torch.randn(3, 4)
@@ -72,6 +72,25 @@ def everything() -> list[Any]:
         torch.get_default_dtype(),
         torch.get_default_device(),
     ]
+
+
+SEEDS: dict[str, Callable[[], Any]] = {
+    "cuda": lambda: torch.cuda.manual_seed(0),
+    "all of cuda": lambda: torch.cuda.manual_seed_all(0),
+    "state": lambda: torch.cuda.set_rng_state(torch.zeros(16, dtype=torch.uint8)),
+    "xpu": lambda: torch.xpu.manual_seed(0),
+    "mps": lambda: torch.mps.manual_seed(0),
+}
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_seeds_of_devices_are_refused(name: str) -> None:
+    def forward(self: Any, x: Tensor) -> Tensor:
+        SEEDS[name]()
+        return torch.nn.functional.dropout(x)
+
+    with pytest.raises(CaptureError, match=r"seeds none[\s\S]*test_settings.py"):
+        export(Of(forward), (X,))
 
 
 @pytest.mark.filterwarnings("ignore")

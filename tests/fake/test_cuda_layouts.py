@@ -135,6 +135,16 @@ def test_recurrent_layers() -> None:
     }
 
 
+def test_ctc_loss_with_lengths_on_the_cpu() -> None:
+    def loss(x: Tensor, made: Callable[[Any], Any]) -> Tensor:
+        targets = torch.ones(2, 4, dtype=torch.int32)
+        return F.ctc_loss(x, targets, made((9, 9)), made((4, 4)), reduction="mean")
+
+    for made in (tuple, torch.tensor):
+        found = on_cuda(lambda x, made=made: loss(x, made), (9, 2, 5))
+        assert (found.shape, found.device.type) == ((), "cuda")
+
+
 def test_functions_of_the_jiterator_are_refused() -> None:
     function = torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
     with pytest.raises(CaptureError, match=r"jiterator[\s\S]*test_cuda_layouts.py[\s\S]*instead"):

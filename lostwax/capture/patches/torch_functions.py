@@ -68,14 +68,14 @@ def _told_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None)
     return is_causal is True
 
 
-def _put_back(plain: Any, new_state: Any) -> None:
+def _put_back(plain: Any, new_state: Any, *device: Any) -> None:
     """`torch.set_rng_state`, which `fork_rng` ends with. A checkpoint that is computed once more
     may call it: nothing is drawn while capturing."""
     frame = sys._getframe()
     while frame.f_back is not None:
         frame = frame.f_back
         if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
-            plain(new_state)
+            plain(new_state, *device)
             return
     refusals.refuse_generator()
 
@@ -109,6 +109,14 @@ def _import(plain: Any, *args: Any) -> Any:
     return swap.outside(plain, *args)
 
 
+def _of_devices(*names: str) -> list[Any]:
+    """The functions of these names that there are for generators of devices, and for all of them;
+    they are there without the device, too."""
+    homes: tuple[Any, ...] = (torch.cuda.random, torch.xpu.random, torch.mps)
+    known = [name for each in names for name in (each, f"{each}_all")]
+    return [getattr(home, name) for home in homes for name in known if hasattr(home, name)]
+
+
 _Hooks: Any = torch.autograd.graph.saved_tensors_hooks
 _FORGETTING: Any = torch.utils.checkpoint._checkpoint_hook
 _importlib: Any = importlib
@@ -122,6 +130,8 @@ ANSWERS: list[Answer] = [
     Answer(torch.random.seed, _seeded),
     Answer(torch.random.initial_seed, _seeded),
     Answer(torch.random.set_rng_state, _put_back),
+    *(Answer(function, _seeded) for function in _of_devices("manual_seed", "seed", "initial_seed")),
+    *(Answer(function, _put_back) for function in _of_devices("set_rng_state")),
     Answer(torch.set_default_dtype, _other_default),
     Answer(torch.func.linearize, _linearized),
     Answer(torch.compiler.is_exporting, _yes),

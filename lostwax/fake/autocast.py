@@ -96,7 +96,7 @@ def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: C
     return call(func, args, kwargs)
 
 
-_OF_TORCH = ("aten", "prims", "prim", "profiler", "_c10d_functional")
+_OF_TORCH = ("aten", "prims", "prim", "profiler", "_c10d_functional", "quantized_decomposed")
 _PARTS = _C.DispatchKey.CompositeExplicitAutogradNonFunctional
 _OF_PARTS = frozenset((aten._trilinear.default, aten.linalg_pinv.atol_rtol_tensor))
 """Operators with a derivative of their own, whose kernels call others that autocast casts."""

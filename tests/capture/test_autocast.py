@@ -180,9 +180,27 @@ def test_what_torch_has_switched_off_is_refused() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x)
 
-    with pytest.raises(CaptureError, match="made before the capture"):
+    with pytest.raises(CaptureError, match="nobody knows"):
         export(*on_cuda(lambda: Decorated(4, 4), (2, 4)))
     export(Decorated(4, 4), (torch.ones(2, 4),))  # on the CPU it is off in eager, too
+
+
+@pytest.mark.filterwarnings("ignore:CUDA is not available")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch switches it off only without CUDA")
+def test_what_is_not_on_that_device_is_asked_as_in_eager() -> None:
+    def forward(self: Any, x: Tensor) -> Any:
+        with torch.autocast("cuda", BF16):
+            return self.a(x), torch.is_autocast_enabled("cuda")
+
+    same(Of(forward, a=nn.Linear(4, 4)), X)
+
+    def later(self: Any, x: Tensor) -> Any:
+        with torch.autocast("cuda", BF16):
+            y = torch.ones(4, 4, device="cuda")
+            return y @ y
+
+    with pytest.raises(CaptureError, match=r"nobody knows[\s\S]*test_autocast.py"):
+        export(Of(later), (X,))
 
 
 # ------------------------------------------------------------------------- around export and call

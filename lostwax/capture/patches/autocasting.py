@@ -2,9 +2,9 @@
 that this machine does not have, too.
 
 Where there is no CUDA, torch makes of `torch.autocast("cuda")` one that is off, with a warning, and
-does not keep what was asked for. One that is made while the capture runs is as on a GPU. Of one
-that was made before (around the export, a decorator) nobody knows what it was to be: it is refused
-where the program computes on such a device. Must not cast anything.
+does not keep what was asked for. One that is made while a program with tensors on CUDA is captured
+is as on a GPU. Of one that was made before (around the export, a decorator) nobody knows what it
+was to be: it is refused where the program computes on such a device. Must not cast anything.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ _not_available: Any = torch.cuda.amp.common.amp_definitely_not_available
 
 
 def _available(plain: Any) -> bool:
-    """`amp_definitely_not_available()`: a capture computes nothing, and needs no device."""
-    return False
+    """`amp_definitely_not_available()`: a capture computes nothing, and needs no device. Where it
+    has nothing to do with CUDA, it is as in eager."""
+    device = running[-1].absent_device
+    return False if device is not None and device.type == "cuda" else plain()
 
 
 def _takes_bfloat16(plain: Any, *args: Any, **kwargs: Any) -> bool:
@@ -35,7 +37,9 @@ def _takes_bfloat16(plain: Any, *args: Any, **kwargs: Any) -> bool:
 
 def _made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     plain(self, *args, **kwargs)
-    running[-1].autocasts.add(self)
+    wanted = kwargs.get("enabled", args[2] if len(args) > 2 else True)
+    if bool(wanted) is self._enabled:  # else torch has switched it off
+        running[-1].autocasts.add(self)
 
 
 def _entered(plain: Any, self: Any) -> Any:
@@ -63,11 +67,11 @@ def check(tracer: Tracer, around: bool) -> None:
 
 def _unknown(where: Location | str, place: str) -> CaptureError:
     return CaptureError(
-        f"there is a torch.autocast {place} that was made before the capture, and torch switches "
-        'torch.autocast("cuda") off where there is no CUDA: nobody knows whether it was to be on, '
-        f"and the program computes on cuda.\n  at {where}\n"
-        '  instead: say it in forward, `with torch.autocast("cuda", dtype):`, which is captured as '
-        "on a GPU; or export on a machine with CUDA"
+        f"nobody knows whether the torch.autocast {place} was to be on, and the program computes "
+        f"on cuda.\n  at {where}\n"
+        '  why: where there is no CUDA, torch switches torch.autocast("cuda") off when it is made\n'
+        '  instead: say it in forward, `with torch.autocast("cuda", dtype):`, of a module or with '
+        "inputs on cuda, which is captured as on a GPU; or export on a machine with CUDA"
     )
 
 

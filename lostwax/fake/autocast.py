@@ -41,6 +41,10 @@ _META = torch.device("meta")
 _DEVICE_ASKED = torch.ops.prim.device.default
 
 
+without_autocast: Any = _C._DisableAutocast
+"""Inside, it is off for every device: for what is no part of the user's computation."""
+
+
 def is_entered() -> bool:
     """Are we inside `with torch.autocast(...)`? Also where a dispatch hides that it is on."""
     torch.autocast_increment_nesting()

@@ -19,6 +19,7 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_arg
 
+from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo, undone
@@ -62,7 +63,7 @@ def decomposed(
     # Entered here, not for each expansion: that costs as much as recording one.
     def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
         collector.pause(undo.add)
-        with no_grad(), expansions.recorder:
+        with no_grad(), without_autocast(), expansions.recorder:
             return _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
 
     module, names = undone(rewritten)

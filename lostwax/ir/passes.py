@@ -16,6 +16,7 @@ from typing import Any
 from torch.fx import GraphModule, Node
 
 from lostwax.errors import PassError
+from lostwax.fake.autocast import without_autocast
 from lostwax.ir.draft import Draft
 from lostwax.ir.journal import Entry, Journal
 from lostwax.ir.program import ExportedProgram
@@ -214,7 +215,8 @@ def _broken(wanted: Property, program: ExportedProgram) -> str | None:
 
 def _run(each: Pass, program: ExportedProgram) -> ExportedProgram:
     try:
-        return each.run(program)
+        with without_autocast():  # a pass computes for the program, whoever calls it
+            return each.run(program)
     except PassError as error:
         if error.name:
             raise

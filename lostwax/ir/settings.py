@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
 
 _C: Any = torch._C
-_WithoutAutocast: Any = _C._DisableAutocast
 
 
 @dataclass(frozen=True)
@@ -81,7 +80,7 @@ def held_to_settings(program: ExportedProgram) -> Callable[..., Any]:
         on = settings_now().autocast
         if captured is None or on != captured.autocast:
             _check_autocast([each for each in on if each[0] in devices()], captured)
-        with _WithoutAutocast():
+        with autocast.without_autocast():
             return forward(*values)
 
     return run

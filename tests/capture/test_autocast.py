@@ -16,6 +16,7 @@ from lostwax import Dim, unflatten
 from lostwax.capture import capture, export
 from lostwax.errors import CaptureError, SettingsError
 from lostwax.fake import FakeTensorMode
+from lostwax.passes import ConstantFolding
 from tests.capture.autocast_lists import BF16, EXPECTED, F32, Lists
 from tests.capture.small import Of, same
 
@@ -227,6 +228,26 @@ def test_around_the_call() -> None:
             ours(x)
         with torch.autocast("cpu", enabled=False):
             torch.testing.assert_close(ours(x), model(x))
+
+
+def test_around_what_is_done_to_a_program() -> None:
+    """Decompositions and passes compute for the program, not for who calls them."""
+
+    class Folded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.constant = torch.randn(3, 3)
+
+        def forward(self, *args: Tensor) -> Any:
+            return torch.baddbmm(*args), self.constant @ self.constant
+
+    model = Folded()
+    args = (torch.randn(2, 3, 3), torch.randn(2, 3, 4), torch.randn(2, 4, 3))
+    program = export(model, args)
+    with torch.autocast("cpu", BF16):
+        changed = [program.run_decompositions(), ConstantFolding()(program)]
+    for each in changed:
+        torch.testing.assert_close(each.module()(*args), model(*args))
 
 
 def test_where_nothing_can_be_cast_autocast_does_not_matter() -> None:

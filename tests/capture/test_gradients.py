@@ -606,3 +606,66 @@ def test_a_write_that_autograd_does_not_see_leaves_state_without_a_gradient() ->
             module(x).sum().backward()
         assert not module.mean.requires_grad
     torch.testing.assert_close(ours.mean, eager.mean)
+
+
+class Masked(torch.autograd.Function):
+    """Skips what is not needed, by operators' masks, too, and forgets what it has used."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.held = [x, w]
+        return torch.conv1d(x, w)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, w = ctx.held
+        del ctx.held
+        mask = [*ctx.needs_input_grad, False]
+        into_x, into_w, _ = torch.ops.aten.convolution_backward(
+            grad, x, w, None, [1], [0], [1], False, [0], 1, mask
+        )
+        return into_x, into_w * 2 if ctx.needs_input_grad[1] else None
+
+
+class Dependent(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor) -> Tensor:
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        return grad * w, grad * x * (2 if ctx.needs_input_grad[0] else 3)
+
+
+@pytest.mark.parametrize("needs", [False, True])
+def test_a_backward_may_skip_what_is_not_needed(needs: bool) -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(2, 3, 2))
+
+        def forward(self, x: Tensor) -> Any:
+            return Masked.apply(x, self.w)
+
+    model, x = Model(), torch.randn(4, 3, 5)
+    program = export(model, (x,)).module()
+    x.requires_grad_(needs)
+    leaves = (x,) if needs else ()
+    ours = torch.autograd.grad(program(x).sum(), (program.w, *leaves))
+    theirs = torch.autograd.grad(model(x).sum(), (model.w, *leaves))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_gradient_that_hangs_on_others_needs_is_refused() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.randn(3))
+
+        def forward(self, x: Tensor) -> Any:
+            return Dependent.apply(x, self.w)
+
+    with pytest.raises(CaptureError, match=r"argument 1 gets hangs on .*needs_input_grad"):
+        export(Model(), (torch.randn(3),))

@@ -10,6 +10,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -158,8 +159,16 @@ class _Context(FunctionCtx):
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
 
+    was_asked = False
+    """Has the function looked at `needs_input_grad`?"""
+
     def __init__(self, args: tuple[Any, ...]) -> None:
-        self.needs_input_grad = tuple(map(_has_gradient, args))
+        self.needed = tuple(map(_has_gradient, args))
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        self.was_asked = True
+        return self.needed
 
 
 def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -205,7 +214,7 @@ def _attach(
     followed = [i for i, o in enumerate(outputs) if _has_gradient(o) and id(o) not in stopped]
     if not followed:
         return
-    attached = _Backward(tracer, cls, context, before).attach(outputs, followed)
+    attached = _attached_outputs(tracer, cls, context, before, outputs, followed)
     dirty = {id(t) for t in context.dirty_tensors}
     for i, new in zip(followed, attached, strict=True):
         if id(outputs[i]) in dirty:
@@ -213,6 +222,37 @@ def _attach(
                 tracer.write(outputs[i], new)
         else:
             _take(outputs[i], new)
+
+
+def _attached_outputs(
+    tracer: Tracer, cls: Any, context: _Context, before: list[Value | None], outputs: list[Any],
+    followed: list[int],
+) -> list[FakeTensor]:  # fmt: skip
+    """A program has one backward, that for all arguments; which of them need gradients is known
+    only when it is called. So what one of them gets must not hang on the others' needs."""
+    held = dict(context.__dict__)
+    known: dict[Any, int] = {"": 0}  # no number is 0
+    whole = _Backward(tracer, cls, context, before)
+    whole.record(outputs, followed)
+    places = [i for i, needs in enumerate(context.needed) if needs]
+    if context.was_asked and len(places) > 1:
+        for i in places:
+            alone = copy(context)
+            alone.__dict__.clear()
+            alone.__dict__.update(held, needed=tuple(i == k for k in range(len(context.needed))))
+            one = _Backward(tracer, cls, alone, before)
+            try:
+                one.record(outputs, followed)
+            except CaptureError as error:
+                if not isinstance(error.__cause__, LostwaxError):
+                    continue  # as eager does, where only this one needs a gradient
+                raise
+            if one.meaning(i, known) != whole.meaning(i, known):
+                raise whole.refused(
+                    f"what argument {i} gets hangs on whether others need a gradient "
+                    "(ctx.needs_input_grad), which is known only when the program is called"
+                )
+    return whole.attach(outputs, followed)
 
 
 def _take(output: FakeTensor, new: FakeTensor) -> None:
@@ -278,24 +318,55 @@ class _Backward:
         self.saved: list[Value] = []
         """What the backward keeps of the forward, and what that is inside."""
         self.inputs: list[Value] = []
+        self.region = Region()
+        self.given: list[Value] = []
+        """The outputs' gradients."""
+        self.results: dict[int, Value] = {}
+        """The arguments' gradients, by their places."""
+
+    def record(self, outputs: list[Any], followed: list[int]) -> None:
+        tracer = self.tracer
+        self._keep()
+        outer = tracer.region
+        tracer.region = tracer.inner = self.region
+        try:
+            grads, self.given = self._given(outputs, followed)
+            found = self._run(grads)
+            self.results = {i: tracer.value_of(tracer.adopt(g)) for i, g in found.items()}
+        finally:
+            tracer.region, tracer.inner = outer, None
 
     def attach(self, outputs: list[Any], followed: list[int]) -> list[FakeTensor]:
         """The outputs, with this backward as their gradient."""
-        tracer = self.tracer
-        self._keep()
-        region, outer = Region(), tracer.region
-        tracer.region = tracer.inner = region
-        try:
-            grads, given = self._given(outputs, followed)
-            pairs = self._run(grads)
-            results = [tracer.value_of(tracer.adopt(g)) for _, g in pairs]
-        finally:
-            tracer.region, tracer.inner = outer, None
-        free = _free(region, results, {*given, *self.inputs}, tracer)
-        body = Body(self.cls.__name__ + "_backward", region, [*given, *self.inputs, *free], results)
+        tracer, results = self.tracer, list(self.results.values())
+        own = [*self.given, *self.inputs]
+        free = _free(self.region, results, set(own), tracer)
+        body = Body(self.cls.__name__ + "_backward", self.region, [*own, *free], results)
         values = [outputs[i] for i in followed]
-        operands = (body, values, [a for a, _ in pairs], [*self.saved, *free])
+        operands = (body, values, [self.args[i] for i in self.results], [*self.saved, *free])
         return tracer.attached(operands, [tracer.adopt(v).fake_type for v in values])
+
+    def meaning(self, place: int, known: dict[Any, int]) -> int | None:
+        """How the gradient of an argument is computed: the same number for runs that do it alike.
+        Masks are left out, with which operators are told what is needed of them."""
+
+        def number(key: Any) -> int:
+            return known.setdefault(key, len(known))
+
+        def named(held: Any) -> Any:
+            leaves, structure = pytree.tree_flatten(held)
+            return repr(structure), *[
+                numbers.get(v) or number(v) if isinstance(v, Value) else repr(v) for v in leaves
+            ]
+
+        numbers = {g: number(("gradient", i)) for i, g in enumerate(self.given)}
+        numbers |= {v: number(("saved", s)) for v, s in zip(self.inputs, self.saved, strict=True)}
+        for step in self.region.steps:
+            args = [a for i, a in enumerate(step.args) if i not in _masks(step.target)]
+            key = (step.target, named(args), named(step.kwargs))
+            numbers |= {v: number((key, v.index)) for v in values_of(step.result)}
+        result = self.results.get(place)
+        return None if result is None else numbers.get(result) or number(result)
 
     def _keep(self) -> None:
         """Let the context hold tensors of the inner graph."""
@@ -330,28 +401,35 @@ class _Backward:
                 grads.append(None)
         return grads, given
 
-    def _run(self, grads: list[Any]) -> list[tuple[Value, Any]]:
-        """The arguments that have a gradient, and it."""
+    def _run(self, grads: list[Any]) -> dict[int, Any]:
+        """The arguments' gradients."""
         backward = _backward_of(self.cls)
         assert backward is not None
         try:
             with torch.no_grad():
                 found = backward(self.context, *grads)
         except (LostwaxError, RuntimeError, TypeError, NotImplementedError) as error:
-            raise self._refused(str(error)) from error
+            raise self.refused(str(error)) from error
         found = list(found) if isinstance(found, (tuple, list)) else [found]
         if len(found) < len(self.args) or any(g is not None for g in found[len(self.args) :]):
             count = f"{len(found)} gradients for {len(self.args)} arguments"
-            raise self._refused(f"it returns {count}")
-        pairs = zip(self.args, found, strict=False)
-        return [(a, g) for a, g in pairs if g is not None and a is not None]
+            raise self.refused(f"it returns {count}")
+        pairs = enumerate(zip(self.args, found, strict=False))
+        return {i: g for i, (a, g) in pairs if g is not None and a is not None}
 
-    def _refused(self, why: str) -> CaptureError:
+    def refused(self, why: str) -> CaptureError:
         return CaptureError(
             f"{self.cls.__name__}.backward cannot be captured.\n  at {self.where}\n  why: {why}\n"
             "  instead: if no gradients are needed, export under torch.no_grad(); else make it a "
             "torch.library.custom_op with register_autograd"
         )
+
+
+def _masks(target: Any) -> list[int]:
+    """The arguments that say which results an operator is to compute."""
+    schema = getattr(target, "_schema", None)
+    names = [] if schema is None else [a.name for a in schema.arguments]
+    return [i for i, name in enumerate(names) if name in ("output_mask", "grad_input_mask")]
 
 
 def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer) -> list[Value]:

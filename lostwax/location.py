@@ -39,7 +39,7 @@ NOWHERE = Location("<unknown>", 0, "<unknown>")
 
 
 def is_user_code(code: CodeType) -> bool:
-    """False for frames of lostwax, of torch and of the interpreter's own libraries."""
+    """False for frames of lostwax, of torch, Triton and of the interpreter's own libraries."""
     found = JUDGED.get(id(code))
     if found is None:
         found = JUDGED[id(code)] = (code, _judge(code.co_filename))
@@ -54,7 +54,7 @@ JUDGED: dict[int, tuple[CodeType, bool]] = {}
 def _judge(file: str) -> bool:
     if file.startswith((_HOUSE, "<frozen", "<string>", "<eval")):
         return False
-    if "/site-packages/torch/" in file or "/dist-packages/torch/" in file:
+    if any(f"-packages/{name}/" in file for name in ("torch", "triton")):
         return False
     return not file.startswith(_STDLIB) or "/site-packages/" in file
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -18,7 +16,7 @@ except ImportError:  # it comes with torch's builds for CUDA
 if triton is not None:
 
     @triton.jit
-    def _add_kernel(x: Any, y: Any, out: Any, n: Any, block: tl.constexpr) -> None:
+    def _add_kernel(x, y, out, n, block: tl.constexpr):
         at = tl.program_id(0) * block + tl.arange(0, block)
         mask = at < n
         tl.store(out + at, tl.load(x + at, mask=mask) + tl.load(y + at, mask=mask), mask=mask)

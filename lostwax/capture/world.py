@@ -10,12 +10,15 @@ object. Must not call anything of the user's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import partial
 from itertools import chain, count, islice, repeat
 from operator import attrgetter, is_
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -56,6 +59,9 @@ class Entry(NamedTuple):
             return "was written to, or has another type or memory now"
         if self.kind == before.kind == "memory":
             return "is other memory now"
+        if self.kind == before.kind == "kind" and self.held is before.held:
+            is_module = isinstance(self.held, nn.Module) and self.content[0] is before.content[0]
+            return "has other submodules" if is_module else "is of another class now"
         if self.kind == before.kind == "kind" and type(self.held) is type(before.held):
             return "has other submodules"
         if self.kind == before.kind and self.kind in _VERY:
@@ -70,6 +76,27 @@ class Entry(NamedTuple):
 
 _VERY = ("object", "tensor", "module")
 _MEMORY = "what tensors in attributes share with parameters and buffers"
+_SHARED = "what parameters and buffers share with each other"
+
+
+class _Now:
+    """A container that is made when it is looked into: what is another one in each thread, or in
+    each context."""
+
+    def __init__(self, get: Callable[[], Mapping[str, Any]]) -> None:
+        self._get = get
+
+    def __len__(self) -> int:
+        return len(self._get())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._get())
+
+    def values(self) -> Iterable[Any]:
+        return self._get().values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._get().items()
 
 
 class World:
@@ -84,6 +111,9 @@ class World:
         self._state = [each for each in found.state if each]
         if found.tensors:
             self.entries[_MEMORY] = Entry("memory", None, self._sharing())
+        self._shared_before, self._addresses_before = self._shared(), self._addresses()
+        if self._shared_before:
+            self.entries[_SHARED] = Entry("memory", None, self._shared_before)
         self._kept = found.seen, list(map(_memory, found.tensors))
         """So that ids, and addresses of memory, stay their own."""
         self._empty = [e for e in chain(found.maps, found.state, found.sets) if not e]
@@ -91,6 +121,7 @@ class World:
         self._others = [each for each in found.maps if each and not isinstance(each, dict)]
         self._sets = [each for each in found.sets if each]
         self._sequences, self._arrays = found.sequences, found.arrays
+        self._owners, self._module_classes = found.owners, list(found.module_classes)
         self._cells, self._functions = found.cells, found.functions
         self._places = tuple(zip(*found.named.values(), strict=True)) or ((), ())
         self._objects_before = list(self._objects())
@@ -105,6 +136,7 @@ class World:
                 self._keys() == self._keys_before
                 and all(map(is_, self._objects(), self._objects_before))
                 and self._content() == self._content_before
+                and self._is_shared_as_before()
             )
         except ValueError:  # a variable that a function is closed over is deleted
             return False
@@ -134,9 +166,31 @@ class World:
         told = list(map(_TOLD, [each for each in tensors if each is not None]))
         absent = [i for i, each in enumerate(tensors) if each is None]
         sets = [each.copy() for each in self._sets]
-        arrays = [each.tobytes() for each in self._arrays]
+        arrays = list(map(_bytes, self._arrays))
         others = list(map(_tensor_content, self._tensors))
-        return [tied, told, absent, sets, arrays, others, self._sharing()]
+        classes = [*map(type, self._owners), *map(_FORWARD, self._module_classes)]
+        return [tied, told, absent, sets, arrays, others, self._sharing(), classes]
+
+    def _is_shared_as_before(self) -> bool:
+        """(Programs move state, too: they put results in its place.)"""
+        addresses = self._addresses()
+        if addresses != self._addresses_before:
+            if self._shared() != self._shared_before:
+                return False
+            self._addresses_before = addresses
+        return True
+
+    def _addresses(self) -> list[int]:
+        return list(map(_address, chain.from_iterable(map(dict.values, self._state))))
+
+    def _shared(self) -> list[Any]:
+        """Which tensors of the state lie in one memory, and where in it."""
+        found: dict[int, list[tuple[int, torch.Tensor]]] = {}
+        for i, each in enumerate(chain.from_iterable(map(dict.values, self._state))):
+            if each is not None:
+                found.setdefault(_storage(each), []).append((i, each))
+        several = [each for each in found.values() if any(t is not each[0][1] for _, t in each)]
+        return [[(i, _place(t)) for i, t in each] for each in several]
 
     def _sharing(self) -> list[Any]:
         """Which of the tensors that are no state show state, and how: a capture takes them for
@@ -182,6 +236,9 @@ class _Look:
         self.sequences: list[Any] = []
         self.sets: list[Any] = []
         self.arrays: list[Any] = []
+        self.owners: list[Any] = []
+        """Modules and objects, which may be given another class."""
+        self.module_classes: dict[type, None] = {}
         self.state: list[dict[str, Any]] = []
         self.tensors: list[torch.Tensor] = []
         self._tied: dict[int, str] = {}
@@ -190,6 +247,8 @@ class _Look:
         self.functions: list[FunctionType] = []
         self.named: dict[tuple[int, str], tuple[Any, str]] = {}
         """Globals that are read: the names of a module, and one of them."""
+        self._searched: set[tuple[int, tuple[str, ...]]] = set()
+        """Modules, which stay in their places meanwhile, and the names looked for in them."""
         self.seen: dict[int, Any] = {}
         """What was looked into, by id; and it, so that the id stays its own."""
         self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
@@ -243,6 +302,8 @@ class _Look:
         elif cls.__name__ == "ndarray":
             self._add(path, Entry("array", None, (value.dtype, value.shape, value.tobytes())))
             self.arrays.append(value)
+        elif isinstance(value, (threading.local, ContextVar, MappingProxyType)):
+            self._visit_now(path, value)
         elif HOLDERS[cls]:
             self._visit_holder(path, value)
         elif cls in _PLAIN:
@@ -252,6 +313,25 @@ class _Look:
             self._add(path, Entry("object", value))
             if isinstance(value, type):
                 self._visit_class(value)
+            elif self._is_new(value):
+                self._visit_bytes(path, value)
+
+    def _visit_bytes(self, path: str, value: Any) -> None:
+        """Of a buffer: arrays of Python's, bytearrays, what C has."""
+        if _has_bytes(value):
+            self._add(_at(path, ", its bytes,"), Entry("array", None, _bytes(value)))
+            self.arrays.append(value)
+
+    def _visit_now(self, path: str, value: Any) -> None:
+        self._add(path, Entry("object", value))
+        if self._is_new(value):
+            content: Any = value
+            if isinstance(value, threading.local):
+                content = _Now(lambda: vars(value))
+            elif isinstance(value, ContextVar):
+                content = _Now(lambda: {"get()": value.get(GONE)})
+            self.maps.append(content)
+            self._left += [(_at(path, f".{key}"), each) for key, each in content.items()]
 
     def _visit_module(self, path: str, module: nn.Module) -> None:
         shape = type(module), tuple(module._modules)
@@ -259,6 +339,11 @@ class _Look:
         if not self._is_new(module):
             return
         self._visit_class(type(module))
+        self.owners.append(module)
+        if type(module) not in self.module_classes:
+            self.module_classes[type(module)] = None
+            self._add(f"the forward of {type(module).__qualname__}",
+                      Entry("object", _FORWARD(type(module))))  # fmt: skip
         held = vars(module)
         self.maps.append(held)
         for name, value in held.items():
@@ -294,6 +379,8 @@ class _Look:
             return
         if is_object(value):
             self._visit_class(type(value))
+            self.owners.append(value)
+            self._visit_bytes(path, value)
         for part in parts(value):
             if isinstance(part, set):
                 self.sets.append(part)
@@ -323,6 +410,9 @@ class _Look:
         for cell in function.__closure__ or ():
             if _is_filled(cell) and self._is_new(cell):
                 self.cells.append(cell)
+        self.maps.append(vars(function))
+        for key, value in vars(function).items():
+            self._left.append((f"{name}.{key}", value))
         for inner, value in names.closed_over(function):
             self._left.append((f"{inner}\0, in the closure of {name},", value))
         for inner, value in names.defaults(function):
@@ -331,16 +421,24 @@ class _Look:
             for each in names.globals_read(code):
                 self._watch(known, each, code.co_names)
 
-    def _watch(self, known: dict[str, Any], name: str, further: Iterable[str]) -> None:
+    def _watch(self, known: dict[str, Any], name: str, further: tuple[str, ...]) -> None:
         """A global, if there is one; of a module those names that the code has, too."""
         value = known.get(name, GONE)
-        if value is GONE or (id(known), name) in self.named or _is_known(value):
+        if value is GONE:
             return
+        is_new, is_module = (id(known), name) not in self.named, isinstance(value, ModuleType)
         self.named[id(known), name] = known, name
-        if isinstance(value, ModuleType):
+        if is_module and (id(value), further) not in self._searched:
+            self._searched.add((id(value), further))
             for each in further:
                 self._watch(vars(value), each, further)
-        else:
+        if not is_new:
+            return
+        if value is os.getenv or value is os.environ:
+            self._left.append(("os.environ", os.environ))
+        elif _is_known(value) or _is_of_known(known):  # someone may have patched it
+            self._add(f"{known.get('__name__')}.{name}", Entry("object", value))
+        elif not is_module:
             file = Path(str(known.get("__file__") or "<unknown>")).name
             self._left.append((f"{name}\0, a global of {file},", value))
 
@@ -359,6 +457,31 @@ def _is_known(value: Any) -> bool:
         where = value.__name__ if isinstance(value, ModuleType) else value.__module__
         return str(where).partition(".")[0] in _KNOWN
     return False
+
+
+def _has_bytes(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _bytes(value: Any) -> bytes:
+    """(NumPy has arrays, of dates, that are no buffers.)"""
+    return bytes(value.tobytes() if hasattr(value, "tobytes") else memoryview(value).tobytes())
+
+
+def _address(tensor: torch.Tensor | None) -> int:
+    """Where its numbers are: `x.data = y` moves them."""
+    try:
+        return 0 if tensor is None else tensor.data_ptr()
+    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake, not initialized
+        return 0
+
+
+def _is_of_known(names: dict[str, Any]) -> bool:
+    return str(names.get("__name__")).partition(".")[0] in _KNOWN
 
 
 def _is_filled(cell: Any) -> bool:
@@ -413,5 +536,6 @@ _OF_EVERY_CLASS = frozenset((*vars(type("_", (), {})), "__annotations__", "__par
 _CELL, _CODE = attrgetter("cell_contents"), attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _TOLD = attrgetter("dtype", "shape", "requires_grad", "device")
 _TYPE = attrgetter("dtype", "shape", "requires_grad", "device", "__class__")
+_FORWARD = attrgetter("forward")
 _HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]
 """Those that torch calls for every module."""

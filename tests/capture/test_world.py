@@ -3,10 +3,13 @@ again, and `explain()` says why; what has not is not."""
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,12 +19,17 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax.capture.world import World
+from lostwax.errors import LostwaxError
 
 X = torch.linspace(-1, 1, 6).view(2, 3)
 SCALE = 2.0
 TABLE = {"a": [1.0]}
+HIDDEN = {"a": 1.0}
+SHOWN = MappingProxyType(HIDDEN)
+OF_CONTEXT = ContextVar("OF_CONTEXT", default=1.0)
 SETTINGS = ModuleType("settings")
 SETTINGS.factor = 3.0  # type: ignore[attr-defined]
+SETTINGS.shift = 0.0  # type: ignore[attr-defined]
 
 
 class Options:
@@ -31,14 +39,23 @@ class Options:
         self.own = [1.0]
 
     def apply(self, x: Tensor) -> Tensor:
-        return x * self.own[0] * self.shared
+        return x * self.own[0] * self.shared + SETTINGS.shift
 
 
 OPTIONS = Options()
 
 
 def helper(x: Tensor) -> Tensor:
-    return x * SCALE * TABLE["a"][0] * SETTINGS.factor
+    x = x * SHOWN["a"] * OF_CONTEXT.get() * float(os.environ.get("LOSTWAX_TEST", "1"))
+    return x * SCALE * TABLE["a"][0] * SETTINGS.factor * helper.own  # type: ignore[attr-defined]
+
+
+helper.own = 1.0  # type: ignore[attr-defined]
+
+
+class Negated(nn.Linear):
+    def forward(self, input: Tensor) -> Tensor:
+        return -super().forward(input)
 
 
 class Net(nn.Module):
@@ -53,12 +70,15 @@ class Net(nn.Module):
         self.activation, self.options = torch.tanh, OPTIONS
         self.record = SimpleNamespace(shift=0.0)
         self.bound = partial(torch.mul, other=2.0)
+        self.numbers, self.local = bytearray(b"\x02"), threading.local()
+        self.local.shift = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.linear(x) * self.scale * self.kept["k"][0] + self.constant
         for layer in (*self.layers, *self.unregistered):
             y = layer(y)
         y = self.activation(self.dropout(y)) + self.record.shift + float(self.array[0])
+        y = torch.relu(y) * self.numbers[0] + self.local.shift
         return self.options.apply(helper(y)) + self.bound(x)
 
 
@@ -116,17 +136,39 @@ CHANGES: list[tuple[Callable[[Net], Any], str]] = [
     (set_global, "SCALE, a global of test_world.py, was 2.0, is 7.0"),
     (put(lambda net: TABLE["a"], 0, 5.0), r"TABLE\['a'\]\[0\], a global of test_world\.py, was 1"),
     (put(lambda net: vars(SETTINGS), "factor", 4.0), "factor, a global of .* was 3.0, is 4.0"),
+    (put(lambda net: vars(SETTINGS), "shift", 4.0), "shift, a global of .* was 0.0, is 4.0"),
     (put(lambda net: OPTIONS.own, 0, 2.0), r"\.own\[0\].* was 1\.0, is 2\.0"),
     (lambda net: setattr(Options, "shared", 3.0), r"Options\.shared was 2\.0, is 3\.0"),
     (lambda net: setattr(Options, "apply", lambda self, x: x), "Options.apply is another object"),
+    (
+        lambda net: setattr(net.linear, "__class__", Negated),
+        "self.linear, a module, is of another class",
+    ),
+    (lambda net: setattr(helper, "own", 2.0), r"helper\.own was 1\.0, is 2\.0"),
+    (put(lambda net: net.numbers, 0, 3), "self.numbers, its bytes, was"),
+    (lambda net: setattr(net.local, "shift", 1.0), r"self\.local\.shift was 0\.0, is 1\.0"),
+    (put(lambda net: HIDDEN, "a", 2.0), r"SHOWN\.a.* was 1\.0, is 2\.0"),
+    (lambda net: OF_CONTEXT.set(2.0), r"OF_CONTEXT\.get\(\).* was 1\.0, is 2\.0"),
+    (put(lambda net: os.environ, "LOSTWAX_TEST", "2"), r"os\.environ\._data\[.* is new"),
+    (lambda net: setattr(torch, "relu", torch.neg), "torch.relu is another object now"),
+    (
+        lambda net: setattr(nn.Linear, "forward", lambda self, x: x * 2),
+        "the forward of Linear is another object now",
+    ),
 ]
 
 
 @pytest.fixture
 def _as_before() -> Any:
     global SCALE
-    apply = Options.apply
+    apply, relu, forward = Options.apply, torch.relu, nn.Linear.forward
     yield
+    SETTINGS.shift = 0.0  # type: ignore[attr-defined]
+    helper.own, HIDDEN["a"] = 1.0, 1.0  # type: ignore[attr-defined]
+    OF_CONTEXT.set(1.0)
+    os.environ.pop("LOSTWAX_TEST", None)
+    torch.relu = relu
+    nn.Linear.forward = forward  # type: ignore[method-assign]
     SCALE, TABLE["a"][0], SETTINGS.factor = 2.0, 1.0, 3.0  # type: ignore[attr-defined]
     OPTIONS.own[0], Options.shared = 1.0, 2.0
     Options.apply = apply  # type: ignore[method-assign]
@@ -278,6 +320,43 @@ def test_state_that_is_no_longer_one_tensor() -> None:
     net.second = net.first
     torch.testing.assert_close(captured(X), net(X))
     assert len(captured.programs) == 2
+
+
+def test_state_that_shares_memory_since() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("first", torch.ones(3))
+            self.register_buffer("second", torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.first.mul_(2)
+            return x + self.second
+
+    net = Two()
+    captured = lostwax.capture(net)
+    torch.testing.assert_close(captured(X), X + 1)
+    net.second.data = net.first.data
+    with pytest.raises(LostwaxError, match="first is written to, and shares memory"):
+        captured(X)
+
+
+def test_what_is_another_in_each_thread() -> None:
+    local = threading.local()
+    local.scale = 2.0
+    captured = lostwax.capture(lambda x: x * local.scale)
+    torch.testing.assert_close(captured(X), X * 2)
+    results: list[Tensor] = []
+
+    def other() -> None:
+        local.scale = 3.0
+        results.append(captured(X))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    torch.testing.assert_close(results, [X * 3])
+    torch.testing.assert_close(captured(X), X * 2)
 
 
 def test_tensors_that_get_other_memory() -> None:

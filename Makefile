@@ -1,8 +1,10 @@
 # Every target builds the virtual environment it needs when that is missing or out of date; versions
-# are those of constraints.txt.
+# are those of constraints.txt. TORCH=2.15 takes another torch, PYTHON=/path/to/python3.13 another
+# Python; each has an environment of its own.
 #   make demo    bundled models exported and run; fake tensors and symbolic sizes
 #   make test    lint, format, types, tests: what CI runs
 #   make test-gpu  the tests that need a CUDA device
+#   make test-core  of these tests what says most, for another torch: make test-core TORCH=2.11
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
@@ -10,13 +12,17 @@
 #   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
 
 PYTHON ?= python3
-VENV ?= .venv
+TORCH ?=
+ifneq ($(PYTHON),python3)
+OF_PYTHON := -python$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+endif
+VENV ?= .venv$(TORCH:%=-torch%)$(OF_PYTHON)
 BIN := $(VENV)/bin
 BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test test-gpu bench sweep fuzz venv lint types format lock fresh clean
+.PHONY: demo test test-core test-gpu bench sweep fuzz venv lint types format lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
@@ -26,6 +32,10 @@ test: lint types
 
 test-gpu: $(STAMP)
 	$(BIN)/python -m pytest -q -m gpu tests
+
+# Without lint and types: they are of the default environment. What is core stands in tests/conftest.py.
+test-core: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -q -m core tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -65,18 +75,18 @@ $(BASE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "lostwax needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@.ci/install $(BIN)/python
+	@TORCH=$(TORCH) .ci/install $(BIN)/python
 	@touch $@
 
 $(STAMP): $(BASE)
-	@.ci/install $(BIN)/python test
+	@TORCH=$(TORCH) .ci/install $(BIN)/python test
 	@touch $@
 
 # Other people's libraries, for the sweep alone.
 $(SWEEP_STAMP): $(STAMP)
-	@.ci/install $(BIN)/python sweep
+	@TORCH=$(TORCH) .ci/install $(BIN)/python sweep
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv .venv-* .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
 	find lostwax tests bench examples sweep fuzz -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -4,6 +4,7 @@ it is first used. Nothing inside the package imports this module.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -153,12 +154,22 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     # `lostwax.capture` is a folder that can be called.
     if name in ("capture", "errors", "interop", "passes"):
-        return import_module(f"lostwax.{name}")
+        return _load(f"lostwax.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    value = getattr(_load(_HOME[name]), name)
     globals()[name] = value  # the next use does not come here
     return value
+
+
+def _load(module: str) -> Any:
+    try:
+        return import_module(module)
+    except (ImportError, AttributeError) as error:
+        version = sys.modules.get("lostwax.torch_version")  # not there: torch itself does not load
+        if version is None or version.is_tested():
+            raise
+        raise version.missing(error) from error
 
 
 def __dir__() -> list[str]:

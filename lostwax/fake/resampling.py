@@ -46,6 +46,5 @@ def _resampled(kernel: OpOverload, aligned: bool) -> Composite:
 
 
 for _name, (_, _aligned) in RESAMPLERS.items():
-    _packet = getattr(aten, _name, None)
-    if _packet is not None:
-        COMPOSITES[_packet.vec] = _resampled(_packet.default, _aligned)
+    _packet = getattr(aten, _name)
+    COMPOSITES[_packet.vec] = _resampled(_packet.default, _aligned)

@@ -152,6 +152,7 @@ def count_nonzero_dims(x: TensorType, dim: Sequence[int]) -> TensorType:
     return reduced(x, dim, dtype=torch.int64)
 
 
+@rule(aten.hash_tensor.default)
 def hash_tensor(
     x: TensorType, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
 ) -> TensorType:
@@ -337,7 +338,7 @@ def _norm_dtype(name: str, x: TensorType, dtype: torch.dtype | None) -> torch.dt
     return real_dtype(dtype or x.dtype)
 
 
-@rule(aten.linalg_vector_norm.default)
+@rule(aten.linalg_vector_norm.default, aten.linalg__powsum.default)
 def vector_norm(
     x: TensorType,
     ord: Scalar = 2,
@@ -607,11 +608,3 @@ def bincount(
     if isinstance(minlength, int):
         return TensorType((fresh.size(None, minlength),), dtype, x.device)
     return TensorType((maximum(fresh.size(), minlength),), dtype, x.device)
-
-
-# --------------------------------------------------------------- operators that older torch lacks
-
-if hasattr(aten, "hash_tensor"):
-    rule(aten.hash_tensor.default)(hash_tensor)
-if hasattr(aten, "linalg__powsum"):
-    rule(aten.linalg__powsum.default)(vector_norm)

@@ -22,10 +22,43 @@ from typing import Any, Protocol
 import torch
 from torch._ops import OpOverload
 
+from lostwax import torch_version
 from lostwax.sym import Size
 
 Rule = Callable[..., Any]
-aten = torch.ops.aten
+
+
+class Absent:
+    """An operator that the torch at hand does not have, and any overload of it. Nothing is
+    registered for it, no operator of a program is it, and nobody can call it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, overload: str) -> Absent:
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        return self
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError(f"torch {torch.__version__} has no operator aten::{self._name}")
+
+
+class _Aten:
+    """`torch.ops.aten`, where an operator may be `Absent`: one of those that `torch_version` lists;
+    any in a torch that nobody has tested. Elsewhere it is a mistake in writing."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(torch.ops.aten, name, None)
+        if found is None:
+            if name not in torch_version.PARTIAL and torch_version.is_tested():
+                raise AttributeError(f"aten has no operator {name!r}")
+            found = Absent(name)
+        self.__dict__[name] = found  # the next use does not come here
+        return found
+
+
+aten: Any = _Aten()
 
 
 class Fresh(Protocol):
@@ -88,6 +121,11 @@ class _Tables:
 _tables = _Tables()
 
 
+def present(overloads: Iterable[OpOverload]) -> list[OpOverload]:
+    """Those that the torch at hand has."""
+    return [overload for overload in overloads if not isinstance(overload, Absent)]
+
+
 def rule(
     *overloads: OpOverload, data: bool = False, metadata: bool = False
 ) -> Callable[[Rule], Rule]:
@@ -95,7 +133,7 @@ def rule(
     changes sizes and strides of its first argument, and the rule returns the new type."""
 
     def register(function: Rule) -> Rule:
-        for overload in overloads:
+        for overload in present(overloads):
             if overload in _tables.rules:
                 raise AssertionError(f"{overload} has two type rules")
             _tables.rules[overload] = function
@@ -118,7 +156,7 @@ def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     new base."""
 
     def register(function: Rule) -> Rule:
-        for overload in overloads:
+        for overload in present(overloads):
             _tables.inverses[overload] = function
         return function
 
@@ -130,7 +168,7 @@ def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     the schema, that returns what the operator returns."""
 
     def register(function: Rule) -> Rule:
-        for overload in overloads:
+        for overload in present(overloads):
             if overload in _tables.decompositions:
                 raise AssertionError(f"{overload} has two decompositions")
             _tables.decompositions[overload] = function

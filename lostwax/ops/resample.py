@@ -178,9 +178,7 @@ def _require_gradient(grad: TensorType, size: Sizes, n: int) -> None:
 
 def _register_resamplers() -> None:
     for name, (n, aligned) in RESAMPLERS.items():
-        packet = getattr(aten, name, None)  # `_upsample_lanczos2d_aa` is younger than torch 2.11
-        if packet is None:
-            continue
+        packet = getattr(aten, name)
         rules([packet.default], _upsample_rule(name, n))
         rules([packet.vec], _scaled_rule(name, n, aligned))
         backward = getattr(aten, f"{name}_backward")

@@ -17,16 +17,18 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 from torch import nn
-from torch.autograd.function import FunctionCtx
+from torch.autograd.function import FunctionCtx, FunctionMeta
 from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
 
+from lostwax import torch_version
 from lostwax.capture.functionalize import View, made, track_view
-from lostwax.capture.patches.swap import Answer, running
+from lostwax.capture.patches.swap import Answer, is_capturing, running
 from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
 from lostwax.ir.numbers import sources
 from lostwax.location import user_location, warn
@@ -37,9 +39,12 @@ from lostwax.sym.real import Real
 _Function: Any = torch.autograd.Function
 
 
-def begin(tracer: Tracer) -> None:
-    """From here on hooks on gradients are recorded, too."""
+def begin(tracer: Tracer, undo: Undo) -> None:
+    """From here on functions are recorded with their backward, and hooks on gradients, too."""
     tracer.hooked = lambda fake, hook: _hooked(tracer, fake, hook)
+    if torch_version.APPLY_IS_C:
+        undo.add(partial(_put_back, FunctionMeta.__dict__.get("__getattribute__")))
+        FunctionMeta.__getattribute__ = _looked_up  # type: ignore[method-assign]
 
 
 def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -57,10 +62,93 @@ def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         return _seen_through(tracer, cls, plain, args, kwargs)
     if tracer.tracked:
         return original(_attaching(tracer, cls), *args, **kwargs)
-    return _attached(tracer, cls, args, kwargs)
+    return _attached(tracer, cls, _Context(args), args, kwargs)
 
 
-ANSWER = Answer(_Function.__dict__["apply"].__func__, _apply)
+ANSWERS = [] if torch_version.APPLY_IS_C else [Answer(_Function.__dict__["apply"].__func__, _apply)]
+
+
+# -------------------------------------------------------------------------------- `apply` that is C
+
+
+def _put_back(before: Any) -> None:
+    if before is None:
+        del FunctionMeta.__getattribute__
+    else:
+        FunctionMeta.__getattribute__ = before  # type: ignore[method-assign]
+
+
+def _looked_up(cls: Any, name: str) -> Any:
+    """An attribute of a function's class. `apply` has no code that could be exchanged, and users
+    hold it; but it asks the class for what it needs: `_backward_cls` (nobody else does), `forward`,
+    and then `setup_context`."""
+    found = type.__getattribute__(cls, name)
+    if name not in _ASKED or not is_capturing():
+        return found
+    wanted, stand_in = _next.pop(name, (None, None))
+    _next.clear()
+    if name == "_backward_cls":
+        forward = _stand_in(running[-1], cls)
+        if forward is not None:
+            _next["forward"] = cls, forward
+    return stand_in if wanted is cls else found
+
+
+_ASKED = frozenset({"_backward_cls", "forward", "setup_context"})
+_next: dict[str, tuple[Any, Callable[..., Any]]] = {}
+"""What `apply` is given for the attribute that it asks for next, and of which class."""
+
+
+def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
+    """What `apply` is to call as the forward: as `_apply` does it. What it returns is given a
+    history by autograd, where there is one."""
+    if not torch.is_grad_enabled() or tracer.gradless:
+        return None
+    if cls.__module__ == "torch.utils.checkpoint":
+        return partial(_checkpointed, tracer)
+    whole = cls.setup_context is _Function.setup_context
+
+    def forward(*given: Any, **kwargs: Any) -> Any:
+        args = given[1:] if whole else given
+        follow: Any = cls
+        if not _can_attach(tracer, cls, args):
+            return _seen_through(tracer, cls, cls.forward, given, kwargs)
+        if tracer.tracked:
+            follow = _attaching(tracer, cls)
+            out = follow.forward(*given, **kwargs)
+        else:
+            context = _Context(args)
+            out = _attached(tracer, cls, context, args, kwargs)
+            follow = _Marking(context)
+            if whole:
+                follow.setup_context(given[0])
+        _next["setup_context"] = cls, follow.setup_context  # nobody is asked in between
+        return out
+
+    return forward
+
+
+def _checkpointed(tracer: Tracer, ctx: Any, function: Any, preserve: Any, *args: Any) -> Any:
+    if tracer.tracked:
+        raise CaptureError(
+            "a reentrant checkpoint in a program that differentiates inside.\n"
+            f"  at {user_location()}\n"
+            "  why: its backward would run the function once more, outside of the capture\n"
+            "  instead: torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
+        )
+    with torch.enable_grad():
+        return function(*args)
+
+
+class _Marking:
+    """Tells autograd what a forward said to a context of ours."""
+
+    def __init__(self, context: _Context) -> None:
+        self.context = context
+
+    def setup_context(self, ctx: Any, *_: Any) -> None:
+        ctx.mark_dirty(*self.context.dirty_tensors)
+        ctx.mark_non_differentiable(*self.context.non_differentiable)
 
 
 def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:
@@ -132,7 +220,7 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
                 "  why: the gradients of those uses would not pass through the hook\n"
                 "  instead: call x.register_hook(...) where x is computed, before it is used"
             )
-        new = _attached(tracer, Hook, (fake,), {})
+        new = _attached(tracer, Hook, _Context((fake,)), (fake,), {})
         fake.tracked.root.write(tracer.value_of(new))
     if tracer.tracked:
         return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
@@ -158,12 +246,14 @@ class _Context(FunctionCtx):
     saved_tensors: tuple[Any, ...] = ()
     dirty_tensors: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
+    output_grad_dtypes: tuple[Any, ...] | None = None
 
     was_asked = False
     """Has the function looked at `needs_input_grad`?"""
 
     def __init__(self, args: tuple[Any, ...]) -> None:
         self.needed = tuple(map(_has_gradient, args))
+        self._input_grad_buffers = (None,) * len(args)  # nothing is there to be added to
 
     @property
     def needs_input_grad(self) -> tuple[bool, ...]:
@@ -180,8 +270,9 @@ def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> 
         return out
 
 
-def _attached(tracer: Tracer, cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    context = _Context(args)
+def _attached(
+    tracer: Tracer, cls: Any, context: _Context, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     before = _values(tracer, args)
     out = _apart(tracer, args, before, _forward(cls, context, args, kwargs))
     _attach(tracer, cls, context, before, out)
@@ -209,6 +300,13 @@ def _attach(
     tracer: Tracer, cls: Any, context: _Context, before: list[Value | None], out: Any
 ) -> None:
     """From here on the outputs have the backward as their gradient."""
+    if context.output_grad_dtypes is not None:
+        raise CaptureError(
+            f"{cls.__name__}: ctx.set_output_grad_dtype cannot be captured.\n"
+            f"  at {user_location()}\n"
+            "  why: a program has no place for the dtype of a gradient\n"
+            "  instead: convert the gradient at the beginning of the backward"
+        )
     outputs = list(out) if isinstance(out, (tuple, list)) else [out]
     stopped = {id(t) for t in context.non_differentiable}
     followed = [i for i, o in enumerate(outputs) if _has_gradient(o) and id(o) not in stopped]
@@ -275,6 +373,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
         context.__dict__.update(ctx.__dict__)
         for name in ("to_save", "dirty_tensors", "non_differentiable"):
             setattr(context, name, getattr(ctx, name) or ())
+        context.output_grad_dtypes = getattr(ctx, "output_grad_dtypes", None)
         _attach(tracer, cls, context, before, out)
 
     class Whole(cls):

@@ -4,7 +4,7 @@
 |---|---|---|
 | `torch.compile`, `_assert`, seeds, `set_default_dtype`, `func.linearize`; what libraries ask (`is_exporting`); checkpoints; imports | code of functions | `torch_functions` |
 | what was compiled before | class of dynamo's stance | `torch_functions` |
-| `autograd.Function.apply` | code | `autograd_function` |
+| `autograd.Function.apply` | code; where it is C, how its class answers | `autograd_function` |
 | settings of `torch.backends`, determinism, precision, the default device | class of `torch._C`; code | `backends` |
 | `torch.autocast` | code; class of the module | `autocasting` |
 | `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
@@ -50,7 +50,7 @@ ANSWERS = swap.Answers(
         *autocasting.ANSWERS,
         *backends.ANSWERS,
         *modes.ANSWERS,
-        autograd_function.ANSWER,
+        *autograd_function.ANSWERS,
         nn_modules.ENCODER,
     ]
 )
@@ -62,7 +62,7 @@ CLASSES = swap.classes_of([each for where in _SHOWN for each in where.SHOWN])
 def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) -> None:
     """From here on this thread captures `mod`, and these modules of it."""
     swap.begin(tracer, undo)
-    autograd_function.begin(tracer)
+    autograd_function.begin(tracer, undo)
     ANSWERS.give(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.give(undo)

@@ -1,0 +1,69 @@
+"""Which torch is at hand, and all that differs for us between the versions that were tested.
+
+Layer 0: imports nothing of the house. A difference is a name here, said once and with its reason;
+the code that it touches asks for the name and never for a version. Must not import more of torch
+than torch itself.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+
+import torch
+
+TESTED = ((2, 11), (2, 12), (2, 13), (2, 14), (2, 15))
+"""The versions on which the tests were run. Others may do: a warning says that nobody looked."""
+
+
+def parse(version: str) -> tuple[int, int]:
+    """(2, 15) for `2.15.0a0+git1234`."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    if found is None:
+        raise ValueError(f"{version!r} does not begin with a version as torch writes it: 2.13.0")
+    return int(found[1]), int(found[2])
+
+
+TORCH = parse(torch.__version__)
+
+
+def tested_texts() -> str:
+    """`2.11, 2.12`, for messages."""
+    return ", ".join(f"{major}.{minor}" for major, minor in TESTED)
+
+
+def is_tested() -> bool:
+    return TORCH in TESTED
+
+
+if not is_tested():
+    warnings.warn(
+        f"lostwax was tested with torch {tested_texts()}; this is torch {torch.__version__}, "
+        "where operators may have other layouts, errors or names. Compare what you export with "
+        "eager execution (lostwax.check), or install one of the tested versions",
+        stacklevel=2,
+    )
+
+
+
+def missing(error: Exception) -> ImportError:
+    """What to raise where the torch at hand, which nobody tested, lacks something that is needed."""
+    return ImportError(
+        f"lostwax does not work with torch {torch.__version__}, which lacks something that it "
+        f"needs: {error}. Install one of the versions that were tested: torch {tested_texts()}"
+    )
+
+
+# ------------------------------------------------------------------------------ operators of ATen
+
+PARTIAL = {
+    "cholesky": "until 2.13",
+    "_upsample_lanczos2d_aa": "since 2.12",
+    "_upsample_lanczos2d_aa_backward": "since 2.12",
+}
+"""Operators that have a rule and that not every tested torch has."""
+
+# -------------------------------------------------------------------------------------- functions
+
+APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)
+"""`autograd.Function.apply` is a function of C++: since 2.15."""

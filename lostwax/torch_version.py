@@ -63,6 +63,17 @@ PARTIAL = {
 }
 """Operators that have a rule and that not every tested torch has."""
 
+# --------------------------------------------------------------------- what operators do otherwise
+
+ARANGE_TRUNCATES_BOUNDS = TORCH < (2, 14)
+"""`arange(3.1, dtype=int64)` has 3 elements, not 4."""
+
+ATTENTION_LIFTS = TORCH >= (2, 14)
+"""Attention of three dimensions is that of four, the first of size 1, and squeezed again."""
+
+GROUP_NORM_TAKES_ANY_STRIDES = TORCH >= (2, 15)
+"""`native_group_norm` takes any strides, and refuses 0 channels or 0 positions."""
+
 # -------------------------------------------------------------------------------------- functions
 
 APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)

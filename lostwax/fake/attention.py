@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lostwax import torch_version
 from lostwax.fake.composite import composite, matmul, reshape, to_dtype
 from lostwax.fake.dropouts import dropout
 from lostwax.fake.tensor import FakeTensor, is_marked
@@ -37,6 +38,12 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> Any:
     q, k, v = (mode.adopt(x) for x in (query, key, value))
+    if torch_version.ATTENTION_LIFTS and all(x.fake_type.ndim == 3 for x in (q, k, v)):
+        lifted = [mode.call(aten.unsqueeze.default, x, 0) for x in (q, k, v)]
+        mask = _lifted(mode, attn_mask)
+        how = {"scale": scale, "enable_gqa": enable_gqa}
+        out = scaled_dot_product_attention(mode, *lifted, mask, dropout_p, is_causal, **how)
+        return mode.call(aten.squeeze.dim, out, 0)
     if mode.portable:
         return _portable_attention(
             mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
@@ -93,6 +100,13 @@ def _choice(
     masked = None if mask is None else mode.adopt(mask).fake_type
     types = (q.fake_type, k.fake_type, v.fake_type)
     return fused_on_cuda(*types, masked, is_causal, grouped)
+
+
+def _lifted(mode: FakeTensorMode, mask: Any) -> Any:
+    """A mask with four dimensions."""
+    while mask is not None and mode.adopt(mask).fake_type.ndim < 4:
+        mask = mode.call(aten.unsqueeze.default, mask, 0)
+    return mask
 
 
 def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import get_default_dtype
 
+from lostwax import torch_version
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import (
     Scalar,
@@ -268,7 +269,7 @@ def _is_positive(step: Scalar) -> bool:
 
 def range_length(start: Scalar, end: Scalar, step: Scalar, dtype: torch.dtype) -> Size:
     """How many numbers `arange` gives."""
-    if dtype is torch.int64:
+    if dtype is torch.int64 and torch_version.ARANGE_TRUNCATES_BOUNDS:
         start, end, step = _truncated(start), _truncated(end), _truncated(step)
     _check_range(start, end, step)
     if _is_whole(start) and _is_whole(end) and _is_whole(step):

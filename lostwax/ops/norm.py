@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import torch
 
+from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like, suggested_format
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import fail, met, require, shown, wrap_dim
@@ -381,11 +382,15 @@ def native_group_norm(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
                 f"but got {name} of shape {shown(p.size)} and input of shape {shown(input.size)}"
             )
+    if torch_version.GROUP_NORM_TAKES_ANY_STRIDES:
+        require(C >= 1, f"Expected number of channels to be greater than 0, got {C}")
+        require(HxW >= 1, f"Expected HxW to be greater than 0, got {HxW}")
     count = eq(input.numel(), N * C * HxW)
     require(count, "Expected X.numel() == N * C * HxW to be true, but got false.")
     dtype = _statistics_dtype(input, weight, bias)
     require_floating(input.dtype, "GroupNormKernelImpl")
-    _require_dense(input)
+    if not torch_version.GROUP_NORM_TAKES_ANY_STRIDES:
+        _require_dense(input)
     saved = input.fresh((N, group), dtype)
     return fresh_like(input, input.size), saved, saved
 

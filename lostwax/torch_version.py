@@ -45,9 +45,8 @@ if not is_tested():
     )
 
 
-
 def missing(error: Exception) -> ImportError:
-    """What to raise where the torch at hand, which nobody tested, lacks something that is needed."""
+    """What to raise where a torch that nobody tested lacks something that is needed."""
     return ImportError(
         f"lostwax does not work with torch {torch.__version__}, which lacks something that it "
         f"needs: {error}. Install one of the versions that were tested: torch {tested_texts()}"
@@ -65,16 +64,25 @@ PARTIAL = {
 
 # --------------------------------------------------------------------- what operators do otherwise
 
+AMINMAX_CHECKS_OUT = TORCH >= (2, 15)
+"""`aminmax` refuses outputs that overlap."""
+
 ARANGE_TRUNCATES_BOUNDS = TORCH < (2, 14)
 """`arange(3.1, dtype=int64)` has 3 elements, not 4."""
 
 ATTENTION_LIFTS = TORCH >= (2, 14)
 """Attention of three dimensions is that of four, the first of size 1, and squeezed again."""
 
+GRID_SAMPLER_3D_IS_BICUBIC = TORCH >= (2, 15)
+"""`grid_sampler_3d` interpolates with mode "bicubic", too."""
+
 GROUP_NORM_TAKES_ANY_STRIDES = TORCH >= (2, 15)
 """`native_group_norm` takes any strides, and refuses 0 channels or 0 positions."""
 
 # -------------------------------------------------------------------------------------- functions
+
+SERIALIZER_LEAVES_OUT = TORCH >= (2, 12)
+"""torch's own serializer of programs can be told not to pickle weights and examples."""
 
 APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)
 """`autograd.Function.apply` is a function of C++: since 2.15."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
+from lostwax import torch_version
 from lostwax.fake import fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator, operator
@@ -110,12 +111,15 @@ _RELAY_EMPTY = {
     "aten::linalg_eig": 2,
     "aten::linalg_eigvals": 1,
     "aten::linalg_householder_product": 1,
+    "aten::linalg_lstsq": 1,
 }
 """LAPACK's wrappers lay so many of their outputs out anew when `out` has the right size and is
 empty."""
 
 
-_EXACT_OUT = frozenset(("aten::gather", "aten::aminmax", "aten::complex", "aten::multinomial"))
+_EXACT_OUT = frozenset(
+    f"aten::{name}" for name in ("amax", "amin", "aminmax", "complex", "gather", "multinomial")
+)
 """These convert nothing: `out` has the result's dtype."""
 _READ_AND_WRITE = frozenset(
     f"aten::{name}" for name in ("cat", "gather", "take", "masked_select", "kthvalue")
@@ -140,6 +144,14 @@ def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
                 "unsupported operation: some elements of the input tensor and the written-to "
                 f"tensor refer to a single memory location. {advice}"
             )
+    if torch_version.AMINMAX_CHECKS_OUT and name == "aten::aminmax" and _are_one(*outs):
+        raise ValueError("aminmax(): the `min` and `max` out= tensors must not overlap.")
+
+
+def _are_one(a: FakeTensor, b: FakeTensor) -> bool:
+    """As torch asks it of two outputs: those with gaps may lie in each other's."""
+    dense = a.fake_type.is_contiguous and b.fake_type.is_contiguous
+    return _overlap(a, b) and (dense or a.fake_type.key() == b.fake_type.key())
 
 
 def _overlap(a: FakeTensor, b: Any) -> bool:

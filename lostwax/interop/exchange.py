@@ -7,12 +7,14 @@ torch's own ShapeEnv by torch's own reader, which also verifies the program.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lostwax import torch_version
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
@@ -57,12 +59,12 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
     from torch._export.serde import serialize
 
     try:
-        records = serialize.ExportedProgramSerializer().serialize(
-            program,
-            serialize_state_dict=False,
-            serialize_constants=False,
-            serialize_example_inputs=False,
-        )
+        serializer = serialize.ExportedProgramSerializer()
+        if torch_version.SERIALIZER_LEAVES_OUT:
+            leave_out = ("state_dict", "constants", "example_inputs")
+            records = serializer.serialize(program, **{f"serialize_{n}": False for n in leave_out})
+        else:
+            records = serializer.serialize(_without_data(program))
     except LostwaxError:
         raise
     except Exception as error:  # of any class: whatever a graph holds that the schema does not
@@ -78,6 +80,17 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
     ours = decode(given, state, constants, "a torch.export.ExportedProgram")
     ours.example_inputs = program.example_inputs
     return ours
+
+
+def _without_data(program: torch.export.ExportedProgram) -> Any:
+    """The program for a serializer that pickles what it does not need."""
+    bare: Any = copy.copy(program)
+    bare._example_inputs = None
+    for name in ("_state_dict", "_constants"):
+        held = getattr(program, name).items()
+        small = {k: torch.empty(0) if isinstance(v, torch.Tensor) else v for k, v in held}
+        setattr(bare, name, small)
+    return bare
 
 
 def _plain(records: dict[str, Any]) -> dict[str, Any]:

@@ -278,7 +278,7 @@ class _Writer:
         while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
             kept = kept_gradient(value, self.bodies)
             if kept is None:
-                return aten.copy_.default
+                return aten.copy_.default  # type: ignore[no-any-return]
             value = kept
         return aten.copy_.default if kind is OutputKind.BUFFER_MUTATION else write_unseen
 

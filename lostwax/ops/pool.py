@@ -438,6 +438,8 @@ def max_unpool3d(
                 "There should be exactly three elements (depth, height, width) in "
                 f"{name}, but got: {len(values)} elements."
             )
+    if any(s <= 0 for s in stride):
+        fail(f"strides should be greater than zero, but got stride: {shown(stride)}")
     return self.fresh(size)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule, rules
 from lostwax.ops.shapes import fail, met, require, shown
@@ -212,7 +213,7 @@ def _sampled(x: TensorType, grid: TensorType, interpolation_mode: int, n: int) -
             f"grid_sampler(): expected {n + 2}D input and grid with same number of dimensions, "
             f"{got}"
         )
-    if n == 3 and interpolation_mode == 2:
+    if n == 3 and interpolation_mode == 2 and not torch_version.GRID_SAMPLER_3D_IS_BICUBIC:
         fail("grid_sampler(): bicubic interpolation only supports 4D input")
     require_same_dtype(x.dtype, grid.dtype)
     return x.fresh((x.size[0], x.size[1], *grid.size[1:-1]))

@@ -37,6 +37,7 @@ from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.real import Real
 
 _Function: Any = torch.autograd.Function
+_CHECKPOINT: Any = torch.utils.checkpoint.CheckpointFunction
 
 
 def begin(tracer: Tracer, undo: Undo) -> None:
@@ -50,8 +51,11 @@ def begin(tracer: Tracer, undo: Undo) -> None:
 def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`Function.apply`: functions with a backward of their own are recorded with it."""
     tracer, plain = running[-1], partial(original, cls)
-    if cls.__module__ == "torch.utils.checkpoint":  # its backward is that of what it calls
+    if cls is _CHECKPOINT:  # its backward is that of what it calls
         return args[0](*args[2:], **kwargs)
+    if cls.__module__ == _CHECKPOINT.__module__:  # it keeps what nobody will compute again
+        with torch.no_grad():
+            return plain(*args, **kwargs)
     if not torch.is_grad_enabled() or tracer.gradless:
         return plain(*args, **kwargs)
     if cls.setup_context is not _Function.setup_context:
@@ -104,7 +108,7 @@ def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
     history by autograd, where there is one."""
     if not torch.is_grad_enabled() or tracer.gradless:
         return None
-    if cls.__module__ == "torch.utils.checkpoint":
+    if cls is _CHECKPOINT:
         return partial(_checkpointed, tracer)
     whole = cls.setup_context is _Function.setup_context
 

@@ -209,7 +209,7 @@ _STRIDED, _Parameter = torch.strided, torch.nn.Parameter
 _PLAIN = (_Parameter, torch.Tensor)
 
 
-class _Made(torch.autograd.Function):
+class Made(torch.autograd.Function):
     """What autograd takes for a result of its own: neither a leaf nor a view of one."""
 
     @staticmethod
@@ -222,7 +222,7 @@ class _Made(torch.autograd.Function):
 
 
 # Without what a tracer puts before it.
-_made: Any = super(torch.autograd.Function, _Made).apply
+_made: Any = super(torch.autograd.Function, Made).apply
 
 
 def _mark(fake: Any, tensor: torch.Tensor) -> None:

@@ -109,4 +109,4 @@ def test_checkpoint_autocast_and_inference_mode() -> None:
             return self.a(x).t().reshape(-1)
 
     same(Of(inference, a=nn.Linear(4, 4)), X)
-    assert torch.autograd.Function.apply.__module__ == "torch.autograd.function"
+    assert torch.autograd.Function.apply.__module__ in ("torch.autograd.function", None)  # C++

@@ -669,3 +669,60 @@ def test_a_gradient_that_hangs_on_others_needs_is_refused() -> None:
 
     with pytest.raises(CaptureError, match=r"argument 1 gets hangs on .*needs_input_grad"):
         export(Model(), (torch.randn(3),))
+
+
+# -------------------------------------------------------------- functions whose `apply` is held
+
+
+class Tripled(torch.autograd.Function):
+    """Its gradient is not that of what it computes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x * 3
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return grad * 30
+
+
+class Stretched(torch.autograd.Function):
+    """As above, in two parts, with an argument that is left out."""
+
+    @staticmethod
+    def forward(x: Tensor, by: float = 2.0) -> Tensor:
+        return x * by
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.by = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad * ctx.by * 10, None
+
+
+tripled, stretched = Tripled.apply, Stretched.apply
+
+
+def test_functions_that_are_held() -> None:
+    """Since torch 2.15 `apply` is C++, which no capture can exchange where somebody holds it."""
+
+    class Held(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = tripled(x * self.w) + Tripled.apply(self.w)
+            return stretched(tripled(y)) * stretched(self.w, 4.0) + stretched(self.w)
+
+    module = Held()
+    ours = export(module, (torch.ones(3),)).module()
+    found = []
+    for each in (module, ours):
+        x = torch.arange(3.0, requires_grad=True)
+        out = each(x)
+        found.append([out, *torch.autograd.grad(out.sum(), [x, each.w])])
+    torch.testing.assert_close(found[1], found[0], rtol=0, atol=0)
+    assert "__getattribute__" not in type(torch.autograd.Function).__dict__

@@ -118,7 +118,7 @@ def test_the_module_is_untouched(fails: bool) -> None:
     assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
     for function in (torch.compile, torch._assert, torch.manual_seed, torch.seed):
         assert "lostwax" not in function.__code__.co_filename
-    assert torch.autograd.Function.apply.__module__ == "torch.autograd.function"
+    assert torch.autograd.Function.apply.__module__ in ("torch.autograd.function", None)  # C++
     assert torch.backends.mha.get_fastpath_enabled()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
+from types import BuiltinMethodType
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from lostwax.capture.patches.swap import Answer, is_capturing, running
 from lostwax.capture.steps import Body, Region, Value, values_of
 from lostwax.capture.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
+from lostwax.fake.convert import Made
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
@@ -76,40 +78,59 @@ ANSWERS = [] if torch_version.APPLY_IS_C else [Answer(_Function.__dict__["apply"
 
 
 def _put_back(before: Any) -> None:
-    if before is None:
-        del FunctionMeta.__getattribute__
-    else:
+    if before is not None:
         FunctionMeta.__getattribute__ = before  # type: ignore[method-assign]
+    elif "__getattribute__" in FunctionMeta.__dict__:
+        del FunctionMeta.__getattribute__
 
 
 def _looked_up(cls: Any, name: str) -> Any:
-    """An attribute of a function's class. `apply` has no code that could be exchanged, and users
-    hold it; but it asks the class for what it needs: `_backward_cls` (nobody else does), `forward`,
-    and then `setup_context`."""
+    """An attribute of a function's class. `apply` has no code that could be exchanged; who asks for
+    it gets what stands in for it. Who holds it from before calls C++, which asks the class for what
+    it needs: `_backward_cls` (nobody else does), `forward`, and then `setup_context`."""
     found = type.__getattribute__(cls, name)
     if name not in _ASKED or not is_capturing():
         return found
+    if name == "apply":
+        return partial(_called, cls) if isinstance(found, BuiltinMethodType) else found
     wanted, stand_in = _next.pop(name, (None, None))
     _next.clear()
-    if name == "_backward_cls":
-        forward = _stand_in(running[-1], cls)
-        if forward is not None:
+    if name == "_backward_cls" and cls is not Made:
+        if _plain and _plain[-1] is cls:
+            _plain.pop()
+        elif (forward := _stand_in(running[-1], cls)) is not None:
             _next["forward"] = cls, forward
     return stand_in if wanted is cls else found
 
 
-_ASKED = frozenset({"_backward_cls", "forward", "setup_context"})
+def _called(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    if is_capturing():
+        return _apply(_plainly, cls, *args, **kwargs)
+    return cls.apply(*args, **kwargs)  # it was kept, and the capture is over
+
+
+def _plainly(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`apply` itself."""
+    count = len(_plain)
+    _plain.append(cls)
+    try:
+        return type.__getattribute__(cls, "apply")(*args, **kwargs)
+    finally:
+        del _plain[count:]
+
+
+_ASKED = frozenset({"apply", "_backward_cls", "forward", "setup_context"})
+_plain: list[Any] = []
+"""The classes whose `apply` runs as it is, until it asks."""
 _next: dict[str, tuple[Any, Callable[..., Any]]] = {}
 """What `apply` is given for the attribute that it asks for next, and of which class."""
 
 
 def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
-    """What `apply` is to call as the forward: as `_apply` does it. What it returns is given a
-    history by autograd, where there is one."""
+    """What a held `apply` is to call as the forward, so that it does what `_apply` does. Autograd
+    gives what it returns a history, where there is one."""
     if not torch.is_grad_enabled() or tracer.gradless:
         return None
-    if cls is _CHECKPOINT:
-        return partial(_checkpointed, tracer)
     whole = cls.setup_context is _Function.setup_context
 
     def forward(*given: Any, **kwargs: Any) -> Any:
@@ -126,22 +147,11 @@ def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
             follow = _Marking(context)
             if whole:
                 follow.setup_context(given[0])
-        _next["setup_context"] = cls, follow.setup_context  # nobody is asked in between
+        if not whole:
+            _next["setup_context"] = cls, follow.setup_context  # nobody is asked in between
         return out
 
     return forward
-
-
-def _checkpointed(tracer: Tracer, ctx: Any, function: Any, preserve: Any, *args: Any) -> Any:
-    if tracer.tracked:
-        raise CaptureError(
-            "a reentrant checkpoint in a program that differentiates inside.\n"
-            f"  at {user_location()}\n"
-            "  why: its backward would run the function once more, outside of the capture\n"
-            "  instead: torch.utils.checkpoint.checkpoint(..., use_reentrant=False)"
-        )
-    with torch.enable_grad():
-        return function(*args)
 
 
 class _Marking:

@@ -84,5 +84,8 @@ GROUP_NORM_TAKES_ANY_STRIDES = TORCH >= (2, 15)
 SERIALIZER_LEAVES_OUT = TORCH >= (2, 12)
 """torch's own serializer of programs can be told not to pickle weights and examples."""
 
+LOAD_KNOWS_ROUNDING = TORCH >= (2, 13)
+"""`torch.export.load` reads programs that take `abs`, `floor` and `ceil` of numbers."""
+
 APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)
 """`autograd.Function.apply` is a function of C++: since 2.15."""

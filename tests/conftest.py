@@ -1,15 +1,39 @@
-"""Tests that need a GPU (`@pytest.mark.gpu`) are skipped where there is none."""
+"""Which tests are core, and which are skipped.
+
+Core (`pytest -m core`, `make test-core TORCH=2.11`) is what is run with the oldest and the newest
+torch, where the whole suite would take too long. Tests that need a GPU (`@pytest.mark.gpu`) are
+skipped where there is none.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
 
+CORE = {
+    *("test_walking_skeleton.py", "test_torch_version.py", "test_docs.py"),
+    *("capture/test_export.py", "capture/test_dynamic.py", "capture/test_state.py"),
+    *("capture/test_gradients.py", "capture/test_inner_gradients.py", "capture/test_nn_modules.py"),
+    *("capture/test_torch_unchanged.py", "capture/test_exportdb.py", "capture/test_operators.py"),
+    *("fake/test_mode.py", "fake/test_symnode.py", "ir/test_decompose.py"),
+    *("pt2/test_corpus.py", "pt2/test_peer.py", "pt2/test_interop.py", "pt2/test_numbers.py"),
+}
+SAMPLED = {"ops/test_conformance.py": 8}
+"""Of these files every eighth test."""
+HERE = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if torch.cuda.is_available():
-        return
     skip = pytest.mark.skip(reason="needs a GPU: make test-gpu")
+    no_gpu = not torch.cuda.is_available()
+    seen = dict.fromkeys(SAMPLED, 0)
     for item in items:
-        if item.get_closest_marker("gpu") is not None:
+        name = item.path.relative_to(HERE).as_posix()
+        if name in seen:
+            seen[name] += 1
+        if name in CORE or (name in seen and seen[name] % SAMPLED[name] == 0):
+            item.add_marker("core")
+        if no_gpu and item.get_closest_marker("gpu") is not None:
             item.add_marker(skip)

@@ -88,9 +88,14 @@ def _without_data(program: torch.export.ExportedProgram) -> Any:
     bare._example_inputs = None
     for name in ("_state_dict", "_constants"):
         held = getattr(program, name).items()
-        small = {k: torch.empty(0) if isinstance(v, torch.Tensor) else v for k, v in held}
-        setattr(bare, name, small)
+        setattr(bare, name, {key: _small(value) for key, value in held})
     return bare
+
+
+def _small(value: Any) -> Any:
+    if isinstance(value, torch.nn.Parameter):
+        return torch.nn.Parameter(torch.empty(0), requires_grad=False)
+    return torch.empty(0) if isinstance(value, torch.Tensor) else value
 
 
 def _plain(records: dict[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,15 @@ saved.
 from __future__ import annotations
 
 import keyword
+import math
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule
 
+from lostwax import torch_version
 from lostwax.ir.asks import Ref
 from lostwax.ir.graph_rules import subgraphs
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
@@ -81,8 +84,12 @@ def _functions(module: GraphModule) -> Iterator[str]:
         yield from _functions(child)
 
 
+_ROUNDED = (operator.abs, math.floor, math.ceil)
 _UNREAD: frozenset[Any] = frozenset(
-    (round, *(getattr(torch, f"_sym_{name}") for name in MATH if name != "sqrt"))
+    (
+        *(round, *(getattr(torch, f"_sym_{name}") for name in MATH if name != "sqrt")),
+        *(() if torch_version.LOAD_KNOWS_ROUNDING else _ROUNDED),
+    )
 )
 
 

@@ -23,6 +23,7 @@ from lostwax.errors import (
     UnsupportedFakeError,
 )
 from lostwax.ir.program import ExportedProgram
+from lostwax.torch_version import TORCH
 
 randn = torch.randn
 N, L, H, W = (Dim(name) for name in ("n", "l", "h", "w"))
@@ -118,6 +119,7 @@ def test_jvp_keeps_size_0(f: Any) -> None:
     assert not agrees(pushed, make, (3,), ({0: N}, {0: N}), BATCHES).guards
 
 
+@pytest.mark.skipif(TORCH < (2, 13), reason="its script asks fakes for a PyObject: internal assertion")
 def test_jvp_of_what_torch_differentiates_in_script() -> None:
     def pushed(x: Tensor, tangent: Tensor) -> Any:
         return torch.func.jvp(lambda x: F.layer_norm(x, (4,)), (x,), (tangent,))

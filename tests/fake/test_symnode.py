@@ -21,6 +21,7 @@ from lostwax.errors import DataDependentError
 from lostwax.fake.symnode import BoolNode, FloatNode, IntNode, install, unwrap, wrap
 from lostwax.sym import BoolExpr, Expr, ShapeEnv, evaluate
 from lostwax.sym.real import Real, completed, evaluate_real, unbacked_real
+from lostwax.torch_version import TORCH
 
 GRID = [-9, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 9, 10, 16]
 ERRORS = (ZeroDivisionError, ValueError, OverflowError)
@@ -332,7 +333,8 @@ def test_conditions_and_choices_leave_no_guard():
 def test_sym_sum():
     world = World(7, 4)
     a, b = world.faces
-    for total in (torch.sym_sum([a, b, 3]), torch.sym_sum(a, b, 3)):
+    several = [torch.sym_sum(a, b, 3)] if TORCH >= (2, 12) else []
+    for total in (torch.sym_sum([a, b, 3]), *several):
         assert world.read(total, 7, 4) == 14
         assert world.read(total, 1, 2) == 6
 
@@ -564,8 +566,9 @@ def test_helpers_of_symbolic_shapes():
     assert shapes.sym_eq((a, b), (a, b)) is True
     assert not shapes.is_concrete_int(a)
     assert not shapes.has_static_value(a)
-    assert shapes.optimization_hint(a + b) == 11
-    assert not shapes.has_guarding_hint(a)
+    if TORCH >= (2, 12):
+        assert shapes.optimization_hint(a + b) == 11
+        assert not shapes.has_guarding_hint(a)
     assert {str(s) for s in shapes.free_symbols([a * b, a // 2])} == {"a", "b"}
     assert not shapes.free_unbacked_symbols(a)
     assert world.guards == []

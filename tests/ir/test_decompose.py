@@ -23,6 +23,7 @@ from lostwax.ir import ExportedProgram
 from lostwax.ir.core_aten import is_core
 from lostwax.ir.numbers import SeenNumbers
 from lostwax.ops.decompositions.whole import WHOLE
+from lostwax.torch_version import TORCH
 from tests.ir.build import Builder
 
 aten = torch.ops.aten
@@ -356,7 +357,8 @@ def test_kept_recurrent_layers(cls: Any) -> None:
     program = export(model, (x,), keep=[aten.lstm.input, aten.gru.input])
     core = program.run_decompositions()
     assert left(program)
-    assert left(core) == set()
+    # Its kernel of C++ asks for plain sizes before torch 2.13: it stays whole there.
+    assert left(core) == (set() if TORCH >= (2, 13) or cls is nn.GRU else {"aten.lstm.input"})
     torch.testing.assert_close(outputs(core, x), model(x))
 
 

@@ -15,10 +15,13 @@ from torch._export.db.examples import all_examples
 
 import lostwax
 from examples.models import MODELS
+from lostwax.torch_version import TORCH
 from tests.pt2.compare import assert_identical, assert_runs_alike, peer_load, saved
 from tests.pt2.peer_programs import cases
 
 NAMES = sorted(cases())
+if TORCH < (2, 12):  # torch itself does not save views of one memory with several dtypes
+    NAMES.remove("shared")
 # where decomposing changes more than which operators there are
 DECOMPOSED = [
     *("arguments", "asserts", "batch norm", "cond", "constants", "custom", "input", "item", "map"),

@@ -119,7 +119,7 @@ def test_jvp_keeps_size_0(f: Any) -> None:
     assert not agrees(pushed, make, (3,), ({0: N}, {0: N}), BATCHES).guards
 
 
-@pytest.mark.skipif(TORCH < (2, 13), reason="its script asks fakes for a PyObject: internal assertion")
+@pytest.mark.skipif(TORCH < (2, 13), reason="not captured there: an internal assertion of torch")
 def test_jvp_of_what_torch_differentiates_in_script() -> None:
     def pushed(x: Tensor, tangent: Tensor) -> Any:
         return torch.func.jvp(lambda x: F.layer_norm(x, (4,)), (x,), (tangent,))

@@ -198,7 +198,7 @@ def is_read(text: str) -> bool:
     return torch_version.LOAD_KNOWS_ROUNDING or not rounds
 
 
-@pytest.mark.parametrize("text", filter(is_read, texts(READ_BY_TORCH)))
+@pytest.mark.parametrize("text", [t for t in texts(READ_BY_TORCH) if is_read(t)])
 def test_numbers_that_torch_reads(text: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -42,6 +42,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake import composite, data, fallback, recurrent
 from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.asks import answer
 from lostwax.ir.graph_rules import SILENT_WRITERS
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
@@ -322,12 +323,19 @@ def _on_the_way_to_numpy(
     is_read = record.overload is not aten.to.dtype_layout and args[0].__class__ is not FakeTensor
     if is_read or tracer.bare.is_one(args[0]):
         return tracer.bare.as_it_is(record.overload, args, kwargs)
+    if (asked := _RESOLVED.get(record.overload)) is not None:
+        # Of a tensor that has the bit it is a copy, of others it is the tensor itself.
+        tracer.asked_again([args[0]], asked, str(user_location()), False)
+        given = tracer.real_one(args[0])
+        if given is not None and answer(asked, given):
+            return tracer.call(aten.clone.default, args[0])
     if record.overload in _SEEING_CONJUGATES:
         return _of_conjugate(tracer, record, args, kwargs)
     taken_apart = _parts if record.overload in composite.COMPOSITES else _composite
     return taken_apart(tracer, record, args, kwargs)
 
 
+_RESOLVED = {aten.resolve_conj.default: "is_conj()", aten.resolve_neg.default: "is_neg()"}
 _BEFORE_NUMPY = frozenset(
     (aten.to.dtype_layout, aten.resolve_conj.default, aten.resolve_neg.default)
 )

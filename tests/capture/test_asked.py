@@ -609,3 +609,24 @@ def test_a_mode_that_a_module_switches_itself_is_not_checked() -> None:
     for mode in (torch.no_grad, torch.inference_mode, nullcontext):
         with mode():
             torch.testing.assert_close(ours(torch.ones(2)), torch.full((2,), 3.0))
+
+
+@pytest.mark.parametrize("what", ["conj", "neg"])
+def test_copies_that_are_made_of_what_has_a_bit(what: str) -> None:
+    def forward(x: Tensor) -> Tensor:
+        resolved = x.resolve_conj() if what == "conj" else x.resolve_neg()
+        resolved.add_(1)
+        return x + 0
+
+    def example(has_bit: bool) -> Tensor:
+        x = torch.arange(3) * torch.ones((), dtype=torch.complex64)
+        x = x.conj() if has_bit else x
+        return x if what == "conj" else x.imag
+
+    for at_capture in (False, True):
+        program = export(forward, (example(at_capture),))
+        for each in (program, program.run_decompositions()):
+            got, want = each.module()(example(at_capture)), forward(example(at_capture))
+            torch.testing.assert_close(got, want)
+            with pytest.raises(InputValueError, match=f"is_{what}"):
+                each.module()(example(not at_capture))

@@ -160,13 +160,10 @@ def _moved(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
 
 def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     """Give the module the program's state, as deep as names go."""
-    specs = program.graph_signature.input_specs
-    passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
     state = own_state(program)
     for name in names_in_order(program):
         _register(module, name, state[name], persistent=name in program.state_dict)
-    # A buffer may go by other names, too: those are no inputs of their own.
-    buffers = {id(program.constants[name]) for name in passing if name in program.constants}
+    buffers = buffer_ids(program)
     constants = {}
     for name, value in program.constants.items():
         if id(value) in buffers:
@@ -178,15 +175,33 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
 
 def names_in_order(program: ExportedProgram) -> list[str]:
     """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
-    buffers that are not in the former stand before the next one that is."""
+    buffers that are not in the former stand before the next one that is, or before the module that
+    has it."""
     before: dict[str, list[str]] = {}
     waiting: list[str] = []
     for name in program.graph_signature.buffers:
         if name in program.state_dict:
-            before[name], waiting = waiting, []
+            for each in waiting:
+                before.setdefault(_first_beside(each, name, program.state_dict), []).append(each)
+            waiting = []
         elif name in program.constants:
             waiting.append(name)
     return [n for name in program.state_dict for n in (*before.get(name, ()), name)] + waiting
+
+
+def _first_beside(name: str, other: str, names: Iterable[str]) -> str:
+    """The first of the names in what lies beside `name` and has `other`: a module, or it alone."""
+    parts, others = name.split("."), other.split(".")
+    depth = next((i for i, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), 0)
+    beside = ".".join(others[: depth + 1])
+    return next(n for n in names if n == beside or n.startswith(f"{beside}."))
+
+
+def buffer_ids(program: ExportedProgram) -> set[int]:
+    """The ids of the tensors that are buffers. A buffer may go by other names, too, also by one
+    that is in no `state_dict`: those are no inputs of their own."""
+    held = {**program.constants, **program.state_dict}
+    return {id(held[name]) for name in program.graph_signature.buffers if name in held}
 
 
 def own_state(program: ExportedProgram) -> dict[str, Any]:

@@ -244,9 +244,8 @@ class Recorder(FakeTensorMode):
         base = self.adopt(args[0] if args else kwargs[record.argument_names[0]])
         with self.silent():
             out = super().evaluate(func, args, kwargs)
-        if func is aten.detach.default or (
-            out.__class__ is FakeTensor and out.fake_type == base.fake_type
-        ):
+        is_stop = func is aten.detach.default
+        if not is_stop and out.__class__ is FakeTensor and out.fake_type == base.fake_type:
             out.tracked = base.tracked  # the same, under another name
             return out
         call = self._call(func, args, kwargs)

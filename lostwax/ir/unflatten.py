@@ -37,6 +37,7 @@ from lostwax.ir.interpreter import (
     run,
 )
 from lostwax.ir.module import (
+    buffer_ids,
     call_convention,
     changes,
     composed,
@@ -284,9 +285,7 @@ def _aliases(program: ExportedProgram, bodies: Bodies) -> dict[str, str]:
 
 def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
     """The state, under each of its names."""
-    specs = program.graph_signature.input_specs
-    passing = {s.target for s in specs if s.kind is InputKind.BUFFER and s.persistent is False}
-    buffers = {id(program.constants[name]) for name in passing if name in program.constants}
+    buffers = buffer_ids(program)
     state = own_state(program)
     for name in dict.fromkeys((*names_in_order(program), *state)):
         value = state[name]

@@ -47,8 +47,10 @@ def batch_norm_updating(
         return (*out, aten.clone.default(running_mean), aten.clone.default(running_var))
     out = aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
     rest = [0, *range(2, input.dim())]
-    # From the input once more: the inverse that is returned has lost digits to `eps`.
-    var = aten.var.correction(cast(input, running_var.dtype), rest, correction=1)
+    # From the input once more: the inverse that is returned has lost digits to `eps`. And to
+    # autograd the running statistics depend on nothing.
+    seen = cast(aten.detach.default(input), running_var.dtype)
+    var = aten.var.correction(seen, rest, correction=1)
     mean = cast(out[1], running_mean.dtype)
     return (*out, _moved(running_mean, mean, momentum), _moved(running_var, var, momentum))
 

@@ -108,7 +108,7 @@ class State:
                     slot.persistent = name not in passing
                 else:
                     slot.names.append(path)
-                if name not in passing:
+                if slot.persistent:
                     kept[path] = tensor
                 else:
                     self.passing[path] = tensor

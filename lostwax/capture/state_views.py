@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from lostwax.capture.functionalize import Root, View
+from lostwax.capture.functionalize import Root, Tracked, View
 from lostwax.errors import CaptureError
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
@@ -87,6 +87,19 @@ def check_gradient(
         refuse(root, tensor, "it has a gradient of its own, which is not that of the state")
     if is_tracked:
         refuse(root, tensor, "the program differentiates, and the view was made outside of it")
+
+
+def check_history(root: Root, tensor: torch.Tensor, shown: Tracked) -> None:
+    """To autograd a detached tensor is one of its own: what is written to one that is kept, and has
+    a gradient, is its history in the next call."""
+    if any(each.view is not None and each.view.history is not None for each in shown.way()):
+        raise CaptureError(
+            f"a value that has a gradient is written to a tensor of size {tuple(tensor.shape)}, "
+            f"which is kept from before the call and is detached from {root.kind} {root.name}.\n"
+            "  why: autograd would go through this write in later calls, too, and a program keeps "
+            "no such history\n"
+            "  instead: write under torch.no_grad(), or write the value's detach()"
+        )
 
 
 def check_registered(state: Sequence[tuple[str, str, torch.Tensor]]) -> None:

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -250,6 +251,14 @@ def _large() -> nn.Module:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize(("old", "lines"), [(b"", False), (b"old", True)])
 def test_an_interrupted_save_leaves_nothing_behind(old: bytes, lines: bool, tmp_path: Path) -> None:
+    # An exception that a trace function raises at the end of an `except` leaves the thread with the
+    # one that was caught there, for good: this is Python's doing, and no other test is to meet it.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(_save_interrupted, old, lines, tmp_path).result()
+    assert sys.exc_info()[0] is None
+
+
+def _save_interrupted(old: bytes, lines: bool, tmp_path: Path) -> None:
     program, path = export(_large(), (torch.randn(2, 600),)), tmp_path / "large.pt2"
     lostwax.save(program, path)
     whole, mask, before = path.read_bytes(), _mask(), look()

@@ -296,3 +296,23 @@ def test_a_view_wants_gradients_as_when_it_was_made() -> None:
         unseen = Switched(True)
     for module in (thawed, unseen, Switched(True), Switched(False)):
         assert lostwax.export(module, (x,)).module()(x).requires_grad is module(x).requires_grad
+
+
+def test_a_history_that_a_detached_tensor_would_keep_is_refused() -> None:
+    class Detached(nn.Module):
+        def __init__(self, quiet: bool) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(3))
+            self.d = self.w.detach()
+            self.quiet = quiet
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.d.add_(self.w.detach() if self.quiet else self.w)
+            return self.d * x
+
+    x = torch.ones(3)
+    with pytest.raises(CaptureError, match=r"kept from before the call and is detached from the "):
+        lostwax.export(Detached(quiet=False), (x,))
+    eager, ours = Detached(quiet=True), lostwax.export(Detached(quiet=True), (x,)).module()
+    for _ in range(2):
+        torch.testing.assert_close(ours(x), eager(x))

@@ -555,23 +555,3 @@ def test_state_stands_in_the_order_of_the_original() -> None:
     program = export(eager, (torch.randn(2, 3),))
     for made in (program.module(), unflatten(program)):
         assert [n for n, _ in made.named_buffers()] == [n for n, _ in eager.named_buffers()]
-
-
-@pytest.mark.parametrize("first", [True, False])
-def test_one_buffer_that_is_in_the_state_dict_by_one_of_its_names(first: bool) -> None:
-    class Twice(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("a", torch.zeros(3), persistent=first)
-            self.register_buffer("b", self.a, persistent=not first)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.a + x
-
-    program = export(Twice(), (torch.zeros(3),))
-    program.validate()
-    for made in (program.module(), unflatten(program), program.run_decompositions().module()):
-        assert list(made.state_dict()) == ["a" if first else "b"]
-        assert made.get_buffer("a") is made.get_buffer("b")
-        made.load_state_dict({"a" if first else "b": torch.ones(3)})
-        assert (made(torch.zeros(3)) == 1).all()

@@ -108,7 +108,8 @@ def test_inside_of_a_program_it_is_refused(name: str) -> None:
 
 def test_what_is_so_already_may_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     # torch's own testing module, which other tests import, forbids such assignments for good.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    flags = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(flags, "__allow_nonbracketed_mutation_flag", True)
 
     def forward(self: Any, x: Tensor) -> Tensor:
         torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark

@@ -47,7 +47,6 @@ from lostwax.capture.refusals import refuse_what_cpp_refuses
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Kept, State, is_from_outside, kept_tensor, refuse_scripted
-from lostwax.capture.state_views import check_history
 from lostwax.capture.steps import Value
 from lostwax.capture.subject import forward_of, module_of
 from lostwax.capture.symbols import Symbols
@@ -234,8 +233,6 @@ class Capture:
             self._tell_of_objects(outputs)
             self._copy_literals([each.held for each in replaced])
             if self.grad:
-                for tensor, root in [*tracer.state_views]:
-                    check_history(root, tensor, tracer.adopt(tensor).tracked)
                 check_results(outputs, given.initial)
                 if tracer.grad_marks.has_leaves:
                     paths = leaf_paths(self.out_spec, "the result")

@@ -96,6 +96,7 @@ def check_history(root: Root, tensor: torch.Tensor, shown: Tracked) -> None:
         raise CaptureError(
             f"a value that has a gradient is written to a tensor of size {tuple(tensor.shape)}, "
             f"which is kept from before the call and is detached from {root.kind} {root.name}.\n"
+            f"  at {user_location()}\n"
             "  why: autograd would go through this write in later calls, too, and a program keeps "
             "no such history\n"
             "  instead: write under torch.no_grad(), or write the value's detach()"

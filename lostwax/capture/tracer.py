@@ -42,6 +42,7 @@ from lostwax.capture.recorders import detached, known_view
 from lostwax.capture.reliance import Reliance
 from lostwax.capture.state_views import (
     check_gradient,
+    check_history,
     is_derived,
     refuse_inside,
     shown_state,
@@ -579,6 +580,10 @@ class Tracer(FakeTensorMode):
         before = root.value
         functionalize.written(target.tracked, value, self.again, self._scattered, history, seen)
         self.reliance.written(root, before)
+        for tensor, _ in self.state_views:
+            known = self.fake_tensor_converter.known(tensor)
+            if known is not None and known.tracked is not None and known.tracked.root is root:
+                check_history(root, tensor, known.tracked)
         mark_written([target])
 
     def _history(self, old: Value, new: Value, seen: bool) -> Value:

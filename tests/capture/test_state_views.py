@@ -311,8 +311,12 @@ def test_a_history_that_a_detached_tensor_would_keep_is_refused() -> None:
             return self.d * x
 
     x = torch.ones(3)
-    with pytest.raises(CaptureError, match=r"kept from before the call and is detached from the "):
+    with pytest.raises(
+        CaptureError, match=r"kept from before the call and is detached from the "
+    ) as e:
         lostwax.export(Detached(quiet=False), (x,))
+    assert "at test_state_views.py" in str(e.value)
+    assert "self.d.add_(" in str(e.value)
     eager, ours = Detached(quiet=True), lostwax.export(Detached(quiet=True), (x,)).module()
     for _ in range(2):
         torch.testing.assert_close(ours(x), eager(x))

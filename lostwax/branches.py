@@ -36,6 +36,12 @@ def raises_otherwise(frame: FrameType | None, answer: bool) -> bool:
     return True
 
 
+def way_on(frame: FrameType | None) -> bool | None:
+    """The answer with which the frame goes on, where with the other one it raises."""
+    ways = [answer for answer in (True, False) if raises_otherwise(frame, answer)]
+    return ways[0] if len(ways) == 1 else None
+
+
 def is_moot(frame: FrameType | None, answer: bool) -> bool:
     """Is the frame in a condition of several parts (`if a != 1 and b != 1 and a != b: raise`), of
     which a later one is to say that nothing is raised? With `answer` that one is asked next; with

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import torch
 
+from lostwax.branches import way_on
 from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symlayout import is_never_contiguous
@@ -355,9 +356,16 @@ class FakeTensor(torch.Tensor):
             torch._check(self.item())
             return True
         t = self.fake_type
-        if t.dtype is not torch.bool and t.ndim == 0 and self.known_constant() is None:
-            return bool(self != 0)
-        return super().__bool__()
+        if t.ndim or self.known_constant() is not None:
+            return super().__bool__()
+        truth = self if t.dtype is torch.bool else self != 0
+        answer = way_on(sys._getframe(1))
+        if answer is None:
+            return bool(torch.Tensor.__bool__(truth))
+        if self.fake_mode.shape_env is not None:
+            asserted = truth.item()
+            torch._check(asserted if answer else torch.sym_not(asserted))
+        return answer
 
     def as_subclass(self, cls: Any) -> Any:
         if cls is not torch.Tensor and not issubclass(cls, FakeTensor):

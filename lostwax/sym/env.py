@@ -196,16 +196,21 @@ class ShapeEnv(Learner):
     def decide(
         self, b: Condition, asked_by: str = "", or_raises: Callable[[bool], bool] = lambda _: False
     ) -> bool:
-        """`or_raises` says whether the program raises where it is not this answer."""
+        """`or_raises` says whether the program raises where it is not this answer: of data that is
+        an assertion."""
         answer = self.known(b)
         if answer is None:
             answer = self.known_by_residues(b)
         if answer is None:
             assert isinstance(b, BoolExpr)
             if b.hint is None:
-                raise self._data_dependent(b)
-            answer = b.hint
-            kind = "check" if or_raises(answer) else "branch"
+                ways_on = [way for way in (True, False) if or_raises(way)]
+                if len(ways_on) != 1:
+                    raise self._data_dependent(b)
+                answer, kind = ways_on[0], "assert"
+            else:
+                answer = b.hint
+                kind = "check" if or_raises(answer) else "branch"
             self.assume(b if answer else self.negate(b), kind, asked_by)
         return answer
 

@@ -19,6 +19,7 @@ from lostwax import Dim, export, torch_version
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
+    DataDependentError,
     InputValueError,
     UnsupportedFakeError,
 )
@@ -222,6 +223,51 @@ def test_a_branch_that_raises_narrows_the_range() -> None:
     agrees(
         nn.InstanceNorm1d(4), lambda n, m: (randn(n, 4, m),), (3, 5), ({2: L},), [(3, 1), (3, 2)]
     )
+
+
+def checked_values(x: Tensor) -> Tensor:
+    if x.sum().item() < 0:
+        raise ValueError("negative")
+    if x.isnan().any() or not x.max():
+        raise ValueError("not a number, or zero")
+    return x * 2
+
+
+ASSERTED: dict[str, Any] = {}
+exec('def f(x):\n    assert not x.isnan().any(), "pytest rewrites its own"\n    return x', ASSERTED)
+
+
+def test_data_on_which_it_would_raise_are_asserted() -> None:
+    loss = nn.GaussianNLLLoss()
+    program = export(loss, (randn(3), randn(3), torch.rand(3)))
+    args = randn(3), randn(3), torch.rand(3)
+    torch.testing.assert_close(program.module()(*args), loss(*args))
+    with pytest.raises(RuntimeError, match="is required at"):
+        program.module()(randn(3), randn(3), -torch.ones(3))
+
+    program = export(checked_values, (torch.ones(4),), dynamic_shapes=({0: N},))
+    for run in (program.module(), program.run_decompositions().module()):
+        assert torch.equal(run(torch.ones(5)), torch.full((5,), 2.0))
+        for bad, line in ((-1.0, "item"), (float("nan"), "isnan"), (0.0, "max")):
+            with pytest.raises(
+                RuntimeError, match=f"is required at .* in checked_values: .*{line}"
+            ):
+                run(torch.full((5,), bad))
+
+    run = export(ASSERTED["f"], (torch.ones(4),)).module()
+    with pytest.raises(RuntimeError, match="is required at"):
+        run(torch.full((4,), float("nan")))
+
+
+def test_data_on_which_something_is_raised_and_caught_are_a_choice() -> None:
+    def tried(x: Tensor) -> Tensor:
+        try:
+            return checked_values(x)
+        except ValueError:
+            return x
+
+    with pytest.raises(DataDependentError, match="cannot decide"):
+        export(tried, (torch.ones(4),))
 
 
 def test_a_part_of_a_condition_that_raises_costs_nothing() -> None:

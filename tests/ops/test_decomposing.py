@@ -34,7 +34,6 @@ REFUSED = {
     "allclose": "it returns a bool that data decide",
     "equal": "it returns a bool that data decide",
     "istft": "it looks at data, whether its window is empty somewhere",
-    "nn.functional.gaussian_nll_loss": "it looks at data, whether a variance is negative",
     "nn.functional.one_hot": "without `num_classes` its size depends on data",
     "resize_": "it changes how an input lies in memory",
     "resize_as_": "it changes how an input lies in memory",

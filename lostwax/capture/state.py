@@ -37,6 +37,7 @@ class Slot:
     tensor: torch.Tensor
     names: list[str]
     persistent: bool
+    """Is it in the `state_dict` by the first of them? By others it may be, or not."""
 
 
 class Kept(NamedTuple):
@@ -108,10 +109,10 @@ class State:
                     slot.persistent = name not in passing
                 else:
                     slot.names.append(path)
-                if slot.persistent:
-                    kept[path] = tensor
-                else:
+                if name in passing:
                     self.passing[path] = tensor
+                else:
+                    kept[path] = tensor
 
     def replace(self, fakes: Mapping[int, torch.Tensor], undo: Undo) -> None:
         """From here on each parameter and buffer (by id) is its fake; in the end all is as

@@ -176,17 +176,24 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
 def names_in_order(program: ExportedProgram) -> list[str]:
     """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
     buffers that are not in the former stand before the next one that is, or before the module that
-    has it."""
-    before: dict[str, list[str]] = {}
-    waiting: list[str] = []
-    for name in program.graph_signature.buffers:
-        if name in program.state_dict:
-            for each in waiting:
-                before.setdefault(_first_beside(each, name, program.state_dict), []).append(each)
-            waiting = []
-        elif name in program.constants:
-            waiting.append(name)
-    return [n for name in program.state_dict for n in (*before.get(name, ()), name)] + waiting
+    has it; and before another name of theirs that is."""
+    places: dict[int, str] = {}
+    for name, tensor in program.state_dict.items():
+        places.setdefault(id(tensor), name)
+    order = {name: i for i, name in enumerate(program.state_dict)}
+    before: dict[str | None, list[str]] = {}
+    following: str | None = None
+    for name in reversed(program.graph_signature.buffers):
+        tensor = program.state_dict.get(name, program.constants.get(name))
+        own = name if name in order else places.get(id(tensor))
+        if own is not None and (following is None or order[own] < order[following]):
+            following = own
+        if name not in order and name in program.constants:
+            at = following and _first_beside(name, following, order)
+            before.setdefault(at, []).append(name)
+    waiting = {at: names[::-1] for at, names in before.items()}
+    found = [n for name in order for n in (*waiting.get(name, ()), name)]
+    return found + waiting.get(None, [])
 
 
 def _first_beside(name: str, other: str, names: Iterable[str]) -> str:

@@ -100,7 +100,8 @@ def _model(archive: Archive, name: str, reader: WeightReader) -> ExportedProgram
     table = _json(archive, WEIGHTS_CONFIG.format(name))
     state = reader.tensors(WEIGHTS, table, sharing_record(records, "weights"), records)
     table = _json(archive, CONSTANTS_CONFIG.format(name))
-    constants = reader.tensors(CONSTANTS, table, sharing_record(records, "constants"), records)
+    sharing = sharing_record(records, "constants")
+    constants = reader.tensors(CONSTANTS, table, sharing, records, state)
     program = decode(records, state, constants, f"the model {name!r}")
     program.example_inputs = _samples(archive, SAMPLE_INPUTS.format(name), program)
     return program

@@ -186,7 +186,7 @@ class _Records:
         records = _encoded(program)
         records["lostwax"]["sharing"] = {
             "weights": self.sharing.told(program.state_dict),
-            "constants": self.sharing.told(program.constants),
+            "constants": self.sharing.told(program.constants, program.state_dict),
         }
         add((MODEL.format(name), _json(records)))
         sample = _pickled(program.example_inputs) if example_inputs else b""

@@ -141,9 +141,13 @@ class Sharing:
                 whole.low = min(m.low for m in used) // 16 * 16  # as every dtype wants it
                 whole.high = max(m.high for m in used)
 
-    def told(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """Our own record of these tensors."""
+    def told(
+        self, tensors: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor] | None = None
+    ) -> dict[str, Any]:
+        """Our own record of these tensors. `others` are those of the folder before."""
         first = ByIdentity[torch.Tensor, str]()
+        for name, tensor in (others or {}).items():
+            first.setdefault(tensor, name)
         tied = {n: f for n, t in tensors.items() if (f := first.setdefault(t, n)) != n}
         lying = {n: at for n, t in tensors.items() if (at := self._place(t)) is not None}
         names = list(tensors) if _in_order(tensors) != list(tensors) else []
@@ -223,10 +227,16 @@ class WeightReader:
         self._made: dict[Any, torch.Tensor] = {}
 
     def tensors(
-        self, folder: str, config: Json, sharing: Json | None, records: Json
+        self,
+        folder: str,
+        config: Json,
+        sharing: Json | None,
+        records: Json,
+        others: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, torch.Tensor]:
         """Those of a table, by name. `sharing` is our own record of them, `records` are those of
-        the program."""
+        the program, `others` what it has in the folder before: a buffer may be persistent by one
+        name, and not by another."""
         entries = config.get("config")
         if not isinstance(entries, dict):
             raise LoadError(f"the table of {folder} is damaged")
@@ -243,6 +253,8 @@ class WeightReader:
                 other = first.get(name, name)
                 if kinds.get(other) == kind and other in found:
                     found[name] = found[other]
+                elif others is not None and other in others and _is_of(others[other], kind):
+                    found[name] = others[other]
                 else:
                     found[name] = self._tensor(folder, kind, count[kind])
                     count[kind] += 1
@@ -305,6 +317,13 @@ class _Kind(NamedTuple):
     type: TensorType
     is_parameter: bool
     grad: bool
+
+
+def _is_of(tensor: torch.Tensor, kind: _Kind) -> bool:
+    """Can it be what a table of another folder says?"""
+    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad) == (
+        kind.type.size, kind.type.stride, kind.type.dtype, kind.grad
+    ) and not kind.is_parameter  # fmt: skip
 
 
 def _kind(lying: Any, folder: str, entry: Json) -> _Kind:

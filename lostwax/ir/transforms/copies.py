@@ -4,12 +4,13 @@ done: real torch, and what runs its files.
 Such a reader returns the state itself in the place of a result that is a written value, and reads
 state that it has overwritten already where a value shows state as it was. Copies in the graph keep
 them apart. It knows state by the names of inputs alone: written state is an input by each of its
-names. Must not change what a program computes.
+names, and what has a name in the `state_dict` is read by that one. Must not change what a program
+computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from lostwax.ir.effects import viewed
 from lostwax.ir.overlap import storage_key
 from lostwax.ir.passes import Pass
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.signature import InputKind, OutputKind, OutputSpec
+from lostwax.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec
 from lostwax.ir.write_back import RESULTS, is_rebound, written_placeholders
 from lostwax.ops.registry import aten
 
@@ -29,7 +30,8 @@ from lostwax.ops.registry import aten
 @dataclass(frozen=True)
 class SeparateWrites(Pass):
     """Copies state that is read after it would be overwritten, and results that the original put in
-    the place of state. Written state that has several names is an input by each of them."""
+    the place of state. Written state that has several names is an input by each of them; the first
+    is one of those that the `state_dict` has."""
 
     def edit(self, draft: Draft) -> None:
         graph = draft.graph
@@ -47,7 +49,16 @@ class SeparateWrites(Pass):
             for i in returned(values, draft.outputs):
                 values[i] = graph.call_function(aten.clone.default, (values[i],))
         output.args = (tuple(values),)
-        for first, name in further_names(draft.program):
+        held = {**draft.constants, **draft.state_dict}
+        kept = kept_names(draft.program)
+        for node, spec in draft.inputs.items():
+            if spec.target in kept:
+                draft.inputs[node] = replace(spec, target=kept[spec.target], persistent=True)
+        draft.outputs[:] = [
+            replace(s, target=kept[s.target]) if s.kind in OF_STATE and s.target in kept else s
+            for s in draft.outputs
+        ]
+        for first, name in further_names(list(draft.inputs.values()), draft.outputs, held):
             self._name(draft, first, name)
 
     def _name(self, draft: Draft, first: str, name: str) -> None:
@@ -73,18 +84,32 @@ class SeparateWrites(Pass):
             output.args = (tuple(values),)
 
 
-def further_names(program: ExportedProgram) -> list[tuple[str, str]]:
-    """The written state that has more names than that of its input: that one, and another."""
-    signature = program.graph_signature
-    known = {spec.target for spec in signature.input_specs}
-    held = {**program.constants, **program.state_dict}
-    written = [s.target for s in signature.output_specs if s.kind in OF_STATE and s.target]
+def further_names(
+    inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec], held: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """The written state that has more names than that of its input: that one, and another. `held`:
+    state by all its names."""
+    known = {spec.target for spec in inputs}
+    written = [s.target for s in outputs if s.kind in OF_STATE and s.target]
     return [
         (first, name)
         for first in written
         for name, tensor in held.items()
         if tensor is held[first] and name not in known
     ]
+
+
+def kept_names(program: ExportedProgram) -> dict[str, str]:
+    """The buffers that are inputs by a name that is not in the `state_dict`, and have another one
+    that is."""
+    passing = program.graph_signature.non_persistent_buffers
+    if not passing:
+        return {}
+    first: dict[int, str] = {}
+    for name, tensor in program.state_dict.items():
+        first.setdefault(id(tensor), name)
+    kept = {name: first.get(id(program.constants.get(name))) for name in passing}
+    return {name: other for name, other in kept.items() if other is not None}
 
 
 def lent(program: ExportedProgram) -> list[torch.Tensor]:
@@ -105,13 +130,16 @@ def lent(program: ExportedProgram) -> list[torch.Tensor]:
 def needs_copies(program: ExportedProgram) -> bool:
     """Would a reader that copies get something else?"""
     signature = program.graph_signature
+    if kept_names(program):
+        return True
     if all(s.kind in RESULTS for s in signature.output_specs):
         return False
     values: Any = program.graph.output_node().args[0]
     nodes = program.graph.find_nodes(op="placeholder")
     targets = written_placeholders(signature.input_specs, nodes, signature.output_specs)
     found = (*overwritten(values, targets), *returned(values, signature.output_specs))
-    return bool(found) or bool(further_names(program))
+    held = {**program.constants, **program.state_dict}
+    return bool(found or further_names(signature.input_specs, signature.output_specs, held))
 
 
 def overwritten(values: Any, targets: dict[int, Node]) -> list[Node]:

@@ -173,7 +173,7 @@ class _Judging:
     def _captured(self, eager: Session) -> None:
         import lostwax
 
-        self.told = []
+        self.told, self.said = [], ""
         names = self.script.fresh()
         subject = names["make"]()
         self._follow(ways.CAPTURED, lostwax.capture(subject), eager, True, names, subject)

@@ -44,6 +44,7 @@ from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.patches.swap import claim, one_at_a_time
 from lostwax.capture.provenance import Provenance
 from lostwax.capture.refusals import refuse_what_cpp_refuses
+from lostwax.capture.relaid import check_relaid
 from lostwax.capture.reliance import Note
 from lostwax.capture.spec import Spec, resolve
 from lostwax.capture.state import Kept, State, is_from_outside, kept_tensor, refuse_scripted
@@ -230,6 +231,7 @@ class Capture:
             self.reassigned, kept = self.state.after(given.fakes, read, self.call)
             replaced = given.replaced(self.reassigned)
             given.check_replaced(replaced, outputs)
+            check_relaid(tracer, given, replaced, outputs)
             self._tell_of_objects(outputs)
             self._copy_literals([each.held for each in replaced])
             if self.grad:

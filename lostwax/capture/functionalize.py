@@ -336,8 +336,16 @@ def check_metadata(tracked: Tracked) -> None:
 
 
 def check_layout(root: Root, now: TensorType) -> None:
-    """What the caller handed in must have its sizes and strides when the program is over."""
+    """What the caller handed in must have its dtype, sizes and strides when the program is over."""
     before = root.type
+    if (now.dtype, now.device) != (before.dtype, before.device):
+        raise CaptureError(
+            f"{root.kind} {root.name} leaves the program as {now.dtype} on {now.device}; it came "
+            f"as {before.dtype} on {before.device}.\n"
+            "  why: a program writes values into its inputs and buffers, it does not change what "
+            "they are\n"
+            "  instead: give it data of its own dtype and device, x.data = y.to(x)"
+        )
     if (now.size, now.stride) == (before.size, before.stride):
         return
     # Sizes may have been fixed since, in one of them.

@@ -28,7 +28,7 @@ from lostwax.ir.numbers import Origin
 from lostwax.ir.signature import StateWrite
 
 
-class _Replaced(NamedTuple):
+class Replaced(NamedTuple):
     """State that was replaced: what it was at the start, the fake that stood for it, and what is in
     its place now, which is the same fake if it got another memory."""
 
@@ -264,7 +264,7 @@ class Given:
             return StateWrite.INTO
         return StateWrite.MEMORY if again is None else StateWrite.TENSOR
 
-    def replaced(self, reassigned: Mapping[str, torch.Tensor]) -> list[_Replaced]:
+    def replaced(self, reassigned: Mapping[str, torch.Tensor]) -> list[Replaced]:
         """The state in whose place there is another tensor, or memory."""
         if not reassigned and not self._is_written():
             return []
@@ -273,7 +273,7 @@ class Given:
             root, again = self._roots[id(fake)], reassigned.get(slot.name)
             held = fake if again is None else self.tracer.adopt(again)
             if held.tracked.root is not root or held.fake_type != root.type:
-                found.append(_Replaced(root, fake, held))
+                found.append(Replaced(root, fake, held))
         return found
 
     def is_view_of_state(self, tensor: torch.Tensor) -> bool:
@@ -289,7 +289,7 @@ class Given:
             if held is not fake and held.tracked.root is root and held.fake_type == root.type:
                 yield f"the {slot.kind} {slot.name}"
 
-    def check_replaced(self, replaced: list[_Replaced], outputs: list[Any]) -> None:
+    def check_replaced(self, replaced: list[Replaced], outputs: list[Any]) -> None:
         """A program keeps only the new tensor, or memory: the old one must not be seen any more.
         `outputs`: the results."""
         if not replaced:

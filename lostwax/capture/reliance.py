@@ -82,9 +82,15 @@ class Reliance:
         """Values that replaced others whole: what they replaced, which alone had its layout."""
 
     def note(
-        self, root: Root, what: str, other: Root | None = None, at: int = 0, exact: bool = False
+        self,
+        root: Root,
+        what: str,
+        other: Root | None = None,
+        at: int = 0,
+        exact: bool = False,
+        where: Location | None = None,
     ) -> Note:
-        note = Note(root, root.value, what, user_location(), other, at, exact)
+        note = Note(root, root.value, what, where or user_location(), other, at, exact)
         self.notes.append(note)
         return note
 

@@ -159,16 +159,35 @@ class State:
                     "  instead: keep what is None in a plain attribute"
                 )
             if held[0] is not fakes[id(slot.tensor)]:
+                self._check_kind(slot, held[0])
                 found[slot.name] = held[0]
         return found
 
+    def _check_kind(self, slot: Slot, held: torch.Tensor) -> None:
+        """A buffer in whose place there is a parameter is none any more, and has a gradient."""
+        for name in slot.names if slot.kind == "buffer" else ():
+            module, leaf = self._place(name)
+            if module._parameters.get(leaf) is held:
+                raise CaptureError(
+                    f"the buffer {name} is replaced by a parameter.\n"
+                    "  why: a program's state keeps its kinds; the next call would find a "
+                    "parameter, with a gradient\n"
+                    f"  instead: write into it, self.{name}.copy_(...), or assign a tensor, "
+                    f"self.{name} = x.detach().clone()"
+                )
+
     def _held(self, slot: Slot, name: str) -> torch.Tensor | None:
+        module, leaf = self._place(name)
+        found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
+        return getattr(module, leaf, None) if found is None else found
+
+    def _place(self, name: str) -> tuple[Any, str]:
+        """The module that has it, and by which name."""
         owner, _, leaf = name.rpartition(".")
         module: Any = self.root
         for part in owner.split(".") if owner else ():
             module = held_by(module, part)
-        found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
-        return getattr(module, leaf, None) if found is None else found
+        return module, leaf
 
     def check_apart(self, fakes: Mapping[int, Any]) -> None:
         """What had its own memory before the call must have it after: a program keeps one tensor
@@ -178,14 +197,26 @@ class State:
             held: Any = self._held(slot, slot.name)
             before: Any = fakes[id(slot.tensor)]
             other = owners.setdefault(id(getattr(held, "fake_storage", held)), slot)
-            if other is not slot and (
-                fakes[id(other.tensor)].fake_storage is not before.fake_storage
-            ):
+            if other is slot:
+                continue
+            if fakes[id(other.tensor)].fake_storage is not before.fake_storage:
                 raise CaptureError(
                     f"{other.name} and {slot.name} share memory after the call, and did not "
                     "before.\n  why: a later write to one would have to show in the other\n"
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
+            for each in (other, slot):
+                now: Any = self._held(each, each.name)
+                root = getattr(now, "tracked", None) and now.tracked.root
+                if any(
+                    fakes[id(s.tensor)].tracked.root is root for s in self.slots if s is not each
+                ):
+                    raise CaptureError(
+                        f"{other.name} and {slot.name} share memory, and one is put in the place "
+                        "of the other.\n  why: a program keeps one tensor for each\n"
+                        f"  instead: write into it, self.{each.name}.copy_(...), or assign a copy, "
+                        f"self.{each.name} = x.clone()"
+                    )
 
     def _registered(self) -> Iterator[Kept]:
         """Parameters and buffers that the call has made are no state of the program."""

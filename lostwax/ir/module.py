@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
+from lostwax.identity import ByIdentity
 from lostwax.ir.asks import asks_check, same_pairs
 from lostwax.ir.calling import Convention, call_with_self, given_self
 from lostwax.ir.effects import has_effect
@@ -177,15 +178,14 @@ def names_in_order(program: ExportedProgram) -> list[str]:
     """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
     buffers that are not in the former stand before the next one that is, or before the module that
     has it; and before another name of theirs that is."""
-    places: dict[int, str] = {}
+    places = ByIdentity[Any, str]()
     for name, tensor in program.state_dict.items():
-        places.setdefault(id(tensor), name)
+        places.setdefault(tensor, name)
     order = {name: i for i, name in enumerate(program.state_dict)}
     before: dict[str | None, list[str]] = {}
     following: str | None = None
     for name in reversed(program.graph_signature.buffers):
-        tensor = program.state_dict.get(name, program.constants.get(name))
-        own = name if name in order else places.get(id(tensor))
+        own = name if name in order else places.get(program.constants.get(name))
         if own is not None and (following is None or order[own] < order[following]):
             following = own
         if name not in order and name in program.constants:

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from lostwax.identity import ByIdentity
 from lostwax.ir.draft import Draft
 from lostwax.ir.effects import viewed
 from lostwax.ir.overlap import storage_key
@@ -105,10 +106,10 @@ def kept_names(program: ExportedProgram) -> dict[str, str]:
     passing = program.graph_signature.non_persistent_buffers
     if not passing:
         return {}
-    first: dict[int, str] = {}
+    first = ByIdentity[Any, str]()
     for name, tensor in program.state_dict.items():
-        first.setdefault(id(tensor), name)
-    kept = {name: first.get(id(program.constants.get(name))) for name in passing}
+        first.setdefault(tensor, name)
+    kept = {name: first.get(program.constants.get(name)) for name in passing}
     return {name: other for name, other in kept.items() if other is not None}
 
 

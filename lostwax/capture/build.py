@@ -64,8 +64,7 @@ class Builder:
         """The nodes in each of those lists, by its identity."""
         self._detached: dict[Value, fx.Node] = {}
         self._lent: dict[int, FakeTensor] = {}
-        """What the graph has instead of the fakes that stand in the module, by their id: those are
-        of no use to anyone when the capture is over."""
+        """What the graph has instead of fakes that retire, by their id."""
         self._unseen: dict[int, FakeTensor] = {}
         """Of results that no one has seen, one for each type (by identity)."""
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
@@ -85,8 +84,11 @@ class Builder:
             self._nodes[value] = node
         return node
 
-    def placeholders(self, names: Sequence[str], values: Sequence[Value]) -> list[str]:
-        """The inputs of a module's state, which may be many, and the names they get."""
+    def placeholders(
+        self, names: Sequence[str], values: Sequence[Value], retiring: bool
+    ) -> list[str]:
+        """The inputs of a module's state, which may be many, and the names they get. `retiring`:
+        the fakes that stand in the module are of no use to anyone when the capture is over."""
         graph, append = self.graph, self._append
         distinct = dict.fromkeys(names, 1)
         if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
@@ -100,7 +102,8 @@ class Builder:
             _set_args(node, ())
             _set_kwargs(node, _NOTHING)
             append(node)
-            self._lent[id(value.fake)] = _own(value.fake)
+            if retiring:
+                self._lent[id(value.fake)] = _own(value.fake)
             node.meta["val"] = self._fake(value)
             nodes.append(node)
         self._named.update(zip(nodes, names, strict=True))

@@ -7,7 +7,6 @@ graph, the signature says what is what. Must not know how operators are evaluate
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from itertools import count
 from typing import Any
 
@@ -41,8 +40,9 @@ from lostwax.capture.marks import check_next_gradient, check_results, keep_own_l
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
-from lostwax.capture.patches.swap import claim, one_at_a_time
+from lostwax.capture.patches.swap import claim, is_alone, one_at_a_time
 from lostwax.capture.provenance import Provenance
+from lostwax.capture.reachable import held_functions
 from lostwax.capture.refusals import refuse_what_cpp_refuses
 from lostwax.capture.relaid import check_relaid
 from lostwax.capture.reliance import Note
@@ -192,6 +192,9 @@ class Capture:
         own = {id(slot.tensor) for slot in self.state.slots} if spec is not None else ()
         self.symbols = None if spec is None else Symbols(self.env, spec, self.leaves, own, agreed)
         self.apart = apart
+        self.was_alone = is_alone()
+        self.retiring = True
+        """Another thread may have taken a fake out of the module, and is to learn so."""
 
     def run(self) -> ExportedProgram:
         program = undone(self._run)
@@ -204,16 +207,17 @@ class Capture:
         tracer = self.tracer
         claim(tracer, undo)
         given = self.given = Given(tracer, self.state)
-        undo.add(partial(retire, given.fakes.values()))
+        undo.add(self._retire)
         given.enter(self.leaves, self.names, self.symbols, self.apart)
         tracer.differentiable = self.grad and given.is_differentiable
         check_hooks(tracer, self.state.modules)
         args, kwargs = put_together(given.users, self.in_spec)
         containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))
+        functions = held_functions(self.state.modules)  # before caught calls are among them
         tracer.provenance.catch_calls(self.state.modules, undo)
         self.state.replace(given.fakes, undo)
         kept_before = outside.leave_as_it_was(self.call, self.state.modules, undo)
-        patches.apply(tracer, self.call, self.state.modules, undo)
+        patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
             with watched() as refusals, tracer.provenance.watching():
@@ -455,12 +459,18 @@ class Capture:
             found.append(((OutputKind.USER_INPUT_MUTATION, name), value, None))
         return found
 
+    def _retire(self) -> None:
+        if self.retiring:
+            retire(self.given.fakes.values())
+
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
         given, slots = self.given, self.state.slots
+        self.retiring = not (self.was_alone and is_alone())
         names = builder.placeholders(
             identifiers(given.for_each_slot("p_", "b_"), [slot.name for slot in slots]),
             [given.initial[id(fake)] for _, fake in given.slots],
+            self.retiring,
         )
         parameter, buffer = InputKind.PARAMETER, InputKind.BUFFER
         specs = [

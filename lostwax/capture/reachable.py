@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -37,14 +36,19 @@ def plain(value: Any) -> Any:
     return value.fget if isinstance(value, property) else value
 
 
-def held(modules: Iterable[nn.Module]) -> list[Any]:
+def held_functions(modules: Iterable[nn.Module]) -> list[Any]:
     """The functions in attributes of modules."""
-    pairs = chain.from_iterable([vars(module).items() for module in modules])
-    # (`_compiled_call_impl` is the capture's own, or torch.compile's.)
-    return [plain(v) for n, v in pairs if v.__class__ in _HELD and n != "_compiled_call_impl"]
+    found: list[Any] = []
+    for attributes in map(vars, modules):
+        if not _HELD.isdisjoint(map(type, attributes.values())):  # rare
+            found += [
+                plain(v) for n, v in attributes.items() if type(v) in _HELD and n != _COMPILED
+            ]
+    return found
 
 
 _HELD = frozenset((FunctionType, MethodType, functools.partial))
+_COMPILED = "_compiled_call_impl"  # the capture's own, or torch.compile's
 
 
 def reached(starts: Iterable[Any]) -> Iterator[Any]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
-import sys
 from functools import cache, partial
 from typing import Any
 
@@ -30,17 +29,13 @@ _numpy_random: Any = np.random
 
 def own(undo: Undo) -> None:
     """From here on what this thread draws is not drawn from the generators of all."""
-    if _is_alone():
+    if swap.is_alone():
         undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
         return
     undo.add(partial(_tell_of_copies, _python_state(), _numpy_state(), undo))
     _copies.clear()
     _ANSWERS.give(undo)
     swap.show(_classes(), undo)
-
-
-def _is_alone() -> bool:
-    return len(sys._current_frames()) == 1
 
 
 def _tell(drawn: list[str], undo: Undo) -> None:
@@ -57,7 +52,7 @@ def _put_back(python: Any, array: bytes, undo: Undo) -> None:
     drawn = [] if _python_state() == python else ["random"]
     if _numpy_state() != array:
         drawn.append("numpy.random")
-    if drawn and _is_alone():  # else another may have drawn since
+    if drawn and swap.is_alone():  # else another may have drawn since
         _set_python_state(python)
         if array:
             ctypes.memmove(_numpy_address(), array, len(array))

@@ -9,6 +9,7 @@ capture. Must not know what the functions do.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -63,6 +64,11 @@ def claim(tracer: Tracer, undo: Undo) -> None:
     module, until they are out of it."""
     undo.add(partial(setattr, tracer, "thread", 0))
     tracer.thread = get_ident()
+
+
+def is_alone() -> bool:
+    """Is there no other thread that runs Python?"""
+    return len(sys._current_frames()) == 1
 
 
 def begin(tracer: Tracer, undo: Undo) -> None:

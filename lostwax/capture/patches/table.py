@@ -40,7 +40,7 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
-from lostwax.capture.reachable import held, plain
+from lostwax.capture.reachable import plain
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.undo import Undo
 
@@ -59,15 +59,18 @@ _SHOWN = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
 CLASSES = swap.classes_of([each for where in _SHOWN for each in where.SHOWN])
 
 
-def apply(tracer: Tracer, mod: Any, modules: Sequence[nn.Module], undo: Undo) -> None:
-    """From here on this thread captures `mod`, and these modules of it."""
+def apply(
+    tracer: Tracer, mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
+) -> None:
+    """From here on this thread captures `mod`, with these functions in its attributes, and these
+    modules of it."""
     swap.begin(tracer, undo)
     autograd_function.begin(tracer, undo)
     ANSWERS.give(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.give(undo)
     swap.show([*CLASSES, *torch_functions.stances()], undo)
-    functions = [*held(modules), *([] if isinstance(mod, nn.Module) else [plain(mod)])]
+    functions = [*functions, *([] if isinstance(mod, nn.Module) else [plain(mod)])]
     classes.answer(functions, modules, undo)
     modes.begin(tracer, functions, modules, undo)
     unbound.show(functions, modules, undo)

@@ -1,0 +1,368 @@
+"""One look at what a capture would read beside the arguments of the call: what modules hold, what
+functions are closed over, the globals that they name. `world.py` asks whether it is still so.
+
+What cannot be compared, because it is another one each time it is looked at (an iterator), is said
+to be so. What else cannot be looked into (an object of an extension) counts as unchanged while it
+is the same object. Must not call anything of the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.modules import module as module_file
+
+from lostwax.capture import names
+from lostwax.capture.holders import CLASSES, GONE, HOLDERS, is_object, items, parts
+from lostwax.capture.reachable import plain, reached
+from lostwax.capture.subject import module_of
+from lostwax.capture.tensor_places import TYPE, tensor_content
+from lostwax.identity import Seen
+
+
+class Entry(NamedTuple):
+    """What is in one place: an object that must be that very one, or what must be equal."""
+
+    kind: str
+    held: Any
+    content: Any = None
+
+    def is_same(self, other: Entry) -> bool:
+        if self.kind != other.kind or (self.kind in _VERY and self.held is not other.held):
+            return False
+        return bool(self.content == other.content)
+
+    def told_since(self, before: Entry) -> str:
+        """How it differs from what was there."""
+        if self.kind == before.kind == "state":
+            if self.held is None or before.held is None:
+                return f"was {before}, is {self}"
+            if self.content[0] != before.content[0]:
+                return f"is one of the {self.content[0].strip('_')} now"
+            if self.content[1] != before.content[1]:
+                return f"was one tensor with {before.content[1]}, is one with {self.content[1]}"
+            return "has another dtype or size now, or requires gradients otherwise"
+        if self.kind == before.kind == "tensor" and self.held is before.held:
+            return "was written to, or has another type or memory now"
+        if self.kind == before.kind == "memory":
+            return "is other memory now"
+        if self.kind == before.kind == "kind" and self.held is before.held:
+            is_module = isinstance(self.held, nn.Module) and self.content[0] is before.content[0]
+            return "has other submodules" if is_module else "is of another class now"
+        if self.kind == before.kind == "kind" and type(self.held) is type(before.held):
+            return "has other submodules"
+        if self.kind == before.kind and self.kind in _VERY:
+            return "is another object now"
+        return f"was {before}, is {self}"
+
+    def __str__(self) -> str:
+        is_told = self.kind == "value" or self.held is None
+        text = repr(self.held) if is_told else f"a {type(self.held).__name__}"
+        return text if len(text) < 80 else f"{text[:80]}..."
+
+
+_VERY = ("object", "tensor", "module")
+
+
+class _Now:
+    """A container that is made when it is looked into: what is another one in each thread, or in
+    each context."""
+
+    def __init__(self, get: Callable[[], Mapping[str, Any]]) -> None:
+        self._get = get
+
+    def __len__(self) -> int:
+        return len(self._get())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._get())
+
+    def values(self) -> Iterable[Any]:
+        return self._get().values()
+
+    def items(self) -> Iterable[tuple[str, Any]]:
+        return self._get().items()
+
+
+class Look:
+    """One look at all that there is."""
+
+    def __init__(self, subject: Any) -> None:
+        self.entries: dict[str, Entry] = {}
+        self.maps: list[Any] = []
+        self.sequences: list[Any] = []
+        self.sets: list[Any] = []
+        self.arrays: list[Any] = []
+        self.owners: list[Any] = []
+        """Modules and objects, which may be given another class."""
+        self.module_classes: dict[type, None] = {}
+        self.state: list[dict[str, Any]] = []
+        self.tensors: list[torch.Tensor] = []
+        self._tied: dict[int, str] = {}
+        """The first place of each tensor of the state, by its id."""
+        self.cells: list[Any] = []
+        self.functions: list[FunctionType] = []
+        self.named: dict[tuple[int, str], tuple[Any, str]] = {}
+        """Globals that are read: the names of a module, and one of them."""
+        self._searched: set[tuple[int, tuple[str, ...]]] = set()
+        """Modules, which stay in their places meanwhile, and the names looked for in them."""
+        self.seen: dict[int, Any] = {}
+        """What was looked into, by id; and it, so that the id stays its own."""
+        self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
+        self._starts: list[Any] = []
+        root = module_of(subject)
+        self._registered = Seen()
+        """The modules whose parameters and buffers are the program's state."""
+        for each in root.modules():
+            self._registered.add(each)
+        if type(root) is nn.Module and root is not subject:  # it stands in for a function
+            for name, module in root._modules.items():
+                self._add(f"the module {name}", Entry("module", module))
+                self._left.append((name, module))
+        else:
+            self._left.append(("self", root))
+        if subject is not root:
+            self._left.append(("the function", subject))
+        self._finish()
+
+    def _finish(self) -> None:
+        while self._left or self._starts:
+            while self._left:
+                self._visit(*self._left.pop())
+            starts, self._starts = self._starts, []
+            for function in reached(starts):
+                if isinstance(function, FunctionType) and self._is_new(function):
+                    self._read(function)
+
+    def _add(self, path: str, entry: Entry) -> None:
+        path = path.replace("\0", "")
+        while path in self.entries:
+            path += "'"
+        self.entries[path] = entry
+
+    def _is_new(self, value: Any) -> bool:
+        if id(value) in self.seen or len(self.seen) >= _MOST:
+            return False
+        self.seen[id(value)] = value
+        return True
+
+    def _visit(self, path: str, value: Any) -> None:
+        cls = type(value)
+        if isinstance(value, nn.Module):
+            self._visit_module(path, value)
+        elif isinstance(value, torch.Tensor):
+            self._add(path, Entry("tensor", value, tensor_content(value)))
+            if self._is_new(value):
+                self.tensors.append(value)
+        elif cls in _CALLABLE:
+            self._visit_callable(path, value)
+        elif cls.__name__ == "ndarray":
+            self._add(path, Entry("array", None, (value.dtype, value.shape, value.tobytes())))
+            self.arrays.append(value)
+        elif isinstance(value, (threading.local, ContextVar, MappingProxyType)):
+            self._visit_now(path, value)
+        elif HOLDERS[cls]:
+            self._visit_holder(path, value)
+        elif cls in _PLAIN:
+            same = repr(value) if cls in (float, complex) else value
+            self._add(path, Entry("value", value, (cls, same)))
+        else:
+            self._add(path, Entry("object", value))
+            if isinstance(value, type):
+                self._visit_class(value)
+            elif self._is_new(value):
+                self._visit_bytes(path, value)
+
+    def _visit_bytes(self, path: str, value: Any) -> None:
+        """Of a buffer: arrays of Python's, bytearrays, what C has."""
+        if _has_bytes(value):
+            self._add(_at(path, ", its bytes,"), Entry("array", None, bytes_of(value)))
+            self.arrays.append(value)
+
+    def _visit_now(self, path: str, value: Any) -> None:
+        self._add(path, Entry("object", value))
+        if self._is_new(value):
+            content: Any = value
+            if isinstance(value, threading.local):
+                content = _Now(lambda: vars(value))
+            elif isinstance(value, ContextVar):
+                content = _Now(lambda: {"get()": value.get(GONE)})
+            self.maps.append(content)
+            self._left += [(_at(path, f".{key}"), each) for key, each in content.items()]
+
+    def _visit_module(self, path: str, module: nn.Module) -> None:
+        shape = type(module), tuple(module._modules)
+        self._add(_at(path, ", a module,"), Entry("kind", module, shape))
+        if not self._is_new(module):
+            return
+        self._visit_class(type(module))
+        self.owners.append(module)
+        if type(module) not in self.module_classes:
+            self.module_classes[type(module)] = None
+            self._add(f"the forward of {type(module).__qualname__}",
+                      Entry("object", FORWARD(type(module))))  # fmt: skip
+        held = vars(module)
+        self.maps.append(held)
+        for name, value in held.items():
+            if name in ("_parameters", "_buffers") and module in self._registered:
+                self.state.append(value)
+                for key, tensor in value.items():
+                    at = _at(path, f".{key}")
+                    told = first = None
+                    if tensor is not None:
+                        told, first = TYPE(tensor), self._tied.setdefault(id(tensor), at)
+                    self._add(at, Entry("state", tensor, (name, first, told)))
+            elif name in ("_parameters", "_buffers", "_modules"):
+                self.maps.append(value)
+                self._left += [(_at(path, f".{key}"), each) for key, each in value.items()]
+            else:
+                self._left.append((_at(path, f".{name}"), value))
+
+    def _visit_callable(self, path: str, value: Any) -> None:
+        if isinstance(value, partial):
+            self._add(path, Entry("kind", value))
+            content = {"func": value.func, "args": value.args, "keywords": value.keywords}
+            self._left += [(_at(path, f".{name}"), each) for name, each in content.items()]
+        elif isinstance(value, MethodType):
+            self._add(path, Entry("kind", value))
+            self._left += [(path, value.__func__), (_at(path, ".__self__"), value.__self__)]
+        else:
+            self._add(path, Entry("object", value))
+            self._starts.append(value)
+
+    def _visit_holder(self, path: str, value: Any) -> None:
+        self._add(path, Entry("kind", value, type(value)))
+        if not self._is_new(value):
+            return
+        if is_object(value):
+            self._visit_class(type(value))
+            self.owners.append(value)
+            self._visit_bytes(path, value)
+        for part in parts(value):
+            if isinstance(part, set):
+                self.sets.append(part)
+            elif hasattr(part, "values"):
+                self.maps.append(part)
+            elif not isinstance(part, tuple):
+                self.sequences.append(part)
+            is_itself = part is value
+            for key, each in items(part):
+                self._left.append((_at(path, f"[{key!r}]" if is_itself else f".{key}"), each))
+
+    def _visit_class(self, cls: type) -> None:
+        """What the user's classes hold, and what their methods read."""
+        for each in CLASSES[cls]:
+            if self._is_new(each):
+                held = vars(each)
+                self.maps.append(held)
+                for name, value in held.items():
+                    if name not in _OF_EVERY_CLASS:
+                        self._left.append((f"{each.__qualname__}.{name}", plain(value)))
+
+    # ------------------------------------------------------------------------ what functions read
+
+    def _read(self, function: FunctionType) -> None:
+        self.functions.append(function)
+        known, name = function.__globals__, function.__qualname__
+        for cell in function.__closure__ or ():
+            if _is_filled(cell) and self._is_new(cell):
+                self.cells.append(cell)
+        self.maps.append(vars(function))
+        for key, value in vars(function).items():
+            self._left.append((f"{name}.{key}", value))
+        for inner, value in names.closed_over(function):
+            self._left.append((f"{inner}\0, in the closure of {name},", value))
+        for inner, value in names.defaults(function):
+            self._left.append((f"{inner}\0, a default of {name},", value))
+        for code in names.codes(function.__code__):
+            for each in names.globals_read(code):
+                self._watch(known, each, code.co_names)
+
+    def _watch(self, known: dict[str, Any], name: str, further: tuple[str, ...]) -> None:
+        """A global, if there is one; of a module those names that the code has, too."""
+        value = known.get(name, GONE)
+        if value is GONE:
+            return
+        is_new, is_module = (id(known), name) not in self.named, isinstance(value, ModuleType)
+        self.named[id(known), name] = known, name
+        if is_module and (id(value), further) not in self._searched:
+            self._searched.add((id(value), further))
+            for each in further:
+                self._watch(vars(value), each, further)
+        if not is_new:
+            return
+        if value is os.getenv or value is os.environ:
+            self._left.append(("os.environ", os.environ))
+        elif _is_known(value) or _is_of_known(known):  # someone may have patched it
+            self._add(f"{known.get('__name__')}.{name}", Entry("object", value))
+        elif not is_module:
+            file = Path(str(known.get("__file__") or "<unknown>")).name
+            self._left.append((f"{name}\0, a global of {file},", value))
+
+
+def _at(path: str, step: str) -> str:
+    """Further on from a path; what is said of its beginning stays at the end."""
+    head, mark, said = path.partition("\0")
+    return f"{head}{step}{mark}{said}"
+
+
+def _is_known(value: Any) -> bool:
+    """Is it of torch or of Python itself, which do not change?"""
+    if isinstance(value, BuiltinFunctionType):
+        return True
+    if isinstance(value, (ModuleType, FunctionType, type)):
+        where = value.__name__ if isinstance(value, ModuleType) else value.__module__
+        return str(where).partition(".")[0] in _KNOWN
+    return False
+
+
+def _has_bytes(value: Any) -> bool:
+    try:
+        memoryview(value)
+    except TypeError:
+        return False
+    return True
+
+
+def bytes_of(value: Any) -> bytes:
+    """(NumPy has arrays, of dates, that are no buffers.)"""
+    return bytes(value.tobytes() if hasattr(value, "tobytes") else memoryview(value).tobytes())
+
+
+def _is_of_known(names: dict[str, Any]) -> bool:
+    return str(names.get("__name__")).partition(".")[0] in _KNOWN
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+_MOST = 20_000
+"""How many things are looked into: an object may hold all the world."""
+_KNOWN = frozenset(
+    (
+        "torch", "math", "functools", "operator", "typing", "builtins", "collections", "itertools",
+        "numpy", "os", "sys", "warnings", "logging", "lostwax",
+    )
+)  # fmt: skip
+_PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype,
+                    torch.device, torch.memory_format, torch.layout, slice, range))  # fmt: skip
+_CALLABLE = (FunctionType, MethodType, partial)
+_OF_EVERY_CLASS = frozenset((*vars(type("_", (), {})), "__annotations__", "__parameters__"))
+FORWARD = attrgetter("forward")
+_HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]
+"""Those that torch calls for every module."""

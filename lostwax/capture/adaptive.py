@@ -20,6 +20,7 @@ from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call
 from lostwax.capture.spec import Leaf, Spec
+from lostwax.capture.streams import Stream, drawn_from
 from lostwax.capture.subject import module_of
 from lostwax.capture.told import listening
 from lostwax.capture.world import World
@@ -27,7 +28,7 @@ from lostwax.errors import DynamicShapesError, InputStructureError, InputValueEr
 from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.settings import settings_now
-from lostwax.location import Location, user_location
+from lostwax.location import Location, user_location, warn
 
 _Kinds = tuple[Any, ...]
 
@@ -83,6 +84,8 @@ class Captured:
         self._seen: dict[Any, _Seen] = {}
         self.eager: list[str] = []
         """The calls that were captured in vain, and ran the module itself: which, and why."""
+        self._unsure: list[str] = []
+        """Why no call was captured while that was so."""
         self._is_eager = False
         """Is that so of all calls that no program holds for?"""
         module_of(mod)  # or it is no module, no function and no method
@@ -101,7 +104,7 @@ class Captured:
 
     def _explain_eager(self) -> list[str]:
         if not self.eager:
-            return []
+            return [f"the module itself runs: {why}" for why in self._unsure]
         further = ", and those after it that no program holds for" if self._is_eager else ""
         return ["the module itself runs", *(f"  in {each}" for each in self.eager[:-1]),
                 f"  in {self.eager[-1]}{further}"]  # fmt: skip
@@ -110,6 +113,9 @@ class Captured:
         if self._is_eager and not self.variants:
             return self.wrapped(*args, **kwargs)
         world, mode = self._world(), _mode()
+        if world.unsure:
+            self._tell_of_unsure(world.unsure[0])
+            return self.wrapped(*args, **kwargs)
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
             reason, inputs = self._bound(variant, world, mode, args, kwargs)
@@ -128,6 +134,12 @@ class Captured:
         if made is None:
             return self.wrapped(*args, **kwargs)
         return made.run(made.run.bind(args, kwargs))
+
+    def _tell_of_unsure(self, why: str) -> None:
+        """What cannot be compared cannot be noticed either."""
+        if why not in self._unsure:
+            self._unsure.append(why)
+            warn(f"lostwax.capture runs the module itself: {why}")
 
     def _world(self) -> World:
         """What is read beside the arguments, as it is now."""
@@ -178,14 +190,17 @@ class Captured:
             logs.dynamic.info("  %s", reason)
         if varying:
             logs.dynamic.info("  dynamic: %s", ", ".join(varying))
+        streams = list(map(Stream, world.random))
         with listening() as lost:
             program = export_call(self.wrapped, args, kwargs, spec)
+        lost += filter(None, [drawn_from(streams)])
         if lost:
             # What is set once, by the first call, may be the same in the next one.
             self.eager.append(f"the call at {where}: {lost[0]}")
             self._is_eager = len(self.eager) >= _MOST_IN_VAIN
             logs.dynamic.info("  the module itself runs: %s", lost[0])
             return None
+        world.captured()
         run = LiveProgram(program, module_of(self.wrapped))
         gradients = _gradients(call.leaves)
         variant = Variant(program, where, why, varying, world, mode, gradients, run, 1)

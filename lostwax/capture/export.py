@@ -51,7 +51,7 @@ from lostwax.capture.state import Kept, State, is_from_outside, kept_tensor, ref
 from lostwax.capture.steps import Value
 from lostwax.capture.subject import forward_of, module_of
 from lostwax.capture.symbols import Symbols
-from lostwax.capture.told import is_heard
+from lostwax.capture.told import is_heard, tell
 from lostwax.capture.tracer import Tracer
 from lostwax.capture.violations import report
 from lostwax.errors import (
@@ -203,6 +203,7 @@ class Capture:
         return program if type(self.root) is not nn.Module else _trimmed(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
+        undo.tell = tell
         collector.pause(undo.add)
         tracer = self.tracer
         claim(tracer, undo)
@@ -216,7 +217,7 @@ class Capture:
         functions = held_functions(self.state.modules)  # before caught calls are among them
         tracer.provenance.catch_calls(self.state.modules, undo)
         self.state.replace(given.fakes, undo)
-        kept_before = outside.leave_as_it_was(self.call, self.state.modules, undo)
+        kept_before = outside.leave_as_it_was(self.call, functions, self.state.modules, undo)
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:

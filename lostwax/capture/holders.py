@@ -1,17 +1,20 @@
-"""What can hold something: containers, tuples, objects of the user's with attributes or slots, and
-tensors, which hold a gradient.
+"""What can hold something: containers, tuples, objects of the user's with attributes or slots,
+tensors, which hold a gradient, and what gives another value each time (`streams.py`).
 
 Which of them a class is, is found once for each class. Must not know of modules' registries.
 """
 
 from __future__ import annotations
 
+import io
+import random
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from types import MemberDescriptorType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -119,12 +122,18 @@ def key_of(container: Any) -> int:
 
 def is_object(value: Any) -> bool:
     """Has it attributes that something may be kept in?"""
-    return ODD[type(value)] and not isinstance(value, (tuple, torch.Tensor))
+    return ODD[type(value)] and bool(_GETTERS[type(value)]) and not isinstance(value, _NO_OBJECTS)
 
 
 def _is_holder(cls: type) -> bool:
-    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor))
+    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or STREAMS[cls]
     return is_any and not issubclass(cls, FakeTensor)
+
+
+def _is_stream(cls: type) -> bool:
+    """An iterator that is no object of the user's, which would be looked into; but no file."""
+    is_iterator = hasattr(cls, "__next__") and not issubclass(cls, io.IOBase)
+    return issubclass(cls, RANDOM) or (is_iterator and not _GETTERS[cls])
 
 
 def _is_odd(cls: type) -> bool:
@@ -165,10 +174,16 @@ _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
 """Modules of torch whose objects keep what they have computed once."""
+_NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 _GETTERS = PerClass(_getters)
 """What gives the containers that an object of a class is made of."""
+RANDOM = (
+    random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
+)  # fmt: skip
+STREAMS = PerClass(_is_stream)
+"""Does it give another value each time?"""
 HOLDERS = PerClass(_is_holder)
 """Can it hold something?"""
 BUT_TUPLES = PerClass(lambda cls: HOLDERS[cls] and cls is not tuple)

@@ -8,13 +8,19 @@ is the same object. Must not call anything of the user's.
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
+import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from enum import Enum
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from random import SystemRandom
 from types import BuiltinFunctionType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
@@ -23,8 +29,18 @@ from torch import nn
 from torch.nn.modules import module as module_file
 
 from lostwax.capture import names
-from lostwax.capture.holders import CLASSES, GONE, HOLDERS, is_object, items, parts
-from lostwax.capture.reachable import plain, reached
+from lostwax.capture.cached import Results, are_still_there, results
+from lostwax.capture.holders import (
+    CLASSES,
+    GONE,
+    HOLDERS,
+    RANDOM,
+    STREAMS,
+    is_object,
+    items,
+    parts,
+)
+from lostwax.capture.reachable import CACHED, plain, reached
 from lostwax.capture.subject import module_of
 from lostwax.capture.tensor_places import TYPE, tensor_content
 from lostwax.identity import Seen
@@ -38,6 +54,8 @@ class Entry(NamedTuple):
     content: Any = None
 
     def is_same(self, other: Entry) -> bool:
+        if self.kind == other.kind == "cache":
+            return self.held is other.held and are_still_there(other.content, self.content)
         if self.kind != other.kind or (self.kind in _VERY and self.held is not other.held):
             return False
         return bool(self.content == other.content)
@@ -56,6 +74,8 @@ class Entry(NamedTuple):
             return "was written to, or has another type or memory now"
         if self.kind == before.kind == "memory":
             return "is other memory now"
+        if self.kind == before.kind == "cache":
+            return "has lost something"
         if self.kind == before.kind == "kind" and self.held is before.held:
             is_module = isinstance(self.held, nn.Module) and self.content[0] is before.content[0]
             return "has other submodules" if is_module else "is of another class now"
@@ -118,6 +138,12 @@ class Look:
         """Modules, which stay in their places meanwhile, and the names looked for in them."""
         self.seen: dict[int, Any] = {}
         """What was looked into, by id; and it, so that the id stays its own."""
+        self.unsure: list[str] = []
+        """What cannot be compared, in words."""
+        self.random: list[Any] = []
+        """Random generators: it is seen if a call draws from them."""
+        self.caches: list[tuple[Any, Results]] = []
+        """Functions with a cache, and what they have in it."""
         self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
         self._starts: list[Any] = []
         root = module_of(subject)
@@ -141,8 +167,12 @@ class Look:
                 self._visit(*self._left.pop())
             starts, self._starts = self._starts, []
             for function in reached(starts):
-                if isinstance(function, FunctionType) and self._is_new(function):
+                if not self._is_new(function):
+                    continue
+                if isinstance(function, FunctionType):
                     self._read(function)
+                else:
+                    self._read_cache(function)
 
     def _add(self, path: str, entry: Entry) -> None:
         path = path.replace("\0", "")
@@ -151,14 +181,26 @@ class Look:
         self.entries[path] = entry
 
     def _is_new(self, value: Any) -> bool:
-        if id(value) in self.seen or len(self.seen) >= _MOST:
+        if id(value) in self.seen:
+            return False
+        if len(self.seen) >= MOST:
+            if len(self.seen) == MOST:
+                self.unsure.append(f"there are more than {MOST:,} things to look at")
+                self.seen[-1] = None
             return False
         self.seen[id(value)] = value
         return True
 
     def _visit(self, path: str, value: Any) -> None:
         cls = type(value)
-        if isinstance(value, nn.Module):
+        if cls in _PLAIN:
+            same = repr(value) if cls in (float, complex) else value
+            self._add(path, Entry("value", value, (cls, same)))
+        elif cls in _PROXIES:
+            self._visit_now(path, value)
+        elif STREAMS[cls]:
+            self._visit_stream(path, value)
+        elif isinstance(value, nn.Module):
             self._visit_module(path, value)
         elif isinstance(value, torch.Tensor):
             self._add(path, Entry("tensor", value, tensor_content(value)))
@@ -169,19 +211,46 @@ class Look:
         elif cls.__name__ == "ndarray":
             self._add(path, Entry("array", None, (value.dtype, value.shape, value.tobytes())))
             self.arrays.append(value)
-        elif isinstance(value, (threading.local, ContextVar, MappingProxyType)):
+        elif isinstance(value, (threading.local, ContextVar, MappingProxyType, weakref.ref)):
             self._visit_now(path, value)
+        elif isinstance(value, ModuleType):
+            self._add(path, Entry("object", value))
+            self._watch_all(value)
         elif HOLDERS[cls]:
             self._visit_holder(path, value)
-        elif cls in _PLAIN:
-            same = repr(value) if cls in (float, complex) else value
-            self._add(path, Entry("value", value, (cls, same)))
+        elif isinstance(value, (weakref.WeakValueDictionary, weakref.WeakKeyDictionary)):
+            self._add(path, Entry("object", value))
+            self._left.append((path, vars(value)["data"]))
         else:
             self._add(path, Entry("object", value))
             if isinstance(value, type):
                 self._visit_class(value)
+            elif isinstance(value, CACHED):
+                self._starts.append(value)
             elif self._is_new(value):
                 self._visit_bytes(path, value)
+                self._visit_inside(path, value)
+
+    def _visit_inside(self, path: str, value: Any) -> None:
+        """What an object of C holds: a view of a dictionary, a frozenset, a method of a list."""
+        if isinstance(value, Enum):
+            self.maps.append(vars(value))
+            self._left += [(_at(path, f".{key}"), each) for key, each in vars(value).items()]
+        elif type(value).__module__.partition(".")[0] in _OF_PYTHON:
+            held = [each for each in gc.get_referents(value) if not isinstance(each, _NO_DATA)]
+            if held:
+                self.maps.append(_Now(lambda: _numbered(gc.get_referents(value))))
+                self._left += [(_at(path, f"({i})"), each) for i, each in enumerate(held)]
+
+    def _visit_stream(self, path: str, value: Any) -> None:
+        if isinstance(value, RANDOM) and not isinstance(value, SystemRandom):
+            self._add(path, Entry("object", value))
+            if self._is_new(value):
+                self.random.append(value)
+        elif self._is_new(value):
+            name = path.replace("\0", "").rstrip(",")
+            kind = type(value).__name__
+            self.unsure.append(f"{name} is a {kind}, and what it gives next cannot be seen")
 
     def _visit_bytes(self, path: str, value: Any) -> None:
         """Of a buffer: arrays of Python's, bytearrays, what C has."""
@@ -197,6 +266,10 @@ class Look:
                 content = _Now(lambda: vars(value))
             elif isinstance(value, ContextVar):
                 content = _Now(lambda: {"get()": value.get(GONE)})
+            elif isinstance(value, weakref.ref):
+                content = _Now(lambda: {"()": value()})
+            elif type(value) in _PROXIES:
+                content = _Now(lambda: {"__self__": _behind(value)})
             self.maps.append(content)
             self._left += [(_at(path, f".{key}"), each) for key, each in content.items()]
 
@@ -239,6 +312,9 @@ class Look:
         else:
             self._add(path, Entry("object", value))
             self._starts.append(value)
+            if value.__code__.co_filename == functools.__file__:  # of `singledispatch`
+                closure = names.closed_over(value)
+                self._left += [(_at(path, f".{name}"), each) for name, each in closure]
 
     def _visit_holder(self, path: str, value: Any) -> None:
         self._add(path, Entry("kind", value, type(value)))
@@ -256,6 +332,9 @@ class Look:
             elif not isinstance(part, tuple):
                 self.sequences.append(part)
             is_itself = part is value
+            if is_itself and isinstance(part, dict):
+                keys = [each for each in part if type(each) not in _PLAIN]
+                self._left += [(_at(path, ", a key of it,"), each) for each in keys]
             for key, each in items(part):
                 self._left.append((_at(path, f"[{key!r}]" if is_itself else f".{key}"), each))
 
@@ -285,23 +364,62 @@ class Look:
         for inner, value in names.defaults(function):
             self._left.append((f"{inner}\0, a default of {name},", value))
         for code in names.codes(function.__code__):
+            further = names.words(code)
             for each in names.globals_read(code):
-                self._watch(known, each, code.co_names)
+                self._watch(known, each, further)
+            for each in names.imported(code, known):
+                self._watch(sys.modules, each, further)
+
+    def _read_cache(self, function: Any) -> None:
+        found, name = results(function), f"the cache of {function.__qualname__}"
+        if found is None or len(found) > MOST:
+            self.unsure.append(f"{name} cannot be looked into")
+            return
+        self.caches.append((function, found))
+        self._add(name, Entry("cache", function, found))
+        self._left += [(f"{name}[{i}]", each) for i, (_, each) in enumerate(found.values())]
+
+    def _watch_all(self, module: ModuleType) -> None:
+        """A module that is not found by its name, or whose names are not in the code: what it
+        makes itself, and by identity what it has of others."""
+        if not self._is_new(module) or _is_known(module):
+            return
+        held = vars(module)
+        self.maps.append(held)
+        for name, value in list(held.items()):
+            if name in _OF_EVERY_MODULE or isinstance(value, ModuleType):
+                continue
+            is_made = not isinstance(value, (FunctionType, type)) or (
+                value.__module__ == module.__name__
+            )
+            at = f"{name}\0, a global of {module.__name__},"
+            if is_made:
+                self._left.append((at, value))
+            else:
+                self._add(at, Entry("object", value))
 
     def _watch(self, known: dict[str, Any], name: str, further: tuple[str, ...]) -> None:
         """A global, if there is one; of a module those names that the code has, too."""
         value = known.get(name, GONE)
         if value is GONE:
+            if known is sys.modules:  # it is imported later
+                self.named[id(known), name] = known, name
             return
         is_new, is_module = (id(known), name) not in self.named, isinstance(value, ModuleType)
         self.named[id(known), name] = known, name
         if is_module and (id(value), further) not in self._searched:
             self._searched.add((id(value), further))
+            if not _ANY_NAME.isdisjoint(further):
+                self._watch_all(value)
             for each in further:
                 self._watch(vars(value), each, further)
         if not is_new:
             return
-        if value is os.getenv or value is os.environ:
+        if value is sys.modules:
+            for each in further:
+                if isinstance(found := value.get(each), ModuleType):
+                    self._watch_all(found)
+        elif value is os.getenv or value is os.environ:
             self._left.append(("os.environ", os.environ))
         elif _is_known(value) or _is_of_known(known):  # someone may have patched it
             self._add(f"{known.get('__name__')}.{name}", Entry("object", value))
@@ -314,6 +432,18 @@ def _at(path: str, step: str) -> str:
     """Further on from a path; what is said of its beginning stays at the end."""
     head, mark, said = path.partition("\0")
     return f"{head}{step}{mark}{said}"
+
+
+def _numbered(values: list[Any]) -> dict[str, Any]:
+    return {str(i): each for i, each in enumerate(values)}
+
+
+def _behind(proxy: Any) -> Any:
+    """What a weak proxy stands for."""
+    try:
+        return proxy.__repr__.__self__
+    except ReferenceError:
+        return GONE
 
 
 def _is_known(value: Any) -> bool:
@@ -351,7 +481,7 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-_MOST = 20_000
+MOST = 100_000
 """How many things are looked into: an object may hold all the world."""
 _KNOWN = frozenset(
     (
@@ -361,8 +491,17 @@ _KNOWN = frozenset(
 )  # fmt: skip
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype,
                     torch.device, torch.memory_format, torch.layout, slice, range))  # fmt: skip
+_PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
+_OF_PYTHON = frozenset(("builtins", "collections", "operator", "types", "_collections_abc"))
+_NO_DATA = (type, ModuleType, str, bytes, int)
+_ANY_NAME = frozenset(("getattr", "vars", "__dict__", "attrgetter", "hasattr", "__getattr__"))
+"""By which of these a code reads names that are not in it."""
+_OF_EVERY_MODULE = frozenset((*vars(ModuleType("_")), "__file__", "__cached__", "__builtins__",
+                              "__warningregistry__", "__annotations__"))  # fmt: skip
 _CALLABLE = (FunctionType, MethodType, partial)
-_OF_EVERY_CLASS = frozenset((*vars(type("_", (), {})), "__annotations__", "__parameters__"))
+_OF_EVERY_CLASS = frozenset(
+    (*vars(type("_", (), {})), "__annotations__", "__parameters__", "__slotnames__")
+)
 FORWARD = attrgetter("forward")
 _HOOKS_OF_ALL = [v for name, v in vars(module_file).items() if name.startswith("_global")]
 """Those that torch calls for every module."""

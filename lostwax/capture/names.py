@@ -47,6 +47,38 @@ def globals_read(code: CodeType) -> frozenset[str]:
     return found
 
 
+def words(code: CodeType) -> tuple[str, ...]:
+    """Its names, and the text in it, which may be one: `getattr(module, "name")`."""
+    return (*code.co_names, *[each for each in code.co_consts if type(each) is str])
+
+
+def imported(code: CodeType, known: dict[str, Any]) -> tuple[str, ...]:
+    """The modules that it imports itself, by their full names."""
+    found = _IMPORTED.get(code)
+    if found is None:
+        if len(_IMPORTED) >= _MOST:
+            _IMPORTED.clear()
+        found = _IMPORTED[code] = tuple(_imports(code))
+    package = known.get("__package__") or str(known.get("__name__")).rpartition(".")[0]
+    return tuple([_absolute(name, level, package) for name, level in found])
+
+
+def _imports(code: CodeType) -> Iterator[tuple[str, int]]:
+    level = 0
+    for each in dis.get_instructions(code):
+        if each.opname == "LOAD_CONST" and isinstance(each.argval, int):
+            level = each.argval
+        elif each.opname == "IMPORT_NAME":
+            yield each.argval, level
+
+
+def _absolute(name: str, level: int, package: str) -> str:
+    if level == 0:
+        return name
+    above = package.rsplit(".", level - 1)[0]
+    return f"{above}.{name}" if name else above
+
+
 def globals_set(code: CodeType) -> set[str]:
     return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
 
@@ -66,3 +98,4 @@ _READING = ("LOAD_GLOBAL", "LOAD_NAME")
 _MOST = 20_000
 _READ = ByIdentity[CodeType, frozenset[str]]()
 """What was found. (A code object's own hash reads all of it.)"""
+_IMPORTED = ByIdentity[CodeType, tuple[tuple[str, int], ...]]()

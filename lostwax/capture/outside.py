@@ -16,11 +16,12 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture import names
+from lostwax.capture import cached, names
 from lostwax.capture.assigned import functions_of, line_that_sets
-from lostwax.capture.holders import items
+from lostwax.capture.holders import GONE, items
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import CACHED, methods, plain, reached
+from lostwax.capture.streams import STREAMS, Stream, taken
 from lostwax.capture.told import is_heard
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -36,10 +37,13 @@ class Written(NamedTuple):
 
     @property
     def value(self) -> Any:
-        return self.names.get(self.name)
+        return self.names.get(self.name, GONE)
 
     def put(self, value: Any) -> None:
-        self.names[self.name] = value
+        if value is GONE:
+            del self.names[self.name]
+        else:
+            self.names[self.name] = value
 
     def __str__(self) -> str:
         return f"a global of {Path(self.names.get('__file__') or '<unknown>').name}"
@@ -57,10 +61,13 @@ class Cell(NamedTuple):
         try:
             return self.cell.cell_contents
         except ValueError:  # it is not set
-            return None
+            return GONE
 
     def put(self, value: Any) -> None:
-        self.cell.cell_contents = value
+        if value is GONE:
+            del self.cell.cell_contents
+        else:
+            self.cell.cell_contents = value
 
     def __str__(self) -> str:
         return f"which {self.function} is closed over"
@@ -70,10 +77,12 @@ Keeper = Any
 """A `Written`, a `Cell`, or a cache of `functools.lru_cache`."""
 
 
-def leave_as_it_was(mod: Any, modules: Sequence[nn.Module], undo: Undo) -> list[tuple[Keeper, Any]]:
-    """From here on functions may keep tensors outside of the modules; in the end they are gone.
-    Returned is what they kept before."""
-    before = [(each, _look(each)) for each in _keepers(mod, modules)]
+def leave_as_it_was(
+    mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
+) -> list[tuple[Keeper, Any]]:
+    """From here on `mod`, these functions in its attributes, and its modules may keep something
+    outside; in the end it is gone. Returned is what was kept before."""
+    before = [(each, _look(each)) for each in _keepers(mod, functions, modules)]
     undo.add(partial(_put_all_back, before, undo))
     return before
 
@@ -83,7 +92,12 @@ def tell_of_numbers(
 ) -> None:
     """Numbers that have changed: what was computed with them is baked in."""
     for each, seen in before:
-        if not isinstance(each, CACHED) and not _holds_fakes(each.value):
+        if isinstance(each, CACHED):
+            continue
+        if isinstance(seen[1], Stream):
+            if seen[1].is_moved():
+                undo.notes.append(taken(seen[1], f"{each.name}, {each}"))
+        elif not _holds_fakes(each.value):
             changed = _changed(each.name, str(each), each.value, *seen)
             if changed is not None:
                 line = line_that_sets(each.name, functions_of(mod, modules))
@@ -97,30 +111,45 @@ def _put_all_back(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
 
 def _look(keeper: Keeper) -> Any:
     if isinstance(keeper, CACHED):
-        return keeper.cache_info().misses
+        return keeper.cache_info().misses, cached.results(keeper)
     value = keeper.value
+    if STREAMS[type(value)]:
+        return value, Stream(value)
     return value, items(value) if type(value) in _CONTAINERS else None
 
 
 def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
     if isinstance(keeper, CACHED):
-        if keeper.cache_info().misses != before:  # what it has computed now has no data
-            keeper.cache_clear()
+        misses, results = before
+        if keeper.cache_info().misses != misses and not cached.is_plain_since(results, keeper):
+            keeper.cache_clear()  # what it has computed now has no data
+            is_heard(f"{keeper.__name__}, which has a cache, keeps a tensor or an object in it")
         return
     value, content = before
-    now = keeper.value
-    if now is not value and _holds_fakes(now):
-        keeper.put(value)
-    elif content is None or now is not value or not _holds_fakes(now):
+    if isinstance(content, Stream):
+        content.put_back()
         return
-    else:
+    now = keeper.value
+    if now is not value:
+        keeper.put(value)
+    elif content is None or _are_same(items(now), content):
+        return
+    keeps_tensors = _holds_fakes(now)
+    if content is not None and now is value:
         _fill(now, content)
     text = (
         f"the module keeps a tensor in {keeper.name}, {keeper}; a program leaves nothing "
         f"there, and {keeper.name} is as it was before the export."
     )
-    if not is_heard(text):
+    if not keeps_tensors:  # numbers are told of (`tell_of_numbers`)
+        is_heard(f"the module changes {keeper.name}, {keeper}")
+    elif not is_heard(text):
         undo.notes.append(text)
+
+
+def _are_same(now: list[tuple[Any, Any]], before: list[tuple[Any, Any]]) -> bool:
+    pairs = zip(now, before, strict=False)
+    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
 
 
 def _changed(
@@ -171,13 +200,13 @@ _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 # ------------------------------------------------------------------------------- reading the code
 
 
-def _keepers(mod: Any, modules: Iterable[nn.Module]) -> list[Keeper]:
+def _keepers(mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module]) -> list[Keeper]:
     found: dict[int, Keeper] = {}
     for cls in {*map(type, modules)}:
         for each in _OF_CLASSES[cls]:
             found[id(each)] = each
-    if not isinstance(mod, nn.Module):
-        found |= {id(each): each for each in _reading([plain(mod)])}
+    functions = [*functions, *([] if isinstance(mod, nn.Module) else [plain(mod)])]
+    found |= {id(each): each for each in _reading(functions)}
     return list(found.values())
 
 
@@ -193,12 +222,14 @@ def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
         for part in names.codes(function.__code__):
             yield from _written(part, function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):  # noqa: B905
-            if name in names.variables_set(function.__code__):
-                yield Cell(cell, name, function.__qualname__)
+            found = Cell(cell, name, function.__qualname__)
+            if name in names.variables_set(function.__code__) or STREAMS[type(found.value)]:
+                yield found
 
 
 def _written(code: CodeType, known: dict[str, Any]) -> Iterator[Written]:
     stores = names.globals_set(code)
+    stores |= {name for name in code.co_names if STREAMS[type(known.get(name))]}
     yield from (_one(known, name) for name in stores)
     containers = [n for n in code.co_names if type(known.get(n)) in _CONTAINERS and n not in stores]
     if containers and (names.sets_items(code) or not _CHANGING.isdisjoint(code.co_names)):

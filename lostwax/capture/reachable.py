@@ -7,7 +7,7 @@ Must not call anything, nor follow what is found only while running.
 from __future__ import annotations
 
 import functools
-import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -57,10 +57,12 @@ def reached(starts: Iterable[Any]) -> Iterator[Any]:
     left, seen = list(starts), Seen()
     while left:
         function = left.pop()
+        if not isinstance(function, (FunctionType, CACHED)) or function in seen:
+            continue
+        seen.add(function)
+        left += [v for n, v in vars(function).items() if n == "__wrapped__"]
         if isinstance(function, CACHED):
             yield function
-        if isinstance(function, (FunctionType, CACHED)):
-            function = inspect.unwrap(function)
         code = function.__code__ if isinstance(function, FunctionType) else None
         if code is None or code in seen or not is_user_code(code):
             continue
@@ -83,6 +85,7 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
 def _named(code: CodeType, known: dict[str, Any]) -> list[Any]:
     """The functions that a code names: globals, and those of modules among them."""
     values = [known[name] for name in code.co_names if name in known]
+    values += [sys.modules[name] for name in names.imported(code, known) if name in sys.modules]
     modules = [vars(v) for v in values if isinstance(v, ModuleType)]
     values += [m[name] for m in modules for name in code.co_names if name in m]
     return [v for v in values if isinstance(v, (FunctionType, CACHED))]

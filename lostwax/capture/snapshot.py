@@ -24,12 +24,14 @@ from lostwax.capture.holders import (
     HOLDERS,
     NAMED,
     ODD,
+    STREAMS,
     OfClass,
     items,
     key_of,
     members,
     parts,
 )  # fmt: skip
+from lostwax.capture.streams import Stream
 
 
 class Entry(NamedTuple):
@@ -99,6 +101,7 @@ class Snapshot:
         self._children_before = list(map(dict.copy, self._children))
         self.tensors: list[PlainTensor] = []
         """Those that are no state."""
+        self.streams: list[Stream] = []
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
         self.classes = list(map(OfClass, dict.fromkeys(classes)))
         """Those of the modules."""
@@ -138,6 +141,9 @@ class Snapshot:
                     seen.add(id(each))
                     self._add_tensor(each)
                 continue
+            if STREAMS[type(each)] and id(each) not in seen:
+                seen.add(id(each))
+                self.streams.append(Stream(each))
             for part in parts(each):
                 if key_of(part) not in seen:
                     seen.add(key_of(part))
@@ -182,6 +188,7 @@ class Snapshot:
             and _are_same(self._children, self._children_before)
             and _are_kept(self._filled)
             and not any(each.changes() for each in self.tensors)
+            and not any(each.is_moved() for each in self.streams)
         )
         return self._untouched
 
@@ -192,7 +199,8 @@ class Snapshot:
 
     def _entries(self, at: Entry, seen: set[int]) -> Iterator[Entry]:
         value = at.value
-        if not HOLDERS[type(value)] or isinstance(value, torch.Tensor):
+        cls = type(value)
+        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
             yield at
             return
         is_like = type(at.before) is type(value)
@@ -248,6 +256,8 @@ class Snapshot:
                 _put(container, content)
         for each in self.tensors:
             each.put_back()
+        for stream in self.streams:
+            stream.put_back()
 
 
 def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from lostwax.capture.assigned import functions_of, line_that_sets
 from lostwax.capture.holders import GONE
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.snapshot import REGISTRIES, Entry, Snapshot
+from lostwax.capture.streams import taken
 from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
@@ -132,6 +133,7 @@ class State:
         if self._saved.is_untouched():
             return {}, []
         self._check_tensors(self._saved)
+        self._tell_of_streams(self._saved)
         found = self.reassigned(fakes)
         self.check_apart(fakes)
         read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
@@ -256,6 +258,12 @@ class State:
                 line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
                 told = "" if line is None else f" ({line})"
                 tell(text.format(at.where, at.before, at.value, told))
+
+    def _tell_of_streams(self, saved: Snapshot) -> None:
+        moved = {id(each.value): each for each in saved.streams if each.is_moved()}
+        for at in chain.from_iterable(self._held_now(saved)) if moved else ():
+            if (stream := moved.pop(id(at.value), None)) is not None:
+                tell(taken(stream, f"its attribute {at.where}"))
 
     def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         """What is held, attribute by attribute."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lostwax.capture.cached import Results, are_still_there, is_plain_since, results
 from lostwax.capture.holders import GONE
 from lostwax.capture.look import FORWARD, Entry, Look, bytes_of
 from lostwax.capture.state_views import is_derived
@@ -33,6 +34,10 @@ class World:
         """The same for worlds that are equal."""
         found = Look(subject)
         self.entries = found.entries
+        self.unsure = found.unsure
+        """What cannot be compared, in words."""
+        self.random = found.random
+        self._caches = found.caches
         self._tensors = found.tensors
         self._state = [each for each in found.state if each]
         if found.tensors:
@@ -63,9 +68,15 @@ class World:
                 and all(map(is_, self._objects(), self._objects_before))
                 and self._content() == self._content_before
                 and self._is_shared_as_before()
+                and all(map(_is_as_before, self._caches))
             )
         except ValueError:  # a variable that a function is closed over is deleted
             return False
+
+    def captured(self) -> None:
+        """A program was captured in it: what caches have got meanwhile, the program has read."""
+        for function, known in self._caches:
+            known.update(results(function) or {})
 
     def _objects(self) -> Iterator[Any]:
         return chain(
@@ -152,3 +163,12 @@ class World:
 
 _CELL, _CODE = attrgetter("cell_contents"), attrgetter("__code__", "__defaults__", "__kwdefaults__")
 _MOST_TOLD = 3  # of the differences
+
+
+def _is_as_before(cache: tuple[Any, Results]) -> bool:
+    """Numbers may have come into it since; objects are to be looked at."""
+    function, known = cache
+    now = results(function)
+    if now is None or not are_still_there(known, now):
+        return False
+    return len(now) == len(known) or is_plain_since(known, function)

@@ -35,6 +35,7 @@ class Undo:
         self._steps: list[Callable[[], Any]] = [self.put_thread_back]
         self.notes: list[str] = []
         """What to warn of when all is put back."""
+        self.tell: Callable[[str], None] = warn
 
     def add(self, step: Callable[[], Any]) -> None:
         """Register how a change is put back; *then* make it. The step may be done although the
@@ -77,7 +78,7 @@ def undone(work: Callable[[Undo], T]) -> T:
     finally:
         undo.put_back()  # what an interrupt has cut short
         for note in undo.notes:
-            warn(note)
+            undo.tell(note)
 
 
 # ------------------------------------------------------- guards that a traceback would keep alive

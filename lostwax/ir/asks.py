@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -346,18 +347,47 @@ MODES = (
 )  # fmt: skip
 """The functions of torch that tell of its modes."""
 _MODE = re.compile(rf"torch\.({'|'.join(MODES)})\((?:'(\w+)')?\)")
+_FLAGS = {
+    "cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision"),
+    "mkldnn": ("enabled", "deterministic", "allow_tf32", "fp32_precision"),
+    "cuda.matmul": (
+        "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_fp16_accumulation",
+        "allow_fp16_reduced_precision_reduction_split_k", "fp32_precision",
+        "allow_bf16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction_split_k",
+    ),
+    "cuda": (
+        "flash_sdp_enabled()", "mem_efficient_sdp_enabled()", "math_sdp_enabled()",
+        "cudnn_sdp_enabled()", "fp16_bf16_reduction_math_sdp_allowed()",
+    ),
+    "miopen": ("immediate",),
+    "quantized": ("engine",),
+}  # fmt: skip
+FLAGS = frozenset(
+    (
+        *(f"torch.backends.{where}.{name}" for where, names in _FLAGS.items() for name in names),
+        "torch.backends.fp32_precision",
+        "torch.utils.deterministic.fill_uninitialized_memory",
+    )
+)
+"""Settings of torch that are read as attributes are."""
 
 
 def is_mode(what: str) -> bool:
-    return _MODE.fullmatch(what) is not None
+    return what in FLAGS or _MODE.fullmatch(what) is not None
 
 
 def mode_answer(what: str) -> Answer:
     """What torch answers now, as it can be kept."""
     found = _MODE.fullmatch(what)
-    assert found is not None
-    function, device = getattr(torch, found[1]), found[2]
-    value = function() if device is None else function(device)
+    if found is None:
+        try:
+            value = attrgetter(what.removeprefix("torch.").removesuffix("()"))(torch)
+        except AttributeError:  # in this version
+            return "not there"
+        value = value() if what.endswith("()") else value
+    else:
+        function, device = getattr(torch, found[1]), found[2]
+        value = function() if device is None else function(device)
     return value if type(value) in (bool, int, str) else str(value)
 
 

@@ -553,6 +553,28 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+def switched(owner: Any, name: str) -> Callable[[], Any]:
+    @contextmanager
+    def other() -> Iterator[None]:
+        before = getattr(owner, name)
+        setattr(owner, name, not before)
+        try:
+            yield
+        finally:
+            setattr(owner, name, before)
+
+    return other
+
+
+@contextmanager
+def other_kernels() -> Iterator[None]:
+    torch.backends.cuda.enable_flash_sdp(False)
+    try:
+        yield
+    finally:
+        torch.backends.cuda.enable_flash_sdp(True)
+
+
 def autocast() -> Any:
     return torch.autocast("cpu", torch.bfloat16)
 
@@ -568,6 +590,20 @@ MODES: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
     "torch.get_default_dtype()": (lambda: torch.get_default_dtype() is torch.half, default_dtype),
     "torch.are_deterministic_algorithms_enabled()": (
         lambda: torch.are_deterministic_algorithms_enabled(), deterministic,
+    ),
+    "torch.backends.cudnn.benchmark": (
+        lambda: torch.backends.cudnn.benchmark, switched(torch.backends.cudnn, "benchmark"),
+    ),
+    "torch.backends.cuda.matmul.allow_tf32": (
+        lambda: torch.backends.cuda.matmul.allow_tf32,
+        switched(torch.backends.cuda.matmul, "allow_tf32"),
+    ),
+    "torch.backends.cuda.flash_sdp_enabled()": (
+        lambda: torch.backends.cuda.flash_sdp_enabled(), other_kernels,
+    ),
+    "torch.utils.deterministic.fill_uninitialized_memory": (
+        lambda: torch.utils.deterministic.fill_uninitialized_memory,
+        switched(torch.utils.deterministic, "fill_uninitialized_memory"),
     ),
 }  # fmt: skip
 

@@ -22,16 +22,19 @@ from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import methods, reached
 from lostwax.capture.tracer import Tracer
 from lostwax.fake.undo import Undo
-from lostwax.ir.asks import MODES, is_mode, mode_answer
+from lostwax.ir.asks import FLAGS, MODES, is_mode, mode_answer
 from lostwax.location import is_user_code, user_location
 
 
 def _note(name: str, args: tuple[Any, ...], found: Any, depth: int) -> None:
     if is_capturing() and is_user_code(sys._getframe(depth).f_code):
-        what = _OLD.get(name) or f"torch.{name}({', '.join(map(repr, args))})"
-        kept = found if type(found) in (bool, int, str) else str(found)
-        if is_mode(what):
-            running[-1].mode_asked(what, kept, user_location())
+        _note_answer(_OLD.get(name) or f"torch.{name}({', '.join(map(repr, args))})", found)
+
+
+def _note_answer(what: str, found: Any) -> None:
+    kept = found if type(found) in (bool, int, str) else str(found)
+    if is_mode(what):
+        running[-1].mode_asked(what, kept, user_location())
 
 
 def _noting(name: str, function: Any) -> Any:
@@ -53,6 +56,27 @@ def _answer(name: str, plain: Any) -> Any:
     return found
 
 
+def _flag(plain: Any, prop: Any, owner: Any, cls: Any = None) -> Any:
+    """`torch.backends.cudnn.benchmark`, as a property of the module."""
+    found = plain(prop, owner, cls)
+    if is_user_code(sys._getframe(3).f_code):
+        name = next((n for c in type(owner).__mro__ for n, p in vars(c).items() if p is prop), "")
+        _note_answer(f"{owner.__name__}.{name}", found)
+    return found
+
+
+def _answering(where: str) -> Any:
+    """What stands in for a `__getattr__`, or for a function or a property of that name."""
+
+    def answer(plain: Any, *args: Any) -> Any:
+        found = plain(*args)
+        if is_user_code(sys._getframe(3).f_code):
+            _note_answer(f"{where}{args[-1]}" if where.endswith(".") else where, found)
+        return found
+
+    return answer
+
+
 _OLD = {
     "is_autocast_cpu_enabled": "torch.is_autocast_enabled('cpu')",
     "get_autocast_cpu_dtype": "torch.get_autocast_dtype('cpu')",
@@ -69,6 +93,24 @@ ANSWERS = [
     Answer(function, partial(_answer, name))
     for name, function in _FUNCTIONS.items()
     if isinstance(function, FunctionType)
+]
+_cuda: Any = torch.backends.cuda
+ANSWERS += [
+    Answer(torch.backends.ContextProp.__get__, _flag),
+    Answer(
+        type(vars(type(torch.backends.quantized))["engine"]).__get__,
+        _answering("torch.backends.quantized.engine"),
+    ),
+    Answer(_cuda.cuBLASModule.__getattr__, _answering("torch.backends.cuda.matmul.")),
+    *(
+        Answer(getattr(_cuda, name), _answering(f"torch.backends.cuda.{name}()"))
+        for name in [flag.split(".")[-1][:-2] for flag in sorted(FLAGS) if flag.endswith("()")]
+        if hasattr(_cuda, name)
+    ),
+    Answer(
+        type(torch.utils.deterministic).fill_uninitialized_memory.fget,  # type: ignore[attr-defined]
+        _answering("torch.utils.deterministic.fill_uninitialized_memory"),
+    ),
 ]
 _STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in SHOWN}
 

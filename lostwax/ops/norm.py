@@ -428,7 +428,9 @@ def weight_norm_interface(
     if dim not in (0, len(v.size) - 1):
         fail("fused kernels can only be applied for first or last dim")
     require_floating(v.dtype, "weight_norm_kernel")
-    return v.fresh(), g.fresh(dtype=torch.float32 if v.dtype is torch.bfloat16 else g.dtype)
+    # The kernel reads so many, whatever there is.
+    require(eq(g.numel(), v.size[dim]), "weight_norm: g must have one number for each slice of v")
+    return v.fresh(), g.fresh(dtype=g.dtype if g.dtype is torch.float64 else torch.float32)
 
 
 @rule(aten._weight_norm_interface_backward.default)

@@ -1,9 +1,10 @@
-"""Batch normalisation by the forms that are core."""
+"""Batch normalisation, and the norm of weights, by the forms that are core."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from lostwax.ops.decompositions.precision import cast
@@ -58,3 +59,20 @@ def batch_norm_updating(
 def _moved(running: Tensor, now: Tensor, momentum: float) -> Any:
     kept = aten.mul.Tensor(running, 1 - momentum)
     return aten.add.Tensor(kept, aten.mul.Tensor(now, momentum))
+
+
+@decomposition(aten._weight_norm_interface.default)
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
+    """`g` has a number for each slice of `v`; in which form, the kernel does not ask."""
+    each = [1] * v.dim()
+    each[dim] = v.shape[dim]
+    is_wide = v.dtype in (torch.float32, torch.float64)
+    wide = v if is_wide else cast(v, torch.float32)
+    others = [d for d in range(v.dim()) if d != dim]
+    squares = aten.mul.Tensor(wide, wide)
+    sums = aten.sum.dim_IntList(squares, others, True) if others else squares
+    norms = aten.sqrt.default(sums)
+    is_formed = list(g.shape) == each
+    scales = cast(g if is_formed else aten.view.default(g, each), wide.dtype)
+    out = aten.mul.Tensor(wide, aten.div.Tensor(scales, norms))
+    return cast(out, v.dtype), norms if is_formed else aten.view.default(norms, list(g.shape))

@@ -22,7 +22,13 @@ from lostwax.ir.asks import Ref
 from lostwax.ir.graph_rules import subgraphs
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import leaf_paths, mapping_keys
-from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind, SymBoolArgument
+from lostwax.ir.signature import (
+    ConstantArgument,
+    InputKind,
+    OutputKind,
+    SymBoolArgument,
+    TensorArgument,
+)
 from lostwax.ir.text import source_text, target_text
 from lostwax.ir.transforms.copies import OF_STATE
 from lostwax.sym.real import MATH
@@ -56,10 +62,10 @@ def unreadable(program: ExportedProgram) -> list[str]:
 
 
 def unchecked(program: ExportedProgram) -> list[str]:
-    """What was asked of tensors at capture, and torch does not ask again."""
+    """What was asked of tensors at capture, or is counted on, and torch does not ask again."""
     specs, asks = program.graph_signature.input_specs, program.asks
     if asks is None:
-        return []
+        return _written(program)
     inputs = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT]
 
     def named(refs: Iterable[Ref]) -> str:
@@ -71,7 +77,20 @@ def unchecked(program: ExportedProgram) -> list[str]:
         for q in asks.questions
     ]
     one = [] if asks.either else [f"{named(group)}: they are one tensor" for group in asks.same]
-    return [*asked, *one]
+    return [*asked, *one, *_written(program)]
+
+
+def _written(program: ExportedProgram) -> list[str]:
+    """The inputs that are written to, where there are others that might lie in their memory."""
+    signature = program.graph_signature
+    tensors = [
+        s.arg.name
+        for s in signature.input_specs
+        if s.kind is InputKind.USER_INPUT and isinstance(s.arg, TensorArgument)
+    ]
+    targets = set(signature.user_inputs_to_mutate.values())
+    written = [name for name in tensors if name in targets] if len(tensors) > 1 else []
+    return [f"{name} is written to, and shares no memory with other inputs" for name in written]
 
 
 def _functions(module: GraphModule) -> Iterator[str]:

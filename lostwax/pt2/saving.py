@@ -128,8 +128,8 @@ def _warn_of_unreadable(program: ExportedProgram) -> None:
     if loose:
         warn(
             "loaded by torch.export.load the program also runs where lostwax.load's refuses, and "
-            "may return what the original would not: the original asks something of its tensors "
-            f"that torch does not check{_listed(loose)}",
+            "may return what the original would not: the original asks something of its tensors, "
+            f"or counts on it, that torch does not check{_listed(loose)}",
         )
 
 

@@ -257,5 +257,9 @@ def test_save_says_what_torch_does_not_check(recwarn: pytest.WarningsRecorder) -
     (text,) = [str(w.message) for w in told]
     assert "y: requires_grad is False, asked at test_sharing.py" in text
     assert "x * (2 if y.requires_grad else 3)" in text
+    with pytest.warns(UserWarning, match="y is written to, and shares no memory with other inputs"):
+        _saved(lostwax.export(lambda x, y: x + y.add_(1), (x, torch.ones(3))))
+    _saved(lostwax.export(lambda x, n: x.add_(n), (x, 2)))
+    assert not recwarn
     with pytest.warns(UserWarning, match="x, y: they are one tensor"):
         _saved(lostwax.export(lambda x, y: x + 1 if x is y else x, (x, x)))

@@ -413,7 +413,8 @@ def _from_parts(a: TensorType, b: TensorType) -> TensorType:
     if dtype is None or b.dtype not in _COMPLEX_OF:
         fail(
             "Expected both inputs to be Half, Float or Double tensors but got "
-            f"{scalar_type(a.dtype)} and {scalar_type(b.dtype)}"
+            f"{scalar_type(a.dtype)} and {scalar_type(b.dtype)}",
+            NotImplementedError,  # since 2.15; before, the class that this is one of
         )
     if a.dtype is not b.dtype:
         fail(

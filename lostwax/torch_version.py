@@ -73,6 +73,9 @@ ARANGE_TRUNCATES_BOUNDS = TORCH < (2, 14)
 ATTENTION_LIFTS = TORCH >= (2, 14)
 """Attention of three dimensions is that of four, the first of size 1, and squeezed again."""
 
+BESSEL_HAS_GRADIENT = TORCH >= (2, 15)
+"""Bessel functions of the first and second kind, also modified ones, can be differentiated."""
+
 GRID_SAMPLER_3D_IS_BICUBIC = TORCH >= (2, 15)
 """`grid_sampler_3d` interpolates with mode "bicubic", too."""
 

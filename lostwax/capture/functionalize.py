@@ -18,6 +18,7 @@ from lostwax.capture.steps import Step, Value, values_of
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked
 from lostwax.location import user_location
+from lostwax.ops.gradients import STOPPING, has_gradient
 from lostwax.ops.registry import aten, functional_twin, operator
 from lostwax.sym import Size, current
 from lostwax.types import TensorType
@@ -166,7 +167,7 @@ def written(
     while tracked.base is not None and tracked.view is not None:
         if history is not None:
             seen = seen and tracked.view.grad
-            if tracked.view.func in _STOPPING:
+            if tracked.view.func in STOPPING:
                 new = history(tracked.value, new, seen)
                 heads.append((tracked, new))
                 seen = False
@@ -180,7 +181,7 @@ def written(
 
 
 def _is_apart(tracked: Tracked) -> bool:
-    return tracked.view is not None and tracked.view.func in _STOPPING
+    return tracked.view is not None and tracked.view.func in STOPPING
 
 
 def _remember(head: Tracked, new: Value) -> None:
@@ -212,8 +213,7 @@ def gradient_sources(value: Value, grad: bool) -> list[Value]:
 def keeps_gradient(old: Value, new: Value) -> bool:
     """Does a gradient of the new value reach all that one of the old would? Not where a tensor is
     overwritten whole: eager's is a zero then."""
-    step = new.step
-    if step is not None and any(each is old for each in _kept_by(step)):  # most writes
+    if any(each is old for each in _kept_by(new)):  # most writes
         return True
     if not is_differentiable(old):
         return True
@@ -225,69 +225,42 @@ def keeps_gradient(old: Value, new: Value) -> bool:
     )
 
 
-def _history(value: Value, reads: Callable[[Step], list[Value]]) -> Iterator[Value]:
-    """The value and all that its gradient reaches, by what is read of each step."""
+def _history(value: Value, reads: Callable[[Value], list[Value]]) -> Iterator[Value]:
+    """The value and all that its gradient reaches, by what is read for each value."""
     left, seen = [value], set[Value]()
     while left:
         each = left.pop()
         if each in seen or each.type is None or not _is_real(each.type):
             continue
         seen.add(each)
-        if each.step is not None:
-            if each.step.target in _NORMS and each.index > 0:
-                continue
-            left.extend(reads(each.step))
+        left.extend(reads(each))
         yield each
 
 
-def _derivable_from(step: Step) -> list[Value]:
-    if step.target is _DETACH or _name(step.target) in _UNDERIVED:
+def _derivable_from(value: Value) -> list[Value]:
+    step = value.step
+    if step is None or not has_gradient(step.target, value.index):
         return []
     return values_of([step.args, *step.kwargs.values()])
 
 
-def _name(target: Any) -> str | None:
-    return target._schema.name if isinstance(target, OpOverload) else None
+def _derived_from(value: Value) -> list[Value]:
+    return _derivable_from(value) if value.step is not None and value.step.grad else []
 
 
-def _derived_from(step: Step) -> list[Value]:
-    return _derivable_from(step) if step.grad else []
-
-
-def _kept_by(step: Step) -> list[Value]:
+def _kept_by(value: Value) -> list[Value]:
     """The same, for programs that are taken apart as well."""
-    found = _derived_from(step)
-    return found[1:] if step.target in _FILLS else found
+    found = _derived_from(value)
+    is_filled = value.step is not None and value.step.target in _FILLS
+    return found[1:] if is_filled else found
 
 
 def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
-_NORMS = (
-    aten._native_batch_norm_legit_functional.default,
-    aten._batch_norm_with_update_functional.default,
-)
-"""Only what they make of the first argument has a gradient; statistics have none."""
-
 _FILLS = (aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
 """To autograd a gradient of what they fill is a zero; taken apart, they do not read it."""
-
-_NO_GRADIENT = """
-    empty_like zeros_like ones_like full_like rand_like randn_like new_empty new_empty_strided
-    new_zeros new_ones new_full histc special_airy_ai special_bessel_j0 special_bessel_j1
-    special_bessel_y0 special_bessel_y1 special_chebyshev_polynomial_t
-    special_chebyshev_polynomial_u special_chebyshev_polynomial_v special_chebyshev_polynomial_w
-    special_hermite_polynomial_h special_hermite_polynomial_he special_laguerre_polynomial_l
-    special_legendre_polynomial_p special_modified_bessel_i0 special_modified_bessel_i1
-    special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0
-    special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t
-    special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v
-    special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0
-"""
-"""They read a real tensor, and make one that has no gradient."""
-_UNDERIVED = frozenset(f"aten::{name}" for name in _NO_GRADIENT.split())
-
 
 _PARTS = frozenset(
     (
@@ -300,10 +273,6 @@ _PARTS = frozenset(
 def is_scattered(tracked: Tracked) -> bool:
     """Is what is written to it copied on the way to its root?"""
     return any(each.view is not None and each.view.func in _PARTS for each in tracked.way())
-
-
-_STOPPING = (_DETACH, aten.view.dtype)
-"""Views that gradients do not flow through."""
 
 
 def check_writable(root: Root) -> None:
@@ -426,7 +395,7 @@ def is_stopped(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
     while tracked is not base:
         assert tracked.base is not None
         assert tracked.view is not None
-        if tracked.view.func in _STOPPING:
+        if tracked.view.func in STOPPING:
             if tracked.view.history is not None:
                 _refuse_strided(seen, "a part of the memory has a gradient of its own")
             return True

@@ -36,7 +36,12 @@ from lostwax.capture.inputs import (
     leaves_of,
 )
 from lostwax.capture.lent import lent, tell_of_changes
-from lostwax.capture.marks import check_next_gradient, check_results, keep_own_leaves
+from lostwax.capture.marks import (
+    OwnLeavesError,
+    check_next_gradient,
+    check_results,
+    keep_own_leaves,
+)
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
@@ -139,17 +144,19 @@ def export_call(
 ) -> ExportedProgram:
     """The same of a call that was looked at: `spec` says what varies in it."""
     call = (mod, args, kwargs, spec, keep, preserved)
-    with one_at_a_time:
+
+    def captured(*more: bool) -> ExportedProgram:
         try:
-            program = Capture(*call, tracked=False).run()
-            tracked = False
-        except RuntimeError as error:
-            if "does not require grad" not in str(error):
+            return Capture(*call, False, *more).run()
+        except (RuntimeError, OwnLeavesError) as error:
+            is_own = isinstance(error, OwnLeavesError)
+            if not is_own and "does not require grad" not in str(error):
                 raise
-            # The program differentiates inside: autograd must see its operators.
-            program = Capture(*call, tracked=True).run()
-            tracked = True
-        return for_either(program, lambda agreed: Capture(*call, tracked, True, agreed).run())
+        # The program differentiates inside: autograd must see its operators.
+        return Capture(*call, True, *more).run()
+
+    with one_at_a_time:
+        return for_either(captured(), lambda agreed: captured(True, agreed))
 
 
 class Capture:
@@ -241,7 +248,9 @@ class Capture:
             self._copy_literals([each.held for each in replaced])
             if self.grad:
                 check_results(outputs, given.initial)
-                if tracer.grad_marks.has_leaves:
+                if tracer.grad_marks.has_own_leaves():
+                    if not tracer.tracked:
+                        raise OwnLeavesError
                     paths = leaf_paths(self.out_spec, "the result")
                     results = zip(outputs, paths, strict=True)
                     keep_own_leaves(results, tracer.value_of, tracer.with_own_leaf)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
-from lostwax.capture.functionalize import Root, is_differentiable
+from lostwax.capture.functionalize import Root, gradient_sources, is_differentiable
 from lostwax.capture.steps import Value
 from lostwax.capture.told import tell
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
 from lostwax.location import Location, user_location
 from lostwax.types import TensorType
 
@@ -36,6 +36,8 @@ class Marks:
     def __init__(self) -> None:
         self.has_leaves = False
         """Are there tensors of the program's own that were told to require gradients?"""
+        self.made: list[FakeTensor] = []
+        """What factories made: C++ tells some of them so (`torch.ones(3, requires_grad=True)`)."""
         self.given: dict[int, tuple[FakeTensor, Location]] = {}
         """Where tensors were given a gradient, by id; and they, so that it stays theirs."""
 
@@ -50,6 +52,10 @@ class Marks:
                 f"can be told so.\n  at {user_location()}\n  instead: x = x.detach()"
             )
         self.has_leaves = True
+
+    def has_own_leaves(self) -> bool:
+        """The same, when the call is over."""
+        return self.has_leaves or any(map(is_marked, self.made))
 
     def check(self, given: Iterable[Holding]) -> None:
         """Has something that the caller holds another gradient than before?"""
@@ -156,20 +162,27 @@ def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
             )
 
 
+class OwnLeavesError(Exception):
+    """The program has leaves of its own, and autograd has not seen what is computed from them."""
+
+
 def keep_own_leaves(
     results: Iterable[tuple[Any, str]],
     value_of: Callable[[FakeTensor], Value],
     with_leaf: Callable[[Value], Value],
 ) -> None:
     """A result that has a gradient only of what `forward` made a leaf itself: in the program it is
-    one of a constant's, which nobody outside can reach, either, and is zero."""
+    one of a constant's, which nobody outside can reach, either, and is zero. Autograd has seen the
+    operators: it knows which results have gradients."""
     for result, path in results:
-        if not isinstance(result, FakeTensor) or not _has_own_leaf(value_of(result)):
+        if not isinstance(result, FakeTensor) or not is_marked(result):
+            continue
+        if _is_reached(value_of(result)):
             continue
         root = result.tracked.root
-        if not root.kind and _has_own_leaf(root.value):
+        if not root.kind:
             root.write(with_leaf(root.value))
-        if _has_own_leaf(value_of(result)):
+        if not _is_reached(value_of(result)):
             raise CaptureError(
                 f"{path} requires gradients only because of a tensor that the module itself tells "
                 "to require them (requires_grad_()).\n"
@@ -179,8 +192,10 @@ def keep_own_leaves(
             )
 
 
-def _has_own_leaf(value: Value) -> bool:
-    return is_differentiable(value, or_marked=True) and not is_differentiable(value)
+def _is_reached(value: Value) -> bool:
+    """Does a gradient of this value reach what the program is given, and is no literal?"""
+    sources = gradient_sources(value, grad=True)
+    return any(is_marked(each.fake) and not each.is_literal for each in sources)
 
 
 def check_next_gradient(what: str, left: Value) -> None:

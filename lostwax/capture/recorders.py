@@ -257,6 +257,7 @@ def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
     out = tracer.computed(record.overload, args, kwargs)
     if gradless and value.fake is base:  # by C++, which nobody has seen yet
         out.tracked = base.tracked
+        tracer.grad_marks.made.append(out)
     else:
         track_view(out, value, base.tracked, View(record.overload, (), {}, None))
     return out
@@ -305,6 +306,7 @@ def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     fake = tracer.computed(record.overload, args, kwargs)
     value = made(fake, None, None).value  # a literal is the program's own: it may be written to
     value.is_literal = True
+    tracer.grad_marks.made.append(fake)
     tracer.constants.append((tensor, value))
     return fake
 

@@ -302,6 +302,7 @@ class Tracer(FakeTensorMode):
         self.fake_tensor_converter.forget()
         self.bare.forget()
         self.stand_ins.clear()
+        self.grad_marks.made.clear()
         if self.joined is not None:
             self.joined.forget()
 

@@ -266,6 +266,41 @@ def test_results_of_leaves_that_only_the_program_has() -> None:
         assert "where" not in str(export(Ensemble(), (x,)))
 
 
+def _written_leaf(x: Tensor) -> Tensor:
+    weight = nn.Parameter(torch.empty(3))
+    nn.init.constant_(weight, 2.0)
+    return x * weight
+
+
+def _asked(x: Tensor) -> Tensor:
+    y = x * torch.ones(3, requires_grad=True)
+    return x * (2 if y.requires_grad else 3)
+
+
+OWN_LEAVES: dict[str, Callable[[Tensor], Any]] = {
+    "parameter": lambda x: x * nn.Parameter(torch.ones(3)),
+    "parameter that is written": _written_leaf,
+    "told when it is made": lambda x: x * torch.ones(3, requires_grad=True),
+    "told at once": lambda x: x * torch.ones(3).requires_grad_(),
+    "literal": lambda x: x * torch.tensor([1.0, 2.0, 3.0], requires_grad=True),
+    "detached before": lambda x: x * torch.ones(3, requires_grad=True).detach(),
+    "asked": _asked,
+    "without gradients": torch.no_grad()(lambda x: x * nn.Parameter(torch.ones(3))),
+    "layer": lambda x: nn.init.ones_(nn.Linear(3, 3).weight) @ x,
+}
+
+
+@pytest.mark.parametrize("needs", [False, True])
+@pytest.mark.parametrize("forward", OWN_LEAVES.values(), ids=OWN_LEAVES)
+def test_leaves_that_are_made_in_forward(forward: Callable[[Tensor], Any], needs: bool) -> None:
+    x = torch.arange(3.0).requires_grad_(needs)
+    program = export(forward, (x,))
+    for each in (program, program.run_decompositions()):
+        got, want = each.module()(x), forward(x)
+        torch.testing.assert_close(got, want)
+        assert got.requires_grad == want.requires_grad
+
+
 def test_what_the_caller_holds_is_not_marked() -> None:
     def forward(x: Tensor) -> Tensor:
         return x.copy_(x.detach().clone().requires_grad_() * 2)

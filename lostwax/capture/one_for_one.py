@@ -80,7 +80,7 @@ def _remembered(
     before, state = len(steps), _state(tracer, args)
     may_vary = tracer.shape_env is not None and bool(tracer.shape_env.symbols)
     out = function(*given)
-    if len(steps) == before + 1 and out.__class__ is FakeTensor and state == _state(tracer, args):
+    if len(steps) == before + 1 and type(out) is FakeTensor and state == _state(tracer, args):
         found = _observed(steps[-1], operands, out, may_vary)
         if found is not None:
             answers.remember(tracer, key, found)
@@ -90,7 +90,7 @@ def _remembered(
 def _state(tracer: Tracer, args: Any) -> tuple[Any, ...]:
     """It changes with every guard and every write: what had such an effect is not remembered."""
     assert tracer.shape_env is not None
-    written = [a.fake_storage.version for a in args if a.__class__ is FakeTensor]
+    written = [a.fake_storage.version for a in args if type(a) is FakeTensor]
     return (*answers.state(tracer.shape_env), *written)
 
 

@@ -176,11 +176,11 @@ _NUMBERS = (int, float)
 
 
 def _holds_fakes(value: Any, depth: int = 2) -> bool:
-    if value.__class__ is FakeTensor:
+    if type(value) is FakeTensor:
         return True
     if isinstance(value, nn.Module):  # that the call has made
         state = (*value.parameters(), *value.buffers())
-        return any(each.__class__ is FakeTensor for each in state)
+        return any(type(each) is FakeTensor for each in state)
     if depth == 0 or type(value) not in (*_CONTAINERS, tuple):
         return False
     return any(_holds_fakes(each, depth - 1) for _, each in items(value))

@@ -320,7 +320,7 @@ def _on_the_way_to_numpy(
     tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """What is done to a constant before it is read as it is."""
-    is_read = record.overload is not aten.to.dtype_layout and args[0].__class__ is not FakeTensor
+    is_read = record.overload is not aten.to.dtype_layout and type(args[0]) is not FakeTensor
     if is_read or tracer.bare.is_one(args[0]):
         return tracer.bare.as_it_is(record.overload, args, kwargs)
     if (asked := _RESOLVED.get(record.overload)) is not None:

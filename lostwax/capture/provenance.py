@@ -329,7 +329,7 @@ def _let_go(all_held: list[dict[str, Any]], before: list[tuple[dict[str, Any], A
 
 def _called_elsewhere(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call in another thread: with fakes it cannot be, and the module holds fakes now."""
-    if any(leaf.__class__ is FakeTensor for leaf in pytree.tree_leaves((args, kwargs))):
+    if any(type(leaf) is FakeTensor for leaf in pytree.tree_leaves((args, kwargs))):
         refuse_thread()
     wait()
     return module(*args, **kwargs)

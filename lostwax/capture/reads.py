@@ -26,7 +26,7 @@ def check(func: OpOverload, target: FakeTensor, operands: Iterable[Any]) -> None
     """May the call write to the target, and read these?"""
     storage = target.fake_storage
     for each in operands:
-        if each.__class__ is FakeTensor:
+        if type(each) is FakeTensor:
             if each.fake_storage is storage:
                 _check_pair(func, target, each)
         elif each.__class__ is list or each.__class__ is tuple:

@@ -42,7 +42,7 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         answer, operands = asked
         out = new_fake(tracer, answer) if answer.__class__ is TensorType else tracer.wrap(answer)
         step = tracer.append(record.overload, operands, kwargs)
-    if out.__class__ is not FakeTensor:
+    if type(out) is not FakeTensor:
         return tracer.results(step, out)
     step.result = made(out, step, None).value
     return out
@@ -58,7 +58,7 @@ def _asked(
     key, operands = found
     if kwargs:
         for name, value in kwargs.items():
-            if value.__class__ not in _OPTIONS:
+            if type(value) not in _OPTIONS:
                 return None
             key += (name, value, value.__class__)
     answer = answers.known(tracer, key)
@@ -74,7 +74,7 @@ def question(
     key: list[Any] = [id(record), get_default_dtype()]
     operands: list[Any] = []
     for a in args:
-        cls = a.__class__
+        cls = type(a)
         if cls is FakeTensor:
             t, tracked = a.fake_type, a.tracked
             token = t.token or t.mark
@@ -125,7 +125,7 @@ def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
     else:
         out = tracer.computed(record.overload, args, kwargs)
     step = tracer.step(record.overload, args, kwargs)
-    if out.__class__ is FakeTensor:
+    if type(out) is FakeTensor:
         value = step.result = new_value(step, None, out.fake_type, out)
         track(out, value)
     else:
@@ -208,7 +208,7 @@ def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
 def seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
     """Track what a step shows of its base."""
     func, rest = step.target, tuple(args[1:])
-    if out.__class__ is FakeTensor:
+    if type(out) is FakeTensor:
         value = step.result = new_value(step, None, out.fake_type, out)
         track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
         return out
@@ -235,14 +235,14 @@ def whole_view(
         if out is base:
             out = tracer.computed(aten.alias.default, (base,), {})
     seen(tracer.step(record.overload, args, kwargs), base, args, kwargs, out)
-    for fake in (out,) if out.__class__ is FakeTensor else out:
+    for fake in (out,) if type(out) is FakeTensor else out:
         fake.tracked.view = fake.tracked.view._replace(whole=True)
     return out
 
 
 def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A step only where it stops a gradient: not for what has none."""
-    if args[0].__class__ is not FakeTensor and not args[0].requires_grad:
+    if type(args[0]) is not FakeTensor and not args[0].requires_grad:
         return tracer.bare.detached(args[0])
     return detached(tracer, record, args, kwargs)
 

@@ -163,7 +163,7 @@ class Tracer(FakeTensorMode):
         return roots
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
-        if tensor.__class__ is FakeTensor and tensor.tracked and tensor.fake_mode is self:
+        if type(tensor) is FakeTensor and tensor.tracked and tensor.fake_mode is self:
             return tensor
         found = self.bare.fake(tensor)
         if found is not None:
@@ -323,12 +323,12 @@ class Tracer(FakeTensorMode):
         """Append a step; its result is set by the caller."""
         operands = []
         for a in args:  # `operand`, with what is most common inlined
-            if a.__class__ is FakeTensor:
+            if type(a) is FakeTensor:
                 tracked = a.tracked
                 is_new = tracked is not None and tracked.seen == tracked.root.version
                 operands.append(tracked.value if is_new else self.value_of(a))
             else:
-                operands.append(a if a.__class__ in _PLAIN else self.operand(a))
+                operands.append(a if type(a) in _PLAIN else self.operand(a))
         named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
         return self.append(target, operands, named)
 
@@ -350,7 +350,7 @@ class Tracer(FakeTensorMode):
 
     def operand(self, value: Any) -> Any:
         """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
-        cls = value.__class__  # torch's classes are slow to be asked by isinstance
+        cls = type(value)  # torch's classes are slow to be asked by isinstance
         if cls in _PLAIN or cls is Expr:
             return value
         if cls is FakeTensor or isinstance(value, FakeTensor):
@@ -392,7 +392,7 @@ class Tracer(FakeTensorMode):
         return out
 
     def _output(self, step: Step, out: Any, index: Any) -> Any:
-        if out.__class__ is FakeTensor:
+        if type(out) is FakeTensor:
             return made(out, step, index).value
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]

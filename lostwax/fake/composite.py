@@ -108,7 +108,9 @@ def contiguous(
         fail("preserve memory format is unsupported by the contiguous operator")
     t = x.fake_type
     is_so = t.is_contiguous if memory_format is torch.contiguous_format else t.is_channels_last
-    return x if is_so else mode.call(aten.clone.default, x, memory_format=memory_format)
+    out = x if is_so else mode.call(aten.clone.default, x, memory_format=memory_format)
+    mode.layout_decided(x, out, "contiguous()")
+    return out
 
 
 def _to(
@@ -128,6 +130,8 @@ def _to(
     # Gaps are no matter here: `contiguous_format` is that of all but channels-last.
     is_kept = memory_format in (None, torch.preserve_format) or suggested_format(t) is memory_format
     if same_dtype and same_device and is_kept and not copy:
+        if memory_format is not None:
+            mode.layout_decided(x, x, "to(memory_format=...)")
         return x
     options = {"dtype": dtype or t.dtype, "device": device, "memory_format": memory_format}
     options = {k: v for k, v in options.items() if v is not None}

@@ -290,7 +290,7 @@ class FakeTensorMode(TorchDispatchMode):
         self._saw_constant = False
         types: list[Any] = []
         for value in args:  # `_argument`, with what is most common inlined
-            cls = value.__class__
+            cls = type(value)
             if cls is FakeTensor and value.fake_mode is self and value.constant is None:
                 types.append(value.fake_type)
             elif cls in _PLAIN:
@@ -300,7 +300,7 @@ class FakeTensorMode(TorchDispatchMode):
         return types, {k: self._argument(v) for k, v in kwargs.items()} if kwargs else kwargs
 
     def _argument(self, value: Any) -> Any:
-        cls = value.__class__
+        cls = type(value)
         if cls is FakeTensor:
             if value.fake_mode is not self:
                 self._refuse_mixed(value)
@@ -328,7 +328,7 @@ class FakeTensorMode(TorchDispatchMode):
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A tensor argument as a fake of this mode; real ones only where the mode allows them."""
-        if tensor.__class__ is FakeTensor:
+        if type(tensor) is FakeTensor:
             if tensor.fake_mode is not self:
                 self._refuse_mixed(tensor)
             return tensor
@@ -425,7 +425,7 @@ class FakeTensorMode(TorchDispatchMode):
 def retire(tensors: Iterable[torch.Tensor]) -> None:
     """From here on every operator on these fakes is refused."""
     for fake in tensors:
-        if fake.__class__ is FakeTensor:
+        if type(fake) is FakeTensor:
             fake.fake_mode = _OVER
 
 
@@ -463,7 +463,7 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         constant = mode._saw_constant
         out = answers.ask(mode, key, record.rule, types, named)
     base = args[0] if args else kwargs[record.argument_names[0]]
-    base = base if base.__class__ is FakeTensor else mode.adopt(base)
+    base = base if type(base) is FakeTensor else mode.adopt(base)
     # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its
     # version.
     if is_inference_mode_enabled() and not _is_inference(base):
@@ -490,7 +490,7 @@ def _require_grad(values: Iterable[Any]) -> bool:
         if isinstance(v, torch.Tensor):
             if is_marked(v):
                 return True
-        elif v.__class__ in _LISTS and _require_grad(v):
+        elif type(v) in _LISTS and _require_grad(v):
             return True
     return False
 

@@ -8,6 +8,7 @@ A metadata mutation replaces both. Must not evaluate operators itself: that is t
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -101,6 +102,12 @@ class FakeTensor(torch.Tensor):
     """What a tracer knows of this tensor."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+
+    __class__: Any = property(attrgetter("shown_class"))
+    """What `x.__class__` shows; `type(x)` is this class, always. All of it is C: torch and Python
+    ask for it all the time."""
+    shown_class: Any
+    """This class; where a capture has it so, what answers the user's Python."""
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -477,6 +484,9 @@ class FakeTensor(torch.Tensor):
         if self.requires_grad:
             parts.append("requires_grad=True")
         return f"FakeTensor({', '.join(parts)})"
+
+
+FakeTensor.shown_class = FakeTensor
 
 
 def has_symbol(value: Any) -> bool:

@@ -57,7 +57,7 @@ class Expansion:
 
 def _settled(argument: Any) -> Any:
     """A list in which nothing is to be put in is made as nodes have it, once for all of them."""
-    if isinstance(argument, list) and all(a.__class__ in _PLAIN for a in argument):
+    if isinstance(argument, list) and all(type(a) in _PLAIN for a in argument):
         return immutable_list(argument)
     return argument
 
@@ -293,13 +293,13 @@ def _laid_out(recorder: Recorder, out: FakeTensor, wanted: TensorType) -> FakeTe
 
 
 def _key(value: Any) -> Any:
-    cls = value.__class__
+    cls = type(value)
     if cls is Node:
         value = value.meta["val"]
-        if value.__class__ is FakeTensor:
+        if type(value) is FakeTensor:
             kind = value.fake_type
             return kind.token or kind
-        cls = value.__class__
+        cls = type(value)
     if cls is int or value is None:
         return value
     if isinstance(value, (list, tuple)):

@@ -325,7 +325,7 @@ def _values(module: GraphModule) -> Found:
         if node.op != "call_function":
             continue
         value = node.meta["val"]
-        for part in _flat(value) if value.__class__ is not FakeTensor else ():
+        for part in _flat(value) if type(value) is not FakeTensor else ():
             if not isinstance(part, _VALUES):
                 yield node, f"meta['val'] holds a {type(part).__name__}, not a lostwax FakeTensor"
         if isinstance(node.target, OpOverload):
@@ -404,7 +404,7 @@ def _types(module: GraphModule) -> Found:
 def _remembered(node: Node, record: registry.Operator) -> Any:
     """What the rule answered when it was last asked this; None if it was not."""
     args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
-    mode = next((a.fake_mode for a in args if a.__class__ is FakeTensor), None)
+    mode = next((a.fake_mode for a in args if type(a) is FakeTensor), None)
     key = None if mode is None else answers.question(mode, record, args, node.kwargs)
     return None if mode is None else answers.known(mode, key)
 
@@ -434,7 +434,7 @@ def _agrees(value: Any, result: Any) -> bool:
     """Of what most calls return: is it as recorded?"""
     if result.__class__ is tuple and value.__class__ is tuple and len(value) == len(result):
         return all(_agrees(v, r) for v, r in zip(value, result, strict=True))
-    if value.__class__ is not FakeTensor or result.__class__ is not TensorType:
+    if type(value) is not FakeTensor or result.__class__ is not TensorType:
         return False
     recorded = value.fake_type
     alike = result.size == recorded.size and result.dtype is recorded.dtype

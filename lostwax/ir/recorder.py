@@ -245,19 +245,19 @@ class Recorder(FakeTensorMode):
         with self.silent():
             out = super().evaluate(func, args, kwargs)
         is_stop = func is aten.detach.default
-        if not is_stop and out.__class__ is FakeTensor and out.fake_type == base.fake_type:
+        if not is_stop and type(out) is FakeTensor and out.fake_type == base.fake_type:
             out.tracked = base.tracked  # the same, under another name
             return out
         call = self._call(func, args, kwargs)
         memory = call.args[0] if call.args else call.kwargs[record.argument_names[0]]
-        outputs = [out] if out.__class__ is FakeTensor else out
+        outputs = [out] if type(out) is FakeTensor else out
         for i, fake in enumerate(outputs):
-            position = None if out.__class__ is FakeTensor else i
+            position = None if type(out) is FakeTensor else i
             value = Value(call, position, fake.fake_type, memory.memory or memory)
             call.outputs.append(value)
             view = _View(func, tuple(args[1:]), kwargs, position)
             fake.tracked = _Slot(value, base.tracked.root, base.tracked, view)
-        call.result = call.outputs[0] if out.__class__ is FakeTensor else list(call.outputs)
+        call.result = call.outputs[0] if type(out) is FakeTensor else list(call.outputs)
         return out
 
     def _special(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -289,7 +289,7 @@ class Recorder(FakeTensorMode):
         return call
 
     def _output(self, call: Call, out: Any, index: int | None) -> Any:
-        if out.__class__ is FakeTensor:
+        if type(out) is FakeTensor:
             value = Value(call, index, out.fake_type)
             out.tracked = _Slot(value, _Root(value, False))
             call.outputs.append(value)

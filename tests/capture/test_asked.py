@@ -3,11 +3,13 @@ the program says so, wherever it has been since; where it was not asked, nothing
 
 from __future__ import annotations
 
+import builtins
 import copy
 import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -65,6 +67,12 @@ def _get(name: str) -> Callable[[Any], Any]:
     return lambda x: getattr(torch.Tensor, "requires_grad").__get__(x)  # noqa: B009
 
 
+def _closed_over_type() -> Callable[[Any], Any]:
+    of = type
+    return lambda x: of(x) is torch.Tensor
+
+
+KIND_OF = type
 ASKED: dict[str, tuple[Callable[[Tensor], Any], Tensor, Tensor]] = {
     "requires_grad": (lambda x: x.requires_grad, torch.ones(2), wanting()),
     "requires_grad ": (lambda x: x.requires_grad, wanting(), torch.ones(2)),
@@ -73,6 +81,17 @@ ASKED: dict[str, tuple[Callable[[Tensor], Any], Tensor, Tensor]] = {
     "grad_fn is None": (lambda x: x.grad_fn is None, torch.ones(2), computed()),
     "class": (lambda x: type(x) is torch.Tensor, torch.ones(2), nn.Parameter(torch.ones(2))),
     "class ": (lambda x: type(x) in (nn.Parameter,), nn.Parameter(torch.ones(2)), torch.ones(2)),
+    "class   ": (lambda x: x.__class__ is torch.Tensor, torch.ones(2), nn.Parameter(torch.ones(2))),
+    "class    ": (
+        lambda x: builtins.type(x) is torch.Tensor, torch.ones(2), nn.Parameter(torch.ones(2)),
+    ),
+    "class     ": (
+        lambda x: KIND_OF(x) is torch.Tensor, torch.ones(2), nn.Parameter(torch.ones(2)),
+    ),
+    "class      ": (
+        lambda x, of=type: of(x) is torch.Tensor, torch.ones(2), nn.Parameter(torch.ones(2)),
+    ),
+    "class       ": (_closed_over_type(), torch.ones(2), nn.Parameter(torch.ones(2))),
     "class  ": (lambda x: isinstance(x, nn.Parameter), wanting(), nn.Parameter(torch.ones(2))),
     "is_inference()": (lambda x: x.is_inference(), torch.ones(2), inferred()),
     "is_inference() ": (lambda x: x.is_inference(), inferred(), torch.ones(2)),
@@ -258,6 +277,23 @@ def test_type_is_as_ever_of_all_else_and_afterwards() -> None:
 
     export(forward, (torch.ones(2),))
     assert "type" not in globals()
+
+
+def test_classes_are_as_ever_of_all_else_and_afterwards() -> None:
+    class Made:
+        pass
+
+    def forward(x: Tensor, of: Any = type) -> Tensor:
+        assert Made().__class__ is of(Made()) is KIND_OF(Made()) is builtins.type(Made()) is Made
+        assert (x + 1).__class__ is x.data.__class__ is torch.Tensor
+        assert isinstance(x, torch.Tensor)
+        assert not isinstance(x, (list, str))
+        return x * 2
+
+    export(forward, (torch.ones(2),))
+    assert forward.__defaults__ == (type,)
+    assert builtins.type is KIND_OF is Made.__class__
+    assert builtins.__class__ is ModuleType
 
 
 # ------------------------------------------------------------------------------------ which are one

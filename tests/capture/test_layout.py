@@ -53,6 +53,7 @@ ONE_LAYOUT: dict[str, Callable[[Tensor], Any]] = {
     "stride() ": lambda x: x * torch.Tensor.stride(x)[0],
     "is_contiguous() ": lambda x: x * (2 if getattr(Tensor, "is_contiguous")(x) else 3),  # noqa: B009
     "a write to the result of contiguous() ": lambda x: torch.Tensor.contiguous(x).add_(1),
+    "a write to the result of contiguous()  ": lambda x: torch.ops.aten.contiguous(x).add_(1),
 }
 
 

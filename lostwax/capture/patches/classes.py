@@ -1,24 +1,32 @@
-"""`type(x)` in the user's functions: while a capture runs, it answers of a fake what it would
-answer of the tensor that the fake stands for.
+"""`type(x)` and `x.__class__` in the user's functions: while a capture runs, they answer of a fake
+what they would answer of the tensor that the fake stands for.
 
-Which functions ask is found by reading them. The name `type` stands for something else in their
-modules, which answers as ever of all but fakes. Must not change what others see of a class.
+Which functions ask is found by reading them. `type`, by whatever name they know it, stands for
+something else, which answers as ever of all but fakes; fakes show another class to them. Must not
+change what others see of a class.
 """
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from itertools import chain
+from types import FunctionType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from lostwax.capture import names
+from lostwax.capture.patches import swap
+from lostwax.capture.patches.swap import is_capturing
 from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import methods, reached
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
+from lostwax.location import is_user_code
 
 
 class _OfAsking(type):
@@ -30,7 +38,7 @@ class _OfAsking(type):
         if len(args) != 1 or kwargs:
             return type(*args, **kwargs)
         value = args[0]
-        return _class_of(value) if value.__class__ is FakeTensor else type(value)
+        return _class_of(value) if type(value) is FakeTensor else type(value)
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, type) if cls is Asking else super().__instancecheck__(instance)
@@ -42,6 +50,8 @@ class _OfAsking(type):
 class Asking(type, metaclass=_OfAsking):
     """Stands for `type`."""
 
+    stands_for = type
+
 
 def _class_of(fake: FakeTensor) -> type:
     fake.fake_mode.asked(fake, "class", 3)
@@ -49,32 +59,116 @@ def _class_of(fake: FakeTensor) -> type:
     return next(found, torch.Tensor)
 
 
+def _shown(fake: FakeTensor) -> type:
+    is_asking = is_capturing() and is_user_code(sys._getframe(1).f_code)
+    return _class_of(fake) if is_asking else FakeTensor
+
+
 def answer(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
     """From here on these functions, those of the modules, and those that they name, are answered
     so."""
-    asking = {id(each): each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]}
-    asking |= {id(each): each for each in _asking(functions)}
-    changed = [known for known in asking.values() if "type" not in known]
-    undo.add(partial(_take_away, changed))
-    for known in changed:
-        known["type"] = Asking
+    found = [*chain.from_iterable(_OF_CLASSES[cls] for cls in {*map(type, modules)})]
+    found += _asking(functions)
+    if not found:
+        return
+    undo.add(partial(_put_back, found))
+    for each in found:
+        each.put(Asking)
+    if any(isinstance(each, _Shown) for each in found):
+        undo.add(partial(setattr, FakeTensor, "shown_class", FakeTensor))
+        FakeTensor.shown_class = property(_shown)
+        swap.show(_BUILTINS, undo)
 
 
-def _take_away(changed: list[dict[str, Any]]) -> None:
-    for known in changed:
-        known.pop("type", None)
+def _put_back(found: list[_Place]) -> None:
+    for each in found:
+        each.put(type)
 
 
-def _asking(functions: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """The globals of those that read the name `type`."""
+_BUILTINS = swap.classes_of([swap.Shown(builtins, "type", Asking)])
+
+
+# ------------------------------------------------------------------------------- reading the code
+
+
+class _Global(NamedTuple):
+    """A global that is `type`; by that name it need not be there."""
+
+    known: dict[str, Any]
+    name: str
+
+    def put(self, value: Any) -> None:
+        if self.known.get(self.name, type) not in (type, Asking):
+            return  # it is something else by now
+        if self.name == "type" and value is type:
+            self.known.pop("type", None)
+        else:
+            self.known[self.name] = value
+
+
+class _Variable(NamedTuple):
+    """One of the function around."""
+
+    cell: Any
+
+    def put(self, value: Any) -> None:
+        self.cell.cell_contents = value
+
+
+class _Defaults(NamedTuple):
+    function: Any
+
+    def put(self, value: Any) -> None:
+        values = self.function.__defaults__ or ()
+        if any(each is type or each is Asking for each in values):
+            self.function.__defaults__ = tuple([_exchanged(each, value) for each in values])
+        by_name = self.function.__kwdefaults__ or {}
+        by_name.update({name: _exchanged(each, value) for name, each in by_name.items()})
+
+
+def _exchanged(each: Any, value: Any) -> Any:
+    return value if each is type or each is Asking else each
+
+
+class _Shown(NamedTuple):
+    """A function that reads `x.__class__`, or `builtins.type`."""
+
+    function: FunctionType
+
+    def put(self, value: Any) -> None:
+        """Fakes show it, and `builtins`."""
+
+
+_Place = _Global | _Variable | _Defaults | _Shown
+
+
+def _asking(functions: Iterable[Any]) -> Iterator[_Place]:
+    """Where these functions, and those that they name, have `type` from."""
     for function in reached(functions):
-        code = getattr(function, "__code__", None)
-        if code is not None and any("type" in _names(part) for part in names.codes(code)):
-            yield function.__globals__
+        if not isinstance(function, FunctionType):
+            continue
+        known = function.__globals__
+        for part in names.codes(function.__code__):
+            if not _SHOWING.isdisjoint(part.co_names):
+                yield _Shown(function)
+            read = [name for name in part.co_names if known.get(name, _ABSENT) is type]
+            if "type" in part.co_names and "type" not in known:
+                read.append("type")
+            yield from (_Global(known, name) for name in {*read} & names.globals_read(part))
+        for cell in function.__closure__ or ():
+            if _content(cell) is type:
+                yield _Variable(cell)
+        if any(value is type for _, value in names.defaults(function)):
+            yield _Defaults(function)
 
 
-def _names(code: Any) -> frozenset[str]:
-    return names.globals_read(code) if "type" in code.co_names else frozenset()
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not set
+        return None
 
 
+_ABSENT = object()
+_SHOWING = frozenset(("__class__", "builtins", "__builtins__"))
 _OF_CLASSES = PerClass(lambda cls: tuple(_asking(methods(cls))))

@@ -36,7 +36,7 @@ def _answering(function: Any, overload: OpOverload) -> Any:
     record = operator(overload)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        if kwargs or not args or args[0].__class__ is not FakeTensor or not is_capturing():
+        if kwargs or not args or type(args[0]) is not FakeTensor or not is_capturing():
             return function(*args, **kwargs)
         tracer = running[-1]
         if not tracer.sees_all():

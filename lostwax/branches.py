@@ -11,7 +11,7 @@ import dis
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lostwax.location import is_user_code
 
@@ -49,33 +49,45 @@ def is_moot(frame: FrameType | None, answer: bool) -> bool:
     return frame is not None and (frame.f_lasti, answer) in _moot(frame.f_code)
 
 
+class _Step(NamedTuple):
+    """An instruction, as far as it matters here."""
+
+    name: str
+    offset: int
+    target: object
+    jumps_if: bool | None
+    """The truth on which it jumps, if it asks one."""
+    asks: bool
+    """May it be this one that asks for the truth on which the next jumps?"""
+
+
 @lru_cache(maxsize=256)
 def _moot(code: CodeType) -> frozenset[tuple[int, bool]]:
     steps = _steps(code)
     return frozenset(
         (offset, not jumps_if)
         for i, jumps_if, asked in _jumps(steps)
-        if _only_asks_on(steps[i + 1 : i + _LONGEST], steps[i].argval)
+        if _only_asks_on(steps[i + 1 : i + _LONGEST], steps[i].target)
         for offset in asked
     )
 
 
-def _only_asks_on(steps: list[dis.Instruction], way_out: object) -> bool:
+def _only_asks_on(steps: list[_Step], way_out: object) -> bool:
     """Do these steps only look at things and ask, each time with the same way out, until they
     raise?"""
     asks = False
     is_looking = True
     for step in steps:
-        if step.opname == "RAISE_VARARGS":
+        if step.name == "RAISE_VARARGS":
             return asks
-        if _is_jump(step):
-            if not is_looking or step.argval != way_out:
+        if step.jumps_if is not None:
+            if not is_looking or step.target != way_out:
                 return False
             asks = True
         elif _goes_elsewhere(step):
             return False
         else:
-            is_looking = is_looking and step.opname.startswith(_LOOKING)
+            is_looking = is_looking and step.name.startswith(_LOOKING)
     return False
 
 
@@ -95,47 +107,62 @@ _LOOKING = (
 def _raising(code: CodeType) -> dict[tuple[int, bool], int]:
     """Where a truth is asked, and for which answer what follows raises: where it does."""
     steps = _steps(code)
-    places = {step.offset: i for i, step in enumerate(steps)}
+    places: dict[object, int] = {step.offset: i for i, step in enumerate(steps)}
     found: dict[tuple[int, bool], int] = {}
     for i, jumps_if, asked in _jumps(steps):
-        for start, answer in ((places.get(steps[i].argval), jumps_if), (i + 1, not jumps_if)):
+        for start, answer in ((places.get(steps[i].target), jumps_if), (i + 1, not jumps_if)):
             end = None if start is None else _raised_at(steps[start : start + _LONGEST])
             if end is not None:
                 found.update({(offset, answer): end for offset in asked})
     return found
 
 
-def _steps(code: CodeType) -> list[dis.Instruction]:
-    return [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
+def _steps(code: CodeType) -> list[_Step]:
+    raw = [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
+    steps: list[_Step] = []
+    for i, each in enumerate(raw):
+        name, jumps_if = each.opname, None
+        if "POP_JUMP" in name and name.endswith(("IF_TRUE", "IF_FALSE")):
+            jumps_if = name.endswith("IF_TRUE")
+        last = steps[-1] if steps else None
+        if (
+            name.startswith("JUMP_BACKWARD")
+            and last is not None
+            and last.jumps_if is not None
+            and i + 1 < len(raw)
+            and last.target == raw[i + 1].offset
+        ):  # since Python 3.12 no jump on a truth goes back: it jumps over one that does
+            steps[-1] = last._replace(target=each.argval, jumps_if=not last.jumps_if)
+            continue
+        # From Python 3.13 on these ask.
+        asks = name == "TO_BOOL" or (name == "COMPARE_OP" and each.argrepr.startswith("bool("))
+        steps.append(_Step(name, each.offset, each.argval, jumps_if, asks))
+    return steps
 
 
-def _jumps(steps: list[dis.Instruction]) -> Iterator[tuple[int, bool, list[int]]]:
+def _jumps(steps: list[_Step]) -> Iterator[tuple[int, bool, list[int]]]:
     """Which steps jump on a truth, on which one, and where it is asked."""
     for i, step in enumerate(steps):
-        if _is_jump(step):
+        if step.jumps_if is not None:
             asked = [step.offset]
-            if i and steps[i - 1].opname == "TO_BOOL":  # from Python 3.13 on it is what asks
+            if i and steps[i - 1].asks:
                 asked.append(steps[i - 1].offset)
-            yield i, step.opname.endswith("IF_TRUE"), asked
+            yield i, step.jumps_if, asked
 
 
-def _is_jump(step: dis.Instruction) -> bool:
-    return "POP_JUMP" in step.opname and step.opname.endswith(("IF_TRUE", "IF_FALSE"))
-
-
-def _raised_at(steps: list[dis.Instruction]) -> int | None:
+def _raised_at(steps: list[_Step]) -> int | None:
     """Where these steps raise, if they go straight there."""
     for step in steps:
-        if step.opname == "RAISE_VARARGS":
+        if step.name == "RAISE_VARARGS":
             return step.offset
         if _goes_elsewhere(step):
             return None
     return None
 
 
-def _goes_elsewhere(step: dis.Instruction) -> bool:
+def _goes_elsewhere(step: _Step) -> bool:
     ends = ("RETURN", "YIELD", "SEND", "RERAISE")
-    return step.opcode in _JUMPS or step.opname.startswith(ends)
+    return dis.opmap.get(step.name) in _JUMPS or step.name.startswith(ends)
 
 
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))

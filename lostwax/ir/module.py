@@ -178,6 +178,8 @@ def names_in_order(program: ExportedProgram) -> list[str]:
     """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
     buffers that are not in the former stand before the next one that is, or before the module that
     has it; and before another name of theirs that is."""
+    if program.state_dict.keys() >= set(program.graph_signature.buffers):
+        return list(program.state_dict)
     places = ByIdentity[Any, str]()
     for name, tensor in program.state_dict.items():
         places.setdefault(tensor, name)

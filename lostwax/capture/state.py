@@ -166,7 +166,8 @@ class State:
         return found
 
     def _check_kind(self, slot: Slot, held: torch.Tensor) -> None:
-        """A buffer in whose place there is a parameter is none any more, and has a gradient."""
+        """A buffer in whose place there is a parameter is none any more, and has a gradient. Nor
+        may it leave the `state_dict`, or enter it."""
         for name in slot.names if slot.kind == "buffer" else ():
             module, leaf = self._place(name)
             if module._parameters.get(leaf) is held:
@@ -176,6 +177,13 @@ class State:
                     "parameter, with a gradient\n"
                     f"  instead: write into it, self.{name}.copy_(...), or assign a tensor, "
                     f"self.{name} = x.detach().clone()"
+                )
+            if (leaf in module._non_persistent_buffers_set) is (name in self.kept):
+                now = "persistent" if name in self.passing else "not persistent"
+                raise CaptureError(
+                    f"the buffer {name} is registered anew, and is {now} from then on.\n"
+                    "  why: a program's state_dict has the same names after a call as before\n"
+                    f"  instead: assign it, self.{name} = ..., and register it once as it is to be"
                 )
 
     def _held(self, slot: Slot, name: str) -> torch.Tensor | None:

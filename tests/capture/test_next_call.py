@@ -27,6 +27,7 @@ class Kept(nn.Module):
         self.register_buffer("other", self.one.detach())
         self.register_buffer("third", self.one.detach())
         self.register_buffer("wide", torch.ones(2, 3, dtype=torch.float64))
+        self.register_buffer("passing", torch.ones(3), persistent=False)
         self.w = nn.Parameter(torch.ones(2, 3))
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -73,6 +74,16 @@ def _own_parameter(m: Any, x: Any) -> Any:
     return result
 
 
+def _no_longer_kept(m: Any, x: Any) -> Any:
+    m.register_buffer("turned", m.turned + 1, persistent=False)
+    return m.turned * 2
+
+
+def _kept_from_now(m: Any, x: Any) -> Any:
+    m.register_buffer("passing", m.passing + 1)
+    return m.passing * 2
+
+
 def _wide_data(m: Any, x: Any) -> Any:
     m.turned.data = m.wide.clone()
     return x * 2
@@ -90,6 +101,8 @@ REFUSED = {
     _third_in_place: "one and third share memory, and one is put in the place of the other",
     _parameter: "the buffer turned is replaced by a parameter",
     _own_parameter: "the buffer turned is replaced by a parameter",
+    _no_longer_kept: "the buffer turned is registered anew, and is not persistent from then on",
+    _kept_from_now: "the buffer passing is registered anew, and is persistent from then on",
     _wide_data: "the buffer turned leaves the program as torch.float64 on cpu",
     _wide_input: "the input x leaves the program as torch.float64 on cpu",
 }

@@ -17,7 +17,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.fake import answers
-from lostwax.fake.symnode import unwrap
+from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
 from lostwax.ops.memory_format import suggested_format
 from lostwax.ops.registry import Operator, aten, operator
@@ -31,7 +31,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.views import inferred_size, view_strides
 from lostwax.sym import ceildiv, decide, decide_or, eq, known, specialize
-from lostwax.types import Sizes, product
+from lostwax.types import Sizes, contiguous_strides, product
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -398,3 +398,19 @@ def _softmax(
 ) -> Any:
     x = self if dtype is None else to_dtype(mode, self, dtype)
     return mode.call(op, x, dim, False)
+
+
+@composite(aten._new_zeros_with_same_feature_meta.default)
+def zeros_laid_out_as(
+    mode: FakeTensorMode, self: Any, other: Any, *, self_num_batch_dims: int = 0
+) -> Any:
+    """For a tangent: in a memory as large as the primal's, at the same place in it. Before its
+    dimensions come those of a batch."""
+    x, like = mode.adopt(self), mode.adopt(other).fake_type
+    batch = x.fake_type.size[:self_num_batch_dims]
+    room = mode.adopt(other).fake_storage.nbytes // like.dtype.itemsize
+    size, stride = (*batch, room), [*like.stride]
+    zeros = mode.call(aten.new_zeros.default, x, [*map(wrap, size)])
+    stride = [*contiguous_strides(size)[:-1], *stride]
+    place = [[*map(wrap, (*batch, *like.size))], [*map(wrap, stride)], wrap(like.offset)]
+    return mode.call(aten.as_strided.default, zeros, *place)

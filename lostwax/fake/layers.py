@@ -15,8 +15,8 @@ from torch._ops import OpOverload
 from lostwax.fake.composite import COMPOSITES, Composite, composite, contiguous, to_device
 from lostwax.fake.fallback import by_cpp
 from lostwax.ops.registry import aten
-from lostwax.ops.shapes import fail, is_zero
-from lostwax.sym import Size
+from lostwax.ops.shapes import fail, hint, is_zero
+from lostwax.sym import Size, decide, eq
 from lostwax.types import product
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ def batch_norm(
 ) -> Any:
     if not training and (running_mean is None or running_var is None):
         fail("running_mean must be defined in evaluation mode")
-    if is_zero(product(mode.adopt(input).fake_type.size)):
+    count = product(mode.adopt(input).fake_type.size)
+    # In training the operator takes no empty input: whether it is one, the example decides.
+    if is_zero(count) or (training and hint(count) == 0 and decide(eq(count, 0))):
         return _norm_of_nothing(mode, input, weight, bias)
     if mode.portable:
         return _portable_batch_norm(

@@ -15,9 +15,9 @@ from lostwax import torch_version
 from lostwax.fake import fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator, operator
-from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, same, shown
+from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, met, same, shown
 from lostwax.ops.spelling import scalar_type
-from lostwax.sym import Size, known
+from lostwax.sym import Size, eq, known
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
 if TYPE_CHECKING:
@@ -209,7 +209,10 @@ def check_fits(target: TensorType, new: TensorType) -> None:
     """An in-place result must have the target's size and be castable to its dtype."""
     if not _same_sizes(target.size, new.size):
         common = broadcast_sizes([target.size, new.size])
-        if not _same_sizes(target.size, common):
+        # (A size of 1 or 2 can be broadcast to 2, and must be 2 to be written to.)
+        if len(target.size) != len(common) or not all(
+            a is b or met(eq(a, b)) for a, b in zip(target.size, common, strict=True)
+        ):
             fail(
                 f"output with shape {shown(target.size)} doesn't match "
                 f"the broadcast shape {shown(common)}"

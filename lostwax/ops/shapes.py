@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 import torch
 from torch import get_default_dtype
 
+from lostwax.errors import DataDependentError
+from lostwax.location import user_location
 from lostwax.sym import BoolExpr, Expr, Size, decide, eq, expect, known, quotient
 from lostwax.types import (
     Sizes,
@@ -141,11 +143,25 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             if must_be_one(one, other) and met(eq(one, 1)):
                 return other
     if not met(eq(x, y)):
-        fail(
+        text = (
             f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
             f"at non-singleton dimension {dim}"
         )
+        if hint(x) is None or hint(y) is None:
+            _refuse_data(text, a, b)
+        fail(text)
     return y if y.__class__ is int else x
+
+
+def _refuse_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
+    """Eager may see a 1 there."""
+    raise DataDependentError(
+        f"sizes {shown(a)} and {shown(b)} are broadcast, and one of them depends on data.\n"
+        f"  at {user_location()}\n"
+        f"  why: a size that is not known is taken to be the other one, not 1, which cannot be in "
+        f"all places: {text}\n"
+        "  instead: if it is always 1, state it before that line, torch._check(n == 1)"
+    )
 
 
 def becomes(have: Size, want: Size) -> bool:

@@ -295,3 +295,13 @@ def test_a_result_that_the_module_holds_is_that_very_tensor(replace: bool) -> No
         call(torch.ones(3), replace)
         results.append([t.clone() for t in kept])
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("empty", [(2, 3, 0), (0, 3, 4)])
+def test_batch_norm_of_nothing_in_training(empty: tuple[int, ...]) -> None:
+    ours, eager = nn.BatchNorm1d(3), nn.BatchNorm1d(3)
+    captured = lostwax.capture(ours)
+    for size in ((2, 3, 5), (3, 3, 6), empty, (4, 3, 2), empty):
+        x = torch.linspace(-1, 1, 3 * size[0] * size[2]).view(size)
+        torch.testing.assert_close(captured(x), eager(x))
+        torch.testing.assert_close(ours.state_dict(), eager.state_dict())

@@ -449,3 +449,28 @@ def test_sizes_of_what_is_kept_whole() -> None:
     targets = [node.target for node in program.graph.nodes]
     assert torch.ops.aten.argwhere.default in targets
     check(program, function, DATA)
+
+
+def test_a_size_that_would_have_to_be_two_is_refused() -> None:
+    def forward(x, mask):
+        some = x[x > 1]
+        return torch.outer(some, some).masked_select(mask)
+
+    with pytest.raises(DataDependentError, match="one of them depends on data") as error:
+        export(forward, (torch.ones(4), torch.ones(2, 3, 4) > 0))
+    assert "test_data.py" in str(error.value)
+    assert "instead: if it is always 1, state it" in str(error.value)
+
+
+def test_what_is_written_to_has_the_size_of_what_is_written() -> None:
+    def forward(x):
+        rows = torch.unique(x, dim=0)  # one or two
+        return (rows * 2).add_(x)
+
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    ours = export(forward, (x,)).module()
+    torch.testing.assert_close(ours(x), forward(x))
+    with pytest.raises(RuntimeError):
+        forward(torch.ones(2, 2))
+    with pytest.raises(RuntimeError):
+        ours(torch.ones(2, 2))

@@ -171,3 +171,20 @@ def test_dual_numbers_are_refused_and_the_way_out_works() -> None:
     assert "instead: torch.func.jvp(function, (x,), (tangent,))" in str(caught.value)
     ours = export(lambda x: torch.func.jvp(torch.tanh, (x,), (x,))[1], (x,)).module()
     torch.testing.assert_close(ours(x), tangent(x))
+
+
+@pytest.mark.parametrize(
+    "primal", [lambda x: x[1], lambda x: x[1:].view(-1), lambda x: x.t()[1:], lambda x: x[:, 1::2]]
+)
+def test_primals_that_begin_somewhere_in_their_memory(primal) -> None:
+    def forward(x):
+        start = primal(x)
+        return torch.func.jvp(lambda y: y.flatten().sin().sum(), (start,), (start * 2,))
+
+    x = torch.arange(8.0).view(2, 4)
+    ours = export(forward, (x,)).module()
+    for given in (x, x.cos()):
+        torch.testing.assert_close(ours(given), forward(given))
+    batched = export(torch.vmap(forward), (torch.stack([x, x + 1]),)).module()
+    several = torch.stack([x.sin(), x.cos()])
+    torch.testing.assert_close(batched(several), torch.vmap(forward)(several))

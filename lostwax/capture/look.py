@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from enum import Enum
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from pathlib import Path
 from random import SystemRandom
@@ -40,9 +41,10 @@ from lostwax.capture.holders import (
     items,
     parts,
 )
+from lostwax.capture.per_class import PerClass
 from lostwax.capture.reachable import CACHED, plain, reached
 from lostwax.capture.subject import module_of
-from lostwax.capture.tensor_places import TYPE, tensor_content
+from lostwax.capture.tensor_places import TYPE, data_of, tensor_content
 from lostwax.identity import Seen
 
 
@@ -56,6 +58,8 @@ class Entry(NamedTuple):
     def is_same(self, other: Entry) -> bool:
         if self.kind == other.kind == "cache":
             return self.held is other.held and are_still_there(other.content, self.content)
+        if self.kind == other.kind == "order" and set(self.content) != set(other.content):
+            return True  # what is new, and what is gone, is told
         if self.kind != other.kind or (self.kind in _VERY and self.held is not other.held):
             return False
         return bool(self.content == other.content)
@@ -76,6 +80,8 @@ class Entry(NamedTuple):
             return "is other memory now"
         if self.kind == before.kind == "cache":
             return "has lost something"
+        if self.kind == before.kind == "order":
+            return "are in another order"
         if self.kind == before.kind == "kind" and self.held is before.held:
             is_module = isinstance(self.held, nn.Module) and self.content[0] is before.content[0]
             return "has other submodules" if is_module else "is of another class now"
@@ -128,6 +134,7 @@ class Look:
         self.module_classes: dict[type, None] = {}
         self.state: list[dict[str, Any]] = []
         self.tensors: list[torch.Tensor] = []
+        self._tensor_paths: list[str] = []
         self._tied: dict[int, str] = {}
         """The first place of each tensor of the state, by its id."""
         self.cells: list[Any] = []
@@ -140,6 +147,9 @@ class Look:
         """What was looked into, by id; and it, so that the id stays its own."""
         self.unsure: list[str] = []
         """What cannot be compared, in words."""
+        self.read: list[torch.Tensor] = []
+        """Tensors whose data Python may read: writes to `x.data` are not counted."""
+        self._reads_data = False
         self.random: list[Any] = []
         """Random generators: it is seen if a call draws from them."""
         self.caches: list[tuple[Any, Results]] = []
@@ -173,6 +183,17 @@ class Look:
                     self._read(function)
                 else:
                     self._read_cache(function)
+        for path, tensor in zip(self._tensor_paths, self.tensors, strict=True):
+            if self._reads_data:
+                self._read_data(path, tensor)
+
+    def _read_data(self, path: str, tensor: torch.Tensor) -> None:
+        if tensor.numel() * tensor.element_size() > _MOST_BYTES:
+            name = path.replace("\0", "").rstrip(",")
+            self.unsure.append(f"{name} is a large tensor, and its data may be read by Python")
+        else:
+            self.read.append(tensor)
+            self._add(_at(path, ", its data,"), Entry("array", None, data_of(tensor)))
 
     def _add(self, path: str, entry: Entry) -> None:
         path = path.replace("\0", "")
@@ -206,6 +227,7 @@ class Look:
             self._add(path, Entry("tensor", value, tensor_content(value)))
             if self._is_new(value):
                 self.tensors.append(value)
+                self._tensor_paths.append(path)
         elif cls in _CALLABLE:
             self._visit_callable(path, value)
         elif cls.__name__ == "ndarray":
@@ -287,6 +309,8 @@ class Look:
         held = vars(module)
         self.maps.append(held)
         for name, value in held.items():
+            if name in ("_parameters", "_buffers"):
+                self._add_order(_at(path, f".{name}"), value)
             if name in ("_parameters", "_buffers") and module in self._registered:
                 self.state.append(value)
                 for key, tensor in value.items():
@@ -332,15 +356,23 @@ class Look:
             elif not isinstance(part, tuple):
                 self.sequences.append(part)
             is_itself = part is value
+            self._add_order(path, part)
             if is_itself and isinstance(part, dict):
                 keys = [each for each in part if type(each) not in _PLAIN]
                 self._left += [(_at(path, ", a key of it,"), each) for each in keys]
             for key, each in items(part):
                 self._left.append((_at(path, f"[{key!r}]" if is_itself else f".{key}"), each))
 
+    def _add_order(self, path: str, names: Any) -> None:
+        """That of a dictionary, in which its content is gone through."""
+        if isinstance(names, dict) and len(names) > 1:
+            keys = tuple([each if type(each) in _PLAIN else id(each) for each in names])
+            self._add(_at(path, ", its keys,"), Entry("order", None, keys))
+
     def _visit_class(self, cls: type) -> None:
         """What the user's classes hold, and what their methods read."""
-        for each in CLASSES[cls]:
+        found = CLASSES[cls]
+        for each in (*found, *chain.from_iterable(map(_METACLASSES.__getitem__, found))):
             if self._is_new(each):
                 held = vars(each)
                 self.maps.append(held)
@@ -353,6 +385,7 @@ class Look:
     def _read(self, function: FunctionType) -> None:
         self.functions.append(function)
         known, name = function.__globals__, function.__qualname__
+        self._add(f"the code of {name}", Entry("object", function.__code__))
         for cell in function.__closure__ or ():
             if _is_filled(cell) and self._is_new(cell):
                 self.cells.append(cell)
@@ -365,6 +398,7 @@ class Look:
             self._left.append((f"{inner}\0, a default of {name},", value))
         for code in names.codes(function.__code__):
             further = names.words(code)
+            self._reads_data |= not _READING.isdisjoint(further)
             for each in names.globals_read(code):
                 self._watch(known, each, further)
             for each in names.imported(code, known):
@@ -491,6 +525,20 @@ _KNOWN = frozenset(
 )  # fmt: skip
 _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), type(...), torch.dtype,
                     torch.device, torch.memory_format, torch.layout, slice, range))  # fmt: skip
+_KNOWN_TYPES = frozenset(("builtins", "abc", "enum", "typing", "torch"))
+_METACLASSES = PerClass(
+    lambda cls: tuple(
+        [
+            each
+            for each in type(cls).__mro__
+            if each.__module__.partition(".")[0] not in _KNOWN_TYPES
+        ]
+    )
+)
+"""The user's, of a class."""
+_MOST_BYTES = 1_000_000
+_READING = frozenset(("tolist", "numpy", "asarray", "__array__", "array", "equal", "tobytes"))
+"""What code names that reads the data of a tensor, though it is no operator's input."""
 _PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 _OF_PYTHON = frozenset(("builtins", "collections", "operator", "types", "_collections_abc"))
 _NO_DATA = (type, ModuleType, str, bytes, int)

@@ -1,7 +1,4 @@
-"""Where tensors lie in memory, and what else changes of one while it is the same object.
-
-Must not ask for data.
-"""
+"""Where tensors lie in memory, and what else changes of one while it is the same object."""
 
 from __future__ import annotations
 
@@ -46,6 +43,15 @@ def address(tensor: torch.Tensor | None) -> int:
         return 0 if tensor is None else tensor.data_ptr()
     except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake, not initialized
         return 0
+
+
+def data_of(tensor: torch.Tensor) -> bytes:
+    """What is in it; of what cannot be read, nothing."""
+    try:
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        return bytes(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    except (NotImplementedError, RuntimeError, TypeError):  # sparse, fake, on meta
+        return b""
 
 
 TOLD = attrgetter("dtype", "shape", "requires_grad", "device")

@@ -20,7 +20,15 @@ from lostwax.capture.cached import Results, are_still_there, is_plain_since, res
 from lostwax.capture.holders import GONE
 from lostwax.capture.look import FORWARD, Entry, Look, bytes_of
 from lostwax.capture.state_views import is_derived
-from lostwax.capture.tensor_places import TOLD, address, memory, place, storage, tensor_content
+from lostwax.capture.tensor_places import (
+    TOLD,
+    address,
+    data_of,
+    memory,
+    place,
+    storage,
+    tensor_content,
+)
 
 _MEMORY = "what tensors in attributes share with parameters and buffers"
 _SHARED = "what parameters and buffers share with each other"
@@ -38,7 +46,7 @@ class World:
         """What cannot be compared, in words."""
         self.random = found.random
         self._caches = found.caches
-        self._tensors = found.tensors
+        self._tensors, self._read = found.tensors, found.read
         self._state = [each for each in found.state if each]
         if found.tensors:
             self.entries[_MEMORY] = Entry("memory", None, self._sharing())
@@ -104,7 +112,7 @@ class World:
         absent = [i for i, each in enumerate(tensors) if each is None]
         sets = [each.copy() for each in self._sets]
         arrays = list(map(bytes_of, self._arrays))
-        others = list(map(tensor_content, self._tensors))
+        others = [*map(tensor_content, self._tensors), *map(data_of, self._read)]
         classes = [*map(type, self._owners), *map(FORWARD, self._module_classes)]
         return [tied, told, absent, sets, arrays, others, self._sharing(), classes]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
@@ -402,3 +403,100 @@ def test_a_world_is_the_same_without_a_change() -> None:
     del net.kept["k"]
     assert not world.is_unchanged()
     assert "self.kept['k'] is gone" in World(net).difference(world)
+
+
+class Reads(nn.Module):
+    """What is made of a thing that it holds."""
+
+    def __init__(self, held: Any, read: Callable[[Any], float]) -> None:
+        super().__init__()
+        self.held, self.read = held, read
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.read(self.held)
+
+
+class Kind(type):
+    factor = 2.0
+
+
+def other_code(function: Any) -> None:
+    function.__code__ = (lambda: 3.0).__code__
+
+
+def again(table: dict[str, float]) -> None:
+    table["a"] = table.pop("a")
+
+
+READ: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "the order of a dictionary": (
+        lambda: {"a": 1.0, "b": 2.0}, lambda held: next(iter(held.values())), again,
+    ),
+    "the order of an OrderedDict": (
+        lambda: OrderedDict(a=1.0, b=2.0),
+        lambda held: next(iter(held.values())),
+        lambda held: held.move_to_end("a"),
+    ),
+    "the order of objects": (
+        lambda: {Options: 1.0, Net: 2.0},
+        lambda held: next(iter(held.values())),
+        lambda held: held.__setitem__(Options, held.pop(Options)),
+    ),
+    "an attribute of a metaclass": (
+        lambda: Kind("Made", (), {}),
+        lambda held: held.factor,
+        lambda held: setattr(Kind, "factor", Kind.factor + 1),
+    ),
+    "the code of a function": (lambda: lambda: 2.0, lambda held: held(), other_code),
+    "data that is written past the count": (
+        lambda: torch.tensor([1, 2]),
+        lambda held: sum(held.tolist()),
+        lambda held: held.data.add_(1),
+    ),
+    "data that numpy writes": (
+        lambda: torch.tensor([1.0, 2.0]),
+        lambda held: float(held.numpy()[0]),
+        lambda held: held.numpy().__setitem__(0, 5.0),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_change_is_noticed_of(name: str) -> None:
+    make, read, change = READ[name]
+    net = Reads(make(), read)
+    captured = lostwax.capture(net)
+    before = net(X)
+    torch.testing.assert_close(captured(X), before)
+    change(net.held)
+    assert not torch.equal(net(X), before)
+    for _ in range(2):
+        torch.testing.assert_close(captured(X), net(X))
+    assert [each.calls for each in captured.variants] == [1, 2]
+
+
+def test_the_order_of_parameters() -> None:
+    class First(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Parameter(torch.ones(3)), nn.Parameter(torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x * next(iter(self.parameters()))
+
+    net = First()
+    captured = lostwax.capture(net)
+    torch.testing.assert_close(captured(X), X)
+    first = net.a
+    del net.a
+    net.a = first
+    torch.testing.assert_close(captured(X), X * 0)
+    assert "self._parameters, its keys, are in another order" in captured.explain()
+
+
+def test_large_tensors_whose_data_may_be_read_are_not_captured() -> None:
+    captured = lostwax.capture(Reads(torch.ones(300_000), lambda held: held.tolist()[7]))
+    with pytest.warns(UserWarning, match=r"self\.held is a large tensor, and its data may be read"):
+        torch.testing.assert_close(captured(X), X)
+    captured.wrapped.held.data[7] = 5.0
+    torch.testing.assert_close(captured(X), X * 5)

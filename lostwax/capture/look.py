@@ -403,6 +403,11 @@ class Look:
                 self._watch(known, each, further)
             for each in names.imported(code, known):
                 self._watch(sys.modules, each, further)
+            if not _ALL_NAMES.isdisjoint(names.globals_read(code)):
+                self._watch_module(str(known.get("__name__")))
+            if not _IMPORTING.isdisjoint(further):
+                for each in further:
+                    self._watch_module(each)
 
     def _read_cache(self, function: Any) -> None:
         found, name = results(function), f"the cache of {function.__qualname__}"
@@ -412,6 +417,11 @@ class Look:
         self.caches.append((function, found))
         self._add(name, Entry("cache", function, found))
         self._left += [(f"{name}[{i}]", each) for i, (_, each) in enumerate(found.values())]
+
+    def _watch_module(self, name: str) -> None:
+        """One that is asked for by its name."""
+        if isinstance(found := sys.modules.get(name), ModuleType):
+            self._watch_all(found)
 
     def _watch_all(self, module: ModuleType) -> None:
         """A module that is not found by its name, or whose names are not in the code: what it
@@ -451,8 +461,7 @@ class Look:
             return
         if value is sys.modules:
             for each in further:
-                if isinstance(found := value.get(each), ModuleType):
-                    self._watch_all(found)
+                self._watch_module(each)
         elif value is os.getenv or value is os.environ:
             self._left.append(("os.environ", os.environ))
         elif _is_known(value) or _is_of_known(known):  # someone may have patched it
@@ -544,6 +553,9 @@ _OF_PYTHON = frozenset(("builtins", "collections", "operator", "types", "_collec
 _NO_DATA = (type, ModuleType, str, bytes, int)
 _ANY_NAME = frozenset(("getattr", "vars", "__dict__", "attrgetter", "hasattr", "__getattr__"))
 """By which of these a code reads names that are not in it."""
+_ALL_NAMES = frozenset(("globals", "eval", "exec"))
+"""By which of these, if it is Python's, a code reads any global."""
+_IMPORTING = frozenset(("__import__", "import_module"))
 _OF_EVERY_MODULE = frozenset((*vars(ModuleType("_")), "__file__", "__cached__", "__builtins__",
                               "__warningregistry__", "__annotations__"))  # fmt: skip
 _CALLABLE = (FunctionType, MethodType, partial)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib
 import itertools
 import random
 import sys
@@ -178,6 +179,10 @@ def kept_in_kind(box: Box) -> Kind:
     return Kind.A
 
 
+def kept_as_global(box: Box) -> None:
+    globals()["KEPT"] = box
+
+
 def imports(held: Any) -> float:
     import lostwax_test_module
 
@@ -211,6 +216,12 @@ PLACES: dict[str, tuple[Callable[[Box], Any], Callable[[Any], Any]]] = {
     "a module by getattr": (module_with, lambda held: getattr(held, "b" + "ox").value),
     "an import": (module_with, imports),
     "an import of a name": (module_with, imports_from),
+    "an import by a function": (
+        module_with, lambda held: __import__("lostwax_test_module").box.value,
+    ),
+    "importlib": (
+        module_with, lambda held: importlib.import_module("lostwax_test_module").box.value,
+    ),
     "sys.modules": (module_with, lambda held: sys.modules["lostwax_test_module"].box.value),
     "a weak reference": (weakref.ref, lambda held: held().value),
     "a weak proxy": (weakref.proxy, lambda held: held.value),
@@ -225,7 +236,7 @@ PLACES: dict[str, tuple[Callable[[Box], Any], Callable[[Any], Any]]] = {
     "a descriptor": (described, lambda held: held.value),
     "a wrapper": (wrapped, lambda held: held()),
     "singledispatch": (dispatched, lambda held: held(1)),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -238,6 +249,17 @@ def test_a_change_is_seen_in(place: str) -> None:
         box.value = value
         torch.testing.assert_close(captured(X), X * value)
     assert captured.variants[-1].calls >= 2, captured.explain()
+
+
+@pytest.mark.filterwarnings("ignore:lostwax.capture runs the module itself")
+@pytest.mark.parametrize("read", [lambda _: globals()["KEPT"].value, lambda _: eval("KEPT").value])
+def test_a_change_is_seen_of_any_global(read: Callable[[Any], float]) -> None:
+    box = Box()
+    kept_as_global(box)
+    captured = lostwax.capture(Holds(None, read))
+    for value in (2.0, 2.0, 3.0):
+        box.value = value
+        torch.testing.assert_close(captured(X), X * value)
 
 
 def test_a_change_is_seen_among_many() -> None:

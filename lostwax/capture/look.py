@@ -172,8 +172,8 @@ class Look:
         self._finish()
 
     def _finish(self) -> None:
-        while self._left or self._starts:
-            while self._left:
+        while (self._left or self._starts) and not self.unsure:  # then the rest is no matter
+            while self._left and not self.unsure:
                 self._visit(*self._left.pop())
             starts, self._starts = self._starts, []
             for function in reached(starts):

@@ -76,6 +76,10 @@ ATTENTION_LIFTS = TORCH >= (2, 14)
 BESSEL_HAS_GRADIENT = TORCH >= (2, 15)
 """Bessel functions of the first and second kind, also modified ones, can be differentiated."""
 
+DTYPE_ERROR = NotImplementedError if TORCH >= (2, 14) else RuntimeError
+"""The class of many refusals of a dtype. (Seen in 2.15; in 2.14 right in any case, since it is a
+RuntimeError, too.)"""
+
 GRID_SAMPLER_3D_IS_BICUBIC = TORCH >= (2, 15)
 """`grid_sampler_3d` interpolates with mode "bicubic", too."""
 

@@ -22,6 +22,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size, decide, eq, maximum, minimum
+from lostwax.torch_version import DTYPE_ERROR
 from lostwax.types import Sizes, TensorType
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
@@ -51,7 +52,8 @@ def _require_fractional(x: TensorType, name: str) -> None:
     if not (x.dtype.is_floating_point or x.dtype.is_complex):
         fail(
             f"{name}: Expected a floating point or complex tensor as input. "
-            f"Got {scalar_type(x.dtype)}"
+            f"Got {scalar_type(x.dtype)}",
+            DTYPE_ERROR,
         )
     if x.dtype in (torch.bfloat16, torch.float16):
         fail(f"{name}: Low precision dtypes not supported. Got {scalar_type(x.dtype)}")

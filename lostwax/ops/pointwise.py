@@ -45,6 +45,7 @@ from lostwax.ops.shapes import (
     scalar_dtype,
 )
 from lostwax.ops.spelling import cpp_type, not_implemented, scalar_type
+from lostwax.torch_version import DTYPE_ERROR
 
 # -------------------------------------------------------------------------------------------- unary
 
@@ -143,7 +144,7 @@ def angle(x: TensorType) -> TensorType:
 @rule(aten.deg2rad.default, aten.rad2deg.default)
 def degrees(x: TensorType) -> TensorType:
     if x.dtype.is_complex:
-        fail("deg2rad and rad2deg are not supported for complex tensors.")
+        fail("deg2rad and rad2deg are not supported for complex tensors.", DTYPE_ERROR)
     return like(x, float_dtype(x.dtype))
 
 
@@ -169,7 +170,8 @@ def neg(x: TensorType) -> TensorType:
     if x.dtype is torch.bool:
         fail(
             "Negation, the `-` operator, on a bool tensor is not supported. "
-            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
+            DTYPE_ERROR,
         )
     return unary(x, x.dtype)
 
@@ -319,7 +321,8 @@ def _subtract(a: Operand, b: Operand, alpha: Scalar) -> TensorType:
     if _is_bool(a) or _is_bool(b):
         fail(
             "Subtraction, the `-` operator, with a bool tensor is not supported. "
-            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead."
+            "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
+            DTYPE_ERROR,
         )
     if alpha.__class__ is not int:
         _check_alpha(dtype, alpha)
@@ -373,7 +376,7 @@ def heaviside(x: TensorType, values: TensorType) -> TensorType:
     if x.dtype is not values.dtype:
         fail("heaviside is not yet implemented for tensors with different dtypes.")
     if x.dtype.is_complex:
-        fail("heaviside is not yet implemented for complex tensors.")
+        fail("heaviside is not yet implemented for complex tensors.", DTYPE_ERROR)
     return binary(x, values, x.dtype)
 
 
@@ -414,7 +417,7 @@ def _from_parts(a: TensorType, b: TensorType) -> TensorType:
         fail(
             "Expected both inputs to be Half, Float or Double tensors but got "
             f"{scalar_type(a.dtype)} and {scalar_type(b.dtype)}",
-            NotImplementedError,  # since 2.15; before, the class that this is one of
+            DTYPE_ERROR,
         )
     if a.dtype is not b.dtype:
         fail(

@@ -36,6 +36,7 @@ from lostwax.ops.spelling import (
     scalar_type,
 )
 from lostwax.sym import Size, decide, eq, maximum, ne
+from lostwax.torch_version import DTYPE_ERROR
 
 Dims = Sequence[int] | int | None
 Pair = tuple[TensorType, TensorType]
@@ -291,7 +292,7 @@ def _both(x: TensorType, dim: int | None, keepdim: bool) -> Pair:
 
 def _variance_of(x: TensorType, dim: Dims, keepdim: bool, names: str = "std and var") -> TensorType:
     if category(x.dtype) < 2:
-        fail(f"{names} only support floating point and complex dtypes")
+        fail(f"{names} only support floating point and complex dtypes", DTYPE_ERROR)
     return reduced(x, dim, keepdim, real_dtype(x.dtype))
 
 
@@ -326,11 +327,13 @@ def _norm_dtype(name: str, x: TensorType, dtype: torch.dtype | None) -> torch.dt
         if name == "norm":
             fail(
                 "norm(): input dtype should be either floating point or complex. "
-                f"Got {scalar_type(x.dtype)} instead."
+                f"Got {scalar_type(x.dtype)} instead.",
+                DTYPE_ERROR,
             )
         fail(
             f"{name}: Expected a floating point or complex tensor as input. "
-            f"Got {scalar_type(x.dtype)}"
+            f"Got {scalar_type(x.dtype)}",
+            DTYPE_ERROR,
         )
     if dtype is not None and category(dtype) != category(x.dtype):
         kind = "complex for complex" if x.dtype.is_complex else "real for real"

@@ -22,6 +22,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size, eq, known, ne
+from lostwax.torch_version import DTYPE_ERROR
 
 Triple = tuple[TensorType, TensorType, TensorType]
 
@@ -185,7 +186,8 @@ def isin(
     invert: bool = False,
 ) -> TensorType:
     if elements.dtype.is_complex:
-        fail(f"Unsupported input type encountered for isin(): {scalar_type(elements.dtype)}")
+        dtype = scalar_type(elements.dtype)
+        fail(f"Unsupported input type encountered for isin(): {dtype}", DTYPE_ERROR)
     return elements.fresh(dtype=torch.bool)
 
 

@@ -30,6 +30,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import BoolExpr, Size, decide, eq, expect, known, learn, matches, ne, quotient
+from lostwax.torch_version import DTYPE_ERROR
 from lostwax.types import Sizes, TensorType, contiguous_strides, product
 
 Condition = bool | BoolExpr
@@ -421,7 +422,8 @@ def view_as_complex(self: TensorType) -> TensorType:
     if self.dtype not in _COMPLEX:
         fail(
             "view_as_complex is only supported for half, float and double tensors, but got a "
-            f"tensor of scalar type: {scalar_type(self.dtype)}"
+            f"tensor of scalar type: {scalar_type(self.dtype)}",
+            DTYPE_ERROR,
         )
     if not self.size:
         fail("Input tensor must have one or more dimensions")

@@ -124,7 +124,8 @@ def _mean(x: TensorType, dim: Dims, keepdim: bool, dtype: torch.dtype | None) ->
         which = "Input" if dtype is None else "Optional"
         fail(
             f"mean(): could not infer output dtype. {which} dtype must be either a floating point "
-            f"or complex dtype. Got: {scalar_type(out)}"
+            f"or complex dtype. Got: {scalar_type(out)}",
+            DTYPE_ERROR,
         )
     return reduced(x, dim, keepdim, out)
 

@@ -50,7 +50,7 @@ from lostwax.capture.state_views import (
 )
 from lostwax.capture.steps import Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake import answers, autocast, fallback, recall
+from lostwax.fake import answers, autocast, data, fallback, recall
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symnode import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake, set_type
@@ -585,7 +585,10 @@ class Tracer(FakeTensorMode):
             known = self.fake_tensor_converter.known(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:
                 check_history(root, tensor, known.tracked)
+        constant = new.known_constant() if target.known_constant() is not None else None
         mark_written([target])
+        if constant is not None and new.shape == target.shape:
+            data.remember(target, constant.to(target.fake_type.dtype))
 
     def _history(self, old: Value, new: Value, seen: bool) -> Value:
         """A new value, with the gradient that it has where it was put in the place of the old."""

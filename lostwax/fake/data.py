@@ -17,7 +17,7 @@ from lostwax.errors import DataDependentError, UnsupportedFakeError
 from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten
+from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import ShapeEnv, Size, eq
 from lostwax.sym.real import unbacked_real
 
@@ -214,7 +214,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
         mode, tensor, static_shapes=True, memoize=False
     )
     if tensor.numel() <= CONSTANT_LIMIT:
-        _remember(fake, tensor)
+        remember(fake, tensor)
     return fake
 
 
@@ -224,7 +224,7 @@ def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
     fake = mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
     number = types[0] if types else named["s"]
     if isinstance(number, (bool, int, float, complex)) and fake.fake_type.device.type == "cpu":
-        _remember(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
+        remember(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
     return fake
 
 
@@ -242,10 +242,20 @@ def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> 
     for fake, value in zip(
         outputs, real if isinstance(real, (list, tuple)) else [real], strict=True
     ):
-        _remember(fake, value)
+        remember(fake, value)
 
 
-def _remember(fake: FakeTensor, value: torch.Tensor) -> None:
+def rewritten(fake: Any, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What a constant becomes where constants are written to it; None where it is not known."""
+    if record.twin is None or type(fake) is not FakeTensor or fake.known_constant() is None:
+        return None
+    real = _computed(operator(record.twin), args, kwargs)
+    if not isinstance(real, torch.Tensor) or real.shape != fake.shape:
+        return None
+    return real.to(fake.fake_type.dtype)
+
+
+def remember(fake: FakeTensor, value: torch.Tensor) -> None:
     fake.constant = value
     fake.constant_version = fake.fake_storage.version
 
@@ -255,7 +265,7 @@ def _constants(mode: FakeTensorMode, value: Any) -> Any:
         fake = mode.fake_tensor_converter.from_real_tensor(
             mode, value, static_shapes=True, memoize=False
         )
-        _remember(fake, value)
+        remember(fake, value)
         return fake
     if isinstance(value, (list, tuple)):
         return type(value)(_constants(mode, v) for v in value)

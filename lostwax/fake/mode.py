@@ -115,7 +115,7 @@ class FakeTensorMode(TorchDispatchMode):
         self._mode_key = _FAKE
         self._entered: list[tuple[Any, bool, list[bool]] | None] = []
         self._in_autograd = False
-        self._saw_constant = False
+        self.saw_constant = False
         self.absent_device: torch.device | None = None
         self.contexts: list[Any] = []
         """What `torch.library.get_ctx()` is to give while a capture runs, the innermost last."""
@@ -287,7 +287,7 @@ class FakeTensorMode(TorchDispatchMode):
     def types(self, args: Any, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """A call's arguments as rules take them: tensors as their types, symbolic numbers as
         expressions."""
-        self._saw_constant = False
+        self.saw_constant = False
         types: list[Any] = []
         for value in args:  # `_argument`, with what is most common inlined
             cls = type(value)
@@ -305,7 +305,7 @@ class FakeTensorMode(TorchDispatchMode):
             if value.fake_mode is not self:
                 self._refuse_mixed(value)
             if value.constant is not None:
-                self._saw_constant = True
+                self.saw_constant = True
             return value.fake_type
         if cls in _PLAIN:
             return value
@@ -440,7 +440,7 @@ def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[s
     if out is not None:
         return new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     types, named = mode.types(args, kwargs)
-    constant = mode._saw_constant
+    constant = mode.saw_constant
     out = answers.ask(mode, key, record.rule, types, named)
     fake = new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     if constant:
@@ -460,7 +460,7 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     out = answers.known(mode, key)
     if out is None:
         types, named = mode.types(args, kwargs)
-        constant = mode._saw_constant
+        constant = mode.saw_constant
         out = answers.ask(mode, key, record.rule, types, named)
     base = args[0] if args else kwargs[record.argument_names[0]]
     base = base if type(base) is FakeTensor else mode.adopt(base)

@@ -12,7 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax import torch_version
-from lostwax.fake import fallback
+from lostwax.fake import data, fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator, operator
 from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, met, same, shown
@@ -38,10 +38,12 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         set_type(written[0], record.rule(*types, **named))  # type: ignore[misc]
         mark_written(written)  # `set_` shows other data
         return written[0]
+    constant = False
     if record.rule is None:
         result = _plain_types(mode.evaluate(record.twin, args, kwargs))  # type: ignore[arg-type]
     else:
         types, named = mode.types(args, kwargs)
+        constant = mode.saw_constant
         result = record.rule(*types, **named)
     if record.kind == "mixed":
         mark_written(written)
@@ -50,7 +52,10 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         return mode.wrap(_first(result, len(record.results)))
     for fake, new in zip(_flat(written), _flat([result]), strict=False):
         check_fits(fake.fake_type, new)
+    value = data.rewritten(written[0], record, args, kwargs) if constant else None
     mark_written(written)
+    if value is not None:
+        data.remember(written[0], value)
     return written[0] if len(record.results) == 1 else tuple(written) if record.results else None
 
 

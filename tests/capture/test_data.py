@@ -474,3 +474,24 @@ def test_what_is_written_to_has_the_size_of_what_is_written() -> None:
         forward(torch.ones(2, 2))
     with pytest.raises(RuntimeError):
         ours(torch.ones(2, 2))
+
+
+def test_a_constant_that_is_written_to_is_still_known() -> None:
+    def forward(x: Tensor) -> Tensor:
+        count = torch.tensor(2.0)
+        count.add_(1)
+        count *= torch.tensor(2.0)
+        return x + 1 if count.item() == 6 else x
+
+    x = torch.randn(3)
+    torch.testing.assert_close(export(forward, (x,)).module()(x), x + 1)
+
+
+def test_quantiles() -> None:
+    """torch 2.11 asks whether they lie between 0 and 1."""
+
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.quantile(x, 0.5), torch.nanquantile(x, torch.tensor([0.1, 0.7]), dim=0)
+
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(export(forward, (x,)).module()(x), forward(x))

@@ -100,3 +100,35 @@ def test_what_was_asked_keeps_no_tensor() -> None:
         assert not any(each() is not None for each in masks)
     finally:
         gc.enable()
+
+
+def test_a_constant_stays_one_where_constants_are_written_to_it() -> None:
+    """Asks torch 2.11 of the numbers that `torch.quantile` is given."""
+    with FakeTensorMode():
+        x = torch.tensor([2.0, 3.0])
+        x.mul_(torch.tensor(2.0))
+        x += 1
+        assert x.tolist() == [5.0, 7.0]
+        whole = torch.tensor([5, 7])
+        whole.sub_(1)
+        assert whole.tolist() == [4, 6]
+
+
+def test_a_constant_is_none_once_something_else_is_written_to_it() -> None:
+    mode, unknown = mode_and_tensor(2)
+    with mode:
+        x = torch.tensor([2.0, 3.0])
+        part = x[:1]
+        part.add_(1)
+        assert isinstance(part, FakeTensor)
+        assert isinstance(x, FakeTensor)
+        assert x.known_constant() is None
+        assert part.known_constant() is not None
+        x.add_(1)
+        assert part.known_constant() is None
+        y = torch.tensor([2.0, 3.0])
+        y.add_(unknown)
+        assert isinstance(y, FakeTensor)
+        assert y.known_constant() is None
+        y.copy_(torch.tensor([1.0, 1.0]))
+        assert y.known_constant() is None

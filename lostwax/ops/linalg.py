@@ -56,7 +56,8 @@ def _require_fractional(x: TensorType, name: str) -> None:
             DTYPE_ERROR,
         )
     if x.dtype in (torch.bfloat16, torch.float16):
-        fail(f"{name}: Low precision dtypes not supported. Got {scalar_type(x.dtype)}")
+        dtype = scalar_type(x.dtype)
+        fail(f"{name}: Low precision dtypes not supported. Got {dtype}", DTYPE_ERROR)
 
 
 def _require_square(x: TensorType, name: str) -> None:

@@ -102,7 +102,7 @@ def nansum(
     x: TensorType, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> TensorType:
     if x.dtype.is_complex:
-        fail("nansum on CPU does not support complex inputs")
+        fail("nansum on CPU does not support complex inputs", DTYPE_ERROR)
     return reduced(x, dim, keepdim, sum_dtype(x, dtype))
 
 
@@ -230,7 +230,7 @@ def _with_index(name: str, refused: frozenset[torch.dtype] = frozenset()) -> Rul
 def _index_only(name: str) -> Rule:
     def index_only(x: TensorType, dim: int | None = None, keepdim: bool = False) -> TensorType:
         if x.dtype is torch.bool:
-            fail(f"{name}(): does not support bool input")
+            fail(f"{name}(): does not support bool input", DTYPE_ERROR)
         if x.dtype.is_complex:
             fail(f"{name}(): does not support complex input")
         require_elements(name, x, dim)

@@ -57,7 +57,7 @@ def _require_fractional(x: TensorType, name: str) -> None:
         )
     if x.dtype in (torch.bfloat16, torch.float16):
         dtype = scalar_type(x.dtype)
-        fail(f"{name}: Low precision dtypes not supported. Got {dtype}", DTYPE_ERROR)
+        fail(f"{name}: Low precision dtypes not supported. Got {dtype}", NotImplementedError)
 
 
 def _require_square(x: TensorType, name: str) -> None:

@@ -198,6 +198,14 @@ def test_what_was_filled_in_keeps_its_gradient() -> None:
     torch.testing.assert_close(gradients(core.module()), gradients(forward))
 
 
+def test_windows_are_those_of_any_strides() -> None:
+    """torch's own decomposition would have the strides of the example in the graph."""
+    program = export(lambda x: (x * 1).unfold(1, 2, 1) + x.unfold(1, 2, 1), (torch.ones(5, 4),))
+    run = program.run_decompositions().module()
+    for x in (torch.randn(4, 5).t(), torch.randn(1, 4).expand(5, 4), torch.randn(10, 9)[::2, 1:5]):
+        assert torch.equal(run(x), x.unfold(1, 2, 1) * 2)
+
+
 def test_random_numbers_are_those_of_eager() -> None:
     model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.SiLU()).train()
     x = torch.randn(3, 4)

@@ -76,6 +76,7 @@ _whole(
     "grid_sampler_3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
 )
 _whole("it speaks of memory", "as_strided_scatter")
+_whole("a view, of any strides: `as_strided` would hold for those at capture alone", "unfold")
 _whole(
     "if a size varies: its windows are of as many sizes", "adaptive_max_pool2d adaptive_max_pool3d"
 )

@@ -390,6 +390,8 @@ class Look:
             if _is_filled(cell) and self._is_new(cell):
                 self.cells.append(cell)
         self.maps.append(vars(function))
+        if function.__kwdefaults__ is not None:
+            self.maps.append(function.__kwdefaults__)
         for key, value in vars(function).items():
             self._left.append((f"{name}.{key}", value))
         for inner, value in names.closed_over(function):

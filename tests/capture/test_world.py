@@ -222,8 +222,13 @@ def test_functions_with_what_they_are_closed_over() -> None:
     def make() -> tuple[Any, Any, Any]:
         factor, kept = 3.0, {"a": [1.0]}
 
-        def function(x: Tensor, shift: list[float] = [0.0]) -> Tensor:  # noqa: B006
-            return x * factor * kept["a"][0] + shift[0]
+        def function(
+            x: Tensor,
+            shift: list[float] = [0.0],  # noqa: B006
+            *,
+            times: float = 1.0,
+        ) -> Tensor:
+            return x * factor * kept["a"][0] * times + shift[0]
 
         def change(value: float) -> None:
             nonlocal factor
@@ -238,13 +243,14 @@ def test_functions_with_what_they_are_closed_over() -> None:
         lambda: change(5.0),
         lambda: kept["a"].__setitem__(0, 2.0),
         lambda: function.__defaults__[0].__setitem__(0, 1.0),
+        lambda: function.__kwdefaults__.update(times=2.0),
     ):
         act()
         torch.testing.assert_close(captured(X), function(X))
     text = captured.explain()
     assert "factor, in the closure of test_functions" in text
     assert "function, was 3.0, is 5.0" in text
-    assert len(captured.programs) == 4
+    assert len(captured.programs) == 5
 
 
 NET = nn.Linear(3, 3)

@@ -2,7 +2,7 @@
 
 `if size == 1: raise ValueError(...)` is no choice between two ways: where it does not hold, eager
 raises. Nothing depends on the answer but how a guard is called. Layer 0: imports nothing of the
-house but `location`.
+house but `handlers` and `location`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import dis
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType, FrameType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lostwax.location import is_user_code
+from lostwax.handlers import is_caught
+from lostwax.location import is_of_torch
 
 _LONGEST = 80  # instructions of a side that raises
 
@@ -24,16 +25,33 @@ OUTERMOST: set[CodeType] = set()
 
 def raises_otherwise(frame: FrameType | None, answer: bool) -> bool:
     """Does the frame, about to follow `answer`, raise if it is the other one, with nobody in the
-    user's code to catch it?"""
-    raised_at = _raising(frame.f_code).get((frame.f_lasti, not answer)) if frame else None
-    if frame is None or raised_at is None or _is_caught(frame.f_code, raised_at):
+    user's code, nor Python itself, to catch it?"""
+    raised = _raising(frame.f_code).get((frame.f_lasti, not answer)) if frame else None
+    if frame is None or raised is None or is_caught(frame, raised.offset):
         return False
+    callers = list(_callers(frame))
+    if _is_pythons(raised.names, frame, [each.f_code.co_name for each in (frame, *callers)]):
+        return False
+    return not any(is_caught(each, each.f_lasti) for each in callers)
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    """Those that may catch what the frame raises: not those of torch, which pass it on."""
     above = frame.f_back
     while above is not None and above.f_code not in OUTERMOST:
-        if is_user_code(above.f_code) and _is_caught(above.f_code, above.f_lasti):
-            return False
+        if not is_of_torch(above.f_code.co_filename):
+            yield above
         above = above.f_back
-    return True
+
+
+def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) -> bool:
+    """Is it an exception by which Python itself is told something? A loop ends with
+    `StopIteration`, or with the `IndexError` of a `__getitem__`, and `hasattr` is False."""
+    told: tuple[type[Exception], ...] = (StopIteration, StopAsyncIteration, AttributeError)
+    if "__getitem__" in functions:
+        told = (*told, LookupError)
+    found = [frame.f_globals.get(name, frame.f_builtins.get(name)) for name in names]
+    return any(isinstance(each, type) and issubclass(each, told) for each in found)
 
 
 def way_on(frame: FrameType | None) -> bool | None:
@@ -42,11 +60,14 @@ def way_on(frame: FrameType | None) -> bool | None:
     return ways[0] if len(ways) == 1 else None
 
 
-def is_moot(frame: FrameType | None, answer: bool) -> bool:
+def asked_after(frame: FrameType | None, answer: bool) -> frozenset[int]:
     """Is the frame in a condition of several parts (`if a != 1 and b != 1 and a != b: raise`), of
     which a later one is to say that nothing is raised? With `answer` that one is asked next; with
-    the other answer it is not, and nothing is raised either."""
-    return frame is not None and (frame.f_lasti, answer) in _moot(frame.f_code)
+    the other answer it is not, and nothing is raised either. Where the later ones are asked."""
+    return _moot(frame.f_code).get((frame.f_lasti, answer), _NOWHERE) if frame else _NOWHERE
+
+
+_NOWHERE: frozenset[int] = frozenset()
 
 
 class _Step(NamedTuple):
@@ -62,33 +83,33 @@ class _Step(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _moot(code: CodeType) -> frozenset[tuple[int, bool]]:
+def _moot(code: CodeType) -> dict[tuple[int, bool], frozenset[int]]:
     steps = _steps(code)
-    return frozenset(
-        (offset, not jumps_if)
-        for i, jumps_if, asked in _jumps(steps)
-        if _only_asks_on(steps[i + 1 : i + _LONGEST], steps[i].target)
-        for offset in asked
-    )
+    found: dict[tuple[int, bool], frozenset[int]] = {}
+    for i, jumps_if, asked in _jumps(steps):
+        later = _only_asks_on(steps[i + 1 : i + _LONGEST], steps[i].target)
+        if later:
+            found.update({(offset, not jumps_if): later for offset in asked})
+    return found
 
 
-def _only_asks_on(steps: list[_Step], way_out: object) -> bool:
-    """Do these steps only look at things and ask, each time with the same way out, until they
-    raise?"""
-    asks = False
+def _only_asks_on(steps: list[_Step], way_out: object) -> frozenset[int]:
+    """Where these steps ask, if they only look at things and ask, each time with the same way out,
+    until they raise."""
+    later: list[int] = []
     is_looking = True
-    for step in steps:
+    for i, step in enumerate(steps):
         if step.name == "RAISE_VARARGS":
-            return asks
+            return frozenset(later)
         if step.jumps_if is not None:
             if not is_looking or step.target != way_out:
-                return False
-            asks = True
+                return _NOWHERE
+            later += _asked_at(steps, i)
         elif _goes_elsewhere(step):
-            return False
+            return _NOWHERE
         else:
             is_looking = is_looking and step.name.startswith(_LOOKING)
-    return False
+    return _NOWHERE
 
 
 _LOOKING = (
@@ -103,12 +124,18 @@ _LOOKING = (
 )
 
 
+class _Raised(NamedTuple):
+    offset: int
+    names: tuple[str, ...]
+    """The globals that are read on the way there: the exception's class is one of them."""
+
+
 @lru_cache(maxsize=256)
-def _raising(code: CodeType) -> dict[tuple[int, bool], int]:
+def _raising(code: CodeType) -> dict[tuple[int, bool], _Raised]:
     """Where a truth is asked, and for which answer what follows raises: where it does."""
     steps = _steps(code)
     places: dict[object, int] = {step.offset: i for i, step in enumerate(steps)}
-    found: dict[tuple[int, bool], int] = {}
+    found: dict[tuple[int, bool], _Raised] = {}
     for i, jumps_if, asked in _jumps(steps):
         for start, answer in ((places.get(steps[i].target), jumps_if), (i + 1, not jumps_if)):
             end = None if start is None else _raised_at(steps[start : start + _LONGEST])
@@ -144,19 +171,24 @@ def _jumps(steps: list[_Step]) -> Iterator[tuple[int, bool, list[int]]]:
     """Which steps jump on a truth, on which one, and where it is asked."""
     for i, step in enumerate(steps):
         if step.jumps_if is not None:
-            asked = [step.offset]
-            if i and steps[i - 1].asks:
-                asked.append(steps[i - 1].offset)
-            yield i, step.jumps_if, asked
+            yield i, step.jumps_if, _asked_at(steps, i)
 
 
-def _raised_at(steps: list[_Step]) -> int | None:
+def _asked_at(steps: list[_Step], i: int) -> list[int]:
+    """Where the truth may be asked on which this one jumps."""
+    return [steps[i].offset, *[s.offset for s in steps[max(i - 1, 0) : i] if s.asks]]
+
+
+def _raised_at(steps: list[_Step]) -> _Raised | None:
     """Where these steps raise, if they go straight there."""
+    names: list[str] = []
     for step in steps:
         if step.name == "RAISE_VARARGS":
-            return step.offset
+            return _Raised(step.offset, tuple(names))
         if _goes_elsewhere(step):
             return None
+        if step.name in _GLOBAL:
+            names.append(str(step.target))
     return None
 
 
@@ -168,38 +200,4 @@ def _goes_elsewhere(step: _Step) -> bool:
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
-def _is_caught(code: CodeType, offset: int) -> bool:
-    """May an exception from here be caught in this code? The end of a `with` passes it on."""
-    return any(
-        start <= offset < end and not _ends_with_block(code, handler)
-        for start, end, handler in _handlers(code)
-    )
-
-
-@lru_cache(maxsize=256)
-def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    return tuple(_parsed(code.co_exceptiontable))
-
-
-def _parsed(table: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, end, handler) of each entry: numbers of six bits a byte, the first with a mark."""
-    rest = iter(table)
-    for first in rest:
-        numbers = [_number(first, rest), *(_number(next(rest), rest) for _ in range(3))]
-        start, length, handler = (2 * n for n in numbers[:3])
-        yield start, start + length, handler
-
-
-def _number(byte: int, rest: Iterator[int]) -> int:
-    value = byte & 63
-    while byte & 64:
-        byte = next(rest)
-        value = value << 6 | byte & 63
-    return value
-
-
-@lru_cache(maxsize=256)
-def _ends_with_block(code: CodeType, handler: int) -> bool:
-    steps: Any = (s for s in dis.get_instructions(code) if s.offset >= handler)
-    names = [s.opname for _, s in zip(range(2), steps, strict=False)]
-    return names == ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]
+_GLOBAL = ("LOAD_GLOBAL", "LOAD_NAME")

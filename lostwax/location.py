@@ -51,10 +51,14 @@ JUDGED: dict[int, tuple[CodeType, bool]] = {}
 """The answers of `is_user_code` so far, for loops that ask it very often."""
 
 
+def is_of_torch(file: str) -> bool:
+    """Is it a file of lostwax, of torch or of Triton?"""
+    in_packages = any(f"-packages/{name}/" in file for name in ("torch", "triton"))
+    return in_packages or file.startswith(_HOUSE)
+
+
 def _judge(file: str) -> bool:
-    if file.startswith((_HOUSE, "<frozen", "<string>", "<eval")):
-        return False
-    if any(f"-packages/{name}/" in file for name in ("torch", "triton")):
+    if is_of_torch(file) or file.startswith(("<frozen", "<string>", "<eval")):
         return False
     return not file.startswith(_STDLIB) or "/site-packages/" in file
 

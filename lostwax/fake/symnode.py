@@ -17,11 +17,12 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any, NoReturn
 
 import torch
 
-from lostwax.branches import is_moot, raises_otherwise
+from lostwax.branches import asked_after, raises_otherwise
 from lostwax.fake import symclass, symlayout
 from lostwax.fake.symface import EnvFace, env_face
 from lostwax.fake.symops import BINARY, UNARY_REALS, if_then_else, same_truth
@@ -106,6 +107,18 @@ def _node(env: ShapeEnv, value: Any) -> Node:
     if kind is int:
         return IntNode(env, value)
     return BoolNode(env, value) if kind is bool else FloatNode(env, value)
+
+
+def _put_off(env: ShapeEnv, asking: FrameType) -> list[Any]:
+    """The earlier parts of the condition that is asked, for which there is no guard."""
+    return [e for e in env.put_off if e[0] is asking.f_code and asking.f_lasti in e[1]]
+
+
+def decide_put_off(env: ShapeEnv, asking: FrameType) -> None:
+    """Data are about to be asserted. That holds under the earlier parts alone: for these the
+    program follows the example."""
+    for _, _, value in _put_off(env, asking):
+        decide(value)
 
 
 def _asked_by(file: str, line: int) -> str:
@@ -293,7 +306,11 @@ class BoolNode(Node):
         if value.env.known(value) is not None:
             return decide(value)
         asking = sys._getframe(2)  # past `__bool__`
-        if value.hint is not None and is_moot(asking, value.hint):
+        if value.hint is None:
+            decide_put_off(value.env, asking)
+        elif later := asked_after(asking, value.hint):
+            earlier = _put_off(value.env, asking)
+            value.env.put_off = [*earlier, (asking.f_code, later, value)]
             return value.hint
         return value.env.decide(value, or_raises=lambda answer: raises_otherwise(asking, answer))
 

@@ -18,7 +18,7 @@ from lostwax.branches import way_on
 from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake.symindex import getitem, setitem
 from lostwax.fake.symlayout import is_never_contiguous
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symnode import decide_put_off, wrap
 from lostwax.location import Location, user_location
 from lostwax.sym import Size
 from lostwax.types import Sizes, TensorType, product, visible_strides
@@ -370,6 +370,7 @@ class FakeTensor(torch.Tensor):
         if answer is None:
             return bool(torch.Tensor.__bool__(truth))
         if self.fake_mode.shape_env is not None:
+            decide_put_off(self.fake_mode.shape_env, sys._getframe(1))
             asserted = truth.item()
             torch._check(asserted if answer else torch.sym_not(asserted))
         return answer

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from types import CodeType
 
 from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
@@ -49,6 +50,8 @@ class ShapeEnv(Learner):
         self.passed_over: Condition = False
         """What will be asked next though nothing hangs on it: it is answered once with no, and
         without a guard."""
+        self.put_off: list[tuple[CodeType, frozenset[int], BoolExpr]] = []
+        """Parts of a condition that have no guard: others, asked there, are to say the rest."""
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
 

@@ -3,6 +3,7 @@ eager is; raising where eager raises."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from functools import partial
@@ -21,6 +22,7 @@ from lostwax.errors import (
     ConstraintViolationError,
     DataDependentError,
     InputValueError,
+    LostwaxError,
     UnsupportedFakeError,
 )
 from lostwax.ir.program import ExportedProgram
@@ -268,6 +270,127 @@ def test_data_on_which_something_is_raised_and_caught_are_a_choice() -> None:
 
     with pytest.raises(DataDependentError, match="cannot decide"):
         export(tried, (torch.ones(4),))
+
+
+class Timed:
+    """Its `__exit__` never returns a truth; that of `Tolerant` does."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is None:
+            return
+        del trace
+
+
+class Tolerant(Timed):
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
+        return kind is ValueError
+
+
+def within(manager: Callable[[], Any], x: Tensor) -> Tensor:
+    with manager():
+        return checked_values(x)
+    return x
+
+
+def suppressed(x: Tensor) -> Tensor:
+    with contextlib.suppress(ValueError):
+        return checked_values(x)
+    return x
+
+
+def timed(x: Tensor) -> Tensor:
+    with torch.no_grad(), Timed(), torch.autograd.profiler.record_function("a"):
+        return checked_values(x)
+
+
+def tolerated(x: Tensor) -> Tensor:
+    with Timed(), Tolerant():
+        return checked_values(x)
+    return x
+
+
+class Positive:
+    """Ends, is at its end or has no attribute where a sum is not positive."""
+
+    def __init__(self, x: Tensor) -> None:
+        self.rest = list(x)
+
+    def __iter__(self) -> Any:
+        return self
+
+    def __next__(self) -> Tensor:
+        if not self.rest or self.rest[0] < 0:
+            raise StopIteration
+        return self.rest.pop(0)
+
+    def __getitem__(self, i: int) -> Tensor:
+        return self.at(i)
+
+    def at(self, i: int) -> Tensor:
+        if self.rest[i] < 0:
+            raise IndexError(i)
+        return self.rest[i]
+
+    @property
+    def first(self) -> Tensor:
+        if self.rest[0] < 0:
+            raise AttributeError("first")
+        return self.rest[0]
+
+
+WRITTEN: dict[str, Any] = {}
+exec(
+    "def f(g, x):\n    try:\n        return g(x)\n    except ValueError:\n        return x", WRITTEN
+)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        suppressed,
+        tolerated,
+        partial(within, partial(contextlib.suppress, ValueError)),
+        lambda x: WRITTEN["f"](checked_values, x),
+        lambda x: sum(Positive(x)),
+        lambda x: next(Positive(x), x),
+        lambda x: Positive(x)[0],
+        lambda x: getattr(Positive(x), "first", x),
+    ],
+)
+def test_data_on_which_something_may_be_caught_are_a_choice(function: Any) -> None:
+    with pytest.raises(LostwaxError, match="cannot decide"):
+        export(function, (torch.ones(4),))
+
+
+@pytest.mark.parametrize("function", [timed, lambda x: Positive(x).at(0) * 2])
+def test_data_on_which_nothing_is_caught_are_asserted(function: Any) -> None:
+    run = export(function, (torch.ones(4),)).module()
+    assert torch.equal(run(torch.ones(4)), function(torch.ones(4)))
+    with pytest.raises(RuntimeError, match="is required at"):
+        run(-torch.ones(4))
+
+
+def test_data_are_asserted_under_the_sizes_at_which_they_are_asked() -> None:
+    def two_parts(x: Tensor) -> Tensor:
+        if x.shape[0] != 3 and x[0] > 1:
+            raise ValueError("large")
+        return x * 2
+
+    def three_parts(x: Tensor) -> Tensor:
+        large = (x > 1).sum().item()
+        n = x.shape[0]
+        if n != 3 and n != 5 and large != 0:
+            raise ValueError("large")
+        return x * 2
+
+    for function in (two_parts, three_parts):
+        with pytest.raises(ConstraintViolationError, match=r"x.shape\[0\] != 3"):
+            export(function, (torch.ones(4),), dynamic_shapes=({0: N},))
+        run = export(function, (torch.ones(4),)).module()
+        with pytest.raises(RuntimeError, match="is required at"):
+            run(torch.full((4,), 2.0))
 
 
 def test_a_part_of_a_condition_that_raises_costs_nothing() -> None:

@@ -57,10 +57,12 @@ def missing(error: Exception) -> ImportError:
 
 PARTIAL = {
     "cholesky": "until 2.13",
+    "linalg_matrix_sqrth": "since 2.14",
+    "linalg_polar": "since 2.14",
     "_upsample_lanczos2d_aa": "since 2.12",
     "_upsample_lanczos2d_aa_backward": "since 2.12",
 }
-"""Operators that have a rule and that not every tested torch has."""
+"""Operators that are named here and that not every tested torch has."""
 
 # --------------------------------------------------------------------- what operators do otherwise
 
@@ -79,6 +81,9 @@ BESSEL_HAS_GRADIENT = TORCH >= (2, 15)
 DTYPE_ERROR = NotImplementedError if TORCH >= (2, 14) else RuntimeError
 """The class of many refusals of a dtype. (Seen in 2.15; in 2.14 right in any case, since it is a
 RuntimeError, too.)"""
+
+KIND_ERROR = TypeError if TORCH >= (2, 15) else RuntimeError
+"""The class of refusals of complex numbers where an order is asked, or of real ones for complex."""
 
 GRID_SAMPLER_3D_IS_BICUBIC = TORCH >= (2, 15)
 """`grid_sampler_3d` interpolates with mode "bicubic", too."""

@@ -18,6 +18,7 @@ from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, same, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size
+from lostwax.torch_version import KIND_ERROR
 from lostwax.types import Sizes, TensorType
 
 _COMPLEX = {
@@ -97,7 +98,8 @@ def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: b
 @rule(aten._fft_r2c.default)
 def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: bool) -> TensorType:
     if self.dtype not in _COMPLEX:
-        fail(f"Only supports floating-point dtypes, but found: {scalar_type(self.dtype)}")
+        dtype_found = scalar_type(self.dtype)
+        fail(f"Only supports floating-point dtypes, but found: {dtype_found}", KIND_ERROR)
     dims = [wrap_dim(d, len(self.size)) for d in dim]
     *first, last = dims
     dtype, size = _COMPLEX[self.dtype], list(self.size)

@@ -36,7 +36,7 @@ from lostwax.ops.spelling import (
     scalar_type,
 )
 from lostwax.sym import Size, decide, eq, maximum, ne
-from lostwax.torch_version import DTYPE_ERROR
+from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 
 Dims = Sequence[int] | int | None
 Pair = tuple[TensorType, TensorType]
@@ -232,7 +232,7 @@ def _index_only(name: str) -> Rule:
         if x.dtype is torch.bool:
             fail(f"{name}(): does not support bool input", DTYPE_ERROR)
         if x.dtype.is_complex:
-            fail(f"{name}(): does not support complex input")
+            fail(f"{name}(): does not support complex input", KIND_ERROR)
         require_elements(name, x, dim)
         return reduced(x, dim, keepdim, torch.int64)
 

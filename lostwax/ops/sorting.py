@@ -22,7 +22,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import Size, eq, known, ne
-from lostwax.torch_version import DTYPE_ERROR
+from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 
 Triple = tuple[TensorType, TensorType, TensorType]
 
@@ -46,7 +46,7 @@ def _sorted(x: TensorType, dim: int) -> Pair:
     """Both results keep the layout of the operand."""
     wrap_dim(dim, len(x.size))
     if x.dtype.is_complex:
-        fail(f"Sort does not support complex dtypes on {x.device.type.upper()}")
+        fail(f"Sort does not support complex dtypes on {x.device.type.upper()}", KIND_ERROR)
     stride = preserved_strides(x)
     return (
         TensorType(x.size, x.dtype, x.device, stride),
@@ -61,7 +61,7 @@ def topk(x: TensorType, k: Size, dim: int = -1, largest: bool = True, sorted: bo
     require(k >= 0, "selected index k out of range")
     require(k <= n, "selected index k out of range")
     if x.dtype.is_complex:
-        fail("topk(): does not support complex dtypes on CPU")
+        fail("topk(): does not support complex dtypes on CPU", KIND_ERROR)
     size = (*x.size[:d], k, *x.size[d + 1 :]) if x.size else ()
     return x.fresh(size), x.fresh(size, torch.int64)
 

@@ -30,7 +30,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import scalar_type
 from lostwax.sym import BoolExpr, Size, decide, eq, expect, known, learn, matches, ne, quotient
-from lostwax.torch_version import DTYPE_ERROR
+from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 from lostwax.types import Sizes, TensorType, contiguous_strides, product
 
 Condition = bool | BoolExpr
@@ -405,7 +405,7 @@ def _divided(n: Size, k: int, what: str, names: str) -> Size:
 @rule(aten.view_as_real.default)
 def view_as_real(self: TensorType) -> TensorType:
     if not self.dtype.is_complex:
-        fail("view_as_real is only supported for complex tensors")
+        fail("view_as_real is only supported for complex tensors", KIND_ERROR)
     stride = (*[s * 2 for s in self.stride], 1)
     return TensorType((*self.size, 2), real_dtype(self.dtype), self.device, stride, self.offset * 2)
 

@@ -37,7 +37,8 @@ _whole(
     "cholesky cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_eig _linalg_eigh "
     "_linalg_eigvals linalg_eigvals linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex "
     "linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor_ex linalg_lu_solve linalg_matrix_exp "
-    "linalg_pinv.atol_rtol_tensor linalg_qr linalg_solve_triangular _linalg_det _linalg_slogdet "
+    "linalg_matrix_sqrth linalg_pinv.atol_rtol_tensor linalg_polar linalg_qr "
+    "linalg_solve_triangular _linalg_det _linalg_slogdet "
     "_linalg_solve_ex _linalg_svd lu_unpack ormqr triangular_solve",
 )
 _whole(

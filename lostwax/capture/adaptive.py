@@ -19,6 +19,7 @@ from lostwax import logs
 from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call
+from lostwax.capture.ran import Ran, union, watched, watching
 from lostwax.capture.spec import Leaf, Spec
 from lostwax.capture.streams import Stream, drawn_from
 from lostwax.capture.subject import module_of
@@ -45,6 +46,8 @@ class Variant:
     varying: tuple[str, ...]
     """The sizes and numbers that were made dynamic."""
     world: World
+    ran: Ran | None
+    """The functions that have run."""
     mode: Any
     gradients: tuple[bool, ...]
     """Which of the inputs require them."""
@@ -79,7 +82,10 @@ class Captured:
         self.wrapped = mod
         self.dynamic = dynamic
         self.variants: list[Variant] = []
-        self._worlds: list[World] = []
+        self._ran: Ran | None = None
+        """The functions that have run so far. None: not known, and all that they may run is looked
+        at. It is, until something among that cannot be compared."""
+        self._worlds: dict[Ran | None, list[World]] = {}
         """Those that programs were captured in, each once; the present one is the last."""
         self._seen: dict[Any, _Seen] = {}
         self.eager: list[str] = []
@@ -112,12 +118,13 @@ class Captured:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._is_eager and not self.variants:
             return self.wrapped(*args, **kwargs)
-        world, mode = self._world(), _mode()
-        if world.unsure:
-            self._tell_of_unsure(world.unsure[0])
-            return self.wrapped(*args, **kwargs)
+        mode = _mode()
+        worlds: dict[Ran | None, World] = {}
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
+            if variant.ran not in worlds:
+                worlds[variant.ran] = self._world(variant.ran)
+            world = worlds[variant.ran]
             reason, inputs = self._bound(variant, world, mode, args, kwargs)
             if inputs is not None:
                 try:
@@ -128,12 +135,23 @@ class Captured:
                     variant.calls += 1
                     return result
             reasons.append(f"program {i} does not do: {reason}")
-        made = None
-        if not self._is_eager:
-            made = self._capture(world, mode, args, kwargs, tuple(reasons))
+        if self._is_eager:
+            return self.wrapped(*args, **kwargs)
+        if self._ran is not None or self._world(None).unsure:
+            return self._watched(mode, args, kwargs, tuple(reasons))
+        made = self._capture(mode, args, kwargs, tuple(reasons))
         if made is None:
             return self.wrapped(*args, **kwargs)
         return made.run(made.run.bind(args, kwargs))
+
+    def _watched(self, mode: Any, args: tuple[Any, ...], kwargs: Any, why: tuple[str, ...]) -> Any:
+        """Run the module itself, to see what runs: most of what a library has, no call of the
+        module reads. The capture is for the calls to come."""
+        with watching() as ran:
+            result = watched(self.wrapped, *args, **kwargs)
+        self._ran = union(self._ran or frozenset(), *ran)
+        self._capture(mode, args, kwargs, why)
+        return result
 
     def _tell_of_unsure(self, why: str) -> None:
         """What cannot be compared cannot be noticed either."""
@@ -141,23 +159,26 @@ class Captured:
             self._unsure.append(why)
             warn(f"lostwax.capture runs the module itself: {why}")
 
-    def _world(self) -> World:
-        """What is read beside the arguments, as it is now."""
-        if self._worlds and self._worlds[-1].is_unchanged():
-            return self._worlds[-1]
-        world = World(self.wrapped)
-        for i, known in enumerate(self._worlds):
+    def _world(self, ran: Ran | None) -> World:
+        """What these functions read beside the arguments, as it is now."""
+        worlds = self._worlds.setdefault(ran, [])
+        if worlds and worlds[-1].is_unchanged():
+            return worlds[-1]
+        world = World(self.wrapped, ran)
+        for i, known in enumerate(worlds):
             if not world.difference(known):
                 world.key = known.key
-                del self._worlds[i]
+                del worlds[i]
                 break
-        self._worlds.append(world)
+        worlds.append(world)
         return world
 
     def _bound(
         self, variant: Variant, world: World, mode: Any, args: tuple[Any, ...], kwargs: Any
     ) -> tuple[str, tuple[Any, ...] | None]:
         """The inputs of the variant's program in this call, or why it cannot run it."""
+        if world.unsure:
+            return world.unsure[0], None
         if variant.world.key is not world.key:
             return world.difference(variant.world), None
         if mode != variant.mode:
@@ -175,7 +196,6 @@ class Captured:
 
     def _capture(
         self,
-        world: World,
         mode: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
@@ -190,10 +210,10 @@ class Captured:
             logs.dynamic.info("  %s", reason)
         if varying:
             logs.dynamic.info("  dynamic: %s", ", ".join(varying))
-        streams = list(map(Stream, world.random))
-        with listening() as lost:
-            program = export_call(self.wrapped, args, kwargs, spec)
-        lost += filter(None, [drawn_from(streams)])
+        captured = self._program(args, kwargs, spec)
+        if captured is None:
+            return None
+        program, world, lost = captured
         if lost:
             # What is set once, by the first call, may be the same in the next one.
             self.eager.append(f"the call at {where}: {lost[0]}")
@@ -203,9 +223,28 @@ class Captured:
         world.captured()
         run = LiveProgram(program, module_of(self.wrapped))
         gradients = _gradients(call.leaves)
-        variant = Variant(program, where, why, varying, world, mode, gradients, run, 1)
+        variant = Variant(program, where, why, varying, world, self._ran, mode, gradients, run, 1)
         self.variants.append(variant)
         return variant
+
+    def _program(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
+    ) -> tuple[ExportedProgram, World, list[str]] | None:
+        """With the world that it was captured in, and what it would not keep; None if that cannot
+        be compared."""
+        world = self._world(self._ran)
+        if world.unsure:
+            self._tell_of_unsure(world.unsure[0])
+            return None
+        streams = list(map(Stream, world.random))
+        with listening() as lost, watching() as ran:
+            program = export_call(self.wrapped, args, kwargs, spec)
+        lost += filter(None, [drawn_from(streams)])
+        if self._ran is not None and not lost:
+            known, self._ran = self._ran, union(self._ran, *ran)
+            if self._ran != known:  # functions have run whose world was not looked at
+                return self._program(args, kwargs, spec)
+        return program, world, lost
 
     def _spec(self, call: Call) -> tuple[Spec | None, tuple[str, ...]]:
         """Which sizes and numbers of this call are dynamic."""

@@ -16,7 +16,7 @@ from torch import nn
 from torch._ops import OpOverload
 
 from lostwax.branches import OUTERMOST
-from lostwax.capture import caches, outside
+from lostwax.capture import caches, outside, ran
 from lostwax.capture.asked import refuse_version
 from lostwax.capture.assigned import functions_of, line_that_asks
 from lostwax.capture.build import Builder
@@ -263,7 +263,7 @@ class Capture:
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
         try:
-            return self.call(*args, **kwargs)
+            return ran.watched(self.call, *args, **kwargs)
         except TypeError as error:
             refuse_scripted(error)
             raise

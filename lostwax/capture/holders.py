@@ -104,15 +104,27 @@ def parts(value: Any) -> list[Any]:
 
 def members(container: Any) -> Any:
     """What is in a container, or a tuple."""
+    if isinstance(container, dict) and type(container) is not dict:
+        return [value for _, value in own_items(container)]
     return container.values() if isinstance(container, NAMED) else container
 
 
 def items(container: Any) -> list[tuple[Any, Any]]:
     """The same, with keys."""
     if isinstance(container, NAMED):
-        return list(container.copy().items())
+        return own_items(container if isinstance(container, dict) else container.copy())
     is_set = isinstance(container, set)
     return [(each, each) for each in container] if is_set else list(enumerate(container))
+
+
+def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """What a dict holds. The methods of a class of its own may load something, or count."""
+    if type(container) is dict:
+        return list(container.items())
+    keys = (
+        OrderedDict.keys(container) if isinstance(container, OrderedDict) else dict.keys(container)
+    )
+    return [(key, dict.get(container, key)) for key in list(keys)]
 
 
 def key_of(container: Any) -> int:

@@ -42,6 +42,7 @@ from lostwax.capture.holders import (
     parts,
 )
 from lostwax.capture.per_class import PerClass
+from lostwax.capture.ran import Ran
 from lostwax.capture.reachable import CACHED, plain, reached
 from lostwax.capture.subject import module_of
 from lostwax.capture.tensor_places import TYPE, data_of, tensor_content
@@ -121,9 +122,10 @@ class _Now:
 
 
 class Look:
-    """One look at all that there is."""
+    """One look at all that there is, or that the functions read which have run."""
 
-    def __init__(self, subject: Any) -> None:
+    def __init__(self, subject: Any, ran: Ran | None) -> None:
+        self._ran = ran
         self.entries: dict[str, Entry] = {}
         self.maps: list[Any] = []
         self.sequences: list[Any] = []
@@ -176,7 +178,7 @@ class Look:
             while self._left and not self.unsure:
                 self._visit(*self._left.pop())
             starts, self._starts = self._starts, []
-            for function in reached(starts):
+            for function in reached(starts, self._ran):
                 if not self._is_new(function):
                     continue
                 if isinstance(function, FunctionType):

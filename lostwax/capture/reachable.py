@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture import names
+from lostwax.capture.ran import Ran, place_of
 from lostwax.identity import Seen
 from lostwax.location import is_user_code
 
@@ -51,9 +52,9 @@ _HELD = frozenset((FunctionType, MethodType, functools.partial))
 _COMPILED = "_compiled_call_impl"  # the capture's own, or torch.compile's
 
 
-def reached(starts: Iterable[Any]) -> Iterator[Any]:
+def reached(starts: Iterable[Any], ran: Ran | None = None) -> Iterator[Any]:
     """These functions and those that they name, each once: plain ones, and those with a cache,
-    after which comes the function that they cache."""
+    after which comes the function that they cache. With `ran` only those that have run."""
     left, seen = list(starts), Seen()
     while left:
         function = left.pop()
@@ -65,6 +66,8 @@ def reached(starts: Iterable[Any]) -> Iterator[Any]:
             yield function
         code = function.__code__ if isinstance(function, FunctionType) else None
         if code is None or code in seen or not is_user_code(code):
+            continue
+        if ran is not None and place_of(code) not in ran:
             continue
         seen.add(code)
         yield function

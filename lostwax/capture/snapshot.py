@@ -7,7 +7,7 @@ always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, compress, filterfalse, repeat
@@ -29,6 +29,7 @@ from lostwax.capture.holders import (
     items,
     key_of,
     members,
+    own_items,
     parts,
 )  # fmt: skip
 from lostwax.capture.streams import Stream
@@ -280,6 +281,8 @@ def _is_like(part: Any, known: Any) -> bool:
 
 
 def _copied(value: Any) -> Any:
+    if isinstance(value, dict) and type(value) is not dict:
+        return dict(own_items(value))
     return list(value) if isinstance(value, list) else value.copy()
 
 
@@ -289,6 +292,11 @@ def _put(container: Any, content: Any) -> None:
     elif isinstance(container, deque):
         container.clear()
         container.extend(content)
+    elif isinstance(container, dict) and type(container) is not dict:
+        its: Any = OrderedDict if isinstance(container, OrderedDict) else dict
+        its.clear(container)  # not what its class makes of that
+        for key, value in content.items():
+            its.__setitem__(container, key, value)
     else:
         container.clear()
         container.update(content)

@@ -19,6 +19,7 @@ import torch
 from lostwax.capture.cached import Results, are_still_there, is_plain_since, results
 from lostwax.capture.holders import GONE
 from lostwax.capture.look import FORWARD, Entry, Look, bytes_of
+from lostwax.capture.ran import Ran
 from lostwax.capture.state_views import is_derived
 from lostwax.capture.tensor_places import (
     TOLD,
@@ -35,12 +36,13 @@ _SHARED = "what parameters and buffers share with each other"
 
 
 class World:
-    """What `subject`, a module or a function, reads beside its arguments, as it is now."""
+    """What `subject`, a module or a function, reads beside its arguments, as it is now. `ran`: of
+    its functions those that read."""
 
-    def __init__(self, subject: Any) -> None:
+    def __init__(self, subject: Any, ran: Ran | None = None) -> None:
         self.key: Any = object()
         """The same for worlds that are equal."""
-        found = Look(subject)
+        found = Look(subject, ran)
         self.entries = found.entries
         self.unsure = found.unsure
         """What cannot be compared, in words."""

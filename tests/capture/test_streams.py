@@ -12,8 +12,9 @@ import random
 import sys
 import warnings
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -356,3 +357,80 @@ def test_an_export_leaves_globals_as_they_were() -> None:
     with pytest.warns(UserWarning, match="sets TIMES, a global"):
         export(counts, (X,))
     assert TIMES == 5
+
+
+# ----------------------------------------------------------------- what no call of the module reads
+
+
+NUMBERS = itertools.count()
+
+
+class Lazy(OrderedDict[str, float]):
+    """As libraries have them: no copy, and what is asked for is loaded then."""
+
+    def __init__(self, content: dict[str, float], loads: bool) -> None:
+        super().__init__(content)
+
+    def __getitem__(self, key: str) -> float:
+        raise AssertionError("loaded")
+
+    values = items = __getitem__  # type: ignore[assignment]
+
+
+class Published(nn.Module):
+    """A model with more methods than a call needs, as those of libraries are."""
+
+    kinds = Lazy({"a": 2.0}, loads=True)
+    doubles = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.twice(x) if self.doubles else x + dict.__getitem__(self.kinds, "a")
+
+    def twice(self, x: Tensor) -> Tensor:
+        return x * next(NUMBERS) + 1
+
+    def upload(self) -> int:
+        return next(NUMBERS)
+
+
+def test_what_no_call_of_the_module_reads_is_no_matter(recwarn: pytest.WarningsRecorder) -> None:
+    model = Published()
+    captured = lostwax.capture(model)
+    x = torch.ones(2)
+    assert torch.equal(captured(x), x + 2)  # here it is seen what runs
+    assert len(captured.programs) == 1
+    assert torch.equal(captured(x), x + 2)
+    assert captured.variants[0].calls == 2
+    assert not recwarn.list
+
+    dict.__setitem__(model.kinds, "a", 3.0)
+    try:
+        assert torch.equal(captured(x), x + 3)
+    finally:
+        dict.__setitem__(model.kinds, "a", 2.0)
+    assert torch.equal(captured(x), x + 2)
+
+    model.doubles = True  # and now a function runs that did not run before
+    first = next(NUMBERS)
+    with pytest.warns(UserWarning, match="runs the module itself: .* is a count"):
+        results = [captured(x) for _ in range(3)]
+    assert [float(each[0]) for each in results] == [first + 2, first + 3, first + 4]
+
+
+def test_who_else_looks_at_calls_is_let() -> None:
+    calls: list[str] = []
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        calls.append(event)
+
+    model = Published()
+    captured = lostwax.capture(model)
+    try:
+        sys.setprofile(profile)
+        with pytest.warns(UserWarning, match="runs the module itself"):
+            captured(torch.ones(2))
+        assert sys.getprofile() is profile
+    finally:
+        sys.setprofile(None)
+    assert calls
+    assert not captured.programs

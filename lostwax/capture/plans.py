@@ -204,6 +204,19 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
     return out
 
 
+def _read_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Its kernel takes what it is given for contiguous. torch copies what is not, before it calls
+    it: whether it does, the layout at capture has decided."""
+    name = record.overload._schema.name.removeprefix("aten::")
+    for each in args:
+        if isinstance(each, torch.Tensor):
+            tracer.layout_asked(tracer.adopt(each), name, False)
+    return typed(tracer, record, args, kwargs)
+
+
+_READING_IN_ORDER = frozenset((aten._weight_norm_interface.default, aten._pdist_forward.default))
+
+
 def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """It writes to the statistics and does not say so; those that say so have portable forms."""
     x, weight, bias, mean, var, training, momentum, eps = args
@@ -370,6 +383,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _of_conjugate, record
     if func is aten.view_as_real.default:
         return _as_real, record
+    if func in _READING_IN_ORDER:
+        return _read_in_order, record
     if func is aten.native_batch_norm.default:
         return _batch_norm, record
     if func in one_for_one.ONE_FOR_ONE:

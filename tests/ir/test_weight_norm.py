@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import lostwax
+from lostwax.errors import InputValueError
 
 
 class Normed(nn.Module):
@@ -48,3 +49,18 @@ def test_too_few_numbers_are_refused() -> None:
     """The kernel would read what lies behind them."""
     with pytest.raises(RuntimeError, match="one number for each slice"):
         lostwax.export(Normed(torch.randn(3, 4), torch.ones(3, 1), 1), ())
+
+
+def test_kernels_that_read_in_order_ask_for_it() -> None:
+    """`contiguous()` before them does nothing at capture; of other strides they read amiss."""
+    x = torch.randn(1, 3, 5, 5)
+    program = lostwax.export(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 4, 3)), (x,))
+    module = program.module()
+    module(x)
+    module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    with pytest.raises(InputValueError, match="original1: stride"):
+        module(x)
+    run = lostwax.export(torch.pdist, (torch.randn(4, 3),)).module()
+    run(torch.randn(4, 3))
+    with pytest.raises(RuntimeError, match="because of _pdist_forward"):
+        run(torch.randn(3, 4).t())

@@ -416,8 +416,23 @@ class Recorder(FakeTensorMode):
             form = torch.contiguous_format if is_plain else torch.preserve_format
             fake = self.evaluate(aten.clone.default, (fake,), {"memory_format": form})
         if is_laid_out and fake.fake_type.stride != like.stride:
-            fake = self.evaluate(aten.copy.default, (self._standing(before), fake), {})
+            fake = self._laid_out(fake, before)
         return self.value_of(fake)
+
+    def _laid_out(self, fake: FakeTensor, before: Value) -> Any:
+        """Copied into the order of the strides; with gaps into the memory itself, which has no
+        derivative."""
+        like = before.type
+        if all(isinstance(s, int) for s in like.stride):
+            order = sorted(range(like.ndim), key=lambda d: -int(like.stride[d]))
+            back = [order.index(d) for d in range(like.ndim)]
+            strides = contiguous_strides(tuple(like.size[d] for d in order))
+            if tuple(strides[i] for i in back) == tuple(like.stride):
+                ordered = self.evaluate(aten.permute.default, (fake, order), {})
+                plain = {"memory_format": torch.contiguous_format}
+                copy = self.evaluate(aten.clone.default, (ordered,), plain)
+                return self.evaluate(aten.permute.default, (copy, back), {})
+        return self.evaluate(aten.copy.default, (self._standing(before), fake), {})
 
     def _scattered(self, base: Value, new: Value, view: _View) -> Value:
         inverse = operator(view.func).view_inverse

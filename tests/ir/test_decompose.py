@@ -387,6 +387,16 @@ def test_writes_inside_an_operator_have_gradients() -> None:
     torch.testing.assert_close(ours.weight_ih.grad, model.weight_ih.grad)
 
 
+def test_writes_into_another_layout_have_gradients() -> None:
+    """torch's `index_fill` copies into what lies as its argument does; `copy` has none."""
+    x = torch.randn(6, 4).t().requires_grad_()
+    program = export(lambda x: x.index_fill(1, torch.tensor([0, 2]), 7.0) * 2, (x,))
+    out = program.run_decompositions().module()(x)
+    (found,) = torch.autograd.grad(out.sum(), x)
+    assert found[0].tolist() == [0, 2, 0, 2, 2, 2]
+    assert out.stride() == (1, 4)
+
+
 def test_defaults_of_writes_inside_an_operator() -> None:
     program = export(nn.AlphaDropout(0.5), (torch.ones(3),), keep=[aten.alpha_dropout.default])
     assert left(program)

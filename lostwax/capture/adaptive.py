@@ -19,13 +19,14 @@ from lostwax import logs
 from lostwax.capture.arguments import Call
 from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call
-from lostwax.capture.ran import Ran, union, watched, watching
+from lostwax.capture.ran import Notes, Ran, union, watch
 from lostwax.capture.spec import Leaf, Spec
 from lostwax.capture.streams import Stream, drawn_from
 from lostwax.capture.subject import module_of
-from lostwax.capture.told import listening
+from lostwax.capture.told import listen
 from lostwax.capture.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
+from lostwax.fake.undo import Undo, undone
 from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.settings import settings_now
@@ -147,9 +148,9 @@ class Captured:
     def _watched(self, mode: Any, args: tuple[Any, ...], kwargs: Any, why: tuple[str, ...]) -> Any:
         """Run the module itself, to see what runs: most of what a library has, no call of the
         module reads. The capture is for the calls to come."""
-        with watching() as ran:
-            result = watched(self.wrapped, *args, **kwargs)
-        self._ran = union(self._ran or frozenset(), *ran)
+        notes = Notes()
+        result = notes.call(self.wrapped, *args, **kwargs)
+        self._ran = union(self._ran or frozenset(), notes.ran())
         self._capture(mode, args, kwargs, why)
         return result
 
@@ -237,11 +238,15 @@ class Captured:
             self._tell_of_unsure(world.unsure[0])
             return None
         streams = list(map(Stream, world.random))
-        with listening() as lost, watching() as ran:
-            program = export_call(self.wrapped, args, kwargs, spec)
+
+        def work(undo: Undo) -> tuple[ExportedProgram, list[str], Notes]:
+            lost, notes = listen(undo), watch(undo)
+            return export_call(self.wrapped, args, kwargs, spec), lost, notes
+
+        program, lost, notes = undone(work)
         lost += filter(None, [drawn_from(streams)])
         if self._ran is not None and not lost:
-            known, self._ran = self._ran, union(self._ran, *ran)
+            known, self._ran = self._ran, union(self._ran, notes.ran())
             if self._ran != known:  # functions have run whose world was not looked at
                 return self._program(args, kwargs, spec)
         return program, world, lost

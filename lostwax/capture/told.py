@@ -7,24 +7,21 @@ instead. Must not decide what is lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 
+from lostwax.fake.undo import Undo
 from lostwax.location import warn
 
 _listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
 
 
-@contextmanager
-def listening() -> Iterator[list[str]]:
-    """Inside, nobody is warned; the list has what there would have been to say."""
+def listen(undo: Undo) -> list[str]:
+    """From here on nobody is warned; the list gets what there would have been to say."""
     heard: list[str] = []
-    token = _listening.set(heard)
-    try:
-        yield heard
-    finally:
-        _listening.reset(token)
+    undo.add(partial(_listening.set, _listening.get()))
+    _listening.set(heard)
+    return heard
 
 
 def is_heard(text: str) -> bool:

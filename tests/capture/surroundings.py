@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,10 @@ class Doubled(torch.autograd.Function):
 def keys() -> Any:
     sets = torch._C._dispatch_tls_local_include_set(), torch._C._dispatch_tls_local_exclude_set()
     return [each.raw_repr() for each in sets]
+
+
+OWN = ("listening", "notes")
+"""Context variables of captures."""
 
 
 def look(*modules: nn.Module) -> dict[str, Any]:
@@ -58,5 +64,7 @@ def look(*modules: nn.Module) -> dict[str, Any]:
         ],
         "modules": [str(sorted(vars(m), key=str)) for each in modules for m in each.modules()],
         "tensors": [id(t) for m in modules for t in (*m.parameters(), *m.buffers())],
+        "profile": sys.getprofile(),
+        "context": [v.name for v, value in copy_context().items() if value and v.name in OWN],
         "waited for": swap.one_at_a_time._is_owned(),  # type: ignore[attr-defined]
     }

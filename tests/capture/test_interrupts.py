@@ -129,6 +129,40 @@ def test_an_interrupt_while_entering_and_leaving(lines: bool) -> None:
     assert str(small(module)) == text
 
 
+class AtCapture(At):
+    """The same in `lostwax.capture`, around the captures."""
+
+    def watches(self, frame: FrameType) -> bool:
+        return frame.f_code.co_filename in AROUND or frame.f_code.co_name == "undone"
+
+
+AROUND = {str(PACKAGE / "capture" / name) for name in ("adaptive.py", "told.py", "ran.py")}
+
+
+@pytest.mark.parametrize("lines", [False, True])
+def test_an_interrupt_around_a_capture(lines: bool) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(_capture_interrupted, lines).result()
+
+
+def _capture_interrupted(lines: bool) -> None:
+    module, x = nn.Linear(3, 3), torch.randn(2, 3)
+    lostwax.capture(module)(x)
+    before = look(module)
+    place = interrupted = 0
+    while True:
+        place += 1
+        try:
+            with AtCapture(place, lines) as at:
+                lostwax.capture(module)(x)
+        except Interrupt:
+            interrupted += 1
+        assert look(module) == before, place
+        if at.left > 0:
+            break
+    assert interrupted > 50
+
+
 def _layers() -> tuple[nn.Module, Callable[[], Any]]:
     layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)

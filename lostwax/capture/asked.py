@@ -15,10 +15,10 @@ from lostwax.capture.functionalize import Tracked, gradient_sources
 from lostwax.capture.steps import Value
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
-from lostwax.ir.asks import ATTRIBUTE, PLAIN, Answer, Question, Ref, answer
+from lostwax.ir.asks import ATTRIBUTE, GRADIENTS, PLAIN, Answer, Question, Ref, answer
 from lostwax.location import Location
 
-_OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None")
+_OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None", GRADIENTS)
 """Questions that what is computed answers by what it is computed from."""
 
 _OF_VIEWS = ("_base is None", "_is_view()")
@@ -79,11 +79,11 @@ class Asked:
                 )
             self._notes[key] = Note(what, fake, fake.tracked, (value(fake),), where)
 
-    def note_joint(self, fakes: Sequence[FakeTensor], values: Sequence[Value], where: str) -> None:
-        """A program asked whether gradients reach what is computed from these."""
-        first = fakes[0]
-        key = f"gradients at {where}", id(first)
-        self._notes[key] = Note("requires_grad", first, first.tracked, (*values,), where, True)
+    def note_joint(self, values: Sequence[Value], where: Location | str, what: str) -> None:
+        """A program, or the capture itself, asked whether gradients reach these."""
+        first = values[0].fake
+        key = f"{what} of all at {where}", id(first)
+        self._notes[key] = Note(what, first, first.tracked, (*values,), where, True)
 
     def note_mode(self, what: str, found: Answer, where: Location | str) -> None:
         """Of torch itself."""
@@ -153,4 +153,5 @@ def _of_computed(note: Note, inputs: Mapping[Value, Ref], grad: bool) -> Iterato
     constants = [value for value in sources if value not in inputs]
     if of and not any(value.fake is not None and is_marked(value.fake) for value in constants):
         found = grad and any(value.fake is not None and is_marked(value.fake) for value in sources)
-        yield Question("requires_grad", of, found, str(note.where), computed=True)
+        what = GRADIENTS if note.what == GRADIENTS else "requires_grad"
+        yield Question(what, of, found, str(note.where), computed=True)

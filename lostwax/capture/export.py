@@ -206,7 +206,8 @@ class Capture:
     def run(self) -> ExportedProgram:
         program = undone(self._run)
         self.tracer.forget()  # the program's fakes keep the tracer alive
-        self.tracer.differentiable = False  # what they are asked now is not asked by the program
+        # What they are asked now is not asked by the program.
+        self.tracer.differentiable = self.tracer.sees_gradients = False
         return program if type(self.root) is not nn.Module else _trimmed(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
@@ -218,6 +219,7 @@ class Capture:
         undo.add(self._retire)
         given.enter(self.leaves, self.names, self.symbols, self.apart)
         tracer.differentiable = self.grad and given.is_differentiable
+        tracer.sees_gradients = self.grad
         check_hooks(tracer, self.state.modules)
         args, kwargs = put_together(given.users, self.in_spec)
         containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))

@@ -151,13 +151,15 @@ def written(
     again: Again,
     scatter: Callable[[Tracked, Value, View], Value],
     history: Callable[[Value, Value, bool], Value] | None,
+    may_have_gradient: Callable[[Value], bool],
     seen: bool,
 ) -> None:
     """The tensor has a new value: so have its root and, when next read, the root's views.
 
     To autograd a detached tensor is one of its own: a write to it, or to a view of it, is `seen` in
     its history alone. `history` makes of an old value, a new one and whether that is seen the new
-    one with its gradient; None: nothing has gradients.
+    one with its gradient; None: nothing has gradients. `may_have_gradient`: whether a value has
+    one, in this call or in another.
     """
     root = tracked.root
     check_writable(root)
@@ -177,18 +179,18 @@ def written(
         new = history(root.value, new, seen)
     root.write(new)
     for head, value in heads:
-        _remember(head, value)
+        _remember(head, value, may_have_gradient(value))
 
 
 def _is_apart(tracked: Tracked) -> bool:
     return tracked.view is not None and tracked.view.func in STOPPING
 
 
-def _remember(head: Tracked, new: Value) -> None:
+def _remember(head: Tracked, new: Value, has_gradient: bool) -> None:
     """A detached tensor has a new value."""
     assert head.view is not None
     before = head.view
-    head.view = before._replace(history=new if is_differentiable(new) else None)
+    head.view = before._replace(history=new if has_gradient else None)
     # What the caller can see must be a view of what he handed in.
     if head.view.history is not None and not head.root.kind and head.type == new.type:
         head.value, head.seen = new, head.root.version
@@ -421,13 +423,16 @@ def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
     return arguments
 
 
-def check_own_places(given: Tracked, seen: TensorType) -> None:
-    """To autograd what `as_strided` shows beside the elements of its argument has no gradient; of a
-    view of the storage it would have one."""
+def shows_others(given: Tracked, seen: TensorType) -> bool:
+    """Does `as_strided` show elements beside those of its argument?"""
     if given.type.is_symbolic or seen.is_symbolic or _is_all(given.type, given.root.type):
-        return
-    if not set(_places(seen)) <= set(_places(given.type)):
-        _refuse_strided(seen, "it shows elements that its argument does not: they have no gradient")
+        return False
+    return not set(_places(seen)) <= set(_places(given.type))
+
+
+def refuse_others(seen: TensorType) -> NoReturn:
+    """To autograd they have no gradient; of a view of the storage they would have one."""
+    _refuse_strided(seen, "it shows elements that its argument does not: they have no gradient")
 
 
 def _refuse_strided(seen: TensorType, why: str) -> NoReturn:

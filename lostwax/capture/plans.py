@@ -229,6 +229,16 @@ def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     return tracer.evaluate(legit.default, tuple(args), {})
 
 
+def _bags_without_gradient(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """C++ takes it for tensors that it sees no gradient of; it has no backward."""
+    fakes = [each for each in (*args, *kwargs.values()) if isinstance(each, FakeTensor)]
+    if torch.is_grad_enabled() and tracer.wants_gradient(*map(tracer.value_of, fakes)):
+        return tracer.evaluate(aten._embedding_bag.default, args, kwargs)
+    return typed(tracer, record, args, kwargs)
+
+
 def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
     flag = SILENT_WRITERS.get(record.overload)
@@ -387,6 +397,8 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _read_in_order, record
     if func is aten.native_batch_norm.default:
         return _batch_norm, record
+    if func is aten._embedding_bag_forward_only.default:
+        return _bags_without_gradient, record
     if func in one_for_one.ONE_FOR_ONE:
         return one_for_one.parts, record
     if func in composite.COMPOSITES:

@@ -11,7 +11,7 @@ import torch
 from torch import get_default_dtype, is_inference_mode_enabled
 
 from lostwax.capture import functionalize
-from lostwax.capture.functionalize import View, is_differentiable, made, track, track_view
+from lostwax.capture.functionalize import View, made, track, track_view
 from lostwax.capture.steps import SHARED, Step, Value, new_value
 from lostwax.errors import CaptureError
 from lostwax.fake import answers, recall
@@ -272,8 +272,9 @@ def is_gradless(value: Value) -> bool:
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = functionalize.strided_base(given.tracked)
-    if tracer.differentiable and is_differentiable(tracer.value_of(given)):
-        functionalize.check_own_places(given.tracked, out.fake_type)
+    is_beside = tracer.sees_gradients and functionalize.shows_others(given.tracked, out.fake_type)
+    if is_beside and tracer.wants_gradient(tracer.value_of(given)):
+        functionalize.refuse_others(out.fake_type)
     tracer.reliance.note(base.root, "as_strided")
     arguments = functionalize.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)

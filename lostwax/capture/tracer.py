@@ -58,7 +58,7 @@ from lostwax.fake.write import (
     mark_written,
 )
 from lostwax.identity import Seen
-from lostwax.ir.asks import mode_answer
+from lostwax.ir.asks import GRADIENTS, mode_answer
 from lostwax.ir.gradient import with_gradient
 from lostwax.ir.numbers import Origin, sources
 from lostwax.location import Location, is_user_code, user_location
@@ -118,6 +118,10 @@ class Tracer(FakeTensorMode):
         """Does what fakes are asked matter? Not when the capture is over."""
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
+        self.sees_gradients = False
+        """Whether something might in another call: are gradients switched on?"""
+        self.users = set[Value]()
+        """What the user passes."""
         self.grad_marks = Marks()
         self.overwritten_unseen = set[Value]()
         """What came without a gradient, and was written to where autograd does not see it: one with
@@ -151,6 +155,7 @@ class Tracer(FakeTensorMode):
         """A tensor that the program is given."""
         root = made(fake, None, None, kind, name)
         self.region.inputs.append(root.value)
+        self.users.add(root.value)
         return root
 
     def inputs(
@@ -443,7 +448,7 @@ class Tracer(FakeTensorMode):
         if not (self.is_asked and self._recording and known):
             return
         if is_joint:
-            self.questions.note_joint(known, [self.value_of(fake) for fake in known], where)
+            self.questions.note_joint([self.value_of(fake) for fake in known], where, what)
         else:
             for fake in known:
                 self.questions.note(fake, what, self.value_of, self.real_one(fake), where)
@@ -465,11 +470,11 @@ class Tracer(FakeTensorMode):
 
     def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
         """It has the memory of the other, and the gradient that it had."""
-        if self.tracked or not (self._recording and self.differentiable):
+        if self.tracked or not (self._recording and self.sees_gradients):
             return
         old, new = functionalize.read(tracked, self.again), self.value_of(other)
-        history = old if is_differentiable(old) else None
-        if history is None and not is_differentiable(new):
+        history = old if self.wants_gradient(old) else None
+        if history is None and not self._may_have_gradient(new):
             return
         value = self.again(new, _DETACHED)
         if history is not None:
@@ -577,9 +582,10 @@ class Tracer(FakeTensorMode):
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
         seen = is_grad_enabled() if self.grad is None else self.grad
-        history = self._history if self.differentiable and self.inner is None else None
+        history = self._history if self.sees_gradients and self.inner is None else None
         before = root.value
-        functionalize.written(target.tracked, value, self.again, self._scattered, history, seen)
+        way = self.again, self._scattered, history, self._may_have_gradient
+        functionalize.written(target.tracked, value, *way, seen)
         self.reliance.written(root, before)
         for tensor, _ in self.state_views:
             known = self.fake_tensor_converter.known(tensor)
@@ -594,7 +600,29 @@ class Tracer(FakeTensorMode):
         """A new value, with the gradient that it has where it was put in the place of the old."""
         if not seen:
             return self._unseen(old, new)
-        return new if keeps_gradient(old, new) else self._instead(old, new)
+        is_kept = not self.differentiable or keeps_gradient(old, new)
+        return new if is_kept else self._instead(old, new)
+
+    def wants_gradient(self, *values: Value) -> bool:
+        """Does a gradient of these reach something that the program is given? What is recorded
+        hangs on it: if not, a call in which one does is refused."""
+        if self.differentiable and any(map(is_differentiable, values)):
+            return True
+        sources = self._changing(*values)
+        if sources and self.is_asked:
+            self.questions.note_joint(sources, user_location(), GRADIENTS)
+        return False
+
+    def _may_have_gradient(self, value: Value) -> bool:
+        return is_differentiable(value) or bool(self._changing(value))
+
+    def _changing(self, *values: Value) -> list[Value]:
+        """What a gradient of these reaches that may require one in one call, and not in another:
+        inputs, and parameters."""
+        if not self.sees_gradients:
+            return []
+        found = [s for value in values for s in functionalize.gradient_sources(value, grad=True)]
+        return [s for s in found if s in self.users or isinstance(s.fake, torch.nn.Parameter)]
 
     def with_own_leaf(self, value: Value) -> Value:
         """The value, which requires a gradient whatever the program is given."""
@@ -615,10 +643,10 @@ class Tracer(FakeTensorMode):
 
     def _unseen(self, old: Value, new: Value) -> Value:
         """A new value, with the gradient of the one in whose place autograd did not see it put."""
-        if is_differentiable(old):
+        if self.wants_gradient(old):
             return self._with_gradient_of(old, self.laid_out(old, new))
         self.overwritten_unseen.update(functionalize.gradient_sources(old, grad=True))
-        return self.again(new, _DETACHED) if is_differentiable(new) else new
+        return self.again(new, _DETACHED) if self._may_have_gradient(new) else new
 
     def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
         """Record `with_gradient`; its results are of these types."""

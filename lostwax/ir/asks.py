@@ -299,10 +299,13 @@ def _visible_strides(tensor: torch.Tensor) -> str:
     return str(tuple(seen))
 
 
+GRADIENTS = "has a gradient"
+"""Whether tensors have any. The capture asks so itself, where what it records hangs on it."""
 STRIDES, OFFSET = "stride()", "storage_offset()"
 VISIBLE_STRIDES = "stride() of dimensions that are not of size 1"
 QUESTIONS: dict[str, Callable[[Any], Answer]] = {
     "requires_grad": _requires_grad,
+    GRADIENTS: _requires_grad,
     "is_leaf": lambda tensor: tensor.is_leaf,
     "grad is None": _has_no_gradient,
     "grad_fn is None": _has_no_grad_fn,
@@ -506,6 +509,16 @@ def _must_be_computed_so(question: Question, of: Sequence[_Named]) -> AsksCheck:
         if found is not question.answer:
             does, did = ("requires", "none") if found else ("requires no", "one")
             names = ", ".join(each.text for each in of[:3]) + ", ..." * (len(of) > 3)
+            if question.what == GRADIENTS:
+                raise InputValueError(
+                    f"what is computed from {names} {does} gradient here, and required {did} at "
+                    "capture; here the original goes a way of its own with gradients: a write that "
+                    "autograd does not see, a backward or a kernel for them\n"
+                    f"  at {question.where}\n"
+                    "  fix: export with an example that requires gradients; or pass "
+                    f"{of[0].path}.detach()",
+                    of[0].path,
+                )
             raise InputValueError(
                 f"what is computed from {names} {does} gradient here, and required {did} at "
                 f"capture, where the original asks it\n  at {question.where}\n"

@@ -32,6 +32,7 @@ from lostwax.fake.convert import Made
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
+from lostwax.ir.asks import GRADIENTS
 from lostwax.ir.numbers import sources
 from lostwax.location import user_location, warn
 from lostwax.ops.registry import aten
@@ -191,7 +192,10 @@ def _seen_through(
 ) -> Any:
     """What the forward computes counts as computed where it is called: else its results would seem
     to come from a `no_grad` region."""
-    if tracer.differentiable and _backward_of(cls) is None and any(map(_has_gradient, args)):
+    if not tracer.differentiable:  # but for what has a gradient it has a backward of its own
+        fakes = [a for a in args if isinstance(a, FakeTensor) and a.fake_mode is tracer]
+        tracer.wants_gradient(*map(tracer.value_of, fakes))
+    elif _backward_of(cls) is None and any(map(_has_gradient, args)):
         warn(
             f"{cls.__name__} has no backward: the exported program differentiates what its forward "
             f"computes, where eager raises an error.\n  at {user_location()}\n"
@@ -236,6 +240,8 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
             )
         new = _attached(tracer, Hook, _Context((fake,)), (fake,), {})
         fake.tracked.root.write(tracer.value_of(new))
+    elif torch.is_grad_enabled():
+        tracer.wants_gradient(tracer.value_of(fake))
     if tracer.tracked:
         return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
     return RemovableHandle(OrderedDict())
@@ -570,13 +576,19 @@ def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer)
 
 def check_hooks(tracer: Tracer, modules: list[nn.Module]) -> None:
     """Hooks on the gradients of modules would be lost."""
-    if not tracer.differentiable:
-        return
+    for what in _backward_hooks(modules) if tracer.sees_gradients else ():
+        if tracer.differentiable:
+            raise _uncaptured_hooks(what)
+        if tracer.users:
+            tracer.questions.note_joint(list(tracer.users), what, GRADIENTS)
+
+
+def _backward_hooks(modules: list[nn.Module]) -> Iterator[str]:
     if _modules._global_backward_hooks or _modules._global_backward_pre_hooks:
-        raise _uncaptured_hooks("torch.nn has backward hooks for all modules")
+        yield "torch.nn has backward hooks for all modules"
     for module in modules:
         if module._backward_hooks or module._backward_pre_hooks:
-            raise _uncaptured_hooks(f"the {type(module).__name__} has backward hooks")
+            yield f"the {type(module).__name__} has backward hooks"
 
 
 def _uncaptured_hooks(what: str) -> CaptureError:

@@ -95,11 +95,23 @@ def is_packed(t: Tensor) -> bool:
     return True
 
 
+def ends_the_process(call: Call, args: Any) -> bool:
+    """A gather past the end: what eager raises of data would be passed over, but torch 2.11 for ARM
+    dies of it, `torch.ones(1).gather(0, torch.tensor([4]))`, where one index serves a whole row."""
+    if call.operator != "gather":
+        return False
+    source, dim, index = args[:3]
+    size = source.shape[dim] if source.ndim else 1
+    return bool(((index < 0) | (index >= size)).any())
+
+
 def elsewhere(call: Call, got: Run, fakes: OurFakes, types: Types) -> Outcome:
     """Compare with eager at other sizes that the guards admit."""
     tried = 0
     for binding in other_sizes(fakes, random.Random(str(call))):
         args, kwargs = resized((call.args, dict(call.kwargs)), types, binding)
+        if ends_the_process(call, args):
+            continue
         eager = execute(call.function, args, kwargs)
         where = ", ".join(f"{s}={n}" for s, n in binding.items())
         if eager.error is not None:

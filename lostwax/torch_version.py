@@ -75,6 +75,9 @@ ARANGE_TRUNCATES_BOUNDS = TORCH < (2, 14)
 ATTENTION_LIFTS = TORCH >= (2, 14)
 """Attention of three dimensions is that of four, the first of size 1, and squeezed again."""
 
+ATTENTION_SHARES_ONE_HEAD = TORCH >= (2, 15)
+"""The CPU's fused attention is chosen, too, where key and value have one head for all of query's."""
+
 BESSEL_HAS_GRADIENT = TORCH >= (2, 15)
 """Bessel functions of the first and second kind, also modified ones, can be differentiated."""
 
@@ -89,7 +92,8 @@ GRID_SAMPLER_3D_IS_BICUBIC = TORCH >= (2, 15)
 """`grid_sampler_3d` interpolates with mode "bicubic", too."""
 
 GROUP_NORM_TAKES_ANY_STRIDES = TORCH >= (2, 15)
-"""`native_group_norm` takes any strides, and refuses 0 channels or 0 positions."""
+"""`native_group_norm` takes any strides, and refuses 0 channels or 0 positions. The gradient keeps
+the strides of an input that the kernel reads as it is."""
 
 # -------------------------------------------------------------------------------------- functions
 

@@ -116,10 +116,12 @@ def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> b
         return False
     if not all(same(t.size[0], q.size[0]) and same(t.size[-1], q.size[-1]) for t in types):
         return False
-    heads = q.size[1]
+    heads, shared = q.size[1], k.size[1]
+    if not same(shared, v.size[1]):
+        return False
     if grouped:
-        return same(k.size[1], v.size[1]) and is_zero(heads % k.size[1])
-    return same(k.size[1], heads) and same(v.size[1], heads)
+        return is_zero(heads % shared)
+    return same(shared, heads) or (torch_version.ATTENTION_SHARES_ONE_HEAD and is_one(shared))
 
 
 def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import torch
 
+from lostwax import torch_version
 from lostwax.ops.matmul import require_expandable
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import (
@@ -128,7 +129,9 @@ def _batches_agree(q: TensorType, k: TensorType, v: TensorType, enable_gqa: bool
         return False
     if enable_gqa:
         return decide(eq(q.size[1] % k.size[1], 0))
-    return decide(eq(q.size[1], k.size[1]))
+    if decide(eq(q.size[1], k.size[1])):
+        return True
+    return torch_version.ATTENTION_SHARES_ONE_HEAD and decide(eq(k.size[1], 1))
 
 
 def _mask_fits(mask: TensorType, q: TensorType, k: TensorType) -> bool:

@@ -395,9 +395,14 @@ def native_group_norm(
     return fresh_like(input, input.size), saved, saved
 
 
-def _require_dense(x: TensorType) -> None:
+def _is_dense(x: TensorType) -> bool:
+    """In the memory format that it suggests; of a dimension of size 1 the stride says nothing."""
     row_major = suggested_format(x) is torch.contiguous_format
-    if not (x.is_contiguous if row_major else x.is_channels_last):
+    return x.is_contiguous if row_major else x.is_channels_last
+
+
+def _require_dense(x: TensorType) -> None:
+    if not _is_dense(x):
         fail("Expected X.is_contiguous(memory_format) to be true, but got false.")
 
 
@@ -415,7 +420,11 @@ def native_group_norm_backward(
     output_mask: Sequence[bool],
 ) -> Masked:
     dtype = weight.dtype if weight is not None else mean.dtype
-    return _masked(input, C, dtype, output_mask)
+    found = _masked(input, C, dtype, output_mask)
+    if torch_version.GROUP_NORM_TAKES_ANY_STRIDES and output_mask[0] and _is_dense(input):
+        like = TensorType(input.size, input.dtype, input.device, input.stride)
+        return like, *found[1:]
+    return found
 
 
 # -------------------------------------------------------------------------------------- weight norm

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lostwax import export
+from lostwax import Dim, export
 from lostwax.ops.registry import decompositions
 from tests.ops.conformance import operators
 from tests.ops.decomposing import Verdict, judged, samples
@@ -149,6 +149,41 @@ def test_half_precision_is_rounded_once(function: Callable[[Tensor], Tensor]) ->
     x = spread(4, 64).bfloat16()
     core = export(function, (x,)).run_decompositions()
     torch.testing.assert_close(core.module()(x), function(x), rtol=0.008, atol=0)
+
+
+class Kernel(torch.nn.Module):
+    """The CPU's fused attention by its name: what it returns, and the sums that its gradient reads."""
+
+    def __init__(self, is_causal: bool) -> None:
+        super().__init__()
+        self.is_causal = is_causal
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Any:
+        kernel = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+        return kernel(q, k, v, 0.0, self.is_causal, attn_mask=mask)
+
+
+@pytest.mark.parametrize("how", ["plain", "causal", "masked", "half", "one head"])
+def test_fused_attention_by_its_name(how: str) -> None:
+    kernel, batch = Kernel(how == "causal"), Dim("batch")
+    mask = spread(5, 7)
+    mask[2] = -torch.inf  # a row that sees nothing
+
+    def inputs(n: int) -> tuple[Tensor, ...]:
+        q, k, v = spread(n, 4, 5, 8), spread(n, 4, 7, 8), spread(n, 4, 7, 8) + 1
+        if how == "one head":
+            k, v = k[:, :1], v[:, :1]
+        given = tuple(x.half() if how == "half" else x for x in (q, k, v))
+        return (*given, mask) if how == "masked" else given
+
+    shapes = ({0: batch}, {0: batch}, {0: batch}, *([None] if how == "masked" else []))
+    core = export(kernel, inputs(2), dynamic_shapes=shapes).run_decompositions()
+    left = [n.target for n in core.graph.nodes if n.op == "call_function"]
+    assert not any("flash" in str(target) for target in left)
+    tolerance = 2e-3 if how == "half" else 2e-5
+    for n in (1, 2, 3):
+        got, want = core.module()(*inputs(n)), kernel(*inputs(n))
+        torch.testing.assert_close(got, tuple(want), rtol=tolerance, atol=tolerance)
 
 
 def test_decompositions_of_our_own_are_of_operators_that_are_not_core() -> None:

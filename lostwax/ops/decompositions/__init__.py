@@ -5,6 +5,7 @@ gives: size, dtype, and the same numbers as far as rounding allows. It may ask a
 that costs a guard; a case it does not cover raises NotImplementedError, and the operator stays.
 """
 
+from lostwax.ops.decompositions import attention as attention
 from lostwax.ops.decompositions import factory as factory
 from lostwax.ops.decompositions import indexing as indexing
 from lostwax.ops.decompositions import matmul as matmul

@@ -79,6 +79,10 @@ _whole(
 _whole("it speaks of memory", "as_strided_scatter")
 _whole("a view, of any strides: `as_strided` would hold for those at capture alone", "unfold")
 _whole(
+    "if key and value have fewer heads, or how wide a head is varies",
+    "_scaled_dot_product_flash_attention_for_cpu",
+)
+_whole(
     "if a size varies: its windows are of as many sizes", "adaptive_max_pool2d adaptive_max_pool3d"
 )
 _whole(

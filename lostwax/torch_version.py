@@ -78,6 +78,10 @@ ATTENTION_LIFTS = TORCH >= (2, 14)
 ATTENTION_SHARES_ONE_HEAD = TORCH >= (2, 15)
 """The CPU's fused attention is chosen, too, where key and value have one head for all of query's."""
 
+ATTENTION_KEEPS_SYMBOLS = TORCH >= (2, 13)
+"""C++ takes attention apart for autograd without asking for sizes as plain numbers. (In 2.11 its
+`matmul` does; 2.12 was not looked at.)"""
+
 BESSEL_HAS_GRADIENT = TORCH >= (2, 15)
 """Bessel functions of the first and second kind, also modified ones, can be differentiated."""
 
@@ -102,6 +106,10 @@ SERIALIZER_LEAVES_OUT = TORCH >= (2, 12)
 
 LOAD_KNOWS_ROUNDING = TORCH >= (2, 13)
 """`torch.export.load` reads programs that take `abs`, `floor` and `ceil` of numbers."""
+
+INFER_SIZE_TAKES_SYMBOLS = TORCH >= (2, 13)
+"""What `F.binary_cross_entropy` asks for the size of its weights takes symbolic sizes. (It does not
+in 2.11; 2.12 was not looked at.)"""
 
 APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)
 """`autograd.Function.apply` is a function of C++: since 2.15."""

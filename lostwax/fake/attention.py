@@ -44,7 +44,7 @@ def scaled_dot_product_attention(
         how = {"scale": scale, "enable_gqa": enable_gqa}
         out = scaled_dot_product_attention(mode, *lifted, mask, dropout_p, is_causal, **how)
         return mode.call(aten.squeeze.dim, out, 0)
-    if mode.portable:
+    if mode.portable or _would_be_fixed(q, k, v):
         return _portable_attention(
             mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
         )
@@ -59,6 +59,12 @@ def scaled_dot_product_attention(
         aten._scaled_dot_product_flash_attention_for_cpu.default,
         q, k, v, dropout_p, is_causal, attn_mask=_additive(mode, attn_mask, q), scale=scale,
     )[0]  # fmt: skip
+
+
+def _would_be_fixed(*tensors: FakeTensor) -> bool:
+    """Would C++ take the example's sizes for the only ones?"""
+    is_safe = torch_version.ATTENTION_KEEPS_SYMBOLS or not torch.is_grad_enabled()
+    return not is_safe and any(x.fake_type.is_symbolic for x in tensors)
 
 
 def _on_cuda(

@@ -347,3 +347,24 @@ def test_rounding_to_few_bits() -> None:
         total = sum((out * (out.detach() + 1)).sum() for out in each(given))
         grads.append(torch.autograd.grad(total, [given, each.w]))  # type: ignore[arg-type]
     torch.testing.assert_close(grads[0], grads[1])
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_weights_of_cross_entropy_may_vary_in_size(reduction: str) -> None:
+    """torch 2.11 itself asks for their size as plain numbers."""
+
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.loss = nn.BCELoss(torch.rand(4), reduction=reduction)
+
+        def forward(self, x: Tensor, y: Tensor, w: Tensor) -> Any:
+            direct = F.binary_cross_entropy(x, y, weight=w, reduction=reduction)
+            return self.loss(x, y), direct, F.binary_cross_entropy(x, y)
+
+    module, batch = Loss(), Dim("batch")
+    given = tuple(torch.rand(3, 4) for _ in range(3))
+    ours = export(module, given, dynamic_shapes=({0: batch},) * 3).module()
+    for n in (1, 3, 5):
+        inputs = tuple(torch.rand(n, 4) for _ in range(3))
+        torch.testing.assert_close(ours(*inputs), module(*inputs))

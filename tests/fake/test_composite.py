@@ -16,7 +16,7 @@ from examples.models import MODELS
 from lostwax import Dim, export
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symnode import wrap
-from lostwax.sym import ShapeEnv
+from lostwax.sym import ShapeEnv, current
 
 
 def fakes_of(mode: FakeTensorMode, args: tuple[Any, ...]) -> list[Any]:
@@ -125,6 +125,21 @@ def test_attention(causal: bool) -> None:
         agree(lambda q, k, m: F.scaled_dot_product_attention(q, k, k, attn_mask=m), q, k, mask)
     grouped = torch.randn(2, 2, 7, 8)
     agree(lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), q, grouped)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("ndim", [3, 4])
+def test_attention_with_gradients_fixes_no_length(causal: bool, ndim: int) -> None:
+    """torch 2.11's C++ would, where it takes attention apart for autograd."""
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    sizes = [(3, 4, 5, 8)[-ndim:], (3, 4, 7, 8)[-ndim:], (3, 4, 7, 8)[-ndim:]]
+    q, k, v = (mode.from_tensor(torch.randn(size), static_shapes=False) for size in sizes)
+    with mode:
+        out = F.scaled_dot_product_attention(q.requires_grad_(), k, v, is_causal=causal)
+    assert out.requires_grad
+    for x in (q, k, v):  # which are all but the width of a head
+        assert not any(isinstance(current(size), int) for size in x.fake_type.size[:-1])
 
 
 @pytest.mark.parametrize("cell", [nn.LSTM, nn.GRU, nn.RNN])

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch.utils._device import _device_constructors
 
-from lostwax.capture.patches.swap import Shown, is_capturing, running
+from lostwax import torch_version
+from lostwax.capture.patches.swap import Answer, Shown, is_capturing, running
 from lostwax.errors import CaptureError
+from lostwax.fake.symnode import unwrap, wrap
 from lostwax.fake.tensor import has_symbol
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
+from lostwax.ops.shapes import broadcast_sizes
 from lostwax.sym.real import MATH
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -159,4 +163,25 @@ _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
 SHOWN = [
     Shown(where, name, _choosing(getattr(where, name), answer)) for where, name, answer in _OTHERS
 ]
+
+
+# ------------------------------------------------------------------------- inside torch's functions
+
+
+def _cross_entropy(plain: Any, *args: Any, **kwargs: Any) -> Any:
+    """The function as it is, but that the size of its weights may vary."""
+    names = {**plain.__globals__, "_infer_size": _broadcast}
+    function = FunctionType(plain.__code__, names, plain.__name__, plain.__defaults__)
+    return function(*args, **kwargs)
+
+
+def _broadcast(*sizes: Sequence[Any]) -> list[Any]:
+    return list(map(wrap, broadcast_sizes([tuple(map(unwrap, size)) for size in sizes])))
+
+
+ANSWERS = (
+    []
+    if torch_version.INFER_SIZE_TAKES_SYMBOLS
+    else [Answer(torch.nn.functional.binary_cross_entropy, _cross_entropy)]
+)
 _device_constructors()  # a table that torch makes once, of the functions it finds: not of these

@@ -8,7 +8,7 @@
 | settings of `torch.backends`, determinism, precision, the default device | class of `torch._C`; code | `backends` |
 | `torch.autocast` | code; class of the module | `autocasting` |
 | `TransformerEncoder.forward`, `_BatchNorm.forward` | code | `nn_modules` |
-| `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like | class of the module | `symbolic_arguments` |
+| `torch.tensor`, `as_tensor`, `linspace`, `F.one_hot`, `math.sqrt` and its like; `F.binary_cross_entropy` of torch 2.11 | class of the module; code | `symbolic_arguments` |
 | `F.conv1d` to `conv3d`, `torch.batch_norm`, `layer_norm`, `group_norm` | class of the module | `fast_calls` |
 | `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
 | `torch.Tensor.stride(x)`, `torch.is_inference(x)` | attributes of the class, where the user's functions name them; class of the module | `unbound` |
@@ -51,6 +51,7 @@ ANSWERS = swap.Answers(
         *backends.ANSWERS,
         *modes.ANSWERS,
         *autograd_function.ANSWERS,
+        *symbolic_arguments.ANSWERS,
         nn_modules.ENCODER,
     ]
 )

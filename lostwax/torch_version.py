@@ -76,7 +76,7 @@ ATTENTION_LIFTS = TORCH >= (2, 14)
 """Attention of three dimensions is that of four, the first of size 1, and squeezed again."""
 
 ATTENTION_SHARES_ONE_HEAD = TORCH >= (2, 15)
-"""The CPU's fused attention is chosen, too, where key and value have one head for all of query's."""
+"""The CPU's fused attention is chosen, too, where key and value have one head for all queries."""
 
 ATTENTION_KEEPS_SYMBOLS = TORCH >= (2, 13)
 """C++ takes attention apart for autograd without asking for sizes as plain numbers. (In 2.11 its

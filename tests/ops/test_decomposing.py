@@ -152,7 +152,7 @@ def test_half_precision_is_rounded_once(function: Callable[[Tensor], Tensor]) ->
 
 
 class Kernel(torch.nn.Module):
-    """The CPU's fused attention by its name: what it returns, and the sums that its gradient reads."""
+    """The CPU's fused attention by its name: its result, and the sums for its gradient."""
 
     def __init__(self, is_causal: bool) -> None:
         super().__init__()

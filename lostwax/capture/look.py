@@ -157,6 +157,8 @@ class Look:
         self.caches: list[tuple[Any, Results]] = []
         """Functions with a cache, and what they have in it."""
         self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
+        self._weak: list[tuple[str, Callable[[], Any]]] = []
+        """Weak references, and what gives the object."""
         self._starts: list[Any] = []
         root = module_of(subject)
         self._registered = Seen()
@@ -185,6 +187,7 @@ class Look:
                     self._read(function)
                 else:
                     self._read_cache(function)
+        self._check_weak()
         for path, tensor in zip(self._tensor_paths, self.tensors, strict=True):
             if self._reads_data:
                 self._read_data(path, tensor)
@@ -220,7 +223,9 @@ class Look:
             same = repr(value) if cls in (float, complex) else value
             self._add(path, Entry("value", value, (cls, same)))
         elif cls in _PROXIES:
-            self._visit_now(path, value)
+            self._visit_weak(path, value, lambda: _behind(value))
+            if _behind(value) is None:
+                self.unsure.append(f"{path} is a weak proxy of what is gone, and raises errors")
         elif STREAMS[cls]:
             self._visit_stream(path, value)
         elif isinstance(value, nn.Module):
@@ -235,8 +240,10 @@ class Look:
         elif cls.__name__ == "ndarray":
             self._add(path, Entry("array", None, (value.dtype, value.shape, value.tobytes())))
             self.arrays.append(value)
-        elif isinstance(value, (threading.local, ContextVar, MappingProxyType, weakref.ref)):
+        elif isinstance(value, (threading.local, ContextVar, MappingProxyType)):
             self._visit_now(path, value)
+        elif isinstance(value, weakref.ref):
+            self._visit_weak(path, value, partial(weakref.ref.__call__, value))
         elif isinstance(value, ModuleType):
             self._add(path, Entry("object", value))
             self._watch_all(value)
@@ -290,12 +297,26 @@ class Look:
                 content = _Now(lambda: vars(value))
             elif isinstance(value, ContextVar):
                 content = _Now(lambda: {"get()": value.get(GONE)})
-            elif isinstance(value, weakref.ref):
-                content = _Now(lambda: {"()": value()})
-            elif type(value) in _PROXIES:
-                content = _Now(lambda: {"__self__": _behind(value)})
             self.maps.append(content)
             self._left += [(_at(path, f".{key}"), each) for key, each in content.items()]
+
+    def _visit_weak(self, path: str, value: Any, get: Callable[[], Any]) -> None:
+        """What it refers to is not held: it is to go when it would."""
+        self._add(path, Entry("object", value))
+        if self._is_new(value):
+            self.maps.append(_Now(lambda: {"is gone": get() is None}))
+            self._weak.append((path, get))
+
+    def _check_weak(self) -> None:
+        """What nothing else that was looked at holds may go at any time, also between two looks."""
+        for path, get in self._weak:
+            found = get()
+            is_held = id(found) in self.seen or id(found) in self._tied
+            self._add(_at(path, ", what it refers to,"), Entry("value", None, found is None))
+            if found is not None and not is_held and not isinstance(found, (type, ModuleType)):
+                name = path.replace("\0", "").partition("[<weakref")[0].rstrip(",")
+                kind = type(found).__name__
+                self.unsure.append(f"{name} refers weakly to a {kind}, which may go at any time")
 
     def _visit_module(self, path: str, module: nn.Module) -> None:
         shape = type(module), tuple(module._modules)
@@ -486,11 +507,11 @@ def _numbered(values: list[Any]) -> dict[str, Any]:
 
 
 def _behind(proxy: Any) -> Any:
-    """What a weak proxy stands for."""
+    """What a weak proxy stands for; None if that is gone."""
     try:
         return proxy.__repr__.__self__
     except ReferenceError:
-        return GONE
+        return None
 
 
 def _is_known(value: Any) -> bool:

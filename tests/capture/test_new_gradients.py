@@ -198,3 +198,15 @@ def test_hooks_that_see_gradients() -> None:
     torch.testing.assert_close(ours(example()), module(example()))
     with pytest.raises(InputValueError, match="the ReLU has backward hooks"):
         gradient(ours)
+
+
+@pytest.mark.parametrize("write", [Tensor.zero_, lambda y: y.fill_(2.0), lambda y: y[:2].zero_()])
+def test_what_is_filled_has_a_gradient(write: Callable[[Tensor], Any]) -> None:
+    def forward(x: Tensor) -> Tensor:
+        y = x.clone()
+        write(y)
+        return y
+
+    program = export(forward, (example(),))
+    for each in (program, program.run_decompositions()):
+        torch.testing.assert_close(gradient(each.module()), gradient(forward))

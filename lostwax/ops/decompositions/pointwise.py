@@ -224,6 +224,12 @@ def angle(self: Tensor) -> Any:
 # ------------------------------------------------------------------------------------------ choices
 
 
+@decomposition(aten.zero.default)
+def zero(self: Tensor) -> Any:
+    """Not by `full_like`: to autograd it has a gradient, which is zero."""
+    return aten.fill.Scalar(self, 0)
+
+
 @decomposition(aten.fill.Tensor)
 def fill(self: Tensor, value: Tensor) -> Any:
     """Not by `copy`, which is core and has no derivative."""

@@ -206,11 +206,13 @@ def resized_tensor(t: Tensor, to: TensorType, binding: Binding) -> Tensor:
     if not to.is_symbolic:
         return copied(t)  # type: ignore[no-any-return]
     size = [value(s, binding) for s in to.size]
-    new = torch.empty(size, dtype=t.dtype)  # type: ignore[arg-type]
+    options = {"dtype": t.dtype, "device": t.device}
+    new = torch.empty(size, **options)  # type: ignore[arg-type]
     if not to.is_contiguous:
         stride = [value(s, binding) for s in to.stride]
-        new = torch.empty_strided(size, stride, dtype=t.dtype)  # type: ignore[arg-type]
+        new = torch.empty_strided(size, stride, **options)  # type: ignore[arg-type]
     old = t.reshape(-1)
     if old.numel() == 0:
         return new.fill_(1)
-    return new.copy_(old[torch.arange(new.numel()) % old.numel()].reshape(new.shape))
+    repeated = torch.arange(new.numel(), device=t.device) % old.numel()
+    return new.copy_(old[repeated].reshape(new.shape))

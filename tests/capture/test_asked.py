@@ -647,7 +647,12 @@ MODES: dict[str, tuple[Callable[[], bool], Callable[[], Any]]] = {
 @pytest.mark.filterwarnings("ignore:torch.is_autocast_cpu_enabled:DeprecationWarning")
 @pytest.mark.parametrize("is_on", [False, True])
 @pytest.mark.parametrize("name", MODES)
-def test_a_mode_that_is_asked_for_is_checked(name: str, is_on: bool) -> None:
+def test_a_mode_that_is_asked_for_is_checked(
+    name: str, is_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # torch's own testing module, which other tests import, forbids such assignments for good.
+    flags = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(flags, "__allow_nonbracketed_mutation_flag", True)
     ask, switched = MODES[name]
     as_captured, otherwise = (switched, nullcontext) if is_on else (nullcontext, switched)
     x = torch.ones(2)

@@ -249,7 +249,10 @@ def test_a_change_is_seen_in(place: str) -> None:
     for value in (2.0, 2.0, 3.0, 3.0):
         box.value = value
         torch.testing.assert_close(captured(X), X * value)
-    assert captured.variants[-1].calls >= 2, captured.explain()
+    if "weak" in place:  # nothing that is looked at holds the box: it may die at any time
+        assert not captured.variants
+    else:
+        assert captured.variants[-1].calls >= 2, captured.explain()
 
 
 @pytest.mark.filterwarnings("ignore:lostwax.capture runs the module itself")

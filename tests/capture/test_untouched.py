@@ -7,6 +7,7 @@ import functools
 import warnings
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_the_module_is_untouched(fails: bool) -> None:
     assert not isinstance(torch.empty(1), FakeTensor)
     assert nn.Module.__call__.__qualname__ == "Module._wrapped_call_impl"
     for function in (torch.compile, torch._assert, torch.manual_seed, torch.seed):
-        assert "lostwax" not in function.__code__.co_filename
+        assert Path(function.__code__.co_filename).is_relative_to(Path(torch.__file__).parent)
     assert torch.autograd.Function.apply.__module__ in ("torch.autograd.function", None)  # C++
     assert torch.backends.mha.get_fastpath_enabled()
 

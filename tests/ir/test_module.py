@@ -681,7 +681,9 @@ def test_a_written_input_that_requires_gradients_is_told_from_the_example() -> N
         return x * 2
 
     module = export(forward, (torch.ones(3),)).module()
-    with pytest.raises(InputValueError, match=r"(?s)x requires gradients.*fix: pass x\.detach\(\)"):
+    with pytest.raises(
+        InputValueError, match="(?s)x requires gradient.*an example that requires gradients"
+    ):
         module(torch.ones(3, requires_grad=True))
 
 

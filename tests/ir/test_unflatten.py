@@ -469,7 +469,9 @@ def test_a_written_input_that_newly_requires_gradients_is_refused() -> None:
         return x.data
 
     made = unflatten(export(Of(write), (X.clone(),)))
-    with pytest.raises(InputValueError, match="x requires gradients, which it did not at capture"):
+    with pytest.raises(
+        InputValueError, match="x requires gradient here, and required none at capture"
+    ):
         made(X.clone().requires_grad_())
 
 

@@ -682,7 +682,7 @@ def test_a_written_input_that_requires_gradients_is_told_from_the_example() -> N
 
     module = export(forward, (torch.ones(3),)).module()
     with pytest.raises(
-        InputValueError, match="(?s)x requires gradient.*an example that requires gradients"
+        InputValueError, match=r"(?s)x requires gradient.*an example that requires gradients"
     ):
         module(torch.ones(3, requires_grad=True))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import itertools
 import random
 import tomllib
 import weakref
@@ -152,9 +153,14 @@ def generated(chaos: Chaos) -> Any:
     return scope["forward"]
 
 
+NAMES = itertools.count()
+
+
 def custom(chaos: Chaos) -> Any:
     """An operator of the user's, which is gone when it is."""
-    factor, name = chaos.random.randrange(2, 9), f"scaled_{chaos.random.randrange(3)}"
+    # A name that was never used: torch.ops keeps what it has found under one, also if that is gone,
+    # and calls it (seen with torch 2.11: bad_alloc, or a crash).
+    factor, name = chaos.random.randrange(2, 9), f"scaled_{next(NAMES)}"
     library = torch.library.Library("lostwax_reuse", "FRAGMENT")
     library.define(f"{name}(Tensor x) -> Tensor")
     library.impl(name, lambda x: x * factor, "CompositeExplicitAutograd")

@@ -89,5 +89,7 @@ def _sets(name: str, line: list[tuple[str, Any]]) -> bool:
 def _changes(name: str, line: list[tuple[str, Any]]) -> bool:
     """Does it take it, and change what is in it?"""
     ops = {op for op, _ in line}
-    changes = bool({"STORE_SUBSCR", "DELETE_SUBSCR"} & ops) or any(a in _CHANGING for _, a in line)
+    changes = bool({"STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR"} & ops) or any(
+        a in _CHANGING for _, a in line
+    )
     return changes and any(op in _GETTING and arg == name for op, arg in line)

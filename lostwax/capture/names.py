@@ -91,7 +91,7 @@ def variables_set(code: CodeType) -> set[str]:
 
 def sets_items(code: CodeType) -> bool:
     """Is there an `x[i] = y` in it?"""
-    return any(i.opname == "STORE_SUBSCR" for i in dis.get_instructions(code))
+    return any(i.opname in ("STORE_SUBSCR", "STORE_SLICE") for i in dis.get_instructions(code))
 
 
 _READING = ("LOAD_GLOBAL", "LOAD_NAME")

@@ -544,3 +544,17 @@ def test_warnings_point_to_the_users_line() -> None:
     assert any("Counts" in text or ".n" in text for text in texts)
     assert any("draws from Python's random" in text for text in texts)
     assert {each.filename for each in caught} == {__file__}
+
+
+FILLED: list[int] = []
+
+
+def test_a_global_list_that_is_filled_by_slices_is_put_back() -> None:
+    """(Python 3.12 has an instruction of its own for it.)"""
+
+    def forward(x: Tensor) -> Tensor:
+        FILLED[:] = [1, 2]
+        return x * len(FILLED)
+
+    torch.testing.assert_close(export(forward, (X,)).module()(X), X * 2)
+    assert FILLED == []

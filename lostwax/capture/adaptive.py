@@ -239,13 +239,14 @@ class Captured:
             return None
         streams = list(map(Stream, world.random))
 
-        def work(undo: Undo) -> tuple[ExportedProgram, list[str], Notes]:
-            lost, notes = listen(undo), watch(undo)
+        def work(undo: Undo) -> tuple[ExportedProgram, list[str], Notes | None]:
+            lost = listen(undo)
+            notes = None if self._ran is None else watch(undo)  # which costs: each call is noted
             return export_call(self.wrapped, args, kwargs, spec), lost, notes
 
         program, lost, notes = undone(work)
         lost += filter(None, [drawn_from(streams)])
-        if self._ran is not None and not lost:
+        if notes is not None and not lost:
             known, self._ran = self._ran, union(self._ran, notes.ran())
             if self._ran != known:  # functions have run whose world was not looked at
                 return self._program(args, kwargs, spec)

@@ -36,7 +36,7 @@ from torch._export.serde.serialize import _bytes_to_dataclass
 import lostwax
 from bench.memory import resident
 from examples.models import MODELS
-from lostwax.pt2.decode import decode
+from lostwax.pt2.graph.decode import decode
 
 SAVE_OVER_RAW, PEER_SAVE, PEER_LOAD, PEER_JSON = 1.5, 2.0, 50.0, 10.0
 LOAD_MB, SAVE_MB = 20, 32

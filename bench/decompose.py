@@ -30,9 +30,9 @@ from bench.clock import processor_seconds
 from bench.depth import WIDTH, deep
 from bench.export_speed import output_types
 from examples.models import MODELS
+from lostwax import collector
 from lostwax.capture import export
 from lostwax.fake.undo import Undo, undone
-from lostwax.ir import collector
 
 MEDIAN_BAR, DEPTH_BAR = 40.0, 0.20
 DEPTHS = (64, 256, 1024, 4096)

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from bench.clock import processor_seconds
 from examples.models import MODELS, Example
 from lostwax.capture import export
-from lostwax.capture.dims import Dim
+from lostwax.capture.shapes.dims import Dim
 
 MEDIAN_BAR, EACH_BAR, STATIC_BAR = 40.0, 20.0, 1.5
 SIDES = ("torch", "static", "dynamic")

@@ -41,7 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from examples.models import MODELS
 from lostwax.fake import FakeTensorMode
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 from lostwax.sym import ShapeEnv
 
 NAMES = ("resnet50", "vit", "bert", "llama", "unet", "lstm")

@@ -23,7 +23,7 @@ from torch import Tensor
 
 import lostwax
 from bench.clock import processor_seconds
-from lostwax.ir.module import call_convention
+from lostwax.ir.run.module import call_convention
 
 ROUNDS = 9
 

@@ -99,11 +99,11 @@ def ours() -> Engine:
 
 def ours_symint() -> Engine | None:
     """None as long as there is no SymInt node."""
-    if find_spec("lostwax.fake.symnode") is None:
+    if find_spec("lostwax.fake.symbolic.node") is None:
         return None
     import torch
 
-    from lostwax.fake.symnode import unwrap, wrap
+    from lostwax.fake.symbolic.node import unwrap, wrap
 
     def sizes() -> tuple[Any, Any, Any]:
         return tuple(map(wrap, ours().sizes()))  # type: ignore[return-value]

@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from lostwax import errors, interop, passes
     from lostwax.capture.adaptive import capture
     from lostwax.capture.check import CheckResult, check
-    from lostwax.capture.collect import AdditionalInputs, ShapesCollection
-    from lostwax.capture.dims import Dim, dims, mark_dynamic
     from lostwax.capture.export import export
     from lostwax.capture.joint import export_joint
-    from lostwax.capture.violations import refine_dynamic_shapes_from_suggested_fixes
+    from lostwax.capture.shapes.collect import AdditionalInputs, ShapesCollection
+    from lostwax.capture.shapes.dims import Dim, dims, mark_dynamic
+    from lostwax.capture.shapes.violations import refine_dynamic_shapes_from_suggested_fixes
     from lostwax.fake import (
         FakeTensor,
         FakeTensorMode,
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
         TokenArgument,
         register_dataclass,
     )
-    from lostwax.ir.core_aten import default_decompositions
+    from lostwax.ir.decompose.core_aten import default_decompositions
     from lostwax.ir.diff import diff
-    from lostwax.ir.interpreter import InterpreterModule
-    from lostwax.ir.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
+    from lostwax.ir.unflatten.interpreter import InterpreterModule
+    from lostwax.ir.unflatten.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
     from lostwax.pt2 import load, save
     from lostwax.sym import ShapeEnv
@@ -128,23 +128,23 @@ _HOME = {
     "TensorArgument": "lostwax.ir",
     "TokenArgument": "lostwax.ir",
     "register_dataclass": "lostwax.ir",
-    "default_decompositions": "lostwax.ir.core_aten",
+    "default_decompositions": "lostwax.ir.decompose.core_aten",
     "Pipeline": "lostwax.passes",
     "move_to_device_pass": "lostwax.passes",
-    "InterpreterModule": "lostwax.ir.interpreter",
-    "FlatArgsAdapter": "lostwax.ir.unflatten",
-    "UnflattenedModule": "lostwax.ir.unflatten",
-    "unflatten": "lostwax.ir.unflatten",
+    "InterpreterModule": "lostwax.ir.unflatten.interpreter",
+    "FlatArgsAdapter": "lostwax.ir.unflatten.unflatten",
+    "UnflattenedModule": "lostwax.ir.unflatten.unflatten",
+    "unflatten": "lostwax.ir.unflatten.unflatten",
     "export": "lostwax.capture",
     "export_joint": "lostwax.capture.joint",
-    "AdditionalInputs": "lostwax.capture.collect",
-    "ShapesCollection": "lostwax.capture.collect",
+    "AdditionalInputs": "lostwax.capture.shapes.collect",
+    "ShapesCollection": "lostwax.capture.shapes.collect",
     "CheckResult": "lostwax.capture.check",
     "check": "lostwax.capture.check",
-    "Dim": "lostwax.capture.dims",
-    "dims": "lostwax.capture.dims",
-    "mark_dynamic": "lostwax.capture.dims",
-    "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.violations",
+    "Dim": "lostwax.capture.shapes.dims",
+    "dims": "lostwax.capture.shapes.dims",
+    "mark_dynamic": "lostwax.capture.shapes.dims",
+    "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.shapes.violations",
     "diff": "lostwax.ir.diff",
     "load": "lostwax.pt2",
     "save": "lostwax.pt2",

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lostwax.ir import properties
+from lostwax.ir.passes import properties
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -13,7 +13,7 @@ import torch
 from torch import fx, nn
 
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.fake.composite import COMPOSITES
+from lostwax.fake.composite.composites import COMPOSITES
 from lostwax.fake.fallback import is_composite
 from lostwax.sym import ShapeEnv
 

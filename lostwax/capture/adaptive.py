@@ -17,19 +17,19 @@ from torch import nn
 
 from lostwax import logs
 from lostwax.capture.arguments import Call
-from lostwax.capture.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.export import export_call
-from lostwax.capture.ran import Notes, Ran, union, watch
-from lostwax.capture.spec import Leaf, Spec
-from lostwax.capture.streams import Stream, drawn_from
-from lostwax.capture.subject import module_of
-from lostwax.capture.told import listen
-from lostwax.capture.world import World
+from lostwax.capture.python.functions_run import Notes, Ran, union, watch
+from lostwax.capture.python.iterators import Stream, drawn_from
+from lostwax.capture.shapes.dims import Auto, Hint, Static, marks_of
+from lostwax.capture.shapes.spec import Leaf, Spec
+from lostwax.capture.state.root_module import module_of
+from lostwax.capture.state.unkept_changes import listen
+from lostwax.capture.surroundings.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.fake.undo import Undo, undone
-from lostwax.ir.module import LiveProgram
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.settings import settings_now
+from lostwax.ir.run.module import LiveProgram
+from lostwax.ir.run.settings import settings_now
 from lostwax.location import Location, user_location, warn
 
 _Kinds = tuple[Any, ...]

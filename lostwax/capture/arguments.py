@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch.utils._pytree import TreeSpec
 
-from lostwax.capture.inputs import argument_names
+from lostwax.capture.example_call import argument_names
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import MAPPINGS, is_namedtuple, leaf_paths, mapping_keys, steps
 

@@ -19,16 +19,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.doubt import Doubts
-from lostwax.capture.functionalize import Root, is_differentiable, made
-from lostwax.capture.holders import is_object, items, key_of, parts
-from lostwax.capture.reliance import Reliance
-from lostwax.capture.steps import Body, Region, Step, Value
-from lostwax.capture.tracer import Tracer
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.capture.aliasing.functionalize import Root, is_differentiable, made
+from lostwax.capture.aliasing.input_layouts import Reliance
+from lostwax.capture.aliasing.maybe_views import Doubts
+from lostwax.capture.python.containers import is_object, items, key_of, parts
+from lostwax.capture.steps.log import Body, Region, Step, Value
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.ir.effects import has_effect
-from lostwax.ir.numbers import simplified, sources
+from lostwax.ir.graph.effects import has_effect
+from lostwax.ir.graph.numbers import simplified, sources
 from lostwax.sym import BoolExpr, Expr, Guard, Symbol, evaluate, ne
 from lostwax.sym.real import Real
 from lostwax.types import TensorType

@@ -21,13 +21,13 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax.capture.drawing import Drawn, drawn, example
-from lostwax.capture.provenance import Provenance
+from lostwax.capture.check_inputs import Drawn, drawn, example
+from lostwax.capture.steps.provenance import Provenance
 from lostwax.errors import CheckError, InputStructureError, InputValueError
 from lostwax.fake.undo import Undo, undone
-from lostwax.ir.module import call_convention
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
+from lostwax.ir.run.module import call_convention
 from lostwax.ir.signature import InputKind
 from lostwax.ir.text import source_text, target_text, type_text
 

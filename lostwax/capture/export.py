@@ -15,18 +15,11 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
+from lostwax import collector
 from lostwax.branches import OUTERMOST
-from lostwax.capture import caches, outside, ran
-from lostwax.capture.asked import refuse_version
-from lostwax.capture.assigned import functions_of, line_that_asks
-from lostwax.capture.build import Builder
-from lostwax.capture.calls import Calls
-from lostwax.capture.collect import AdditionalInputs
-from lostwax.capture.demands import demands, range_constraints
-from lostwax.capture.dims import marks_of
-from lostwax.capture.doubles import for_either
-from lostwax.capture.given import Given
-from lostwax.capture.inputs import (
+from lostwax.capture import caches
+from lostwax.capture.aliasing.input_layouts import Note
+from lostwax.capture.example_call import (
     argument_names,
     as_call,
     check_leaves,
@@ -35,30 +28,46 @@ from lostwax.capture.inputs import (
     identifiers,
     leaves_of,
 )
-from lostwax.capture.lent import lent, tell_of_changes
-from lostwax.capture.marks import (
+from lostwax.capture.inputs import Given
+from lostwax.capture.module_calls import Calls
+from lostwax.capture.patches import autocasting
+from lostwax.capture.patches import table as patches
+from lostwax.capture.patches.autograd_function import check_hooks
+from lostwax.capture.patches.swap import claim, is_alone, one_at_a_time
+from lostwax.capture.python import functions_run
+from lostwax.capture.python.assignments import functions_of, line_that_asks
+from lostwax.capture.python.reachable import held_functions
+from lostwax.capture.repeated_tensors import for_either
+from lostwax.capture.replaced_layouts import check_relaid
+from lostwax.capture.shapes.collect import AdditionalInputs
+from lostwax.capture.shapes.dims import marks_of
+from lostwax.capture.shapes.guards import demands, range_constraints
+from lostwax.capture.shapes.spec import Spec, resolve
+from lostwax.capture.shapes.symbols import Symbols
+from lostwax.capture.shapes.violations import report
+from lostwax.capture.state import global_state
+from lostwax.capture.state.argument_containers import lent, tell_of_changes
+from lostwax.capture.state.module_state import (
+    Kept,
+    State,
+    is_from_outside,
+    kept_tensor,
+    refuse_scripted,
+)
+from lostwax.capture.state.root_module import forward_of, module_of
+from lostwax.capture.state.unkept_changes import is_heard, tell
+from lostwax.capture.steps.log import Value
+from lostwax.capture.steps.provenance import Provenance
+from lostwax.capture.steps.to_graph import Builder
+from lostwax.capture.trace.grad_marks import (
     OwnLeavesError,
     check_next_gradient,
     check_results,
     keep_own_leaves,
 )
-from lostwax.capture.patches import autocasting
-from lostwax.capture.patches import table as patches
-from lostwax.capture.patches.autograd_function import check_hooks
-from lostwax.capture.patches.swap import claim, is_alone, one_at_a_time
-from lostwax.capture.provenance import Provenance
-from lostwax.capture.reachable import held_functions
-from lostwax.capture.refusals import refuse_what_cpp_refuses
-from lostwax.capture.relaid import check_relaid
-from lostwax.capture.reliance import Note
-from lostwax.capture.spec import Spec, resolve
-from lostwax.capture.state import Kept, State, is_from_outside, kept_tensor, refuse_scripted
-from lostwax.capture.steps import Value
-from lostwax.capture.subject import forward_of, module_of
-from lostwax.capture.symbols import Symbols
-from lostwax.capture.told import is_heard, tell
-from lostwax.capture.tracer import Tracer
-from lostwax.capture.violations import report
+from lostwax.capture.trace.python_questions import refuse_version
+from lostwax.capture.trace.refusals import refuse_what_cpp_refuses
+from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import (
     CaptureError,
     DataDependentError,
@@ -70,16 +79,16 @@ from lostwax.errors import (
 )
 from lostwax.fake import autocast
 from lostwax.fake.mode import retire
-from lostwax.fake.symnode import unwrap
+from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
-from lostwax.ir import collector
-from lostwax.ir.asks import OFFSET, STRIDES, VISIBLE_STRIDES, Question, answer
 from lostwax.ir.declared import declared
-from lostwax.ir.module import LAYOUT_ASKED
+from lostwax.ir.passes.transforms.unused import UnusedState
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths, put_together
-from lostwax.ir.settings import settings_now
+from lostwax.ir.run.module import LAYOUT_ASKED
+from lostwax.ir.run.questions import OFFSET, STRIDES, VISIBLE_STRIDES, Question, answer
+from lostwax.ir.run.settings import settings_now
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -94,7 +103,6 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
-from lostwax.ir.transforms.unused import UnusedState
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import in_order
 from lostwax.sym.real import Real
@@ -226,7 +234,7 @@ class Capture:
         functions = held_functions(self.state.modules)  # before caught calls are among them
         tracer.provenance.catch_calls(self.state.modules, undo)
         self.state.replace(given.fakes, undo)
-        kept_before = outside.leave_as_it_was(self.call, functions, self.state.modules, undo)
+        kept_before = global_state.leave_as_it_was(self.call, functions, self.state.modules, undo)
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
@@ -259,13 +267,13 @@ class Capture:
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
-        outside.tell_of_numbers(self.call, self.state.modules, kept_before, undo)
+        global_state.tell_of_numbers(self.call, self.state.modules, kept_before, undo)
         return program
 
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
         try:
-            return ran.watched(self.call, *args, **kwargs)
+            return functions_run.watched(self.call, *args, **kwargs)
         except TypeError as error:
             refuse_scripted(error)
             raise

@@ -1,167 +1,330 @@
-"""The inputs of a capture: flattened, named, and made fake.
+"""What a program is given, the module's state and the user's inputs: a fake in the place of each
+tensor, and what became of it when the call is over.
 
-Must not decide which sizes are dynamic.
+Must not know of graphs.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import repeat
-from types import FunctionType, MethodType
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Any, NamedTuple
 
 import torch
-import torch.utils._pytree as pytree
 
-from lostwax.ir.pytree import LEAVES, check_leaf
-
-
-def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """A readable name for each leaf of a call: the argument's own name (`tops` has those of the
-    positional ones), with the way to the leaf."""
-    if _LEAVES.issuperset(map(type, (*args, *kwargs.values()))):
-        return _distinct([identifier(name) for name in (*tops, *kwargs)])
-    names = []
-    for path in _key_paths((tuple(args), dict(kwargs))):
-        top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
-        names.append(identifier("_".join([top, *map(_step, path[2:])])))
-    return _distinct(names)
-
-
-def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-    """The leaves of a call."""
-    flat = (*args, *kwargs.values())
-    return flat if _LEAVES.issuperset(map(type, flat)) else pytree.tree_leaves(flat)
+from lostwax.capture.aliasing import state_views
+from lostwax.capture.aliasing.functionalize import Root, check_layout
+from lostwax.capture.shapes.symbols import Symbols
+from lostwax.capture.state.module_state import Slot, State, check_alike
+from lostwax.capture.steps.log import Value, new_value
+from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
+from lostwax.capture.trace.python_questions import Asked
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.fake.symbolic.node import wrap
+from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked_leaf
+from lostwax.ir.graph.numbers import Origin
+from lostwax.ir.run.questions import Asks, Question, Ref
+from lostwax.ir.signature import StateWrite
 
 
-_LEAVES = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str))
+class Replaced(NamedTuple):
+    """State that was replaced: what it was at the start, the fake that stood for it, and what is in
+    its place now, which is the same fake if it got another memory."""
+
+    root: Root
+    fake: FakeTensor
+    held: FakeTensor
 
 
-def _key_paths(call: Any) -> list[Any]:
-    try:
-        return [keys for keys, _ in pytree.tree_flatten_with_path(call)[0]]
-    except ValueError:  # a class was registered without names for its children: they are numbered
-        return list(_numbered_paths((), call))
+class Given:
+    """The inputs of one capture, in the order in which they enter."""
 
+    def __init__(self, tracer: Tracer, state: State) -> None:
+        self.tracer = tracer
+        self.initial: dict[int, Value] = {}
+        """What each is at the start, by the fake's id; numbers that vary, too."""
+        self._roots: dict[int, Root] = {}
+        self._shared: dict[FakeStorage, Root] = {}
+        """The first in each storage."""
+        self._parameters = state.parameters
+        tensors = [slot.tensor for slot in state.slots]
+        entered = self._state_entered(tensors, [slot.name for slot in state.slots])
+        self.slots = list(zip(state.slots, entered, strict=True))
+        tracer.state_in = self.state_in
+        self.fakes = dict(zip(map(id, tensors), entered, strict=True))
+        """Those of the state, by the real tensor's id."""
+        self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
+        self.leaves: list[Any] = []
+        self.doubles: dict[int, Ref] = {}
+        """The leaves that are a tensor of the state, or the same as an earlier leaf: which."""
+        self.users: list[Any] = []
+        """What the module is called with, in the places of the user's leaves."""
+        self.names: list[str] = []
 
-def _numbered_paths(path: tuple[Any, ...], tree: Any) -> Iterator[tuple[Any, ...]]:
-    if pytree.tree_is_leaf(tree):
-        yield path
-        return
-    record = pytree.SUPPORTED_NODES[pytree._get_node_type(tree)]
-    if record.flatten_with_keys_fn is None:
-        children = record.flatten_fn(tree)[0]
-        keyed: Any = [(pytree.SequenceKey(i), child) for i, child in enumerate(children)]
-    else:
-        keyed = record.flatten_with_keys_fn(tree)[0]
-    for key, child in keyed:
-        yield from _numbered_paths((*path, key), child)
-
-
-def _distinct(names: list[str]) -> list[str]:
-    """The names, each once: `a_b` may be `a["b"]` or `a_b`."""
-    taken = set(names)
-    if len(taken) == len(names):
-        return names
-    found: list[str] = []
-    for name in names:
-        each, count = name, 1
-        while each in found or (each != name and each in taken):
-            each, count = f"{name}_{count}", count + 1
-        found.append(each)
-    return found
-
-
-def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, Any]) -> list[str]:
-    """The names of positional arguments; those of `*args` are numbered."""
-    plain = _plain_names(function)
-    if plain is not None and count <= len(plain):
-        return plain[:count]
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return [f"arg_{i}" for i in range(count)]
-    names: list[str] = []
-    for parameter in parameters:
-        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-            names.extend(f"{parameter.name}_{i}" for i in range(count - len(names)))
-        elif parameter.kind in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            names.append(parameter.name)
-    return [*names[:count], *(f"arg_{i}" for i in range(len(names), count))]
-
-
-def _plain_names(function: Any) -> list[str] | None:
-    """The positional arguments of a function or method as it was written; None: ask `inspect`,
-    which takes as long as ten operators."""
-    is_method = isinstance(function, MethodType)
-    plain = function.__func__ if is_method else function
-    if not isinstance(plain, FunctionType) or vars(plain).keys() & _SPEAKING:
-        return None
-    code = plain.__code__
-    return list(code.co_varnames[is_method : code.co_argcount])
-
-
-_SPEAKING = frozenset(("__wrapped__", "__signature__"))
-
-
-def _step(key: Any) -> str:
-    for attribute in ("key", "idx", "name"):
-        if hasattr(key, attribute):
-            return str(getattr(key, attribute))
-    return str(key)
-
-
-def identifier(text: str) -> str:
-    """A Python name made of a text."""
-    name = text.replace(".", "_")
-    if name.isidentifier() and name.isascii():
-        return name
-    name = re.sub(r"\W", "_", text, flags=re.ASCII)
-    return f"_{name}" if not name or name[0].isdigit() else name
-
-
-def identifiers(prefixes: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Such names of many texts, each with a prefix."""
-    if _are_plain(texts):  # nothing to replace but dots
-        names = map(str.replace, texts, repeat("."), repeat("_"))
-        return list(map(str.__add__, prefixes, names))
-    return [prefix + identifier(text) for prefix, text in zip(prefixes, texts, strict=True)]
-
-
-def _are_plain(texts: Sequence[str]) -> bool:
-    joined = "".join(["_", *texts])
-    is_name = joined.isascii() and joined.replace(".", "_").isidentifier()
-    return is_name and {text[:1] for text in texts}.isdisjoint(_NO_FIRST)
-
-
-_NO_FIRST = frozenset(("", *"0123456789"))
-
-
-def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example call; a single tensor stands for a call with one argument."""
-    if isinstance(args, torch.Tensor):
-        args = (args,)
-    if not isinstance(args, (tuple, list)):
-        raise TypeError(
-            "args must be a tuple of the example's positional arguments, not "
-            f"{type(args).__name__}; "
-            "for one argument write (x,)"
+    def enter(
+        self, leaves: list[Any], names: list[str], symbols: Symbols | None, apart: bool = False
+    ) -> None:
+        """The leaves of the user's call; `apart`: one tensor in several places is several that
+        share memory."""
+        values = symbols.values if symbols else [None] * len(leaves)
+        self.leaves, self.names = leaves, names
+        if not apart:
+            self._find_doubles(leaves)
+        for i, (leaf, name, value) in enumerate(zip(leaves, names, values, strict=True)):
+            again = self.doubles.get(i)
+            if again is None:
+                self.users.append(self._user_value(leaf, name, value))
+            else:
+                earlier = self.fakes[id(leaf)] if isinstance(again, str) else self.users[again]
+                self.users.append(earlier)
+        self.is_differentiable |= any(
+            isinstance(t, torch.Tensor) and t.requires_grad for t in leaves
         )
-    if kwargs is not None and not isinstance(kwargs, dict):
-        raise TypeError(f"kwargs must be a dict of keyword arguments, not {type(kwargs).__name__}")
-    for name in kwargs or ():
-        if not isinstance(name, str):
-            raise TypeError(f"kwargs must have names for keys, and has {name!r}")
-    return tuple(args), dict(kwargs or {})
+        for symbol, place in symbols.places.items() if symbols else ():
+            value = self.initial[id(self.users[place.leaf])]
+            self.tracer.origins[symbol] = Origin(value, place.dim, place.scale, place.offset)
+
+    def add(self, fake: FakeTensor, name: str) -> None:
+        """One more, as if the user had passed it."""
+        self.users.append(self._entered(fake, "the input", name))
+        self.names.append(name)
+
+    def _find_doubles(self, leaves: list[Any]) -> None:
+        """One tensor in several places is one fake: Python may ask whether it is (`x is y`)."""
+        first: dict[int, int] = {}
+        for i, leaf in enumerate(leaves):
+            if isinstance(leaf, torch.Tensor):
+                if id(leaf) in self.fakes:
+                    self.doubles[i] = next(s.name for s, _ in self.slots if s.tensor is leaf)
+                elif first.setdefault(id(leaf), i) != i:
+                    self.doubles[i] = first[id(leaf)]
+
+    def own(self) -> Iterator[tuple[int, str, Any]]:
+        """What the user passes that is not also the state, or an earlier one: number, name, and
+        what stands for it."""
+        for i, (name, user) in enumerate(zip(self.names, self.users, strict=True)):
+            if i not in self.doubles:
+                yield i, name, user
+
+    def state_in(self, storage: FakeStorage) -> list[tuple[Root, torch.Tensor]]:
+        """The state that was in a storage at the start."""
+        if storage not in self._shared:
+            return []
+        memory = self.tracer.fake_tensor_converter.kept_storage
+        return [
+            (self._roots[id(fake)], slot.tensor)
+            for slot, fake in self.slots
+            if memory(slot.tensor) is storage
+        ]
+
+    def tensors(self) -> dict[Value, str]:
+        """The tensors that the user passes, with their names."""
+        return {self.initial[id(x)]: name for _, name, x in self.own() if isinstance(x, FakeTensor)}
+
+    def state_values(self) -> dict[Value, Slot]:
+        """The parameters and buffers, as they are at the start."""
+        return {self.initial[id(fake)]: slot for slot, fake in self.slots}
+
+    def asks(self, questions: Asked, grad: bool, more: Iterable[Question]) -> Asks:
+        """What a call of the program must check of them; `grad`: are gradients switched on?"""
+        groups: dict[Ref, list[Ref]] = {}
+        for i, first in self.doubles.items():
+            groups.setdefault(first, [first]).append(i)
+        return Asks(
+            tuple([i for i, leaf in enumerate(self.leaves) if isinstance(leaf, torch.Tensor)]),
+            tuple(map(tuple, groups.values())),
+            questions=(*(self._questions(questions, grad) if questions else ()), *more),
+        )
+
+    def _questions(self, questions: Asked, grad: bool) -> Iterator[Question]:
+        refs: dict[int, tuple[Ref, Any]] = {}
+        for slot, fake in self.slots:
+            refs[id(fake)] = slot.name, slot.tensor
+        for i, _, user in self.own():
+            if isinstance(user, FakeTensor) and i < len(self.leaves):
+                refs[id(user)] = i, self.leaves[i]
+        values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
+        yield from questions.questions(refs, values, grad)
+
+    def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
+        return _repeated(parameter, buffer, self._parameters, len(self.slots))
+
+    def check_gradients(self) -> None:
+        """What the caller holds must have the gradients and attributes it came with."""
+        tracer = self.tracer
+        tensors = [fake for fake in self.users if isinstance(fake, FakeTensor)]
+        has_attributes = any(map(vars, chain(self.fakes.values(), tensors)))
+        if tracer.tracked or tracer.grad_marks.given or has_attributes:
+            users = zip(self.names, self.leaves, self.users, strict=False)
+            held = [Holding("the input", *each) for each in users]
+            for slot, fake in self.slots:
+                held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
+            tracer.grad_marks.check(held)
+            check_attributes(held)
+
+    # ------------------------------------------------------------------------------------ entering
+
+    def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
+        """What the module is called with in a leaf's place; `value` is symbolic, or None."""
+        if isinstance(leaf, torch.Tensor):
+            return self._input(leaf, name, value)
+        if value is None:
+            return leaf
+        number = wrap(value)
+        self.initial[id(number)] = new_value(None, None, None, number)
+        return number
+
+    def _input(self, tensor: torch.Tensor, name: str, sizes: tuple[Any, ...] | None) -> FakeTensor:
+        """What the module is given for a tensor of the user's."""
+        tracer = self.tracer
+        if sizes is None:
+            fake = tracer.fake_tensor_converter.keep(tracer, tensor)
+        else:
+            fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
+            tracer.fake_tensor_converter.lend(tensor, fake)
+        return self._entered(fake, "the input", name)
+
+    def _state_entered(self, tensors: list[torch.Tensor], names: list[str]) -> list[FakeTensor]:
+        """A module's state, which may be many tensors: what `_entered` does, for all."""
+        tracer = self.tracer
+        keep = tracer.fake_tensor_converter.keep
+        fakes = [keep(tracer, tensor) for tensor in tensors]
+        kinds = _repeated("the parameter", "the buffer", self._parameters, len(tensors))
+        storages = [fake.fake_storage for fake in fakes]
+        if len(set(storages)) != len(fakes):  # some share memory
+            state_views.check_registered(list(zip(kinds, names, tensors, strict=True)))
+            return list(map(self._entered, fakes, kinds, names))
+        roots, ids = tracer.inputs(fakes, kinds, names), list(map(id, fakes))
+        self._roots = dict(zip(ids, roots, strict=True))
+        self.initial = dict(zip(ids, tracer.region.inputs, strict=True))
+        self._shared = dict(zip(storages, roots, strict=True))
+        return fakes
+
+    def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
+        """An input of the program."""
+        if fake.tracked is not None:
+            fake = fake.snapshot()
+        root = self._roots[id(fake)] = self.tracer.input(fake, kind, name)
+        self.initial[id(fake)] = root.value
+        first = self._shared.setdefault(fake.fake_storage, root)
+        if first is not root:
+            first.others = root.others = True
+        return fake
+
+    # ------------------------------------------------------------------------------------- leaving
+
+    def written_state(
+        self, reassigned: Mapping[str, torch.Tensor], grad: bool
+    ) -> Iterator[tuple[Slot, Value, StateWrite]]:
+        """The parameters and buffers that have another value now, and how they got it.
+        `reassigned`: those in whose place there is another tensor; `grad`: whether gradients flow
+        through the program."""
+        for slot, fake in self.slots if reassigned or self._is_written() else ():
+            again = reassigned.get(slot.name)
+            new = self._final(fake) if again is None else self._replaced(slot, fake, again, grad)
+            if new is not None:
+                yield slot, new, self._way(fake, again)
+
+    def written_inputs(self) -> Iterator[tuple[str, Value]]:
+        """The same of the user's tensors, by name."""
+        for _, name, fake in self.own():
+            if isinstance(fake, FakeTensor):
+                new = self._final(fake)
+                if new is not None:
+                    yield name, new
+
+    def _is_written(self) -> bool:
+        """Is anything of the state other than it was? Asked by C, there may be hundreds."""
+        fakes = [fake for _, fake in self.slots]
+        roots = [self._roots[id(fake)] for fake in fakes]
+        return (
+            any(map(_VERSION, roots))
+            or not all(map(is_, map(_TRACKED, fakes), roots))
+            or not all(map(is_, map(_FAKE_TYPE, fakes), map(_TYPE, roots)))
+        )
+
+    def _replaced(
+        self, slot: Slot, fake: FakeTensor, again: torch.Tensor, grad: bool
+    ) -> Value | None:
+        held = self.tracer.adopt(again)
+        is_new = id(held) not in self.initial
+        if grad and is_new and (is_marked_leaf(held) or is_marked_leaf(fake)):
+            refuse_replaced(f"the {slot.kind} {slot.name}")
+        root = self._roots[id(fake)]
+        check_alike(slot, root.type, held.fake_type)
+        if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
+            return root.value if root.version else None
+        return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
+
+    def _way(self, fake: FakeTensor, again: torch.Tensor | None) -> StateWrite:
+        held = fake if again is None else self.tracer.adopt(again)
+        root = self._roots[id(fake)]
+        if held.tracked.root is root and held.fake_type == root.type:
+            return StateWrite.INTO
+        return StateWrite.MEMORY if again is None else StateWrite.TENSOR
+
+    def replaced(self, reassigned: Mapping[str, torch.Tensor]) -> list[Replaced]:
+        """The state in whose place there is another tensor, or memory."""
+        if not reassigned and not self._is_written():
+            return []
+        found = []
+        for slot, fake in self.slots:
+            root, again = self._roots[id(fake)], reassigned.get(slot.name)
+            held = fake if again is None else self.tracer.adopt(again)
+            if held.tracked.root is not root or held.fake_type != root.type:
+                found.append(Replaced(root, fake, held))
+        return found
+
+    def is_view_of_state(self, tensor: torch.Tensor) -> bool:
+        """Is a tensor that was there before the call one, and not the state itself?"""
+        kind = self.tracer.adopt(tensor).tracked.root.kind
+        return kind in ("the parameter", "the buffer") and id(tensor) not in self.fakes
+
+    def renamed(self, reassigned: Mapping[str, torch.Tensor]) -> Iterator[str]:
+        """The state in whose place there is another tensor that shows all of the same memory."""
+        for slot, fake in self.slots if reassigned else ():
+            again, root = reassigned.get(slot.name), self._roots[id(fake)]
+            held = fake if again is None else self.tracer.adopt(again)
+            if held is not fake and held.tracked.root is root and held.fake_type == root.type:
+                yield f"the {slot.kind} {slot.name}"
+
+    def check_replaced(self, replaced: list[Replaced], outputs: list[Any]) -> None:
+        """A program keeps only the new tensor, or memory: the old one must not be seen any more.
+        `outputs`: the results."""
+        if not replaced:
+            return
+        results = [self.tracer.adopt(out) for out in outputs if isinstance(out, torch.Tensor)]
+        shown = {id(result.tracked.root) for result in results}
+        states = {id(self._roots[id(fake)]) for _, fake in self.slots}
+        is_state_shown = not shown.isdisjoint(states | {id(r.held.tracked.root) for r in replaced})
+        for root, fake, held in replaced:
+            if any(root is read for _, read in self.tracer.state_views):
+                state_views.refuse_replaced(root)
+            if held is fake and any(result is fake for result in results):
+                state_views.refuse_memory_shown(root)
+            if held is fake and id(root) in shown:
+                state_views.refuse_old_memory_shown(root)
+            new = held.tracked.root
+            is_outside = new.kind and not new.value.is_literal
+            is_seen = is_state_shown if id(new) in states else id(new) in shown or is_outside
+            has_changed = root.version or (held is not fake and fake.tracked.root is not root)
+            if has_changed and is_seen:
+                state_views.refuse_old_shown(root)
+
+    def _final(self, fake: FakeTensor) -> Value | None:
+        """What an input's value is when the program is over; None if it is still the first."""
+        root = self._roots[id(fake)]
+        if fake.fake_type is not root.type:
+            check_layout(root, fake.fake_type)
+        if fake.tracked.root is not root:  # `x.data = y`
+            return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(fake))
+        return root.value if root.version else None
 
 
-def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[str]]) -> None:
-    """Only the types that the specification allows; `paths` says where each leaf stands."""
-    for i, leaf in enumerate(leaves):
-        if not isinstance(leaf, LEAVES):
-            check_leaf(leaf, list(paths())[i], what)
+def _repeated(parameter: str, buffer: str, parameters: int, count: int) -> list[str]:
+    return [parameter] * parameters + [buffer] * (count - parameters)
+
+
+_VERSION, _TRACKED = attrgetter("version"), attrgetter("tracked")
+_FAKE_TYPE, _TYPE = attrgetter("fake_type"), attrgetter("type")

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake import fallback
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
 from lostwax.location import user_location
 from lostwax.ops.registry import aten

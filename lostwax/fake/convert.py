@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lostwax.errors import UnsupportedFakeError
-from lostwax.fake.symnode import unwrap
+from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.sym import ShapeEnv, Size, learn

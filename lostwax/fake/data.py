@@ -14,7 +14,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.errors import DataDependentError, UnsupportedFakeError
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator

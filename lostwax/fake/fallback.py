@@ -26,7 +26,7 @@ from lostwax.errors import (
     MissingFakeRuleError,
     UnsupportedFakeError,
 )
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten

@@ -21,22 +21,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
 from lostwax.errors import MixedModeError, NonFakeInputError, UnsupportedFakeError
-from lostwax.fake import (
-    answers,
+from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
+from lostwax.fake.composite import (
     attention,
-    autocast,
-    composite,
-    data,
+    composites,
     dropouts,
-    fallback,
     layers,
-    recall,
     resampling,
     sized,
     spectral,
 )
 from lostwax.fake.convert import FakeTensorConverter
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import (
     RETIRED,
     FakeStorage,
@@ -122,7 +118,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.templates: dict[int, Any] | None = None
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
-        self.answers = recall.Answers(self)
+        self.answers = shared_rule_cache.Answers(self)
         self.casts: tuple[str, ...] | None = None
         """While an operator is taken apart: the types of devices with autocast. None: no operator
         is."""
@@ -130,7 +126,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.stand_ins: ByIdentity[Any, Any] = ByIdentity()
         self.marks: dict[Any, Any] = {}
         """Answers of type rules about symbolic types, and what stands for those in a key."""
-        answers.forget_if_settings_changed()
+        rule_cache.forget_if_settings_changed()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -215,7 +211,7 @@ class FakeTensorMode(TorchDispatchMode):
         below = self.shape_env is not None and self._entered
         if self._in_autograd or not is_grad_enabled() or not below:
             return self.evaluate(func, args, kwargs)
-        if func in composite.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
+        if func in composites.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
             # its parts are tracked; or there is no gradient
             return self.evaluate(func, args, kwargs)
         record = operator(func)
@@ -435,13 +431,13 @@ _OVER.thread = RETIRED
 
 def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A result with memory of its own, by the operator's rule."""
-    key = answers.question(mode, record, args, kwargs)
-    out = answers.known(mode, key)
+    key = rule_cache.question(mode, record, args, kwargs)
+    out = rule_cache.known(mode, key)
     if out is not None:
         return new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     types, named = mode.types(args, kwargs)
     constant = mode.saw_constant
-    out = answers.ask(mode, key, record.rule, types, named)
+    out = rule_cache.ask(mode, key, record.rule, types, named)
     fake = new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     if constant:
         data.propagate(record, args, kwargs, fake)
@@ -456,12 +452,12 @@ def _moody(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
 
 def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     constant = False
-    key = answers.question(mode, record, args, kwargs)
-    out = answers.known(mode, key)
+    key = rule_cache.question(mode, record, args, kwargs)
+    out = rule_cache.known(mode, key)
     if out is None:
         types, named = mode.types(args, kwargs)
         constant = mode.saw_constant
-        out = answers.ask(mode, key, record.rule, types, named)
+        out = rule_cache.ask(mode, key, record.rule, types, named)
     base = args[0] if args else kwargs[record.argument_names[0]]
     base = base if type(base) is FakeTensor else mode.adopt(base)
     # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its
@@ -518,8 +514,8 @@ def _plan(func: Any) -> tuple[Strategy, Any]:
     special = data.SPECIAL.get(func)
     if special is not None:
         return special, record
-    if func in composite.COMPOSITES:
-        return composite.strategy(func), record
+    if func in composites.COMPOSITES:
+        return composites.strategy(func), record
     if func in UNDECLARED_VIEWS:
         return _view, record
     if record.kind in ("inplace", "out", "mixed"):
@@ -528,7 +524,7 @@ def _plan(func: Any) -> tuple[Strategy, Any]:
         return fallback.evaluate, record
     if record.data_dependent:
         return data.evaluate, record
-    if func in answers.MOODY:
+    if func in rule_cache.MOODY:
         return _moody, record
     return (_view if record.kind == "view" else functional), record
 

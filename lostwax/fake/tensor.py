@@ -16,9 +16,9 @@ import torch
 
 from lostwax.branches import way_on
 from lostwax.errors import CaptureError, UnsupportedFakeError
-from lostwax.fake.symindex import getitem, setitem
-from lostwax.fake.symlayout import is_never_contiguous
-from lostwax.fake.symnode import decide_put_off, wrap
+from lostwax.fake.symbolic.indexing import getitem, setitem
+from lostwax.fake.symbolic.layout import is_never_contiguous
+from lostwax.fake.symbolic.node import decide_put_off, wrap
 from lostwax.location import Location, user_location
 from lostwax.sym import Size
 from lostwax.types import Sizes, TensorType, product, visible_strides

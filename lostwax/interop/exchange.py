@@ -19,12 +19,12 @@ from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity
+from lostwax.ir.passes.transforms.copies import SeparateWrites, lent, needs_copies
+from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.transforms.copies import SeparateWrites, lent, needs_copies
-from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
-from lostwax.ir.write_back import copied
-from lostwax.pt2.decode import decode
-from lostwax.pt2.encode import encode
+from lostwax.ir.run.write_back import copied
+from lostwax.pt2.graph.decode import decode
+from lostwax.pt2.graph.encode import encode
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:

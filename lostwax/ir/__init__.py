@@ -2,6 +2,7 @@
 
 from lostwax.ir.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.pytree import register_dataclass
+from lostwax.ir.rules.verify import RULES, Violation, validate, verify
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -18,7 +19,6 @@ from lostwax.ir.signature import (
     TensorArgument,
     TokenArgument,
 )
-from lostwax.ir.verify import RULES, Violation, validate, verify
 
 __all__ = [
     "RULES",

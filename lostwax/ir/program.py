@@ -19,9 +19,9 @@ from torch.utils._pytree import TreeSpec, tree_leaves
 
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
-from lostwax.ir.asks import Asks
 from lostwax.ir.declared import Declared
-from lostwax.ir.settings import Settings
+from lostwax.ir.run.questions import Asks
+from lostwax.ir.run.settings import Settings
 from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
 
@@ -150,7 +150,7 @@ class ExportedProgram:
         copied, so that running changes neither the program nor another module of it. Without
         `check_guards` the conditions on dynamic sizes are not checked.
         """
-        from lostwax.ir.module import program_module
+        from lostwax.ir.run.module import program_module
 
         return program_module(self, check_guards)
 
@@ -167,13 +167,13 @@ class ExportedProgram:
         signature and the constraints stay as they are. (`decomp_table` is torch.export's name of
         the argument.)
         """
-        from lostwax.ir.decompose import decomposed
+        from lostwax.ir.decompose.decompose import decomposed
 
         return decomposed(self, decomp_table if table is None else table)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""
-        from lostwax.ir.verify import validate
+        from lostwax.ir.rules.verify import validate
 
         validate(self)
 
@@ -189,7 +189,7 @@ class ExportedProgram:
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
         """With a graph and state of its own; structures and guards, which nothing changes, are
         shared. (FX's own copy of a graph may choose other names.)"""
-        from lostwax.ir.copying import copied_module, copy_shared
+        from lostwax.ir.graph.copying import copied_module, copy_shared
 
         copy_shared((*self.state_dict.values(), *self.constants.values()), memo)
         for leaf in tree_leaves(self.example_inputs):

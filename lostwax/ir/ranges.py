@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lostwax.fake.symface import to_sympy
+from lostwax.fake.symbolic.face import to_sympy
 from lostwax.sym import Expr
 
 Limits = tuple[int | None, int | None]

@@ -16,18 +16,18 @@ from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import LoadError, ParseError
 from lostwax.fake import FakeTensor
-from lostwax.fake.symnode import unwrap
+from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import argument_names, leaf_paths
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.signature import InputKind
 from lostwax.location import NOWHERE, Location
 from lostwax.pt2 import original, peer
-from lostwax.pt2.spelling import SymbolWriter
-from lostwax.pt2.symbols import SymbolReader
+from lostwax.pt2.graph.spelling import SymbolWriter
+from lostwax.pt2.graph.symbols import SymbolReader
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
 from lostwax.sym.real import completed, definition
-from lostwax.sym.text import CUT
+from lostwax.sym.text.show import CUT
 
 
 class Beside:

@@ -16,11 +16,11 @@ from lostwax.errors import LoadError
 from lostwax.fake import FakeTensorMode
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import flatten_call
-from lostwax.pt2.archive import Archive
-from lostwax.pt2.decode import decode
-from lostwax.pt2.limits import MAX_JSON
-from lostwax.pt2.samples import read_samples
-from lostwax.pt2.schema import (
+from lostwax.pt2.container.archive import Archive
+from lostwax.pt2.container.samples import read_samples
+from lostwax.pt2.container.weights import WeightReader, sharing_record
+from lostwax.pt2.graph.decode import decode
+from lostwax.pt2.graph.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
     CONSTANTS,
@@ -31,7 +31,7 @@ from lostwax.pt2.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.weights import WeightReader, sharing_record
+from lostwax.pt2.limits import MAX_JSON
 
 
 def load(

@@ -18,10 +18,11 @@ import torch
 from torch.fx import Graph, GraphModule
 
 from lostwax import torch_version
-from lostwax.ir.asks import Ref
-from lostwax.ir.graph_rules import subgraphs
+from lostwax.ir.passes.transforms.copies import OF_STATE
 from lostwax.ir.program import ExportedProgram, ModuleCallSignature
 from lostwax.ir.pytree import leaf_paths, mapping_keys
+from lostwax.ir.rules.graph import subgraphs
+from lostwax.ir.run.questions import Ref
 from lostwax.ir.signature import (
     ConstantArgument,
     InputKind,
@@ -30,7 +31,6 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.ir.text import source_text, target_text
-from lostwax.ir.transforms.copies import OF_STATE
 from lostwax.sym.real import MATH
 
 _SPOKEN = frozenset((*keyword.kwlist, "self", "torch", "pytree", "fx_pytree"))

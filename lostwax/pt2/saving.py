@@ -16,13 +16,14 @@ from typing import IO, Any
 import torch
 
 from lostwax.errors import SaveError
+from lostwax.ir.passes.transforms.copies import SeparateWrites, lent, needs_copies
+from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.transforms.copies import SeparateWrites, lent, needs_copies
-from lostwax.ir.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.location import warn
-from lostwax.pt2.encode import encode
-from lostwax.pt2.peer import unchecked, unreadable
-from lostwax.pt2.schema import (
+from lostwax.pt2.container.weights import Payloads, Sharing
+from lostwax.pt2.container.writer import Writer, replace
+from lostwax.pt2.graph.encode import encode
+from lostwax.pt2.graph.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
     CONSTANTS,
@@ -34,8 +35,7 @@ from lostwax.pt2.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.weights import Payloads, Sharing
-from lostwax.pt2.writer import Writer, replace
+from lostwax.pt2.peer import unchecked, unreadable
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 

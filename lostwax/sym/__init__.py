@@ -11,7 +11,7 @@ from lostwax.sym.env import (
     matches,
     specialize,
 )
-from lostwax.sym.expr import (
+from lostwax.sym.expressions.expr import (
     Atom,
     BoolExpr,
     Condition,
@@ -27,11 +27,11 @@ from lostwax.sym.expr import (
     negate,
     quotient,
 )
-from lostwax.sym.facts import Range
 from lostwax.sym.guards import Guard, Violation
-from lostwax.sym.parse import parse
-from lostwax.sym.srepr import parse_srepr
-from lostwax.sym.text import show, to_srepr
+from lostwax.sym.reasoning.facts import Range
+from lostwax.sym.text.parse import parse
+from lostwax.sym.text.show import show, to_srepr
+from lostwax.sym.text.srepr import parse_srepr
 
 __all__ = [
     "Atom",

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lostwax.sym.env import decide, known, specialize
-from lostwax.sym.expr import BoolExpr, Condition, Size, maximum, minimum
+from lostwax.sym.expressions.expr import BoolExpr, Condition, Size, maximum, minimum
 
 MAX_POWER = 32  # factors; a higher power of a symbol is specialised
 

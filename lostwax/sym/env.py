@@ -16,11 +16,11 @@ from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
 from lostwax.sym import guards as report
-from lostwax.sym.expr import BoolExpr, Condition, Expr, Size, Symbol, evaluate, negate
-from lostwax.sym.facts import Facts, Range
+from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, evaluate, negate
 from lostwax.sym.guards import Guard, Violation
-from lostwax.sym.learn import Learner
-from lostwax.sym.text import show
+from lostwax.sym.reasoning.facts import Facts, Range
+from lostwax.sym.reasoning.learn import Learner
+from lostwax.sym.text.show import show
 from lostwax.sym.world import Formed
 
 _REASONS = {

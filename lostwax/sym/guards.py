@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 from lostwax.errors import ContradictionError
 from lostwax.location import Location
-from lostwax.sym.expr import BoolExpr, Condition, Expr, Symbol, evaluate
-from lostwax.sym.facts import Facts
-from lostwax.sym.learn import Learner
-from lostwax.sym.terms import leading
-from lostwax.sym.text import show
+from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Symbol, evaluate
+from lostwax.sym.expressions.terms import leading
+from lostwax.sym.reasoning.facts import Facts
+from lostwax.sym.reasoning.learn import Learner
+from lostwax.sym.text.show import show
 
 
 @dataclass(frozen=True)

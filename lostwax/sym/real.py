@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeGuard
 from lostwax.errors import DataDependentError
 from lostwax.sym.arith import absolute, round_half_even, truncdiv
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
-from lostwax.sym.expr import (
+from lostwax.sym.expressions.expr import (
     Condition,
     Expr,
     Size,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from lostwax.sym.expr import BoolExpr, Expr, Symbol
+from lostwax.sym.expressions.expr import BoolExpr, Expr, Symbol
 
 if TYPE_CHECKING:
     from lostwax.sym.env import ShapeEnv

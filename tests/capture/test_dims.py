@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lostwax import Dim, dims, mark_dynamic
-from lostwax.capture.dims import (
+from lostwax.capture.shapes.dims import (
     Auto,
     DerivedDim,
     Dynamic,
@@ -136,7 +136,7 @@ def test_marks_die_with_their_tensor_and_are_not_those_of_an_equal_one():
     x, y = torch.zeros(2), torch.zeros(2)
     mark_dynamic(x, 0)
     assert marks_of(y) == {}
-    from lostwax.capture.dims import _marks
+    from lostwax.capture.shapes.dims import _marks
 
     gc.collect()  # what other tests have left
     count = len(_marks)

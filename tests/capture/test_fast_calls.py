@@ -14,9 +14,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import Dim, FakeTensorMode, export
-from lostwax.capture import one_for_one
 from lostwax.capture.patches import fast_calls
-from lostwax.capture.recorders import known_view
+from lostwax.capture.trace import single_step_composites
+from lostwax.capture.trace.record import known_view
 from lostwax.errors import CaptureError, MixedModeError
 from tests.capture.small import Of, same
 
@@ -52,8 +52,8 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(record.overload)
         return original(tracer, record, args, function)
 
-    original = one_for_one.direct
-    monkeypatch.setattr(one_for_one, "direct", noted)
+    original = single_step_composites.direct
+    monkeypatch.setattr(single_step_composites, "direct", noted)
     return found
 
 
@@ -187,7 +187,7 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         found.append(out is not None)
         return out
 
-    monkeypatch.setattr("lostwax.capture.tracer.known_view", noted)
+    monkeypatch.setattr("lostwax.capture.trace.tracer.known_view", noted)
     return found
 
 

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from lostwax import Dim, export, refine_dynamic_shapes_from_suggested_fixes
-from lostwax.capture.dims import Auto, Dynamic, Static
-from lostwax.capture.spec import resolve
+from lostwax.capture.shapes.dims import Auto, Dynamic, Static
+from lostwax.capture.shapes.spec import resolve
 from lostwax.errors import ConstraintViolationError, DynamicShapesError, InputValueError
 
 SEEDS = range(30)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lostwax import Dim
 from lostwax.capture import export
 from lostwax.errors import CaptureError
-from lostwax.ir.gradient import without_gradients
+from lostwax.ir.graph.gradient import without_gradients
 from lostwax.ir.program import ExportedProgram
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from lostwax.capture.per_class import PerClass
+from lostwax.capture.python.per_class import PerClass
 
 
 def test_a_class_is_asked_for_once() -> None:

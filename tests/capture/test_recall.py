@@ -6,8 +6,9 @@ from torch import nn
 
 import lostwax
 from lostwax import Dim
-from lostwax.capture import one_for_one, steps
-from lostwax.fake import answers
+from lostwax.capture.steps import log
+from lostwax.capture.trace import single_step_composites
+from lostwax.fake import rule_cache
 
 
 class Convolutions(nn.Module):
@@ -44,9 +45,11 @@ def test_the_next_capture_asks_no_rule_and_gives_the_same(monkeypatch):
     module, x = Convolutions().eval(), torch.randn(2, 3, 8, 8)
     first, *_ = exports(module, x, {0: Dim("batch")})
     asked = []
-    ask, observed = answers.ask, one_for_one._remembered
-    monkeypatch.setattr(answers, "ask", lambda *a: asked.append(a) or ask(*a))
-    monkeypatch.setattr(one_for_one, "_remembered", lambda *a: asked.append(a) or observed(*a))
+    ask, observed = rule_cache.ask, single_step_composites._remembered
+    monkeypatch.setattr(rule_cache, "ask", lambda *a: asked.append(a) or ask(*a))
+    monkeypatch.setattr(
+        single_step_composites, "_remembered", lambda *a: asked.append(a) or observed(*a)
+    )
     (again,) = exports(module, x, {0: Dim("batch")}, times=1)
     assert not asked
     assert told(again) == told(first)
@@ -91,7 +94,7 @@ def test_programs_keep_symbols_of_their_own():
 
 def test_the_list_without_numbers_is_one_object_too():
     """Lists are told by their identity, which another one in its place would leave behind."""
-    assert steps.shared(()) is steps.shared(()) is not None
+    assert log.shared(()) is log.shared(()) is not None
     program = lostwax.export(lambda x: x.new_zeros([]) + x.sum([]), (torch.randn(3),))
     empty = [a for n in program.graph.nodes for a in n.args if a == []]
-    assert all(a is steps.shared(()) for a in empty)
+    assert all(a is log.shared(()) for a in empty)

@@ -18,8 +18,8 @@ from lostwax import (
     mark_dynamic,
     register_dataclass,
 )
-from lostwax.capture.collect import IntWrapper
-from lostwax.capture.spec import resolve
+from lostwax.capture.shapes.collect import IntWrapper
+from lostwax.capture.shapes.spec import resolve
 from lostwax.errors import DynamicShapesError
 from lostwax.sym import ShapeEnv, show
 

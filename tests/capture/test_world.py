@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 import lostwax
-from lostwax.capture.world import World
+from lostwax.capture.surroundings.world import World
 from lostwax.errors import LostwaxError
 
 X = torch.linspace(-1, 1, 6).view(2, 3)

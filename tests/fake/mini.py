@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax.fake.symindex import getitem, setitem
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic.indexing import getitem, setitem
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.sym import (
     ShapeEnv,
     Size,

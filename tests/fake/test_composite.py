@@ -15,7 +15,7 @@ from torch import nn
 from examples.models import MODELS
 from lostwax import Dim, export
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 from lostwax.sym import ShapeEnv, current
 
 

@@ -5,9 +5,9 @@ import itertools
 import pytest
 import torch
 
-from lostwax.fake import FakeTensorMode, answers
-from lostwax.fake.symlayout import is_never_contiguous
-from lostwax.fake.symnode import BoolNode, wrap
+from lostwax.fake import FakeTensorMode, rule_cache
+from lostwax.fake.symbolic.layout import is_never_contiguous
+from lostwax.fake.symbolic.node import BoolNode, wrap
 from lostwax.sym import ShapeEnv, eq
 
 EXAMPLES = [(2, 3, 4), (3, 3, 3), (2, 1, 3), (1, 2, 2), (4, 2, 0)]
@@ -19,7 +19,7 @@ def permuted(example, order, declared):
     mode = FakeTensorMode(shape_env=env)
     sizes = tuple(wrap(env.symbol(hint=s, declared=declared)) for s in example)
     x = mode.from_tensor(torch.randn(example), sizes=sizes).permute(order)
-    answers._marked(mode, x.fake_type)
+    rule_cache._marked(mode, x.fake_type)
     return env, mode, x
 
 

@@ -24,7 +24,7 @@ from lostwax.fake import (
     detect_fake_mode,
     unset_fake_temporarily,
 )
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.sym import ShapeEnv, decide, minimum
 
 

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 from lostwax.errors import DataDependentError
-from lostwax.fake import symlayout
-from lostwax.fake.symindex import getitem, setitem
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic import layout
+from lostwax.fake.symbolic.indexing import getitem, setitem
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.sym import ShapeEnv, evaluate
 from lostwax.torch_version import TORCH
 from tests.fake.mini import WRITTEN, Mini, MiniMode, Trace
@@ -238,15 +238,15 @@ def test_a_branch_on_contiguity_is_a_guard():
 
 
 STRIDES = {
-    "contiguous": (lambda t: t.is_contiguous(), symlayout.is_contiguous),
+    "contiguous": (lambda t: t.is_contiguous(), layout.is_contiguous),
     "channels last": (
         lambda t: t.is_contiguous(memory_format=torch.channels_last),
-        symlayout.is_channels_last(4),
+        layout.is_channels_last(4),
     ),
-    "dense": (torch.ops.aten.is_non_overlapping_and_dense, symlayout.is_non_overlapping_and_dense),
+    "dense": (torch.ops.aten.is_non_overlapping_and_dense, layout.is_non_overlapping_and_dense),
     "like channels last": (
         lambda t: torch.ops.aten.is_strides_like_format(t, torch.channels_last),
-        symlayout.has_channels_last_strides(4),
+        layout.has_channels_last_strides(4),
     ),
 }
 

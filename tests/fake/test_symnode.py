@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from lostwax.errors import DataDependentError
-from lostwax.fake.symnode import BoolNode, FloatNode, IntNode, install, unwrap, wrap
+from lostwax.fake.symbolic.node import BoolNode, FloatNode, IntNode, install, unwrap, wrap
 from lostwax.sym import BoolExpr, Expr, ShapeEnv, evaluate
 from lostwax.sym.real import Real, completed, evaluate_real, unbacked_real
 from lostwax.torch_version import TORCH
@@ -707,7 +707,7 @@ _SCRIPT = """
 import sys, math, torch
 before = set(sys.modules)
 from lostwax.sym import ShapeEnv
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 env = ShapeEnv()
 s = wrap(env.symbol("s", hint=7))
 torch._check(s > 3)

@@ -15,10 +15,10 @@ from torch.utils import _pytree
 import lostwax
 from lostwax.errors import InputStructureError, InputValueError
 from lostwax.fake import FakeTensorMode
-from lostwax.fake.symnode import wrap
-from lostwax.ir.calling import Convention
-from lostwax.ir.leaves import same_constant
+from lostwax.fake.symbolic.node import wrap
 from lostwax.ir.pytree import flatten_call, register_dataclass
+from lostwax.ir.run.calling import Convention
+from lostwax.ir.run.leaves import same_constant
 from lostwax.sym import ShapeEnv, eq
 
 Pair = namedtuple("Pair", "first second")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 import lostwax
-from lostwax.ir.cse import share
+from lostwax.ir.graph.cse import share
 from tests.ir.build import Builder
 
 aten = torch.ops.aten

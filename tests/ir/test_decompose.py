@@ -18,10 +18,10 @@ from torch.export import Dim
 from examples.models import MODELS
 from lostwax import default_decompositions, detect_fake_mode, export, torch_version
 from lostwax.errors import DecompositionError
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 from lostwax.ir import ExportedProgram
-from lostwax.ir.core_aten import is_core
-from lostwax.ir.numbers import SeenNumbers
+from lostwax.ir.decompose.core_aten import is_core
+from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.torch_version import TORCH
 from tests.ir.build import Builder

@@ -18,9 +18,9 @@ from torch.nn.utils import parametrize
 from lostwax.capture import export
 from lostwax.errors import InputStructureError, InputValueError, NotCallableError
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.fake.symnode import wrap
-from lostwax.ir.overlap import repeats
-from lostwax.ir.unflatten import unflatten
+from lostwax.fake.symbolic.node import wrap
+from lostwax.ir.run.overlap import repeats
+from lostwax.ir.unflatten.unflatten import unflatten
 from lostwax.passes import ConvertDtype
 from tests.ir.build import Builder
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import fx, nn
 
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 from lostwax.ir.text import argument_text, dtype_text, graph_text, source_text, target_text
 from tests.ir.build import Builder
 

@@ -11,7 +11,7 @@ from torch import fx, nn
 from torch.utils import _pytree
 
 from lostwax.errors import VerificationError
-from lostwax.fake.symnode import wrap
+from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir import (
     RULES,
@@ -514,7 +514,7 @@ def test_sub_graphs_are_checked_too():
 
 
 def test_a_dialect_can_add_a_rule():
-    from lostwax.ir.verify import GraphRule
+    from lostwax.ir.rules.verify import GraphRule
 
     def no_neg(module: fx.GraphModule) -> Any:
         for n in module.graph.nodes:

@@ -27,7 +27,7 @@ from torch.testing._internal import common_methods_invocations
 
 from lostwax.capture import export
 from lostwax.errors import LostwaxError
-from lostwax.ir.core_aten import is_core
+from lostwax.ir.decompose.core_aten import is_core
 from lostwax.ops.decompositions.whole import WHOLE
 from tests.ops.conformance import Call, calls, dtypes_of, operators
 

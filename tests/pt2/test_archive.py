@@ -19,7 +19,7 @@ from torch import nn
 
 import lostwax
 from lostwax.errors import LoadError, SaveError
-from lostwax.pt2 import writer
+from lostwax.pt2.container import writer
 from tests.pt2.compare import assert_runs_alike, assert_same, peer_load, saved
 
 

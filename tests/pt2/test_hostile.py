@@ -407,7 +407,7 @@ def test_our_own_record(good: bytes, part: str, value: Any, text: str) -> None:
 
 
 def test_conditions_that_take_long(good: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lostwax.pt2.decode.MAX_LEARNING", 300)
+    monkeypatch.setattr("lostwax.pt2.graph.decode.MAX_LEARNING", 300)
     size = "Symbol('s0', integer=True)"
     facts = [f"Unequality(PythonMod(Mul({size}, {size}), Integer({n})), Integer(1))" for n in
              range(3, 99)]  # fmt: skip

@@ -7,8 +7,8 @@ import operator
 
 import pytest
 
-from lostwax.sym import bounds
-from lostwax.sym.facts import Range
+from lostwax.sym.reasoning import bounds
+from lostwax.sym.reasoning.facts import Range
 
 FAR = 9
 ENDS = (None, -3, -1, 0, 1, 2)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.patches.swap import Answer, Shown, is_capturing, running
-from lostwax.capture.tracer import Tracer
+from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake import autocast
 from lostwax.location import Location, user_location

@@ -23,17 +23,17 @@ from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
 
 from lostwax import torch_version
-from lostwax.capture.functionalize import View, made, track_view
+from lostwax.capture.aliasing.functionalize import View, made, track_view
 from lostwax.capture.patches.swap import Answer, is_capturing, running
-from lostwax.capture.steps import Body, Region, Value, values_of
-from lostwax.capture.tracer import Tracer
+from lostwax.capture.steps.log import Body, Region, Value, values_of
+from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.convert import Made
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
-from lostwax.ir.asks import GRADIENTS
-from lostwax.ir.numbers import sources
+from lostwax.ir.graph.numbers import sources
+from lostwax.ir.run.questions import GRADIENTS
 from lostwax.location import user_location, warn
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture import names
 from lostwax.capture.patches import swap
 from lostwax.capture.patches.swap import is_capturing
-from lostwax.capture.per_class import PerClass
-from lostwax.capture.reachable import methods, reached
+from lostwax.capture.python import code_names
+from lostwax.capture.python.per_class import PerClass
+from lostwax.capture.python.reachable import methods, reached
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import is_user_code
@@ -148,17 +148,17 @@ def _asking(functions: Iterable[Any]) -> Iterator[_Place]:
         if not isinstance(function, FunctionType):
             continue
         known = function.__globals__
-        for part in names.codes(function.__code__):
+        for part in code_names.codes(function.__code__):
             if not _SHOWING.isdisjoint(part.co_names):
                 yield _Shown(function)
             read = [name for name in part.co_names if known.get(name, _ABSENT) is type]
             if "type" in part.co_names and "type" not in known:
                 read.append("type")
-            yield from (_Global(known, name) for name in {*read} & names.globals_read(part))
+            yield from (_Global(known, name) for name in {*read} & code_names.globals_read(part))
         for cell in function.__closure__ or ():
             if _content(cell) is type:
                 yield _Variable(cell)
-        if any(value is type for _, value in names.defaults(function)):
+        if any(value is type for _, value in code_names.defaults(function)):
             yield _Defaults(function)
 
 

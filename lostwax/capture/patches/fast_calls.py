@@ -4,7 +4,7 @@ known already goes to the tracer directly.
 On its way through C++ such a call is read into C++'s types, dispatched, and handed back to Python:
 for a convolution that is a third of what it costs. Only what C++ would hand to this tracer
 unchanged is answered here; all else, and each first call, goes to the function itself. Must not
-know what operators do (`one_for_one.py`).
+know what operators do (`single_step_composites.py`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture import one_for_one
 from lostwax.capture.patches.swap import Shown, is_capturing, running
+from lostwax.capture.trace import single_step_composites
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, operator
 
@@ -43,7 +43,7 @@ def _answering(function: Any, overload: OpOverload) -> Any:
             return function(*args)
         if tracer.keep and overload in tracer.keep:
             return function(*args)
-        return one_for_one.direct(tracer, record, args, function)
+        return single_step_composites.direct(tracer, record, args, function)
 
     called.__name__ = function.__name__
     called.stands_for = function  # type: ignore[attr-defined]

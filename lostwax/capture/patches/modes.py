@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.capture import names
 from lostwax.capture.patches.swap import Answer, Shown, is_capturing, outside, running
-from lostwax.capture.per_class import PerClass
-from lostwax.capture.reachable import methods, reached
-from lostwax.capture.tracer import Tracer
+from lostwax.capture.python import code_names
+from lostwax.capture.python.per_class import PerClass
+from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
-from lostwax.ir.asks import FLAGS, MODES, is_mode, mode_answer
+from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
 from lostwax.location import is_user_code, user_location
 
 
@@ -138,7 +138,7 @@ def _imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
     """The globals by which these functions, and those that they name, know one of ours."""
     for function in reached(functions):
         code = getattr(function, "__code__", None)
-        for part in names.codes(code) if code is not None else ():
+        for part in code_names.codes(code) if code is not None else ():
             for name in part.co_names:
                 if _is_ours(function.__globals__.get(name)):
                     yield function.__globals__, name

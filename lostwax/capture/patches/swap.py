@@ -24,7 +24,7 @@ from lostwax.fake.undo import Undo
 from lostwax.location import user_location
 
 if TYPE_CHECKING:
-    from lostwax.capture.tracer import Tracer
+    from lostwax.capture.trace.tracer import Tracer
     from lostwax.fake.thread_state import ThreadState
 
 running: list[Tracer] = []

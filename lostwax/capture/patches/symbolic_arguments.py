@@ -18,7 +18,7 @@ from torch.utils._device import _device_constructors
 from lostwax import torch_version
 from lostwax.capture.patches.swap import Answer, Shown, is_capturing, running
 from lostwax.errors import CaptureError
-from lostwax.fake.symnode import unwrap, wrap
+from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import has_symbol
 from lostwax.location import user_location
 from lostwax.ops.registry import aten

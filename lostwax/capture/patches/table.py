@@ -16,7 +16,7 @@
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
 All of it holds for the capturing thread alone, and is put back by `Undo`, also when interrupted.
-The module's own state is the business of `state.py`. Must not do anything itself.
+The module's own state is the business of `module_state.py`. Must not do anything itself.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
-from lostwax.capture.reachable import plain
-from lostwax.capture.tracer import Tracer
+from lostwax.capture.python.reachable import plain
+from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
 
 ANSWERS = swap.Answers(

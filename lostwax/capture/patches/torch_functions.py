@@ -15,9 +15,9 @@ import torch
 import torch.utils.checkpoint
 from torch._higher_order_ops import utils as torch_wrappers
 
-from lostwax.capture import refusals
 from lostwax.capture.patches import swap
 from lostwax.capture.patches.swap import Answer
+from lostwax.capture.trace import refusals
 
 
 def _called(plain: Any, fn: Any, args: Any, kwargs: Any = None) -> Any:

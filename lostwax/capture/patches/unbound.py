@@ -18,10 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.capture import names
 from lostwax.capture.patches.swap import Shown, is_capturing, set_all
-from lostwax.capture.per_class import PerClass
-from lostwax.capture.reachable import methods, reached
+from lostwax.capture.python import code_names
+from lostwax.capture.python.per_class import PerClass
+from lostwax.capture.python.reachable import methods, reached
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import is_user_code
@@ -127,8 +127,8 @@ def _naming(functions: Iterable[Any]) -> Iterator[bool]:
     for function in reached(functions):
         code = getattr(function, "__code__", None)
         if code is not None:
-            held = [function.__globals__, dict(names.closed_over(function))]
-            yield any(map(partial(_names_one, held), names.codes(code)))
+            held = [function.__globals__, dict(code_names.closed_over(function))]
+            yield any(map(partial(_names_one, held), code_names.codes(code)))
 
 
 def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:

@@ -1,0 +1,491 @@
+"""Aliasing while recording: the user's program writes and views, the recorded one only computes.
+
+Every tensor of the trace belongs to a *root* (the tensor whose storage it views) and knows what it
+is a view of, up to the root. A write computes a new value of the written tensor
+and scatters it back, view by view, into a new value of the root; other views of that root are
+made anew when next read. Must not decide types: rules do; must not build nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, NoReturn
+
+from torch._ops import OpOverload
+
+from lostwax.capture.steps.log import Step, Value, values_of
+from lostwax.capture.steps.provenance import OtherLine
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor, is_marked
+from lostwax.location import user_location
+from lostwax.ops.gradients import STOPPING, has_gradient
+from lostwax.ops.registry import aten, functional_twin, operator
+from lostwax.sym import Size, current
+from lostwax.types import TensorType
+
+_DETACH = aten.detach.default
+
+
+class View(NamedTuple):
+    """One link from a tensor to a view of it."""
+
+    func: OpOverload
+    args: tuple[Any, ...]
+    """The arguments after the viewed tensor."""
+    kwargs: dict[str, Any]
+    position: int | None
+    """Which of several outputs (`split`)."""
+    grad: bool = True
+    """Whether gradients flow through it."""
+    history: Value | None = None
+    """Of a detached tensor to which something was written since: what has its gradient."""
+    whole: bool = False
+    """Whether it is evaluated by other operators, which are not the program's."""
+
+
+class Tracked:
+    """What a fake of the trace knows of itself; kept in `fake.tracked`."""
+
+    __slots__ = ("base", "root", "seen", "type", "value", "view")
+
+    value: Value
+    root: Root
+    type: TensorType
+    """Its type to the user: places in memory count from the storage's start."""
+    base: Tracked | None
+    """What it is a view of; None: it is the root."""
+    view: View | None
+    seen: int
+    """The root's version at which `value` was right."""
+
+    def way(self) -> list[Tracked]:
+        """From the root's own tensor to this view."""
+        found = [self]
+        while (base := found[-1].base) is not None:
+            found.append(base)
+        return found[::-1]
+
+
+class Root(Tracked):
+    """A tensor that owns its storage: its value is the storage's functional content. Its values
+    keep its type, which is their layout."""
+
+    __slots__ = ("kind", "name", "others", "version")
+
+    version: int
+    """How often it was written."""
+    others: bool
+    """Another input shares this memory without being a view we know."""
+    kind: str
+    """What it is to the user, for a message: "" for what the program makes itself."""
+    name: str
+
+    def write(self, value: Value) -> None:
+        self.value = value
+        self.seen = self.version = self.version + 1
+
+
+Again = Callable[[Value, View], Value]
+
+
+def made(fake: FakeTensor, step: Step | None, index: Any, kind: str = "", name: str = "") -> Root:
+    """A new tensor, of a step or given to the program: its value, and its own root."""
+    value = Value()
+    value.step = step
+    value.index = index
+    value.type = t = fake.fake_type
+    value.fake = fake
+    value.is_literal = False
+    root = Root()
+    root.value = value
+    root.root = fake.tracked = root
+    root.type = t
+    root.base = root.view = None
+    root.seen = root.version = 0
+    root.others = False
+    root.kind = kind
+    root.name = name
+    return root
+
+
+def track(fake: FakeTensor, value: Value) -> Root:
+    """A fake that stands for a value: its own root."""
+    root = made(fake, None, None)
+    root.value = value
+    return root
+
+
+def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> None:
+    tracked = fake.tracked = Tracked()
+    tracked.value = value
+    tracked.root = root = base.root
+    tracked.type = fake.fake_type
+    tracked.base = base
+    tracked.view = view
+    tracked.seen = root.version
+
+
+def read(tracked: Tracked, again: Again) -> Value:
+    """The present value of a tensor; a view whose root was written since is made anew."""
+    root = tracked.root
+    if tracked.seen != root.version:
+        for each in tracked.way():
+            if each.seen != root.version:
+                _renew(each, again)
+    return tracked.value
+
+
+def _renew(tracked: Tracked, again: Again) -> None:
+    assert tracked.base is not None, "a root is always new"
+    assert tracked.view is not None
+    made_by = tracked.value.step
+    tracked.value = value = again(tracked.base.value, tracked.view)
+    if made_by is not None and value.step is not None:
+        value.step.place = OtherLine(value.step.place, made_by.place)
+    tracked.seen = tracked.root.version
+
+
+def written(
+    tracked: Tracked,
+    new: Value,
+    again: Again,
+    scatter: Callable[[Tracked, Value, View], Value],
+    history: Callable[[Value, Value, bool], Value] | None,
+    may_have_gradient: Callable[[Value], bool],
+    seen: bool,
+) -> None:
+    """The tensor has a new value: so have its root and, when next read, the root's views.
+
+    To autograd a detached tensor is one of its own: a write to it, or to a view of it, is `seen` in
+    its history alone. `history` makes of an old value, a new one and whether that is seen the new
+    one with its gradient; None: nothing has gradients. `may_have_gradient`: whether a value has
+    one, in this call or in another.
+    """
+    root = tracked.root
+    check_writable(root)
+    if tracked.base is not None:
+        read(tracked if history is not None and _is_apart(tracked) else tracked.base, again)
+    heads: list[tuple[Tracked, Value]] = []
+    while tracked.base is not None and tracked.view is not None:
+        if history is not None:
+            seen = seen and tracked.view.grad
+            if tracked.view.func in STOPPING:
+                new = history(tracked.value, new, seen)
+                heads.append((tracked, new))
+                seen = False
+        new = scatter(tracked.base, new, tracked.view)
+        tracked = tracked.base
+    if history is not None:
+        new = history(root.value, new, seen)
+    root.write(new)
+    for head, value in heads:
+        _remember(head, value, may_have_gradient(value))
+
+
+def _is_apart(tracked: Tracked) -> bool:
+    return tracked.view is not None and tracked.view.func in STOPPING
+
+
+def _remember(head: Tracked, new: Value, has_gradient: bool) -> None:
+    """A detached tensor has a new value."""
+    assert head.view is not None
+    before = head.view
+    head.view = before._replace(history=new if has_gradient else None)
+    # What the caller can see must be a view of what he handed in.
+    if head.view.history is not None and not head.root.kind and head.type == new.type:
+        head.value, head.seen = new, head.root.version
+
+
+def is_differentiable(value: Value, or_marked: bool = False) -> bool:
+    """Does a gradient of this value reach something that the program is given? Or something that
+    it has itself marked as a leaf."""
+    return any(
+        (each.step is None or (or_marked and each.fake is not None)) and is_marked(each.fake)
+        for each in _history(value, _derived_from)
+    )
+
+
+def gradient_sources(value: Value, grad: bool) -> list[Value]:
+    """What the program is given, or holds, that a gradient of this value reaches if that wants one;
+    without `grad`, that it would reach if gradients were switched on."""
+    reads = _derived_from if grad else _derivable_from
+    return [each for each in _history(value, reads) if each.step is None]
+
+
+def keeps_gradient(old: Value, new: Value) -> bool:
+    """Does a gradient of the new value reach all that one of the old would? Not where a tensor is
+    overwritten whole: eager's is a zero then."""
+    if any(each is old for each in _kept_by(new)):  # most writes
+        return True
+    if not is_differentiable(old):
+        return True
+    reached = set(_history(new, _kept_by))
+    return old in reached or all(
+        each in reached
+        for each in _history(old, _derived_from)
+        if each.step is None and is_marked(each.fake)
+    )
+
+
+def _history(value: Value, reads: Callable[[Value], list[Value]]) -> Iterator[Value]:
+    """The value and all that its gradient reaches, by what is read for each value."""
+    left, seen = [value], set[Value]()
+    while left:
+        each = left.pop()
+        if each in seen or each.type is None or not _is_real(each.type):
+            continue
+        seen.add(each)
+        left.extend(reads(each))
+        yield each
+
+
+def _derivable_from(value: Value) -> list[Value]:
+    step = value.step
+    if step is None or not has_gradient(step.target, value.index):
+        return []
+    return values_of([step.args, *step.kwargs.values()])
+
+
+def _derived_from(value: Value) -> list[Value]:
+    return _derivable_from(value) if value.step is not None and value.step.grad else []
+
+
+def _kept_by(value: Value) -> list[Value]:
+    """The same, for programs that are taken apart as well."""
+    found = _derived_from(value)
+    is_filled = value.step is not None and value.step.target in _FILLS
+    return found[1:] if is_filled else found
+
+
+def _is_real(t: TensorType) -> bool:
+    return t.dtype.is_floating_point or t.dtype.is_complex
+
+
+_FILLS = (aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
+"""To autograd a gradient of what they fill is a zero; taken apart, they do not read it."""
+
+_PARTS = frozenset(
+    (
+        aten.slice.Tensor, aten.select.int, aten.diagonal.default, aten.as_strided.default,
+        aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.unfold.default,
+    )
+)  # fmt: skip
+
+
+def is_scattered(tracked: Tracked) -> bool:
+    """Is what is written to it copied on the way to its root?"""
+    return any(each.view is not None and each.view.func in _PARTS for each in tracked.way())
+
+
+def check_writable(root: Root) -> None:
+    if root.others:
+        raise CaptureError(
+            f"{root.kind} {root.name} is written to, and shares memory with another input.\n"
+            f"  at {user_location()}\n"
+            "  why: the program could not show the write through the other one\n"
+            "  instead: pass a copy (x.clone()) of one of them"
+        )
+    if root.kind == "the constant":
+        raise CaptureError(
+            f"{root.kind} {root.name} is written to, and is no state of the module.\n"
+            f"  at {user_location()}\n"
+            "  why: the write would be lost between two runs of the program\n"
+            "  instead: register it, self.register_buffer(...), or write to a copy (x.clone())"
+        )
+
+
+def check_metadata(tracked: Tracked) -> None:
+    """A constant belongs to the user: it must look the same after the run. And a tensor that is
+    two inputs would have to change in both."""
+    if tracked.base is None and (tracked.root.kind == "the constant" or tracked.root.others):
+        raise CaptureError(
+            f"{tracked.root.kind} {tracked.root.name} gets other sizes or strides in place.\n"
+            f"  at {user_location()}\n"
+            "  why: the change would be lost between two runs of the program\n"
+            "  instead: use the operator that returns a view, x.t() instead of x.t_()"
+        )
+
+
+def check_layout(root: Root, now: TensorType) -> None:
+    """What the caller handed in must have its dtype, sizes and strides when the program is over."""
+    before = root.type
+    if (now.dtype, now.device) != (before.dtype, before.device):
+        raise CaptureError(
+            f"{root.kind} {root.name} leaves the program as {now.dtype} on {now.device}; it came "
+            f"as {before.dtype} on {before.device}.\n"
+            "  why: a program writes values into its inputs and buffers, it does not change what "
+            "they are\n"
+            "  instead: give it data of its own dtype and device, x.data = y.to(x)"
+        )
+    if (now.size, now.stride) == (before.size, before.stride):
+        return
+    # Sizes may have been fixed since, in one of them.
+    if any(map(_differ, (*now.size, *now.stride), (*before.size, *before.stride))) or (
+        now.ndim != before.ndim
+    ):
+        raise CaptureError(
+            f"{root.kind} {root.name} leaves the program with size {tuple(now.size)} and strides "
+            f"{tuple(now.stride)}; it came with size {tuple(before.size)} and strides "
+            f"{tuple(before.stride)}.\n"
+            "  why: a program writes values into its inputs and buffers, not sizes\n"
+            "  instead: use the operator that returns a view, x.t() instead of x.t_()"
+        )
+
+
+def _differ(a: Size, b: Size) -> bool:
+    return current(a) != current(b)
+
+
+def is_conjugated(value: Value) -> bool:
+    """Is it a view that conjugates what it shows?"""
+    found, step = False, value.step
+    while step is not None and isinstance(step.target, OpOverload):
+        if operator(step.target).kind != "view":
+            break
+        found ^= step.target is aten._conj.default
+        step = step.args[0].step
+    return found
+
+
+def is_blank(tracked: Tracked) -> bool:
+    """Is it a tensor of the program's own that has no elements, so that nobody sees it resized?"""
+    return tracked.base is None and not tracked.root.kind and 0 in tracked.type.size
+
+
+# ------------------------------------------------------------------------------- views of storage
+
+_OTHER_ELEMENTS = frozenset(
+    (
+        aten.view.dtype,
+        aten.view_as_real.default,
+        aten.view_as_complex.default,
+        aten._conj.default,
+        aten._neg_view.default,
+    )
+)
+"""After these, an element is not what it was: places are not counted through them."""
+
+
+def strided_base(tracked: Tracked) -> Tracked:
+    """Where `as_strided` starts: it reads the storage, whatever its argument shows of it; that of a
+    detached tensor, if all of it was detached."""
+    while tracked.base is not None and tracked.view is not None:
+        if tracked.view.func in _OTHER_ELEMENTS:
+            break
+        if tracked.view.func is _DETACH and _is_all(tracked.type, tracked.root.type):
+            break
+        tracked = tracked.base
+    return tracked
+
+
+def _is_all(part: TensorType, whole: TensorType) -> bool:
+    """Has a view all elements, each once?"""
+    if part == whole:
+        return True
+    if part.is_symbolic or whole.is_symbolic or part.offset != whole.offset:
+        return False
+    return _is_dense(part) and _is_dense(whole) and part.numel() == whole.numel()
+
+
+def _is_dense(t: TensorType) -> bool:
+    places: Any = sum((s - 1) * stride for s, stride in zip(t.size, t.stride, strict=True))
+    return bool(places == t.numel() - 1)
+
+
+def is_stopped(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
+    """Is there a view on the way from a base that gradients do not flow through?"""
+    while tracked is not base:
+        assert tracked.base is not None
+        assert tracked.view is not None
+        if tracked.view.func in STOPPING:
+            if tracked.view.history is not None:
+                _refuse_strided(seen, "a part of the memory has a gradient of its own")
+            return True
+        tracked = tracked.base
+    return False
+
+
+def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
+    """The arguments of `as_strided` that make the view `seen` of a tensor of type `base`, wherever
+    in its memory that starts."""
+    if base.offset == 0:
+        arguments: tuple[Any, ...] = (list(seen.size), list(seen.stride), seen.offset)
+    elif base.offset == seen.offset:
+        arguments = (list(seen.size), list(seen.stride))
+    else:
+        _refuse_strided(seen, "the tensor starts in the middle of its memory")
+    if (
+        not base.is_symbolic
+        and not seen.is_symbolic
+        and not set(_places(seen)) <= set(_places(base))
+    ):
+        _refuse_strided(seen, "it reaches elements that are not the tensor's own")
+    return arguments
+
+
+def shows_others(given: Tracked, seen: TensorType) -> bool:
+    """Does `as_strided` show elements beside those of its argument?"""
+    if given.type.is_symbolic or seen.is_symbolic or _is_all(given.type, given.root.type):
+        return False
+    return not set(_places(seen)) <= set(_places(given.type))
+
+
+def refuse_others(seen: TensorType) -> NoReturn:
+    """To autograd they have no gradient; of a view of the storage they would have one."""
+    _refuse_strided(seen, "it shows elements that its argument does not: they have no gradient")
+
+
+def _refuse_strided(seen: TensorType, why: str) -> NoReturn:
+    raise CaptureError(
+        f"as_strided({tuple(seen.size)}, {tuple(seen.stride)}, {seen.offset}) cannot be captured.\n"
+        f"  at {user_location()}\n  why: {why}; a program knows values, not memory\n"
+        "  instead: slice the tensor that owns the memory, or copy first (x.clone())"
+    )
+
+
+def _places(t: TensorType) -> list[int]:
+    """The places in memory of a tensor's elements."""
+    found: list[Any] = [t.offset]
+    for size, stride in zip(t.size, t.stride, strict=True):
+        found = [place + i * stride for place in found for i in range(size)]
+    return found
+
+
+# ---------------------------------------------------------------------------- changes of metadata
+
+REFUSED = {
+    aten.set_.source_Storage: "set_",
+    aten.set_.source_Storage_storage_offset: "set_",
+    aten.set_.source_Tensor: "set_",
+    aten.set_.source_Tensor_storage_offset: "set_",
+    aten.set_.default: "set_",
+    aten.resize_.default: "resize_",
+    aten.resize_as_.default: "resize_as_",
+}
+
+
+def refuse(func: OpOverload) -> None:
+    """Operators that exchange a tensor's memory: no value of the program could stand for it."""
+    name = REFUSED[func]
+    raise CaptureError(
+        f"{name} cannot be captured.\n  at {user_location()}\n"
+        "  why: it changes which memory a tensor has, and a functional program has no memory\n"
+        "  instead: make a new tensor of the size you need (torch.empty, x.reshape, F.pad)"
+    )
+
+
+def metadata_view(func: OpOverload) -> OpOverload:
+    """The view that an in-place change of metadata amounts to: `t_` → `t`."""
+    found = functional_twin(func)
+    assert found is not None, f"no view does what {func} does in place"
+    return found
+
+
+def inverse(view: View) -> Callable[..., Any]:
+    found = operator(view.func).view_inverse
+    if found is None:
+        raise CaptureError(
+            f"a write through {view.func} cannot be captured: nothing says how it reaches the "
+            f"viewed tensor.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
+        )
+    return found

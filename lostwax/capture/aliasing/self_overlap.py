@@ -1,0 +1,114 @@
+"""Writes to elements that share memory: which value would be left there is not said, so they are
+refused.
+
+Eager refuses some of them (`expand`), and does others element by element (overlapping `unfold` or
+`as_strided`), which a functional program cannot follow. Must not change anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch._ops import OpOverload
+
+from lostwax.capture.aliasing.functionalize import Tracked
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
+from lostwax.location import user_location
+from lostwax.ops.registry import aten
+from lostwax.sym import expect
+from lostwax.types import TensorType
+
+_SAME_FOR_ALL = frozenset(
+    (aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.threshold_.default)
+)
+"""Writes that leave the same value in elements that are one."""
+
+
+def check(func: OpOverload, target: Tracked) -> None:
+    """Is every element that is written to, and that the value is scattered into on its way to the
+    storage, a place of its own?"""
+    each: Tracked | None = target
+    while each is not None:
+        is_contiguous = each.type._contiguous  # if that is known already
+        if not is_contiguous and _shows_twice(each) and not _is_same(func, target, each):
+            part = "" if each is target else "part of a "
+            raise CaptureError(
+                f"{func} writes to a {part}tensor of size {tuple(each.type.size)} whose elements "
+                f"share memory ({_cause(each)}).\n  at {user_location()}\n"
+                "  why: several values would be written to one place\n"
+                "  instead: write to a copy, x.clone()"
+            )
+        each = each.base
+
+
+def _is_same(func: OpOverload, target: Tracked, each: Tracked) -> bool:
+    """Does the write leave one value in all of a tensor that shows elements twice?"""
+    return func in _SAME_FOR_ALL and target.type.numel() == each.type.numel()
+
+
+def _cause(each: Tracked) -> str:
+    if 0 in each.type.stride:
+        return "expand"
+    return "its memory as it came" if each.view is None else each.view.func._schema.name[6:]
+
+
+def _shows_twice(each: Tracked) -> bool:
+    """Does one place in memory stand for two elements? Where sizes are symbolic, only what
+    `expand` and `unfold` do is seen."""
+    t = each.type
+    if t.is_contiguous:
+        return False
+    if not t.is_symbolic:
+        return _overlaps(t)
+    if 0 in t.stride:
+        return not all(
+            expect(size <= 1)
+            for size, stride in zip(t.size, t.stride, strict=True)
+            if stride.__class__ is int and stride == 0
+        )
+    if each.view is None or each.view.func is not aten.unfold.default:
+        return False
+    dim, size, step = each.view.args
+    return bool(size > step) and not expect(t.size[dim] <= 1)
+
+
+def _overlaps(t: TensorType) -> bool:
+    if 0 in t.size:
+        return False
+    dims: list[Any] = sorted((st, s) for s, st in zip(t.size, t.stride, strict=True) if s != 1)
+    reach = 0
+    for stride, size in dims:
+        if stride <= reach:  # as far as this goes alone, it is in the way of the smaller steps
+            return stride == 0 or _are_counted_twice(dims)
+        reach += (size - 1) * stride
+    return False
+
+
+def _are_counted_twice(dims: list[Any]) -> bool:
+    places = {0}
+    count = 1
+    for stride, size in dims:
+        places = {place + i * stride for place in places for i in range(size)}
+        count *= size
+        if len(places) < count:
+            return True
+    return False
+
+
+def overlap(a: FakeTensor, b: FakeTensor) -> bool:
+    """May a place in memory be one of both? Sizes that are not known reach everywhere."""
+    if a.fake_storage is not b.fake_storage:
+        return False
+    if a.fake_type.is_symbolic or b.fake_type.is_symbolic:
+        return True
+    (start, end), (other, last) = _span(a.fake_type), _span(b.fake_type)
+    return start <= last and other <= end
+
+
+def _span(t: Any) -> tuple[int, int]:
+    """The first and the last place, in bytes."""
+    reach = sum((size - 1) * stride for size, stride in zip(t.size, t.stride, strict=True))
+    if 0 in t.size:
+        return t.offset * t.dtype.itemsize, -1
+    return t.offset * t.dtype.itemsize, (t.offset + reach + 1) * t.dtype.itemsize - 1

@@ -1,0 +1,131 @@
+"""Calls of submodules: which values of the program went in and came out, and in what structure.
+
+For `preserve_module_call_signature`: a program forgets the borders of its modules, but for those
+that are named. Must not record steps of its own, and must not know how modules are watched.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+from torch import nn
+from torch.utils._pytree import TreeSpec
+
+from lostwax.capture.example_call import argument_names, check_leaves
+from lostwax.capture.steps.provenance import Entered
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.errors import UnknownModuleError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.program import ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.pytree import call_paths, leaf_paths
+from lostwax.ir.signature import ArgumentSpec
+
+
+@dataclass
+class Call:
+    """One call of a preserved module; tensors as values of the log, sizes as expressions."""
+
+    name: str
+    argument_names: list[str]
+    inputs: list[Any]
+    in_spec: TreeSpec
+    outputs: list[Any] = field(default_factory=list)
+    out_spec: TreeSpec | None = None
+
+    def signature(self, argument: Callable[[Any], ArgumentSpec]) -> ModuleCallSignature:
+        assert self.out_spec is not None, f"{self.name} did not return"
+        return ModuleCallSignature(
+            [argument(v) for v in self.inputs],
+            [argument(v) for v in self.outputs],
+            self.in_spec,
+            self.out_spec,
+            self.argument_names,
+        )
+
+
+class Calls:
+    """The calls of the modules at some paths, as the capture comes by."""
+
+    def __init__(self, places: Sequence[tuple[str, nn.Module]], preserved: Sequence[str]) -> None:
+        self._places = places
+        """Every module with each of its paths."""
+        self.paths: Container[str] = _first_paths(places, preserved) if preserved else ()
+        self.done: list[Call] = []
+        self._open: dict[Entered, Call] = {}
+        self.tracer: Tracer | None = None
+
+    def entering(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        names = [*argument_names(entered.module.forward, len(args), kwargs), *kwargs]
+        leaves, spec = pytree.tree_flatten((args, kwargs))
+        check_leaves(leaves, f"in a call of {entered.name}, ", lambda: call_paths(spec, names))
+        self._open[entered] = Call(entered.name, names, self._values(leaves), spec)
+
+    def leaving(self, entered: Entered, result: Any) -> None:
+        call = self._open.pop(entered)
+        leaves, spec = pytree.tree_flatten(result)
+        check_leaves(leaves, f"the result of {entered.name}", lambda: leaf_paths(spec))
+        call.out_spec = spec
+        call.outputs = self._values(leaves)
+        self.done.append(call)
+
+    def _values(self, leaves: list[Any]) -> list[Any]:
+        """The leaves as the program has them now: later writes change what a tensor shows."""
+        assert self.tracer is not None
+        tracer = self.tracer
+        return [
+            tracer.value_of(tracer.adopt(x)) if isinstance(x, torch.Tensor) else unwrap(x)
+            for x in leaves
+        ]
+
+    def values(self) -> list[Any]:
+        """What the program must have nodes of."""
+        return [v for call in self.done for v in (*call.inputs, *call.outputs)]
+
+    def entries(
+        self, root: ModuleCallSignature, argument: Callable[[Any], ArgumentSpec]
+    ) -> list[ModuleCallEntry]:
+        """The root, every submodule by each of its names, then second and later calls."""
+        signatures = {
+            call.name: call.signature(argument) for call in sorted(self.done, key=_number)
+        }
+        entries = [ModuleCallEntry("", root)]
+        for path, _ in self._places:
+            if path:
+                entries.append(ModuleCallEntry(path, signatures.pop(path, None)))
+        return entries + [ModuleCallEntry(name, s) for name, s in signatures.items() if name]
+
+
+def _number(call: Call) -> tuple[str, int]:
+    path, _, number = call.name.partition("@")
+    return path, int(number or 0)
+
+
+def _first_paths(
+    places: Sequence[tuple[str, nn.Module]], preserved: Sequence[str]
+) -> frozenset[str]:
+    """The paths that the modules go by in the program: a shared one goes by its first."""
+    modules = dict(places)
+    for path in preserved:
+        if path not in modules:
+            raise _unknown(path, [p for p in modules if p])
+    first = {id(module): path for path, module in reversed(modules.items())}
+    return frozenset(first[id(modules[path])] for path in preserved)
+
+
+def _unknown(path: str, known: list[str]) -> UnknownModuleError:
+    close = difflib.get_close_matches(path, known, n=3)
+    hint = (
+        f"did you mean {' or '.join(map(repr, close))}?"
+        if close
+        else f"it has {', '.join(map(repr, known[:10]))}{', ...' if len(known) > 10 else ''}"
+        if known
+        else "it has none"
+    )
+    return UnknownModuleError(
+        f"preserve_module_call_signature: the module has no submodule {path!r}; {hint}", path
+    )

@@ -1,0 +1,206 @@
+"""What can hold something: containers, tuples, objects of the user's with attributes or slots,
+tensors, which hold a gradient, and what gives another value each time (`iterators.py`).
+
+Which of them a class is, is found once for each class. Must not know of modules' registries.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from types import MemberDescriptorType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from lostwax.capture.python.per_class import PerClass
+from lostwax.fake.tensor import FakeTensor
+
+GONE: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
+"""What a slot holds that was not set."""
+
+
+class Slots:
+    """The attributes of an object whose class has `__slots__`, as a container; its copy is a
+    dictionary."""
+
+    def __init__(self, owner: Any, places: dict[str, Any]) -> None:
+        self.owner = owner
+        self._places = places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def values(self) -> Iterable[Any]:
+        return self.copy().values()
+
+    def copy(self) -> dict[str, Any]:
+        return {name: getattr(self.owner, name, GONE) for name in self._places}
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self.owner, name, GONE)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """Whatever the class says of being set (a frozen dataclass)."""
+        if value is not GONE:
+            self._places[name].__set__(self.owner, value)
+        elif self[name] is not GONE:
+            self._places[name].__delete__(self.owner)
+
+    def clear(self) -> None:
+        self.update(dict.fromkeys(self._places, GONE))
+
+    def update(self, content: dict[str, Any]) -> None:
+        for name, value in content.items():
+            self[name] = value
+
+
+class OfClass:
+    """The attributes of a class, as a container."""
+
+    def __init__(self, owner: type) -> None:
+        self.owner = owner
+
+    def __len__(self) -> int:
+        return len(vars(self.owner))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(vars(self.owner))
+
+    def values(self) -> Iterable[Any]:
+        return vars(self.owner).values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(vars(self.owner))
+
+    def clear(self) -> None:
+        """What is not there again is taken away by `update`."""
+
+    def update(self, content: dict[str, Any]) -> None:
+        now = self.copy()
+        for name in now.keys() - content.keys():
+            type.__delattr__(self.owner, name)
+        for name, value in content.items():
+            if now.get(name, GONE) is not value:
+                type.__setattr__(self.owner, name, value)
+
+
+NAMED = (dict, Slots, OfClass)
+
+
+def parts(value: Any) -> list[Any]:
+    """The containers that something is made of: itself, its attributes, its slots."""
+    made_of = [get(value) for get in _GETTERS[type(value)]]
+    return [value, *made_of] if isinstance(value, tuple) else made_of
+
+
+def members(container: Any) -> Any:
+    """What is in a container, or a tuple."""
+    if isinstance(container, dict) and type(container) is not dict:
+        return [value for _, value in own_items(container)]
+    return container.values() if isinstance(container, NAMED) else container
+
+
+def items(container: Any) -> list[tuple[Any, Any]]:
+    """The same, with keys."""
+    if isinstance(container, NAMED):
+        return own_items(container if isinstance(container, dict) else container.copy())
+    is_set = isinstance(container, set)
+    return [(each, each) for each in container] if is_set else list(enumerate(container))
+
+
+def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """What a dict holds. The methods of a class of its own may load something, or count."""
+    if type(container) is dict:
+        return list(container.items())
+    keys = (
+        OrderedDict.keys(container) if isinstance(container, OrderedDict) else dict.keys(container)
+    )
+    return [(key, dict.get(container, key)) for key in list(keys)]
+
+
+def key_of(container: Any) -> int:
+    """What tells it from all others."""
+    return -id(container.owner) if isinstance(container, Slots) else id(container)
+
+
+def is_object(value: Any) -> bool:
+    """Has it attributes that something may be kept in?"""
+    return ODD[type(value)] and bool(_GETTERS[type(value)]) and not isinstance(value, _NO_OBJECTS)
+
+
+def _is_holder(cls: type) -> bool:
+    is_any = bool(_GETTERS[cls]) or issubclass(cls, (tuple, torch.Tensor)) or STREAMS[cls]
+    return is_any and not issubclass(cls, FakeTensor)
+
+
+def _is_stream(cls: type) -> bool:
+    """An iterator that is no object of the user's, which would be looked into; but no file."""
+    is_iterator = hasattr(cls, "__next__") and not issubclass(cls, io.IOBase)
+    return issubclass(cls, RANDOM) or (is_iterator and not _GETTERS[cls])
+
+
+def _is_odd(cls: type) -> bool:
+    return HOLDERS[cls] and cls not in _PLAIN and cls is not tuple
+
+
+def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
+    if issubclass(cls, nn.Module) or cls is SimpleNamespace:
+        return [vars]
+    found: list[Callable[[Any], Any]] = [_itself] if issubclass(cls, _CONTAINERS) else []
+    if cls not in _PLAIN and _is_the_users(cls):
+        if cls.__dictoffset__ != 0:
+            found.append(vars)
+        if places := _slots(cls):
+            found.append(lambda value: Slots(value, places))
+    return found
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _is_the_users(cls: type) -> bool:
+    """Classes written in Python, but for those that are looked after otherwise."""
+    if not cls.__flags__ & _HEAP or issubclass(cls, (type, Enum, torch.Tensor)):
+        return False
+    package, _, rest = cls.__module__.partition(".")
+    return package not in _NOT_THE_USERS or (package == "torch" and rest in _KEEPING)
+
+
+def _slots(cls: type) -> dict[str, Any]:
+    classes = [each for each in cls.__mro__ if "__slots__" in vars(each)]
+    named = [(name, place) for each in classes for name, place in vars(each).items()]
+    return {name: place for name, place in named if type(place) is MemberDescriptorType}
+
+
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
+_KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
+"""Modules of torch whose objects keep what they have computed once."""
+_NO_OBJECTS = (tuple, torch.Tensor)
+_CONTAINERS = (list, dict, set, deque)
+_PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
+_GETTERS = PerClass(_getters)
+"""What gives the containers that an object of a class is made of."""
+RANDOM = (
+    random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
+)  # fmt: skip
+STREAMS = PerClass(_is_stream)
+"""Does it give another value each time?"""
+HOLDERS = PerClass(_is_holder)
+"""Can it hold something?"""
+BUT_TUPLES = PerClass(lambda cls: HOLDERS[cls] and cls is not tuple)
+"""And is it no tuple? Modules have many of those, nearly always of numbers."""
+ODD = PerClass(_is_odd)
+"""Does it hold something, and is no plain container?"""
+CLASSES = PerClass(lambda cls: tuple([each for each in cls.__mro__ if _is_the_users(each)]))
+"""Those of the user's that a class is made of."""

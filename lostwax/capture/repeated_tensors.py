@@ -1,0 +1,123 @@
+"""An example in which one tensor stands in several places: does it matter to the original that it
+is one?
+
+It can be asked (`x is y`), and nobody sees it asked. So the call is captured twice, with one tensor
+there and with several; if both compute the same, the program holds for either. Must not know how a
+capture works.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.node import map_arg
+
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.rules.graph import attribute
+from lostwax.ir.run.questions import Asks, Ref
+from lostwax.ir.signature import InputKind
+
+
+def for_either(one: ExportedProgram, apart: Callable[[bool], ExportedProgram]) -> ExportedProgram:
+    """The program that was captured with one tensor in several places, or a program that also holds
+    for several. `apart` captures that one: True, with sizes that are the same in all places."""
+    asks = one.asks
+    if asks is None or not asks.same:
+        return one
+    try:
+        found = apart(True)
+        if not _compute_the_same(one, found, asks):
+            return one
+        if one.range_constraints:
+            found = apart(False)
+    except Exception:  # whatever the module's own code raises: then it matters
+        return one
+    assert found.asks is not None
+    return replace(found, asks=replace(found.asks, same=asks.same, either=True))
+
+
+def _compute_the_same(one: ExportedProgram, apart: ExportedProgram, asks: Asks) -> bool:
+    first = {ref: group[0] for group in asks.same for ref in group[1:]}
+    nodes = _nodes_read(one, apart, first)
+    if nodes is None or not _are_alike(one.graph_module, apart.graph_module, nodes):
+        return False
+    kinds = [[(s.kind, s.target) for s in p.graph_signature.output_specs] for p in (one, apart)]
+    guards = [[(str(g.cond), g.kind) for g in p.guards] for p in (one, apart)]
+    return (
+        kinds[0] == kinds[1]
+        and guards[0] == guards[1]
+        and one.call_spec.out_spec == apart.call_spec.out_spec
+        and _questions(one.asks, first) == _questions(apart.asks, first)
+        and _are_equal(one.constants, apart.constants)
+    )
+
+
+def _questions(asks: Asks | None, first: Mapping[Ref, Ref]) -> set[Any]:
+    assert asks is not None
+    return {
+        (q.what, tuple(first.get(ref, ref) for ref in q.of), q.answer, q.computed)
+        for q in asks.questions
+    }
+
+
+def _nodes_read(
+    one: ExportedProgram, apart: ExportedProgram, first: Mapping[Ref, Ref]
+) -> dict[Node, Node] | None:
+    """For each input of the second, what the first reads in its place."""
+    both = [(p.graph.find_nodes(op="placeholder"), p.graph_signature) for p in (one, apart)]
+    (mine, signature), (others, other) = both
+    kinds = [[(s.kind, s.target) for s in each.input_specs] for each in (signature, other)]
+    if kinds[0] != kinds[1]:
+        return None
+    by_ref: dict[Ref, Node] = {}
+    pairs: list[tuple[Node, Ref]] = []
+    users = 0
+    for node, twin, spec in zip(mine, others, signature.input_specs, strict=True):
+        ref: Ref = str(spec.target)
+        if spec.kind is InputKind.USER_INPUT:
+            ref, users = users, users + 1
+        by_ref[ref] = node
+        pairs.append((twin, ref))
+    return {twin: by_ref[first.get(ref, ref)] for twin, ref in pairs}
+
+
+def _are_alike(one: GraphModule, other: GraphModule, nodes: dict[Node, Node]) -> bool:
+    """Do two graphs compute the same of what `nodes` says of their inputs?"""
+    rest = [[n for n in g.graph.nodes if n.op != "placeholder"] for g in (one, other)]
+    if len(rest[0]) != len(rest[1]):
+        return False
+    for mine, twin in zip(*rest, strict=True):
+        if (mine.op, mine.target) != (twin.op, twin.target):
+            return False
+        if mine.op == "get_attr" and not _are_alike_inside(one, other, str(mine.target)):
+            return False
+        given = map_arg((twin.args, twin.kwargs), nodes.__getitem__)
+        if repr(given) != repr((mine.args, mine.kwargs)):
+            return False
+        nodes[twin] = mine
+    return True
+
+
+def _are_alike_inside(one: GraphModule, other: GraphModule, target: str) -> bool:
+    mine, twin = attribute(one, target), attribute(other, target)
+    if not (isinstance(mine, GraphModule) and isinstance(twin, GraphModule)):
+        return mine is twin
+    inputs = [g.graph.find_nodes(op="placeholder") for g in (twin, mine)]
+    return len(inputs[0]) == len(inputs[1]) and _are_alike(
+        mine, twin, dict(zip(*inputs, strict=True))
+    )
+
+
+def _are_equal(constants: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    if constants.keys() != others.keys():
+        return False
+    return all(a is others[name] or _is_equal(a, others[name]) for name, a in constants.items())
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    both = isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)
+    return both and a.dtype is b.dtype and not a.is_meta and torch.equal(a, b)

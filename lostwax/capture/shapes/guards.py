@@ -1,0 +1,142 @@
+"""What a trace demands of its inputs: which guards the program checks when it is called, which
+stand in the graph, and which break what the user declared.
+
+Reads the environment when the trace is over. Must not record guards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from lostwax.errors import CaptureError
+from lostwax.ir.graph.numbers import Origins, sources
+from lostwax.ir.ranges import RangeConstraints
+from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
+from lostwax.sym.real import definition
+
+_FIRST_SIZES = 256
+
+
+@dataclass
+class Demands:
+    """The guards of a trace, by who checks them."""
+
+    on_call: list[Guard] = field(default_factory=list)
+    """About sizes of inputs alone: checked before the program runs."""
+    in_graph: list[Guard] = field(default_factory=list)
+    """About numbers that the program computes: assertions among its nodes."""
+    violations: list[Violation] = field(default_factory=list)
+    """Those that the declared dimensions do not imply, and that were not to be expected."""
+
+
+def demands(env: ShapeEnv, origins: Origins, unnamed: Collection[Symbol] = frozenset()) -> Demands:
+    """Sort the guards of a trace, without those that follow from others. `unnamed` are dynamic
+    sizes without a Dim."""
+    found = Demands()
+    if not env.guards:
+        return found
+    for guard in env.minimal_guards():
+        _check_computable(guard, origins)
+        is_plain = not guard.cond.unbacked and all(_is_input(s) for s in guard.cond.symbols())
+        (found.on_call if is_plain else found.in_graph).append(guard)
+    if any(s.declared for s in env.symbols):
+        found.violations = [
+            v for v in env.violations() if breaks_declaration(env, v.guard, unnamed)
+        ]
+    return found
+
+
+def _is_input(symbol: Symbol) -> bool:
+    return definition(symbol) is None
+
+
+def _check_computable(guard: Guard, origins: Origins) -> None:
+    for source in sources(guard.cond):
+        if source not in origins:
+            name = source.source if isinstance(source, Symbol) else str(source)
+            raise CaptureError(
+                f"the program is right only where {guard.predicate}, and cannot check that when "
+                f"it runs: nothing gives it {name}.\n  at {guard.where}\n  because {guard.reason}"
+            )
+
+
+def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] = ()) -> bool:
+    """Does it take from a declared dimension what the user counts on?
+
+    A branch by the example does. What the program demands anyway (eager would raise too) does only
+    if it fixes a dimension, ties it to another or leaves gaps in its range, or goes against a limit
+    that was stated; other limits narrow the range silently. A size without a Dim (`Dim.AUTO`,
+    `Dim.DYNAMIC`) gives way first, unless a dimension is fixed or tied to another all the same.
+    """
+    cond = guard.cond
+    symbols = cond.symbols()
+    named = {s for s in symbols if s.declared and s not in unnamed}
+    if any(env.current_form(s.expr).const is not None for s in symbols if s.declared):
+        return True
+    if any(not s.unbacked for s in symbols - named):
+        return any(_is_tied(env, s, unnamed) for s in named)
+    if guard.kind in ("branch", "specialize"):
+        return True
+    if cond.kind == "eq":
+        return True
+    if len(symbols) != 1:
+        return False
+    (symbol,) = symbols
+    return _makes_gaps(cond, symbol) or _against_limit(cond, symbol)
+
+
+def _is_tied(env: ShapeEnv, symbol: Symbol, unnamed: Collection[Symbol]) -> bool:
+    """Has it become a matter of another Dim?"""
+    others = env.normal_form(symbol.expr).symbols() - {symbol}
+    return any(s.declared and s not in unnamed for s in others)
+
+
+def _makes_gaps(cond: BoolExpr, symbol: Symbol) -> bool:
+    """Sizes in between are lost (`n % 4 <= 1`), not an end of the range. Judged by the first sizes:
+    whatever the answer, each call is checked."""
+    if not any(part.poly.composite for part in cond.args or (cond,)):
+        return False
+    least = symbol.lo or 0
+    holds = [_holds(cond, symbol, n) for n in range(least, least + _FIRST_SIZES)]
+    return sum(a is not b for a, b in pairwise(holds)) > 1
+
+
+def _holds(cond: BoolExpr, symbol: Symbol, size: int) -> bool:
+    try:
+        return bool(evaluate(cond, {symbol: size}))
+    except ZeroDivisionError:
+        return False
+
+
+def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:
+    """Is it about the side of the range that the user has stated?"""
+    if cond.kind != "ge" or cond.poly.terms.keys() - {(symbol,), ()}:
+        return False
+    is_lower = cond.poly.terms[(symbol,)] > 0
+    return bool(symbol.lo) if is_lower else symbol.hi is not None
+
+
+def range_constraints(env: ShapeEnv, sizes: list[Expr]) -> RangeConstraints:
+    """The ranges of the symbols that inputs' sizes or data give, and of the sizes that are computed
+    of them. (Strides of an input with gaps are symbols, too, and nothing that a user declares.)"""
+    computed = dict.fromkeys(e for e in sizes if e.terms.keys() != {_only(e)})
+    declared = frozenset[Symbol]().union(*(e.symbols() for e in sizes))
+    shown = (s for s in env.symbols if s.unbacked or s in declared)
+    free = [s.expr for s in shown if _is_free(env, s)]
+    return RangeConstraints((e, env.bounds(e)) for e in [*free, *computed])
+
+
+def _is_free(env: ShapeEnv, symbol: Symbol) -> bool:
+    """Has it values of its own? So has one that its declared range leaves a single value: no guard
+    says so, and calls are to be checked for it."""
+    form = env.current_form(symbol.expr)
+    if not _is_input(symbol):
+        return form is symbol.expr
+    limited = bool(symbol.lo) or symbol.hi is not None
+    return form is symbol.expr or (form.const is not None and limited)
+
+
+def _only(e: Expr) -> tuple[Symbol, ...]:
+    return tuple(e.symbols())

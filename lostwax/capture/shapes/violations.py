@@ -1,0 +1,377 @@
+"""Declared dimensions that a trace does not hold for, told in one error with code to paste; and
+that code applied to a spec.
+
+Only tells and rewrites; what is violated was found by demands.py and sym/guards.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch.utils._pytree as pytree
+
+from lostwax.capture.shapes.dims import DerivedDim, Dim, adopted
+from lostwax.capture.shapes.reader import WILDCARD
+from lostwax.capture.shapes.spec import Spec
+from lostwax.errors import ConstraintViolationError, DynamicShapesError
+from lostwax.sym import Violation
+
+HEADING = "Suggested fixes:"
+_PLACES = 3  # of a Dim that are told
+
+
+@dataclass(frozen=True)
+class Fix:
+    """A change to the declarations. `dim` is the name of a Dim; if not `named`, the place of a size
+    or number (`x.shape[0]`, `n`); empty for a constraint.
+
+    `kind` and `value`: "constant", an int; "range", the Dim or hint; "derived", the other Dim's
+    name, the factor and the offset; "constraint", the text.
+    """
+
+    dim: str
+    kind: str
+    value: Any
+    named: bool = True
+
+    @property
+    def code(self) -> str:
+        """To paste: after the declarations; into the spec if there is no name."""
+        if self.kind == "constraint":
+            return f"constraints=[{_quoted(self.value)}]"
+        if self.named:
+            return f"{self.dim} = {self._entry}{self._comment}"
+        entry = "None" if self.kind == "constant" else self._entry
+        size = _SIZE.fullmatch(self.dim)
+        placed = f"{size[1]}: {{{size[2]}: {entry}}}" if size else f"{self.dim}: {entry}"
+        return placed + self._comment
+
+    @property
+    def _entry(self) -> str:
+        if self.kind != "derived":
+            return repr(self.value).replace("'", '"')
+        root, scale, offset = self.value
+        return str(scale * Dim(root) + offset)
+
+    @property
+    def _comment(self) -> str:
+        if self.kind == "constant":
+            return "  # always" if self.named else f"  # {self.value}"
+        return "  # one Dim for both" if self.kind == "derived" and self.value[1:] == (1, 0) else ""
+
+
+_SIZE = re.compile(r"(.+)\.shape\[(\d+)\]")
+_ORDER = ("range", "constant", "derived", "constraint")  # as code, each rests on those before
+
+
+def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationError:
+    """One error for all of them: by dimension, each with its guards and one fix."""
+    by_dim: dict[str, list[Violation]] = {}
+    for violation in violations:
+        for dim in dict.fromkeys([violation.dim, *_constants(violation)]):
+            by_dim.setdefault(dim, []).append(violation)
+    fixes = _fixes(violations, spec)
+    head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
+    head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
+    told = "\n".join(_told(dim, found, spec) for dim, found in by_dim.items())
+    lines = "\n".join(f"    {fix.code}" for fix in fixes)
+    message = f"{head}\n{told}\n{HEADING}\n{lines}"
+    constraints = _unchanged(spec, _redeclared(fixes))
+    constraints += [fix.value for fix in fixes if fix.kind == "constraint"]
+    return ConstraintViolationError(
+        message, tuple(fixes), _refined(spec, fixes), tuple(dict.fromkeys(constraints))
+    )
+
+
+def _constants(violation: Violation) -> list[str]:
+    """The dimensions that cannot vary at all for it."""
+    fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
+    return [fix.dim for fix in fixes if fix.kind == "constant"]
+
+
+def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
+    lines = [f"  {_declared(dim, spec)}"]
+    for violation in violations:
+        guard = violation.guard
+        wrong = ""
+        if violation.dim == dim and violation.counterexample is not None:
+            wrong = f", which is not so at {dim} = {violation.counterexample}"
+            if len(guard.cond.symbols()) > 1:
+                wrong += " with the example's other sizes"
+        lines.append(f"    the program is right only where {guard.predicate}{wrong}")
+        lines.append(f"      because {guard.reason}")
+        lines.append(f"      at {guard.where}")
+        if guard.kind == "specialize":
+            lines += [f"      {way}" for word, way in _WAYS if word.search(guard.where.text)][:1]
+    return "\n".join(lines)
+
+
+_WAYS = [
+    (re.compile(pattern), way)
+    for pattern, way in (
+        (
+            r"\brange\(|\bfor\b.*\bin\b|\bunbind\(",
+            "a loop over a size is unrolled, one turn each; compute on the whole tensor instead, "
+            "and the size may vary",
+        ),
+        (r"\blen\(", "len(x) is a plain integer; write x.shape[0], and the size may vary"),
+        (
+            r"\.shape\.numel\(|\.size\(\)\.numel\(",
+            "x.shape.numel() is a plain integer; write x.numel(), and the size may vary",
+        ),
+        (
+            r"\bint\(|\bfloat\(",
+            "int() and float() give plain numbers; write torch.sym_int(n), torch.sym_float(n), "
+            "n // 2 or math.floor(n * 0.3), and the size may vary",
+        ),
+        (
+            r"\]\s*\*|\*\s*\[",
+            "a list repeated by a size has one length; use expand() or repeat(), and the size may "
+            "vary",
+        ),
+    )
+]
+"""By what stands in the line: what to write instead of what needs a plain number."""
+
+
+def _declared(dim: str, spec: Spec) -> str:
+    """From the name to the inputs: `batch, declared Dim(...): x.shape[0] is batch, ...`."""
+    root = spec.roots.get(dim)
+    if root is None:
+        return f"{dim}, declared Dim.DYNAMIC"
+    places = [
+        f"{place.path} is {entry} ({place.value} in the example)"
+        for place, entry in root.places[:_PLACES]
+    ]
+    if len(root.places) > _PLACES:
+        places.append(f"and {len(root.places) - _PLACES} more")
+    return f"{dim}, declared {root.dim!r}: {', '.join(places)}"
+
+
+# ------------------------------------------------------------------------------------------ fixes
+
+
+def _fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
+    numbers = set(spec.paths) - spec.roots.keys()
+    found: dict[Fix, Violation] = {}
+    for violation in violations:
+        for line in violation.fix.splitlines():
+            for fix in _read_line(line):
+                found.setdefault(_of_number(fix) if fix.dim in numbers else fix, violation)
+    found = _one_for_each(found)
+    redeclared = _redeclared(found)
+    told = [_told_by_path(fix, v, redeclared) for fix, v in found.items()]
+    told += [Fix("", "constraint", text) for text in _rewritten(spec, redeclared)]
+    return _in_order(told)
+
+
+def _one_for_each(found: dict[Fix, Violation]) -> dict[Fix, Violation]:
+    """Where guards suggest several things for a dimension, the one that says most: a constant, or
+    what rests on a dim that stays."""
+    redeclared = _redeclared(found)
+    best: dict[str, Fix] = {}
+    for fix in found:
+        rank = _strength(fix, redeclared)
+        if fix.dim and (fix.dim not in best or rank > _strength(best[fix.dim], redeclared)):
+            best[fix.dim] = fix
+    return {fix: v for fix, v in found.items() if not fix.dim or best[fix.dim] is fix}
+
+
+def _strength(fix: Fix, redeclared: set[str]) -> int:
+    if fix.kind == "derived":
+        return 1 if fix.value[0] in redeclared else 2
+    return 3 if fix.kind == "constant" else 0
+
+
+def _in_order(fixes: list[Fix]) -> list[Fix]:
+    """Each after those that it rests on."""
+    by_dim = _by_dim(fixes)
+
+    def depth(fix: Fix, seen: frozenset[str] = frozenset()) -> int:
+        if fix.kind != "derived" or fix.dim in seen or fix.value[0] not in by_dim:
+            return 0
+        return 1 + depth(by_dim[fix.value[0]], seen | {fix.dim})
+
+    return sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), depth(fix)))
+
+
+def _redeclared(fixes: Iterable[Fix]) -> set[str]:
+    """The names that are no Dims any more."""
+    return {fix.dim for fix in fixes if fix.kind in ("constant", "derived")}
+
+
+def _unchanged(spec: Spec, redeclared: set[str]) -> list[str]:
+    """The user's constraints that still mean something."""
+    return [c.text for c in spec.constraints if not redeclared & set(c.names)]
+
+
+def _rewritten(spec: Spec, redeclared: set[str]) -> list[str]:
+    """The others, over the places of sizes instead of names."""
+    names = "|".join(re.escape(name) for name in redeclared & spec.roots.keys())
+    return [
+        re.sub(rf"(?<![\w.\]'\"])({names})(?!\w)", lambda m: _place_of(m[1], spec), c.text)
+        for c in spec.constraints
+        if redeclared & set(c.names)
+    ]
+
+
+def _place_of(name: str, spec: Spec) -> str:
+    place, entry = spec.roots[name].places[0]
+    if not isinstance(entry, DerivedDim):
+        return place.path
+    return f"(({place.path} - {entry.offset})//{entry.scale})".replace("- -", "+ ")
+
+
+def _of_number(fix: Fix) -> Fix:
+    """The same of an int input without a Dim, whose place reads like a name."""
+    value = fix.value
+    if fix.kind == "range":
+        value = Dim.DYNAMIC(min=value.min, max=value.max)
+    return Fix(fix.dim, fix.kind, value, named=False)
+
+
+def _told_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
+    """A constraint over names that are no Dims any more speaks of the inputs instead."""
+    if fix.kind != "constraint" or not redeclared & set(re.findall(r"\w+", fix.value)):
+        return fix
+    return Fix("", "constraint", violation.guard.predicate)
+
+
+_LINE = re.compile(
+    r"(?P<dim>.+?) = (?:"
+    r"Dim(?:\.DYNAMIC)?\((?P<range>['\"].+['\"])?(?:(?:, )?min=(?P<min>\d+))?"
+    r"(?:(?:, )?max=(?P<max>\d+))?\)"
+    r"|(?P<constant>-?\d+)"
+    r"|(?:(?P<scale>\d+)\*)?(?P<root>[A-Za-z_]\w*)(?: (?P<sign>[+-]) (?P<offset>\d+))?)"
+)
+_IN_SPEC = re.compile(r"(?P<path>.+): (?:\{(?P<dim>\d+): )?(?P<entry>[^{}]+)\}?")
+
+
+def _read_line(line: str) -> Iterator[Fix]:
+    """The changes that one line of code stands for."""
+    code, _, comment = line.strip().partition("  #")
+    if code.startswith("constraints="):
+        texts = ast.literal_eval(code.removeprefix("constraints="))
+        yield from (Fix("", "constraint", text) for text in texts)
+    elif placed := _IN_SPEC.fullmatch(code):
+        place = placed["path"] + (f".shape[{placed['dim']}]" if placed["dim"] else "")
+        entry = comment.strip() if placed["entry"] == "None" else placed["entry"]
+        for fix in _read_line(f"{place} = {entry}"):
+            yield _of_number(fix) if fix.named else fix
+    elif match := _LINE.fullmatch(code):
+        yield _read_match(match)
+    elif code:
+        raise DynamicShapesError(f"not a suggested fix: {line.strip()!r}")
+
+
+def _read_match(match: re.Match[str]) -> Fix:
+    dim = match["dim"]
+    named = dim.isidentifier()
+    if match["constant"]:
+        return Fix(dim, "constant", int(match["constant"]), named)
+    if match["root"] is None:
+        low, high = (None if match[word] is None else int(match[word]) for word in ("min", "max"))
+        value = Dim(dim, min=low, max=high) if named else Dim.DYNAMIC(min=low or None, max=high)
+        return Fix(dim, "range", value, named)
+    offset = int(match["offset"] or 0) * (-1 if match["sign"] == "-" else 1)
+    return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset), named)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if '"' not in text else repr(text)
+
+
+# ---------------------------------------------------------------------------------------- refined
+
+
+def refine_dynamic_shapes_from_suggested_fixes(
+    error: ConstraintViolationError | str, dynamic_shapes: Any
+) -> Any:
+    """`dynamic_shapes` with the fixes that the error suggests.
+
+    `error` may also be its text. Relations that no Dim can express are not part of
+    `dynamic_shapes`: pass `error.constraints` to `export` as well, in place of those before.
+    """
+    fixes = _fixes_of(error)
+    if isinstance(dynamic_shapes, str):
+        dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
+    by_place = any(not fix.named for fix in fixes)
+    if by_place or hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
+        if isinstance(error, str):
+            raise DynamicShapesError(
+                "these fixes are about sizes by their place in the call, which a text does not "
+                "tell\n  instead: pass the error itself, "
+                "refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)"
+            )
+        return error.dynamic_shapes
+    known = _dims_in(dynamic_shapes)
+    return pytree.tree_map(lambda entry: _fixed(entry, _by_dim(fixes), known), dynamic_shapes)
+
+
+def _fixes_of(error: ConstraintViolationError | str) -> Sequence[Fix]:
+    if isinstance(error, ConstraintViolationError):
+        fixes: Sequence[Any] = error.fixes
+        return fixes
+    _, heading, lines = str(error).partition(HEADING)
+    if not heading:
+        raise DynamicShapesError(
+            f"no fixes are suggested in this text: it has no line {HEADING!r}\n"
+            "  instead: pass the ConstraintViolationError that export raised, or its text"
+        )
+    return [fix for line in lines.strip().splitlines() for fix in _read_line(line)]
+
+
+def _by_dim(fixes: Sequence[Fix]) -> dict[str, Fix]:
+    return {fix.dim: fix for fix in fixes if fix.dim}
+
+
+def _dims_in(dynamic_shapes: Any) -> dict[str, Dim]:
+    entries = map(_as_dim, pytree.tree_leaves(dynamic_shapes))
+    roots = (e.root if isinstance(e, DerivedDim) else e for e in entries)
+    return {root.__name__: root for root in roots if isinstance(root, Dim)}
+
+
+def _as_dim(entry: Any) -> Any:
+    return Dim(entry) if isinstance(entry, str) else adopted(entry)
+
+
+def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim], place: str = "") -> Any:
+    """An entry of a spec, with its fix if there is one for its Dim or its place."""
+    dim = _as_dim(entry)
+    if isinstance(dim, DerivedDim) and dim.root.__name__ in fixes:
+        return dim.scale * _fixed(dim.root, fixes, known) + dim.offset
+    fix = fixes.get(dim.__name__) if isinstance(dim, Dim) else fixes.get(place)
+    if fix is None:
+        return entry
+    if fix.kind != "derived":
+        return None if fix.kind == "constant" and not isinstance(dim, Dim) else fix.value
+    name, scale, offset = fix.value
+    root = known.get(name, Dim(name))
+    if name not in known and name not in fixes:
+        raise DynamicShapesError(
+            f"the fix {fix.code!r} names {name}, which dynamic_shapes does not have\n"
+            "  instead: pass the dynamic_shapes that were exported with"
+        )
+    others = {dim: other for dim, other in fixes.items() if other is not fix}
+    return scale * _fixed(root, others, known) + offset
+
+
+def _refined(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
+    """The whole spec by argument, with the fixes."""
+    if spec.call is None:
+        return None
+    by_dim, known = _by_dim(fixes), {name: root.dim for name, root in spec.roots.items()}
+    leaves = []
+    for path, entries in zip(spec.paths, spec.leaves, strict=True):
+        if not isinstance(entries, tuple):
+            leaves.append(_fixed(entries, by_dim, known, path))
+            continue
+        sizes = (
+            _fixed(entry, by_dim, known, f"{path}.shape[{i}]") for i, entry in enumerate(entries)
+        )
+        leaves.append(tuple(sizes))
+    return spec.call.mirrored(leaves)

@@ -1,0 +1,1 @@
+"""What the module holds: fakes stand in for it while it is captured, then it is put back."""

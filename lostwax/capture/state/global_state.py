@@ -1,0 +1,246 @@
+"""What the user's functions keep outside of modules: caches of `functools`, globals, containers in
+globals. A capture leaves none of its tensors there: eager code would find them.
+
+Which these are is found by reading the code of the modules' classes and of the functions that they
+name, once for each. Must not follow what is found only while running.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import CodeType
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lostwax.capture.python import code_names, function_caches
+from lostwax.capture.python.assignments import functions_of, line_that_sets
+from lostwax.capture.python.containers import GONE, items
+from lostwax.capture.python.iterators import STREAMS, Stream, taken
+from lostwax.capture.python.per_class import PerClass
+from lostwax.capture.python.reachable import CACHED, methods, plain, reached
+from lostwax.capture.state.unkept_changes import is_heard
+from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo
+from lostwax.location import Location
+
+
+class Written(NamedTuple):
+    """A global that the user's code sets, or whose content it changes."""
+
+    names: dict[str, Any]
+    """The globals of its module."""
+    name: str
+
+    @property
+    def value(self) -> Any:
+        return self.names.get(self.name, GONE)
+
+    def put(self, value: Any) -> None:
+        if value is GONE:
+            del self.names[self.name]
+        else:
+            self.names[self.name] = value
+
+    def __str__(self) -> str:
+        return f"a global of {Path(self.names.get('__file__') or '<unknown>').name}"
+
+
+class Cell(NamedTuple):
+    """A variable of the function around, which a function sets."""
+
+    cell: Any
+    name: str
+    function: str
+
+    @property
+    def value(self) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:  # it is not set
+            return GONE
+
+    def put(self, value: Any) -> None:
+        if value is GONE:
+            del self.cell.cell_contents
+        else:
+            self.cell.cell_contents = value
+
+    def __str__(self) -> str:
+        return f"which {self.function} is closed over"
+
+
+Keeper = Any
+"""A `Written`, a `Cell`, or a cache of `functools.lru_cache`."""
+
+
+def leave_as_it_was(
+    mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
+) -> list[tuple[Keeper, Any]]:
+    """From here on `mod`, these functions in its attributes, and its modules may keep something
+    outside; in the end it is gone. Returned is what was kept before."""
+    before = [(each, _look(each)) for each in _keepers(mod, functions, modules)]
+    undo.add(partial(_put_all_back, before, undo))
+    return before
+
+
+def tell_of_numbers(
+    mod: Any, modules: Sequence[nn.Module], before: list[tuple[Keeper, Any]], undo: Undo
+) -> None:
+    """Numbers that have changed: what was computed with them is baked in."""
+    for each, seen in before:
+        if isinstance(each, CACHED):
+            continue
+        if isinstance(seen[1], Stream):
+            if seen[1].is_moved():
+                undo.notes.append(taken(seen[1], f"{each.name}, {each}"))
+        elif not _holds_fakes(each.value):
+            changed = _changed(each.name, str(each), each.value, *seen)
+            if changed is not None:
+                line = line_that_sets(each.name, functions_of(mod, modules))
+                undo.notes.append(_said(changed, line))
+
+
+def _put_all_back(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
+    for each, seen in before:
+        _put_back(each, seen, undo)
+
+
+def _look(keeper: Keeper) -> Any:
+    if isinstance(keeper, CACHED):
+        return keeper.cache_info().misses, function_caches.results(keeper)
+    value = keeper.value
+    if STREAMS[type(value)]:
+        return value, Stream(value)
+    return value, items(value) if type(value) in _CONTAINERS else None
+
+
+def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
+    if isinstance(keeper, CACHED):
+        misses, results = before
+        if keeper.cache_info().misses != misses and not function_caches.is_plain_since(
+            results, keeper
+        ):
+            keeper.cache_clear()  # what it has computed now has no data
+            is_heard(f"{keeper.__name__}, which has a cache, keeps a tensor or an object in it")
+        return
+    value, content = before
+    if isinstance(content, Stream):
+        content.put_back()
+        return
+    now = keeper.value
+    if now is not value:
+        keeper.put(value)
+    elif content is None or _are_same(items(now), content):
+        return
+    keeps_tensors = _holds_fakes(now)
+    if content is not None and now is value:
+        _fill(now, content)
+    text = (
+        f"the module keeps a tensor in {keeper.name}, {keeper}; a program leaves nothing "
+        f"there, and {keeper.name} is as it was before the export."
+    )
+    if not keeps_tensors:  # numbers are told of (`tell_of_numbers`)
+        is_heard(f"the module changes {keeper.name}, {keeper}")
+    elif not is_heard(text):
+        undo.notes.append(text)
+
+
+def _are_same(now: list[tuple[Any, Any]], before: list[tuple[Any, Any]]) -> bool:
+    pairs = zip(now, before, strict=False)
+    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
+
+
+def _changed(
+    name: str, where: str, now: Any, was: Any, content: list[tuple[Any, Any]] | None
+) -> str | None:
+    """What is told of a number that is another one, or that is so in a container."""
+    if type(was) in _NUMBERS and type(now) in _NUMBERS and was != now:
+        return f"{name}, {where}, from {was!r} to {now!r}"
+    if content is None or type(now) is not type(was):
+        return None
+    there = dict(items(now))
+    inner = (_changed(f"{name}[{k!r}]", where, there.get(k), v, None) for k, v in content)
+    return next(filter(None, inner), None)
+
+
+def _said(changed: str, line: Location | None) -> str:
+    return (
+        f"the module sets {changed}{'' if line is None else f' ({line})'}; the program does not: "
+        "every run of it computes with what it was at capture. A buffer would be kept."
+    )
+
+
+_NUMBERS = (int, float)
+
+
+def _holds_fakes(value: Any, depth: int = 2) -> bool:
+    if type(value) is FakeTensor:
+        return True
+    if isinstance(value, nn.Module):  # that the call has made
+        state = (*value.parameters(), *value.buffers())
+        return any(type(each) is FakeTensor for each in state)
+    if depth == 0 or type(value) not in (*_CONTAINERS, tuple):
+        return False
+    return any(_holds_fakes(each, depth - 1) for _, each in items(value))
+
+
+def _fill(container: Any, content: list[tuple[Any, Any]]) -> None:
+    container.clear()
+    if isinstance(container, (list, deque)):
+        container.extend(each for _, each in content)
+    else:
+        container.update(content if isinstance(container, dict) else [each for _, each in content])
+
+
+_CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
+
+
+# ------------------------------------------------------------------------------- reading the code
+
+
+def _keepers(mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module]) -> list[Keeper]:
+    found: dict[int, Keeper] = {}
+    for cls in {*map(type, modules)}:
+        for each in _OF_CLASSES[cls]:
+            found[id(each)] = each
+    functions = [*functions, *([] if isinstance(mod, nn.Module) else [plain(mod)])]
+    found |= {id(each): each for each in _reading(functions)}
+    return list(found.values())
+
+
+_OF_CLASSES = PerClass(lambda cls: tuple(_reading(methods(cls))))
+
+
+def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
+    """What these functions, and those that they name, keep something in."""
+    for function in reached(functions):
+        if isinstance(function, CACHED):
+            yield function
+            continue
+        for part in code_names.codes(function.__code__):
+            yield from _written(part, function.__globals__)
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):  # noqa: B905
+            found = Cell(cell, name, function.__qualname__)
+            if name in code_names.variables_set(function.__code__) or STREAMS[type(found.value)]:
+                yield found
+
+
+def _written(code: CodeType, known: dict[str, Any]) -> Iterator[Written]:
+    stores = code_names.globals_set(code)
+    stores |= {name for name in code.co_names if STREAMS[type(known.get(name))]}
+    yield from (_one(known, name) for name in stores)
+    containers = [n for n in code.co_names if type(known.get(n)) in _CONTAINERS and n not in stores]
+    if containers and (code_names.sets_items(code) or not _CHANGING.isdisjoint(code.co_names)):
+        yield from (_one(known, name) for name in containers)
+
+
+def _one(known: dict[str, Any], name: str) -> Written:
+    return _WRITTEN.setdefault((id(known), name), Written(known, name))
+
+
+_WRITTEN: dict[tuple[int, str], Written] = {}
+_CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))

@@ -1,0 +1,465 @@
+"""The state of the module being captured: fakes stand in for it, and everything is put back
+afterwards.
+
+Also when the capture fails. Must not copy a weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, repeat
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+from torch import nn
+
+from lostwax.capture.python.assignments import functions_of, line_that_sets
+from lostwax.capture.python.containers import GONE
+from lostwax.capture.python.iterators import taken
+from lostwax.capture.python.per_class import PerClass
+from lostwax.capture.state.snapshot import REGISTRIES, Entry, Snapshot
+from lostwax.capture.state.unkept_changes import tell
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.undo import Undo
+from lostwax.ir.run.module import held as held_by
+from lostwax.types import TensorType
+
+
+class Slot:
+    """One distinct parameter or buffer: the real tensor and all the names it goes by."""
+
+    __slots__ = ("kind", "name", "names", "persistent", "tensor")
+
+    kind: str
+    """"parameter" or "buffer"."""
+    name: str
+    """The first of its names."""
+    tensor: torch.Tensor
+    names: list[str]
+    persistent: bool
+    """Is it in the `state_dict` by the first of them? By others it may be, or not."""
+
+
+class Kept(NamedTuple):
+    """A tensor that the call left in a module, where there was none."""
+
+    where: str
+    name: str
+    tensor: Any
+    is_shared: bool = False
+    """Does it belong to the class, for all its modules?"""
+
+
+class State:
+    """The parameters and buffers of a module, tied ones once."""
+
+    def __init__(self, root: nn.Module) -> None:
+        self.root = root
+        self.paths: dict[int, str] = {}
+        """Each module's path (the first, if it is in several places), by identity."""
+        self.modules: list[nn.Module] = []
+        parameters: dict[int, Slot] = {}
+        buffers: dict[int, Slot] = {}
+        self.places = _walk(root)
+        """Every module with each of its paths, outer ones first."""
+        self.kept: dict[str, torch.Tensor] = {}
+        """What is in the module's `state_dict`, in its order."""
+        self.passing: dict[str, torch.Tensor] = {}
+        """The buffers that are not."""
+        for path, module in self.places:
+            if id(module) not in self.paths:
+                self.paths[id(module)] = path
+                self.modules.append(module)
+            if module._parameters:
+                self._collect(parameters, "parameter", path, module._parameters, ())
+            if module._buffers:
+                passing = module._non_persistent_buffers_set
+                self._collect(buffers, "buffer", path, module._buffers, passing)
+        if any(map(_IS_SCRIPTED.__getitem__, map(type, self.modules))):
+            self._refuse_scripted()
+        self.slots = [*parameters.values(), *buffers.values()]
+        self.parameters = len(parameters)
+        """How many of them are parameters: they come first."""
+        self._saved: Snapshot | None = None
+
+    def _refuse_scripted(self) -> NoReturn:
+        module = next(m for m in self.modules if _IS_SCRIPTED[type(m)])
+        raise _scripted(module, f"the module {self.paths[id(module)] or 'to export'}", "export")
+
+    def _collect(
+        self,
+        slots: dict[int, Slot],
+        kind: str,
+        owner: str,
+        held: Mapping[str, torch.Tensor | None],
+        passing: Collection[str],
+    ) -> None:
+        prefix = f"{owner}." if owner else ""
+        kept = self.kept
+        for name, tensor in held.items():
+            if tensor is not None:
+                path = prefix + name
+                slot = slots.get(id(tensor))
+                if slot is None:
+                    slot = slots[id(tensor)] = Slot()
+                    slot.kind = kind
+                    slot.name = path
+                    slot.tensor = tensor
+                    slot.names = [path]
+                    slot.persistent = name not in passing
+                else:
+                    slot.names.append(path)
+                if name in passing:
+                    self.passing[path] = tensor
+                else:
+                    kept[path] = tensor
+
+    def replace(self, fakes: Mapping[int, torch.Tensor], undo: Undo) -> None:
+        """From here on each parameter and buffer (by id) is its fake; in the end all is as
+        before."""
+        saved = self._saved = Snapshot(self.modules)
+        undo.add(saved.restore)
+        saved.replace(fakes)
+
+    def after(
+        self, fakes: Mapping[int, Any], read: Collection[torch.Tensor], call: Any
+    ) -> tuple[dict[str, torch.Tensor], list[Kept]]:
+        """What the call left behind: the buffers that hold another tensor than they were given, and
+        tensors where a program does not keep them. `read` are the constants that the program reads,
+        `call` is what was called.
+        """
+        assert self._saved is not None
+        if self._saved.is_untouched():
+            return {}, []
+        self._check_tensors(self._saved)
+        self._tell_of_streams(self._saved)
+        found = self.reassigned(fakes)
+        self.check_apart(fakes)
+        read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
+        kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
+        if not kept:  # else it is looked whether the next call leaves the same
+            self._tell_of_values(self._saved, call, fakes)
+        return found, kept
+
+    def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
+        found: dict[str, torch.Tensor] = {}
+        for slot in self.slots:
+            held = [self._held(slot, name) for name in slot.names]
+            if any(h is not held[0] for h in held):
+                raise CaptureError(
+                    f"the {slot.kind} {' = '.join(slot.names)} is one tensor by several names, and "
+                    "not all of them hold the same tensor after the call.\n"
+                    "  why: a program has one value for them\n"
+                    "  instead: write into it, self.x.copy_(...), or register two tensors"
+                )
+            if held[0] is None:
+                raise CaptureError(
+                    f"the {slot.kind} {slot.name} holds no tensor after the call.\n"
+                    "  why: a program cannot take a part of its state away\n"
+                    "  instead: keep what is None in a plain attribute"
+                )
+            if held[0] is not fakes[id(slot.tensor)]:
+                self._check_kind(slot, held[0])
+                found[slot.name] = held[0]
+        return found
+
+    def _check_kind(self, slot: Slot, held: torch.Tensor) -> None:
+        """A buffer in whose place there is a parameter is none any more, and has a gradient. Nor
+        may it leave the `state_dict`, or enter it."""
+        for name in slot.names if slot.kind == "buffer" else ():
+            module, leaf = self._place(name)
+            if module._parameters.get(leaf) is held:
+                raise CaptureError(
+                    f"the buffer {name} is replaced by a parameter.\n"
+                    "  why: a program's state keeps its kinds; the next call would find a "
+                    "parameter, with a gradient\n"
+                    f"  instead: write into it, self.{name}.copy_(...), or assign a tensor, "
+                    f"self.{name} = x.detach().clone()"
+                )
+            if (leaf in module._non_persistent_buffers_set) is (name in self.kept):
+                now = "persistent" if name in self.passing else "not persistent"
+                raise CaptureError(
+                    f"the buffer {name} is registered anew, and is {now} from then on.\n"
+                    "  why: a program's state_dict has the same names after a call as before\n"
+                    f"  instead: assign it, self.{name} = ..., and register it once as it is to be"
+                )
+
+    def _held(self, slot: Slot, name: str) -> torch.Tensor | None:
+        module, leaf = self._place(name)
+        found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
+        return getattr(module, leaf, None) if found is None else found
+
+    def _place(self, name: str) -> tuple[Any, str]:
+        """The module that has it, and by which name."""
+        owner, _, leaf = name.rpartition(".")
+        module: Any = self.root
+        for part in owner.split(".") if owner else ():
+            module = held_by(module, part)
+        return module, leaf
+
+    def check_apart(self, fakes: Mapping[int, Any]) -> None:
+        """What had its own memory before the call must have it after: a program keeps one tensor
+        for each."""
+        owners: dict[int, Slot] = {}
+        for slot in self.slots:
+            held: Any = self._held(slot, slot.name)
+            before: Any = fakes[id(slot.tensor)]
+            other = owners.setdefault(id(getattr(held, "fake_storage", held)), slot)
+            if other is slot:
+                continue
+            if fakes[id(other.tensor)].fake_storage is not before.fake_storage:
+                raise CaptureError(
+                    f"{other.name} and {slot.name} share memory after the call, and did not "
+                    "before.\n  why: a later write to one would have to show in the other\n"
+                    f"  instead: assign a copy, self.{slot.name} = x.clone()"
+                )
+            for each in (other, slot):
+                now: Any = self._held(each, each.name)
+                root = getattr(now, "tracked", None) and now.tracked.root
+                if any(
+                    fakes[id(s.tensor)].tracked.root is root for s in self.slots if s is not each
+                ):
+                    raise CaptureError(
+                        f"{other.name} and {slot.name} share memory, and one is put in the place "
+                        "of the other.\n  why: a program keeps one tensor for each\n"
+                        f"  instead: write into it, self.{each.name}.copy_(...), or assign a copy, "
+                        f"self.{each.name} = x.clone()"
+                    )
+
+    def _registered(self) -> Iterator[Kept]:
+        """Parameters and buffers that the call has made are no state of the program."""
+        known = {name for slot in self.slots for name in slot.names}
+        for path, module in _walk(self.root):
+            prefix = f"{path}." if path else ""
+            for name, tensor in (*module._parameters.items(), *module._buffers.items()):
+                if tensor is not None and prefix + name not in known:
+                    yield Kept(prefix + name, name, tensor)
+
+    def _attributes(
+        self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
+    ) -> Iterator[Kept]:
+        """Tensors that are kept in plain attributes, but for those made anew in each run: they
+        would be lost between two runs of the program."""
+        own = {id(fake): tensor for tensor, fake in fakes.items()}
+        of_modules = zip(chain.from_iterable(self._of_modules(saved)), repeat(False))
+        of_classes = zip(chain.from_iterable(self._of_classes(saved)), repeat(True))
+        for at, is_shared in chain(of_modules, of_classes):
+            found = at.value
+            if isinstance(found, torch.Tensor) and at.known.isdisjoint(
+                (id(found), own.get(id(found)))
+            ):
+                before = at.before if at.is_attribute else None
+                if not _is_made_anew(before, found, read):
+                    yield Kept(at.where, at.name, found, is_shared)
+
+    def _tell_of_values(self, saved: Snapshot, call: Any, fakes: Mapping[int, Any]) -> None:
+        """Numbers and other plain values that are kept in attributes are lost, too; so is it if a
+        list has its own tensors in other places, or more of them."""
+        own = {id(fake): tensor for tensor, fake in fakes.items()}
+        for entries in self._held_now(saved):
+            at = next((each for each in entries if _is_told_of(each) or _is_moved(each, own)), None)
+            if at is not None:
+                text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
+                text = _MOVED if isinstance(at.value, torch.Tensor) else text
+                line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
+                told = "" if line is None else f" ({line})"
+                tell(text.format(at.where, at.before, at.value, told))
+
+    def _tell_of_streams(self, saved: Snapshot) -> None:
+        moved = {id(each.value): each for each in saved.streams if each.is_moved()}
+        for at in chain.from_iterable(self._held_now(saved)) if moved else ():
+            if (stream := moved.pop(id(at.value), None)) is not None:
+                tell(taken(stream, f"its attribute {at.where}"))
+
+    def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+        """What is held, attribute by attribute."""
+        yield from self._of_modules(saved)
+        yield from self._of_classes(saved)
+
+    def _of_modules(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+        for module, attributes in zip(self.modules, saved.attributes, strict=True):
+            path = self.paths[id(module)]
+            prefix = f"{path}." if path else ""
+            yield from _entries(saved, prefix, module.__dict__, attributes)
+
+    def _of_classes(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+        for each in saved.classes:
+            prefix = f"{each.owner.__qualname__}."
+            yield from _entries(saved, prefix, each.copy(), saved.before(each))
+
+    def _check_tensors(self, saved: Snapshot) -> None:
+        """Tensors that are no state belong to the user as they are."""
+        changed = {id(each.tensor): each.changes() for each in saved.tensors}
+        for at in chain.from_iterable(self._held_now(saved)):
+            for change in changed.get(id(at.value), ()):
+                raise CaptureError(
+                    f"the tensor in the attribute {at.where} {change}.\n"
+                    "  why: it is a constant of the program, no state of the module\n"
+                    f'  instead: register a buffer, self.register_buffer("{at.name}", ...), and '
+                    f"write to it; or change a copy, x = self.{at.where}.clone()"
+                )
+
+
+_IS_SCRIPTED = PerClass(lambda cls: issubclass(cls, torch.jit.ScriptModule))
+"""Has TorchScript made it?"""
+
+
+def refuse_scripted(error: TypeError) -> None:
+    """If the error comes of a call of a scripted module: it is that which cannot be captured."""
+    at = error.__traceback__
+    while at is not None:
+        module = at.tb_frame.f_locals.get("self")
+        if isinstance(module, torch.jit.ScriptModule):
+            raise _scripted(module, "a module that is called", "call") from error
+        at = at.tb_next
+
+
+def _scripted(module: nn.Module, what: str, do: str) -> CaptureError:
+    name = getattr(module, "original_name", "")
+    return CaptureError(
+        f"{what} is a {type(module).__name__} of TorchScript "
+        f"(torch.jit.script or trace{f' of {name}' if name else ''}).\n"
+        "  why: TorchScript keeps its weights and its code to itself, a capture sees neither\n"
+        f"  instead: {do} the module that it was made of, before torch.jit.script(...) or "
+        "torch.jit.trace(...)"
+    )
+
+
+def _entries(
+    saved: Snapshot, prefix: str, now: Mapping[str, Any], before: Mapping[str, Any]
+) -> Iterator[Iterator[Entry]]:
+    for name in dict.fromkeys((*now, *before)):
+        if name not in REGISTRIES:
+            value, was = now.get(name, GONE), before.get(name, GONE)
+            yield saved.entries(prefix + name, name, value, was)
+
+
+def _is_told_of(at: Entry) -> bool:
+    """Is it a plain value that was another one, or is something taken away?"""
+    if at.value is GONE:
+        return isinstance(at.before, (*_PLAIN, torch.Tensor))
+    if not isinstance(at.value, _PLAIN) or at.value is at.before:
+        return False
+    return type(at.value) is not type(at.before) or at.value != at.before
+
+
+def _is_moved(at: Entry, own: Mapping[int, int]) -> bool:
+    """Is it a tensor that a container held before, elsewhere? `own`: what fakes stand for."""
+    if at.is_attribute or not isinstance(at.value, torch.Tensor):
+        return False
+    ids = id(at.value), own.get(id(at.value))
+    return id(at.before) not in ids and not at.known.isdisjoint(ids)
+
+
+def _name_in_code(at: Entry) -> str:
+    """What the code has for it: the attribute; the variable, if it is in a function's closure."""
+    is_variable = at.name == "closure" and at.where.startswith("closure['")
+    return at.where.split("'")[1] if is_variable else at.name
+
+
+_PLAIN = (
+    int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
+    torch.SymInt, torch.SymFloat, torch.SymBool,
+)  # fmt: skip
+_TAKEN_AWAY = (
+    "the module takes away {0}, which was {1!r}{3}; the program keeps no such state: every run of "
+    "it begins with what was there at capture."
+)
+_MOVED = (
+    "the module puts a tensor that it holds into {0}, where it was not{3}; the program keeps no "
+    "such state: every run of it begins with what was there at capture."
+)
+_KEPT_VALUE = (
+    "the module sets its attribute {0}, which was {1!r}, to {2!r}{3}; the program keeps no such "
+    "state: every run of it begins with what it was at capture. A buffer would be kept."
+)
+
+
+def _is_made_anew(before: Any, now: Any, read: Collection[torch.Tensor]) -> bool:
+    """Is it a tensor that the program does not read before it makes it? (`weight_norm` as it was
+    before parametrizations.)"""
+    return (
+        isinstance(before, torch.Tensor)
+        and (before.shape, before.dtype) == (now.shape, now.dtype)
+        and not any(_storage(before) == _storage(each) for each in read)
+    )
+
+
+def is_from_outside(value: Any) -> bool:
+    """Is it a tensor that was made before the call?"""
+    return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def kept_tensor(kept: Kept, because: str) -> CaptureError:
+    """It is refused: a program has no place for it."""
+    tracked = getattr(kept.tensor, "tracked", None)
+    step = tracked.value.step if tracked is not None else None
+    meta: dict[str, Any] = {"stack_trace": ""}
+    if step is not None:
+        step.place.describe(step.target, meta)
+    frames = meta["stack_trace"].rstrip().splitlines()[-2:]
+    at = "".join(f"\n  {'at ' if i == 0 else '  '}{f.strip()}" for i, f in enumerate(frames))
+    return CaptureError(
+        f"the module keeps a tensor in the attribute {kept.where}.{at}\n"
+        "  why: the program has no such state, the next run would not find it\n"
+        f"  and it is not taken for a cache: {because}\n"
+        f'  instead: register a buffer, self.register_buffer("{kept.name}", ...), '
+        "before exporting and write to it; or, if only the first call makes it, call the module "
+        "once under torch.no_grad() before exporting: then it is a constant of the program; or, if "
+        f"the next call does not read it, take it away before forward returns, {_away(kept)}"
+        f"{_GROWN if _is_symbolic(kept.tensor) else ''}"
+    )
+
+
+def _is_symbolic(tensor: Any) -> bool:
+    return isinstance(tensor, FakeTensor) and tensor.fake_type.is_symbolic
+
+
+def _away(kept: Kept) -> str:
+    """How to take it away."""
+    is_held = kept.where.endswith(("]", ")"))
+    path = f"self.{kept.where}" if "." not in kept.where else kept.where
+    return f"del {path}" if is_held else f"{path} = None"
+
+
+def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:
+    """Another tensor in a buffer's place must be of its size and dtype."""
+    if (before.size, before.dtype) != (now.size, now.dtype):
+        grown = _GROWN if now.is_symbolic else ""
+        raise CaptureError(
+            f"the {slot.kind} {slot.name} is replaced by a tensor of size {tuple(now.size)} and "
+            f"{now.dtype}; it was of size {tuple(before.size)} and {before.dtype}.\n"
+            "  why: a program's state keeps its types, the next run counts on them\n"
+            f"  instead: register it with the size and dtype it will have{grown}"
+        )
+
+
+_GROWN = (
+    "; if it is a table that grows with the inputs, call the module once with the largest before "
+    'exporting, so that it is large enough, and declare that, Dim("length", max=...)'
+)
+
+
+def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module with its path, outer ones first; one that is in several places comes several
+    times."""
+    found: list[tuple[str, nn.Module]] = []
+
+    def visit(prefix: str, children: Mapping[str, nn.Module | None]) -> None:
+        for name, child in children.items():
+            if child is not None:
+                path = prefix + name
+                found.append((path, child))
+                inner = child._modules
+                if inner:
+                    visit(f"{path}.", inner)
+
+    found.append(("", root))
+    visit("", root._modules)
+    return found

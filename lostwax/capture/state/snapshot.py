@@ -1,0 +1,365 @@
+"""What modules hold, so that it can be told whether they still do, and put back.
+
+By identity, also what is in containers and in plain objects, however deep; and what tensors hold,
+their gradients and memory. There are hundreds of modules with dozens of attributes each, and nearly
+always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not know of programs.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import chain, compress, filterfalse, repeat
+from operator import call, is_, itemgetter
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lostwax.capture.python.containers import (
+    BUT_TUPLES,
+    CLASSES,
+    GONE,
+    HOLDERS,
+    NAMED,
+    ODD,
+    STREAMS,
+    OfClass,
+    items,
+    key_of,
+    members,
+    own_items,
+    parts,
+)  # fmt: skip
+from lostwax.capture.python.iterators import Stream
+
+
+class Entry(NamedTuple):
+    """One thing that a module holds, in an attribute or deeper."""
+
+    where: str
+    name: str
+    """Of the attribute that holds it."""
+    value: Any
+    before: Any
+    """What was in its place before the call."""
+    known: frozenset[int]
+    """All that was held there before, by identity: the order in a container is no matter."""
+    is_attribute: bool
+
+
+class PlainTensor(NamedTuple):
+    """A tensor that is no state, as it was before the call."""
+
+    tensor: torch.Tensor
+    requires_grad: bool
+    grad: torch.Tensor | None
+    memory: int
+    shown: torch.Tensor
+    """Another tensor of the same memory."""
+
+    def changes(self) -> list[str]:
+        found = []
+        if self.tensor.untyped_storage()._cdata != self.memory:
+            found.append("is given other data (x.data = ...)")
+        if self.tensor.requires_grad is not self.requires_grad:
+            found.append("is told to require gradients, or not to")
+        if self.tensor.grad is not self.grad:
+            found.append("is given another gradient (x.grad = ...)")
+        return found
+
+    def put_back(self) -> None:
+        if self.changes():
+            self.tensor.grad = None
+            self.tensor.data = self.shown
+            self.tensor.requires_grad = self.requires_grad
+            self.tensor.grad = self.grad
+
+
+class Snapshot:
+    """All that some modules hold."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        held = self._held = list(map(vars, modules))
+        self.attributes = list(map(dict.copy, held))
+        """Of each module."""
+        try:
+            self._getters = _known_getters(modules, held)
+            self._values = list(chain.from_iterable(map(call, self._getters, held)))
+        except KeyError:  # two modules of one class have attributes of other names
+            self._getters = list(map(_new_getter, held))
+            self._values = list(chain.from_iterable(map(call, self._getters, held)))
+        self._registries = list(chain.from_iterable(map(_REGISTERED, held)))
+        self._hooks = list(map(_HOOKS, held))
+        """The containers that every module has."""
+        self._hooked = list(filter(None, chain.from_iterable(self._hooks)))
+        self._empty = list(filterfalse(None, self._registries))
+        self._state = list(filter(None, chain.from_iterable(map(_STATE, held))))
+        self._state_before = self._state_given = list(map(dict.copy, self._state))
+        """Their content, and what they hold when the call begins."""
+        self._children = list(filter(None, map(_CHILDREN, held)))
+        self._children_before = list(map(dict.copy, self._children))
+        self.tensors: list[PlainTensor] = []
+        """Those that are no state."""
+        self.streams: list[Stream] = []
+        classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
+        self.classes = list(map(OfClass, dict.fromkeys(classes)))
+        """Those of the modules."""
+        containers = self._others()
+        self._empty += filterfalse(None, containers)
+        self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
+        self._untouched = False
+
+    def _others(self) -> list[Any]:
+        """Everything that holds something, but for the modules and what registers their state and
+        children, and for hooks where there are none."""
+        values, types = self._values, list(map(type, self._values))
+        containers = list(compress(values, map(BUT_TUPLES.__getitem__, types)))
+        left: list[Any] = []
+        if any(map(ODD.__getitem__, set(map(type, containers)))):
+            left = [v for v in containers if ODD[type(v)]]
+            containers = [v for v in containers if not ODD[type(v)]]
+        containers += self._hooked
+        containers += self.classes
+        tuples = list(compress(values, map(is_, types, repeat(tuple))))
+        if any(map(HOLDERS.__getitem__, set(map(type, chain.from_iterable(tuples))))):
+            left += [m for m in chain.from_iterable(tuples) if HOLDERS[type(m)]]
+        inner = list(chain.from_iterable(map(members, containers)))
+        left += compress(inner, map(HOLDERS.__getitem__, map(type, inner)))
+        if left:
+            self._add_inner(containers, left)
+        return containers
+
+    def _add_inner(self, containers: list[Any], left: list[Any]) -> None:
+        """To the containers those that are deeper; nearly always there are none."""
+        seen = set(map(id, chain(containers, self._held)))
+        most = len(containers) + _MOST
+        while left and len(containers) < most:
+            each = left.pop()
+            if isinstance(each, torch.Tensor):
+                if id(each) not in seen:
+                    seen.add(id(each))
+                    self._add_tensor(each)
+                continue
+            if STREAMS[type(each)] and id(each) not in seen:
+                seen.add(id(each))
+                self.streams.append(Stream(each))
+            for part in parts(each):
+                if key_of(part) not in seen:
+                    seen.add(key_of(part))
+                    left += [m for m in members(part) if HOLDERS[type(m)]]
+                    if not isinstance(part, tuple):
+                        containers.append(part)
+
+    def _add_tensor(self, tensor: torch.Tensor) -> None:
+        if type(tensor) in _TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
+            memory, shown = tensor.untyped_storage()._cdata, tensor.detach()
+            marks = tensor.requires_grad, tensor.grad
+            self.tensors.append(PlainTensor(tensor, *marks, memory, shown))
+
+    def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
+        """Put fakes (by the tensor's id) in the places of parameters and buffers."""
+        self._state_given = [
+            {name: None if t is None else fakes[id(t)] for name, t in content.items()}
+            for content in self._state_before
+        ]
+        _update(self._state, self._state_given)
+
+    def is_untouched(self) -> bool:
+        """Do the modules still hold exactly what they were given?"""
+        held, before = self._held, self.attributes
+        if any(self._empty) or list(map(len, held)) != list(map(len, before)):
+            return False
+        try:
+            values = chain.from_iterable(map(call, self._getters, held))
+            if not all(map(is_, values, self._values)):
+                return False
+            registries = chain.from_iterable(map(_REGISTERED, held))
+            if not all(map(is_, registries, self._registries)):
+                return False
+            hooks = list(map(_HOOKS, held))
+            hooked = list(filter(None, chain.from_iterable(hooks)))
+            if hooks != self._hooks or len(hooked) != len(self._hooked):
+                return False
+        except KeyError:
+            return False
+        self._untouched = (
+            _are_same(self._state, self._state_given)
+            and _are_same(self._children, self._children_before)
+            and _are_kept(self._filled)
+            and not any(each.changes() for each in self.tensors)
+            and not any(each.is_moved() for each in self.streams)
+        )
+        return self._untouched
+
+    def entries(self, where: str, name: str, value: Any, before: Any) -> Iterator[Entry]:
+        """What an attribute holds: itself, or what is in it, however deep."""
+        at = Entry(where, name, value, before, frozenset((id(before),)), True)
+        yield from self._entries(at, set(map(id, self._held)))
+
+    def _entries(self, at: Entry, seen: set[int]) -> Iterator[Entry]:
+        value = at.value
+        cls = type(value)
+        if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
+            yield at
+            return
+        is_like = type(at.before) is type(value)
+        for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
+            if key_of(part) not in seen and len(seen) < _MOST:
+                seen.add(key_of(part))
+                known = self._content.get(key_of(part), self._content.get(key_of(before)))
+                if isinstance(part, tuple):
+                    known = before if is_like else None
+                yield from self._members(at, part, known, seen)
+
+    def _members(self, at: Entry, part: Any, known: Any, seen: set[int]) -> Iterator[Entry]:
+        """What is in it, and what is there no more."""
+        is_attribute = part is not at.value
+        before = {} if known is None or not _is_like(part, known) else dict(items(known))
+        now = dict(items(part))
+        all_of_them = frozenset(map(id, before.values()))
+        for key, value in [*now.items(), *((key, GONE) for key in before if key not in now)]:
+            was = before.get(key, GONE)
+            if is_attribute:
+                there = Entry(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
+            else:
+                there = Entry(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
+            yield from self._entries(there, seen)
+
+    def before(self, container: Any) -> Any:
+        """What was in a container before the call."""
+        return self._content.get(key_of(container))
+
+    @cached_property
+    def _content(self) -> dict[int, Any]:
+        """What was in each container before the call."""
+        state = zip(self._state, self._state_given, strict=True)
+        children = zip(self._children, self._children_before, strict=True)
+        return {key_of(c): content for c, content in chain(state, children, self._filled)}
+
+    def restore(self) -> None:
+        """Put everything back."""
+        if self._untouched:
+            _update(self._state, self._state_before)
+            return
+        for held, attributes in zip(self._held, self.attributes, strict=True):
+            held.clear()
+            held.update(attributes)
+        filled = set(map(id, self._hooked))
+        hooks = [h for h in chain.from_iterable(self._hooks) if id(h) not in filled]
+        for container in (*self._empty, *hooks):
+            container.clear()
+        state = zip(self._state, self._state_before, strict=True)
+        children = zip(self._children, self._children_before, strict=True)
+        for container, content in chain(state, children, self._filled):
+            if not _are_kept([(container, content)]):
+                _put(container, content)
+        for each in self.tensors:
+            each.put_back()
+        for stream in self.streams:
+            stream.put_back()
+
+
+def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:
+    """Each with its content, whose names it has."""
+    deque(map(dict.update, containers, contents), maxlen=0)
+
+
+def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> bool:
+    """Do they hold the same objects under the same names in the same order?"""
+    if list(map(len, containers)) != list(map(len, contents)):
+        return False
+    now, before = (chain.from_iterable(map(dict.values, c)) for c in (containers, contents))
+    if not all(map(is_, now, before)):
+        return False
+    return list(chain.from_iterable(containers)) == list(chain.from_iterable(contents))
+
+
+def _is_like(part: Any, known: Any) -> bool:
+    return not isinstance(part, tuple) or (isinstance(known, tuple) and len(part) == len(known))
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, dict) and type(value) is not dict:
+        return dict(own_items(value))
+    return list(value) if isinstance(value, list) else value.copy()
+
+
+def _put(container: Any, content: Any) -> None:
+    if isinstance(container, list):
+        container[:] = content
+    elif isinstance(container, deque):
+        container.clear()
+        container.extend(content)
+    elif isinstance(container, dict) and type(container) is not dict:
+        its: Any = OrderedDict if isinstance(container, OrderedDict) else dict
+        its.clear(container)  # not what its class makes of that
+        for key, value in content.items():
+            its.__setitem__(container, key, value)
+    else:
+        container.clear()
+        container.update(content)
+
+
+def _are_kept(pairs: Sequence[tuple[Any, Any]]) -> bool:
+    """Do the containers hold the same objects (under the same names) in the same order?"""
+    containers, contents = [c for c, _ in pairs], [c for _, c in pairs]
+    if list(map(len, containers)) != list(map(len, contents)):
+        return False
+    now, before = (chain.from_iterable(map(members, c)) for c in (containers, contents))
+    if not all(map(is_, now, before)):
+        return False
+    names, named = (chain.from_iterable(filter(_is_dict, c)) for c in (containers, contents))
+    return list(names) == list(named)
+
+
+def _is_dict(container: Any) -> bool:
+    return isinstance(container, NAMED)
+
+
+# ------------------------------------------------------------------------------------ attributes
+
+
+Getter = Callable[[dict[str, Any]], tuple[Any, ...]]
+
+
+def _new_getter(held: dict[str, Any]) -> Getter:
+    """Takes all that a module holds, but for what every module has, at once."""
+    names = [name for name in held if name not in _STANDARD_NAMES]
+    return itemgetter(*names) if len(names) > 1 else lambda held: tuple(map(held.get, names))
+
+
+def _known_getters(modules: Sequence[nn.Module], held: Sequence[dict[str, Any]]) -> list[Getter]:
+    """The same of each module, if it has the attributes that the last one of its class had, which
+    most have. It has as many: if one of them is another, the getter fails."""
+    known = list(map(_GETTERS.get, map(type, modules)))
+    if None in known or list(map(len, held)) != list(map(_COUNT, known)):
+        known = list(map(_noted, map(type, modules), held))
+    return list(map(_GETTER, known))
+
+
+def _noted(cls: type, held: dict[str, Any]) -> tuple[int, Getter]:
+    known = _GETTERS.get(cls)
+    if known is None or known[0] != len(held):
+        if len(_GETTERS) >= 1000:
+            _GETTERS.clear()
+        known = _GETTERS[cls] = (len(held), _new_getter(held))
+    return known
+
+
+_GETTERS: dict[type, tuple[int, Getter]] = {}
+_MOST = 20_000
+"""How many containers are looked into, beside those that modules hold themselves: an object may
+hold all the world."""
+_TENSORS = (torch.Tensor, nn.Parameter)
+_COUNT: Any = itemgetter(0)
+_GETTER: Any = itemgetter(1)
+_STANDARD_NAMES = [n for n, v in nn.Module().__dict__.items() if isinstance(v, (dict, set))]
+_REGISTERED = itemgetter("_parameters", "_buffers", "_modules")
+_STATE, _CHILDREN = itemgetter("_parameters", "_buffers"), itemgetter("_modules")
+_HOOKS = itemgetter(
+    *[n for n in _STANDARD_NAMES if n not in ("_parameters", "_buffers", "_modules")]
+)
+REGISTRIES = frozenset(nn.Module().__dict__)
+"""The attributes that every module has."""

@@ -1,0 +1,140 @@
+"""What a capture records: steps and the values they make, in order, in regions.
+
+A log, not yet a graph: recording appends one small object. The graph is built from the log when the
+capture is over (`to_graph.py`), so that what nobody reads never becomes a node. Must not know of fake
+tensors' aliasing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch.fx.immutable_collections import immutable_list
+
+from lostwax.capture.steps.provenance import Place
+from lostwax.types import TensorType
+
+
+class Value:
+    """One tensor (or number) of the program: an input, or an output of a step. (Made by a function,
+    not by `__init__`: Python calls functions in half the time.)"""
+
+    __slots__ = ("fake", "index", "is_literal", "step", "type")
+
+    step: Step | None
+    """None: an input of the program."""
+    index: Any
+    """Which output of the step; None: its only one; a pair: which of a list among them."""
+    type: TensorType | None
+    fake: Any
+    """An object that has this type: what `meta["val"]` shows."""
+    is_literal: bool
+    """It is a tensor literal of the user's code (`torch.tensor([1, 2])`)."""
+
+
+class Number(Value):
+    """A number that an operator of the user's gives: it has no type, and `fake` is symbolic."""
+
+    __slots__ = ()
+
+
+def new_number(step: Step, index: Any, number: Any) -> Number:
+    value = Number()
+    value.step, value.index, value.type, value.fake = step, index, None, number
+    value.is_literal = False
+    return value
+
+
+def new_value(step: Step | None, index: Any, type: TensorType | None, fake: Any) -> Value:
+    value = Value()
+    value.step = step
+    value.index = index
+    value.type = type
+    value.fake = fake
+    value.is_literal = False
+    return value
+
+
+class Step:
+    """One call of an operator. Tensors among the arguments are `Value`s, symbolic numbers are
+    expressions."""
+
+    __slots__ = ("args", "grad", "kwargs", "place", "result", "target", "tensors")
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    place: Place
+    grad: bool
+    """Whether gradients flow through it (`no_grad` regions switch that off)."""
+    tensors: Sequence[int] | None
+    """Which arguments are `Value`s, if no other one has something to look for; None: look."""
+    result: Any
+    """What the call returned, with a `Value` in each tensor's place."""
+
+
+def values_of(result: Any) -> list[Value]:
+    """The values in what a step returned, in order."""
+    if result.__class__ is Value:
+        return [result]
+    found: list[Value] = []
+    if isinstance(result, (list, tuple)):
+        for each in result:
+            if each.__class__ is Value:
+                found.append(each)
+            else:
+                found += values_of(each)
+    return found
+
+
+def shared(numbers: tuple[Any, ...]) -> Any:
+    """The one list of these plain ints, for steps and for the nodes made of them; None if there is
+    something else among them."""
+    found = SHARED.get(numbers)
+    if found is not None:  # an empty one, too: another in its place would leave its identity behind
+        return found
+    for n in numbers:
+        if n.__class__ is not int:
+            return None
+    if len(SHARED) >= 10_000:
+        SHARED.clear()
+        _BY_IDENTITY.clear()
+    found = immutable_list(numbers)
+    _BY_IDENTITY[id(found)] = found
+    SHARED[numbers] = found
+    return found
+
+
+def is_shared(numbers: Any) -> bool:
+    """Is it such a list? Then nothing in it needs to be looked at."""
+    return id(numbers) in _BY_IDENTITY
+
+
+SHARED: dict[tuple[Any, ...], Any] = {}
+_BY_IDENTITY: dict[int, Any] = {}
+"""The same, and those whose place another one took: it holds what it names."""
+
+
+class Region:
+    """A straight sequence of steps: the program, or the body of a branch."""
+
+    __slots__ = ("inputs", "steps")
+
+    def __init__(self) -> None:
+        self.inputs: list[Value] = []
+        self.steps: list[Step] = []
+
+
+class Body:
+    """A graph of its own that a step takes as an argument."""
+
+    __slots__ = ("inputs", "name", "outputs", "region")
+
+    def __init__(
+        self, name: str, region: Region, inputs: list[Value], outputs: list[Value]
+    ) -> None:
+        self.name = name
+        self.region = region
+        self.inputs = inputs
+        self.outputs = outputs

@@ -1,0 +1,489 @@
+"""From the log of a capture to a `torch.fx.Graph`.
+
+Only steps that something reads become nodes. Sizes that an operator takes are computed by nodes
+made when first needed, in canonical form and shared. Values made without gradients are detached
+where gradients see them. Must not evaluate operators.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+from lostwax.capture.steps.log import Body, Number, Region, Step, Value, is_shared, values_of
+from lostwax.fake.symbolic.node import wrap
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.graph.effects import has_effect
+from lostwax.ir.graph.numbers import Numbers, Origin, Origins, simplified, sources
+from lostwax.ir.graph.writer import SPOKEN, TAKEN, base_name
+from lostwax.sym import BoolExpr, Expr, Guard
+from lostwax.sym.real import Real
+from lostwax.sym.reasoning.narrowing import spelled
+
+_aten = torch.ops.aten
+# Names that are taken: for placeholders, and for calls, which shadow nothing that Python knows.
+_SPOKEN, _TAKEN = dict.fromkeys(SPOKEN, 1), dict.fromkeys(TAKEN, 1)
+_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
+"""What is something else in a node than in a step."""
+
+
+class Builder:
+    """Builds one graph."""
+
+    def __init__(self, mode: Any, origins: Origins, grad: bool) -> None:
+        self.mode = mode
+        self.origins = origins
+        self.grad = grad
+        """Whether gradients flow through the program at all."""
+        self._stops = False
+        """Whether some of its steps have none."""
+        self.graph = fx.Graph()
+        self.modules: dict[str, fx.GraphModule] = {}
+        """The sub-graphs, by the name that the graph has for them."""
+        self._append = self.graph._root._prepend
+        self._alike: dict[int, dict[fx.Node, None]] = {}
+        """The calls of each target (by identity), for the graph's own table."""
+        self._others: dict[str, dict[fx.Node, None]] = {"placeholder": {}}
+        """The nodes that call nothing, by what they do."""
+        self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
+        self._names = _SPOKEN.copy()
+        self._nodes: dict[Value, fx.Node] = {}
+        self._made: dict[Step, fx.Node] = {}
+        self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
+        self._several: dict[int, Any] = {}
+        """The lists of sizes, by identity of the tuple in the log."""
+        self._shared: list[tuple[Any, ...]] = []
+        """Those tuples: as long as they are here, an identity is that of one of them."""
+        self._within: dict[int, list[fx.Node]] = {}
+        """The nodes in each of those lists, by its identity."""
+        self._detached: dict[Value, fx.Node] = {}
+        self._lent: dict[int, FakeTensor] = {}
+        """What the graph has instead of fakes that retire, by their id."""
+        self._unseen: dict[int, FakeTensor] = {}
+        """Of results that no one has seen, one for each type (by identity)."""
+        self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
+        self._current: Step | None = None
+        """The step that becomes a node: what it needs computed first stands on its line."""
+        self._asked = ""
+        """The line of the assertion that becomes a node."""
+
+    def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
+        """An input; `val` is what the graph expects there."""
+        name = self._name(name)
+        if value is not None and value.type is not None:
+            val = self._fake(value)
+        node = self._insert("placeholder", name, name, (), _NOTHING)
+        node.meta["val"] = val
+        if value is not None:
+            self._nodes[value] = node
+        return node
+
+    def placeholders(
+        self, names: Sequence[str], values: Sequence[Value], retiring: bool
+    ) -> list[str]:
+        """The inputs of a module's state, which may be many, and the names they get. `retiring`:
+        the fakes that stand in the module are of no use to anyone when the capture is over."""
+        graph, append = self.graph, self._append
+        distinct = dict.fromkeys(names, 1)
+        if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
+            self._names |= distinct
+        else:
+            names = list(map(self._name, names))
+        nodes: list[fx.Node] = []
+        for name, value in zip(names, values, strict=True):
+            node = _new_node(_Node)
+            _init_node(node, graph, name, "placeholder", name, None)
+            _set_args(node, ())
+            _set_kwargs(node, _NOTHING)
+            append(node)
+            if retiring:
+                self._lent[id(value.fake)] = _own(value.fake)
+            node.meta["val"] = self._fake(value)
+            nodes.append(node)
+        self._named.update(zip(nodes, names, strict=True))
+        self._nodes.update(zip(values, nodes, strict=True))
+        self._others["placeholder"] |= dict.fromkeys(nodes)
+        return list(names)
+
+    def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
+        """Nodes for the steps that the outputs and the demands need, in the order they were
+        recorded."""
+        self._names = {**_TAKEN, **self._names}
+        conditions = [guard.cond for guard in demands]
+        needed, read = live(region.steps, [*outputs, *conditions], self.origins)
+        self._stops = self.grad and not all(step.grad for step in region.steps)
+        due = self._due(region.steps, demands)
+        for guard in due.pop(None, ()):
+            self._assertion(guard)
+        for step in region.steps:
+            if step in needed:
+                self._step(step)
+                if step.result.__class__ is not Value:
+                    for value in values_of(step.result):
+                        if value in read:
+                            self._plain(value)
+                if due:
+                    for guard in due.get(step, ()):
+                        self._assertion(guard)
+
+    def _due(
+        self, steps: Sequence[Step], demands: Sequence[Guard]
+    ) -> dict[Step | None, list[Guard]]:
+        """The demands by the step after which they can be checked; None: at once."""
+        due: dict[Step | None, list[Guard]] = {}
+        order = {step: i for i, step in enumerate(steps)} if demands else {}
+        for guard in demands:
+            origins = (self.origins[s].value.step for s in sources(guard.cond))
+            made = [step for step in origins if step is not None]
+            due.setdefault(max(made, key=order.__getitem__, default=None), []).append(guard)
+        return due
+
+    def _assertion(self, guard: Guard) -> None:
+        """What must hold of the data for the program to be right, checked when it runs."""
+        self._current, before = None, self._current
+        where = guard.where
+        frame = f'  File "{where.file}", line {where.line}, in {where.function}\n'
+        self._asked = f"{frame}    {where.text}\n"
+        holds = self._numbers.node(guard.cond)
+        said = guard.reason.partition(": ")[2] if guard.asked_by == "torch._check" else ""
+        text = f"{spelled(guard.cond) or guard.predicate} is required at {where}"
+        text += f"\n  because {said}" if said else ""
+        self._call(_aten._assert_scalar.default, (holds, text), {}, None)
+        self._current = before
+
+    def layout_assertion(
+        self, value: Value, offset: bool, empty: bool, exact: bool, text: str
+    ) -> None:
+        """An input must lie in memory as the example's did; if it has no elements, only if
+        `empty`; of dimensions of size 1 only if `exact`."""
+        assert value.type is not None
+        placeholder, t = self._plain(value), value.type
+        asked: list[tuple[Any, tuple[Any, ...], Any]] = [
+            (_aten.sym_stride.int, (placeholder, d), stride)
+            for d, (size, stride) in enumerate(zip(t.size, t.stride, strict=True))
+            if size != 1 or exact
+        ]
+        if offset:
+            asked.append((_aten.sym_storage_offset.default, (placeholder,), t.offset))
+        numel = 1 if empty else self._numbers.node(t.numel())
+        if numel == 0:  # without elements there is no layout
+            return
+        for target, args, wanted in asked:
+            given = self._call(target, args, {}, None, wrap(wanted))
+            holds = self._call(operator.eq, (given, self._numbers.node(wanted)), {}, None, True)
+            if isinstance(numel, fx.Node):
+                is_empty = self._call(operator.eq, (numel, 0), {}, None, False)
+                holds = self._call(operator.or_, (holds, is_empty), {}, None, True)
+            self._call(_aten._assert_scalar.default, (holds, text), {}, None)
+
+    def output(self, values: Sequence[Any]) -> fx.Node:
+        """The end of the program: one flat tuple."""
+        args = tuple([self._operand(v, self.grad) for v in values])
+        vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
+        node = self._insert("output", self._name("output"), "output", (args,), _NOTHING)
+        node.meta["val"] = vals
+        self._register()
+        return node
+
+    def _register(self) -> None:
+        """Tell the graph of its nodes and names, all at once."""
+        graph = self.graph
+        table = graph._find_nodes_lookup_table.table
+        for op, others in self._others.items():
+            table[op, None] = others
+        for nodes in self._alike.values():
+            table["call_function", next(iter(nodes)).target] = nodes
+        graph._graph_namespace._used_names.update(self._named.values())
+        graph._len = len(self._named)
+
+    def module(self) -> fx.GraphModule:
+        """The graph with its sub-graphs. FX would look at every node to find what it reads."""
+        if self.modules:
+            return _LazyGraphModule(self.modules, self.graph)
+        made = _LazyGraphModule({}, fx.Graph())
+        made.graph = self.graph
+        return made
+
+    def node(self, value: Any) -> Any:
+        """The node of a value or a symbolic number; any other value is itself."""
+        return self._operand(value, grad=False)
+
+    # --------------------------------------------------------------------------------------- nodes
+
+    def _step(self, step: Step) -> None:
+        self._current = step
+        grad, result, nodes, kwargs = step.grad and self._stops, step.result, self._nodes, _NOTHING
+        args = list(step.args)
+        for i in range(len(args)) if step.tensors is None else step.tensors:
+            a = args[i]
+            if a.__class__ is Value:  # `_operand`, with what is most common inlined
+                node = None if grad else nodes.get(a)
+                args[i] = self._operand(a, grad) if node is None else node
+            elif a.__class__ in _BUILT:
+                args[i] = self._several.get(id(a)) or self._operand(a, grad)
+        if step.kwargs:
+            kwargs = {k: self._operand(v, grad) for k, v in step.kwargs.items()}
+        if result.__class__ is Value:
+            val: Any = result.fake
+            if val is None or val.fake_type is not result.type:
+                val = self._fake(result)
+            nodes[result] = self._call(step.target, tuple(args), kwargs, step, val, step.tensors)
+        else:
+            val = self._fakes(result)
+            node = self._call(step.target, tuple(args), kwargs, step, val, step.tensors)
+            self._made[step] = node
+
+    def _call(
+        self,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        step: Step | None,
+        val: Any = None,
+        inputs: Sequence[int] | None = None,
+    ) -> fx.Node:
+        name = self._name(base_name(target))
+        node = self._insert("call_function", name, target, args, kwargs, inputs)
+        meta = node.meta
+        meta["val"] = val
+        step = step or self._current
+        if step is not None:
+            step.place.describe(target, meta, name)
+        else:
+            meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
+        return node
+
+    def _insert(
+        self,
+        op: str,
+        name: str,
+        target: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        inputs: Sequence[int] | None = None,
+    ) -> fx.Node:
+        """`inputs`: which arguments are nodes, if no other one has nodes in it."""
+        if kwargs:
+            node = fx.Node(self.graph, name, op, target, args, dict(kwargs))
+        else:
+            # As `fx.Node(...)`, for arguments that are immutable already: that would take them
+            # apart and make all of them anew.
+            node = _new_node(_Node)
+            _init_node(node, self.graph, name, op, target, None)
+            _set_args(node, args)
+            _set_kwargs(node, _NOTHING)
+            read = node._input_nodes
+            for each in (
+                _nodes_in(args, self._within) if inputs is None else [args[i] for i in inputs]
+            ):
+                read[each] = None
+                each.users[node] = None
+        self._append(node)
+        self._named[node] = name
+        if op == "call_function":
+            alike = self._alike.get(id(target))
+            if alike is None:
+                alike = self._alike[id(target)] = {}
+            alike[node] = None
+        else:
+            self._others.setdefault(op, {})[node] = None
+        return node
+
+    def _name(self, base: str) -> str:
+        """`base`, or the first of base_1, base_2, ... that is free."""
+        names = self._names
+        count = names.get(base)
+        if count is None:
+            names[base] = 1
+            return base
+        while True:
+            name = f"{base}_{count}"
+            count += 1
+            if name not in names:
+                names[base], names[name] = count, 1
+                return name
+
+    def _operand(self, value: Any, grad: bool) -> Any:
+        cls = value.__class__
+        if cls is Value:
+            step = value.step
+            if grad and step is not None and not step.grad and self.grad:
+                return self._detach(value)
+            return self._plain(value)
+        if cls is tuple:
+            return self._several.get(id(value)) or self._sizes(value)
+        if cls is list:
+            return immutable_list([self._operand(v, grad) for v in value])
+        if cls is Expr or cls is BoolExpr or cls is Real:
+            return self._numbers.node(simplified(value))
+        if cls is Body:
+            return self._subgraph(value)
+        return value
+
+    def _sizes(self, numbers: tuple[Any, ...]) -> Any:
+        """A list of integers of which some are symbolic, as the log shares it."""
+        found = immutable_list([self._operand(n, grad=False) for n in numbers])
+        self._several[id(numbers)] = found
+        self._shared.append(numbers)
+        self._within[id(found)] = [n for n in found if n.__class__ is fx.Node]
+        return found
+
+    def _subgraph(self, body: Body) -> fx.Node:
+        """The node that reads a graph of its own."""
+        inner = Builder(self.mode, self.origins, grad=False)
+        for i, value in enumerate(body.inputs):
+            inner.placeholder(f"arg_{i}", value, value.fake)
+        inner.body(body.region, body.outputs, ())
+        inner.output(body.outputs)
+        name = self._name(body.name)
+        self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
+        return self._insert("get_attr", name, name, (), {})
+
+    def _plain(self, value: Value) -> fx.Node:
+        node = self._nodes.get(value)
+        if node is None:
+            assert value.step is not None, "a value of another capture"
+            made, index = self._made[value.step], value.index
+            if index.__class__ is tuple:  # in a list among several results
+                made, index = self._list(made, index[0]), index[1]
+            node = self._nodes[value] = self._item(made, index, self._fake(value))
+        return node
+
+    def _list(self, made: fx.Node, index: int) -> fx.Node:
+        found = self._lists.get((made, index))
+        if found is None:
+            found = self._lists[made, index] = self._item(made, index, made.meta["val"][index])
+        return found
+
+    def _item(self, made: fx.Node, index: Any, val: Any) -> fx.Node:
+        name, args = self._name("getitem"), (made, index)
+        node = self._insert("call_function", name, operator.getitem, args, _NOTHING, _FIRST)
+        node.meta.update(made.meta)
+        node.meta["val"] = val
+        return node
+
+    def _detach(self, value: Value) -> fx.Node:
+        node = self._detached.get(value)
+        if node is None:
+            node = self._call(_aten.detach.default, (self._plain(value),), {}, value.step)
+            node.meta["val"] = self._fake(value)
+            self._detached[value] = node
+        return node
+
+    def _fake(self, value: Value) -> FakeTensor:
+        fake: FakeTensor | None = value.fake
+        if fake is not None and fake.fake_type is value.type:
+            return self._lent.get(id(fake), fake)
+        assert value.type is not None
+        known = None if fake is not None else self._unseen.get(id(value.type))
+        value.fake = new_fake(self.mode, value.type) if known is None else known
+        if fake is None:
+            self._unseen[id(value.type)] = value.fake
+        return value.fake  # type: ignore[no-any-return]
+
+    def _fakes(self, result: Any) -> Any:
+        if result.__class__ is Value:
+            return self._fake(result)
+        if isinstance(result, (list, tuple)):
+            members = [self._fake(r) if r.__class__ is Value else self._fakes(r) for r in result]
+            return type(result)(members)
+        return result.fake if result.__class__ is Number else result
+
+    def _read(self, origin: Origin) -> fx.Node:
+        """The node that gives the number at an origin."""
+        value, dim = origin.value, origin.dim
+        if dim is not None:
+            return self._call(_aten.sym_size.int, (self._plain(value), dim), {}, value.step)
+        if value.__class__ is Number:
+            made = self._made[value.step]  # type: ignore[index]
+            return made if value.index is None else self._item(made, value.index, value.fake)
+        if value.type is None:
+            return self._plain(value)
+        return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
+
+
+def _own(fake: FakeTensor) -> FakeTensor:
+    """One like it, in the same memory."""
+    own = fake.snapshot()
+    if getattr(fake, "_is_parameter", False):
+        own._is_param = True
+    return own
+
+
+def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list[fx.Node]:
+    """`known`: those in some lists, by their identity."""
+    found: list[fx.Node] = []
+    for v in values:
+        if v.__class__ is _Node:
+            found.append(v)
+        elif v.__class__ in _NESTED and not is_shared(v):
+            found += known.get(id(v)) or _nodes_in(v, known)
+    return found
+
+
+_NESTED = frozenset((immutable_list, tuple))
+_Node: Any = fx.Node
+_Bare: Any = fx.Node.__base__
+_new_node, _init_node = fx.Node.__new__, _Bare.__init__
+_set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__
+_NOTHING: Any = immutable_dict()
+_FIRST = (0,)
+
+
+def live(
+    steps: Sequence[Step], outputs: Sequence[Any], origins: Origins
+) -> tuple[set[Step | None], set[Value]]:
+    """The steps that the outputs, or the world (random numbers), depend on, and the values read."""
+    found: set[Step | None] = set()
+    read: set[Value] = set()
+    numbers: set[Any] = set()
+    several: set[int] = set()
+
+    def need(value: Any) -> None:
+        cls = value.__class__
+        if cls is Value:
+            read.add(value)
+            if value.step is not None:
+                found.add(value.step)
+        elif cls is list or cls is tuple:
+            if cls is tuple:  # the log has one of each
+                if id(value) in several:
+                    return
+                several.add(id(value))
+            for v in value:
+                if v.__class__ in _BUILT:
+                    need(v)
+        elif (cls is Expr or cls is BoolExpr or cls is Real) and value not in numbers:
+            numbers.add(value)
+            for source in sources(value):
+                if source in origins:
+                    need(origins[source].value)
+        elif cls is Number:
+            found.add(value.step)
+
+    need(list(outputs))
+    for step in reversed(steps):  # what a step reads was made before it
+        if step in found or has_effect(step.target):
+            found.add(step)
+            args, tensors = step.args, step.tensors
+            if tensors is not None:
+                for i in tensors:
+                    read.add(args[i])
+                    found.add(args[i].step)
+                continue
+            for arg in args:
+                if arg.__class__ in _BUILT:
+                    if arg.__class__ is Value:  # `need`, with what is most common inlined
+                        read.add(arg)
+                        found.add(arg.step)
+                    elif id(arg) not in several:
+                        need(arg)
+            if step.kwargs:
+                need(list(step.kwargs.values()))
+    return found, read

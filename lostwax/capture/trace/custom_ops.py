@@ -1,0 +1,126 @@
+"""Custom operators that write to their arguments, recorded without a write.
+
+torch has a higher-order operator for them, `auto_functionalized`: it calls the operator on copies
+and returns these beside its results. Must not know of torch's own operators: those have functional
+twins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lostwax.capture.aliasing import self_overlap
+from lostwax.capture.trace.record import note_sizes
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, operator
+
+if TYPE_CHECKING:
+    from lostwax.capture.trace.tracer import Tracer
+
+
+def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Record a call of an operator that has no functional twin; its arguments take the copies."""
+    from torch._higher_order_ops.auto_functionalize import (
+        auto_functionalized,
+        can_auto_functionalize,
+    )
+
+    if not can_auto_functionalize(record.overload):
+        raise CaptureError(
+            f"{record.overload} writes to its arguments, and nothing says how to compute that "
+            f"without writing.\n  at {user_location()}\n"
+            "  instead: use its functional form, or write a custom operator that returns new "
+            "tensors"
+        )
+    named = _by_name(record, args, kwargs)
+    targets = [_adopted(tracer, named[name]) for name in record.mutates]
+    for target in _flat(targets):
+        self_overlap.check(record.overload, target.tracked)
+        _check_alone(record, target, named)
+    out = _results(tracer, record, args, kwargs, targets)
+    step = tracer.step(auto_functionalized, (record.overload,), named)
+    copies = [_copied(tracer, t) for t in targets]
+    tracer.results(step, (*(out if isinstance(out, tuple) else (out,)), *copies))
+    note_sizes(tracer, out)
+    for target, copy in zip(_flat(targets), _flat(copies), strict=True):
+        tracer.write(target, copy)
+    returned = [r for r in record.results if r.written]
+    return targets[0] if returned else out
+
+
+def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) -> None:
+    """The operator would see what it writes through another argument, and a copy does not show
+    that."""
+    shared = [
+        name
+        for name, value in named.items()
+        for each in (value if isinstance(value, (list, tuple)) else (value,))
+        if isinstance(each, FakeTensor) and self_overlap.overlap(each, target)
+    ]
+    if len(shared) > 1:
+        raise CaptureError(
+            f"{record.overload} writes to memory that its arguments {' and '.join(shared)} share."
+            f"\n  at {user_location()}\n"
+            "  why: what it reads there depends on the order of its writes\n"
+            "  instead: pass a copy (x.clone()) of one of them"
+        )
+
+
+def again(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`auto_functionalized` itself, in a program that is captured again."""
+    record = operator(args[0])
+    copies = {name: _again(tracer, kwargs[name]) for name in record.mutates}
+    out = write(tracer, record, (), {**kwargs, **copies})
+    return (*(out if isinstance(out, tuple) else (out,)), *copies.values())
+
+
+def _again(tracer: Tracer, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [_again(tracer, v) for v in value]
+    return tracer.temporary(tracer.value_of(tracer.adopt(value)))
+
+
+def _by_name(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """All arguments by their names, with their defaults."""
+    given = dict(zip(record.argument_names, args, strict=False)) | kwargs
+    schema = record.overload._schema.arguments
+    return {a.name: given.get(a.name, a.default_value) for a in schema}
+
+
+def _results(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any], targets: list[Any]
+) -> Any:
+    """What the operator returns, by its fake kernel; nothing needs none."""
+    if not record.results:
+        return None
+    if any(r.written for r in record.results):
+        return new_fake(tracer, targets[0].fake_type)
+    with tracer.silent():
+        return tracer.computed(record.overload, args, kwargs)
+
+
+def _adopted(tracer: Tracer, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, (list, tuple)):
+        return [tracer.adopt(v) for v in value]
+    return tracer.adopt(value)
+
+
+def _copied(tracer: Tracer, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        return [_copied(tracer, v) for v in value]
+    return new_fake(tracer, tracer.value_of(value).type or value.fake_type)
+
+
+def _flat(values: list[Any]) -> list[FakeTensor]:
+    found = []
+    for value in values:
+        found += value if isinstance(value, list) else [] if value is None else [value]
+    return found

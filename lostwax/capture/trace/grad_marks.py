@@ -1,0 +1,211 @@
+"""What a call does to gradients themselves: `x.grad = y`, `x.requires_grad_()`.
+
+On tensors of its own it may. On what the caller holds it may not: a program leaves no gradients
+behind, and its inputs require them or not as they come. Must not record steps.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Container, Iterable
+from typing import Any, NamedTuple, NoReturn, cast
+
+import torch
+
+from lostwax.capture.aliasing.functionalize import Root, gradient_sources, is_differentiable
+from lostwax.capture.state.unkept_changes import tell
+from lostwax.capture.steps.log import Value
+from lostwax.errors import CaptureError
+from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.location import Location, user_location
+from lostwax.types import TensorType
+
+
+class Holding(NamedTuple):
+    """Something that the program is given, and the caller holds."""
+
+    kind: str
+    name: str
+    tensor: Any
+    fake: Any
+
+
+class Marks:
+    """What one capture has seen of it."""
+
+    def __init__(self) -> None:
+        self.has_leaves = False
+        """Are there tensors of the program's own that were told to require gradients?"""
+        self.made: list[FakeTensor] = []
+        """What factories made: C++ tells some of them so (`torch.ones(3, requires_grad=True)`)."""
+        self.given: dict[int, tuple[FakeTensor, Location]] = {}
+        """Where tensors were given a gradient, by id; and they, so that it stays theirs."""
+
+    def requiring(self, fake: FakeTensor, value: bool) -> None:
+        """`x.requires_grad = value`, which is new."""
+        root = fake.tracked.root
+        if root.kind and fake.tracked is root:
+            raise _requirement(f"{root.kind} {root.name}", value)
+        if not value and not is_marked_leaf(fake):
+            raise CaptureError(
+                f"requires_grad = False of {fake!r}, which is computed with gradients: only leaves "
+                f"can be told so.\n  at {user_location()}\n  instead: x = x.detach()"
+            )
+        self.has_leaves = True
+
+    def has_own_leaves(self) -> bool:
+        """The same, when the call is over."""
+        return self.has_leaves or any(map(is_marked, self.made))
+
+    def check(self, given: Iterable[Holding]) -> None:
+        """Has something that the caller holds another gradient than before?"""
+        for kind, name, tensor, fake in given:
+            if isinstance(fake, FakeTensor) and _has_new_gradient(tensor, fake):
+                at = self.given.get(id(fake))
+                _refuse_gradient(f"{kind} {name}", fake, at and at[1])
+
+
+def refuse_replaced(what: str) -> NoReturn:
+    raise CaptureError(
+        f"{what} is replaced by another leaf, which has gradients of its own, or none.\n"
+        "  why: gradients would belong to a tensor that the program has not got\n"
+        "  instead: write into it, with torch.no_grad(): self.x.copy_(...)"
+    )
+
+
+def check_data(before: TensorType, now: TensorType) -> None:
+    """What has a gradient keeps its size and dtype: the gradient has them, too."""
+    if (before.size, before.dtype) != (now.size, now.dtype):
+        raise CaptureError(
+            f"a tensor of size {tuple(before.size)} and {before.dtype}, which has a gradient, is "
+            f"given data of size {tuple(now.size)} and {now.dtype}.\n  at {user_location()}\n"
+            "  why: its gradient would have to change its size, too\n"
+            "  instead: use the other tensor itself, y.detach()"
+        )
+
+
+def refuse_detaching(root: Root) -> NoReturn:
+    raise CaptureError(
+        f"{root.kind} {root.name}, which requires a gradient, is detached in place.\n"
+        f"  at {user_location()}\n"
+        "  why: the caller's tensor would have to change; a program takes its inputs as they come\n"
+        "  instead: x = x.detach(), which is another tensor"
+    )
+
+
+def _requirement(what: str, value: bool) -> CaptureError:
+    does, mark = "requires no gradient", ".requires_grad_()"
+    way = "call x.requires_grad_() before exporting, and before a run"
+    if not value:
+        does, mark = "requires a gradient", ""
+        way = "call x.requires_grad_(False) before exporting"
+    return CaptureError(
+        f"{what}, which {does}, is told otherwise.\n  at {user_location()}\n"
+        "  why: the caller's tensor would have to change; a program takes its inputs as they come\n"
+        f"  instead: x = x.detach(){mark}, which is another tensor; or {way}"
+    )
+
+
+def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, of the question where it is no leaf
+        before, grad = tensor.grad, cast(Any, fake.grad)
+    if grad is None or before is None:
+        return grad is not before
+    return bool(grad.fake_storage.version) or grad.tracked is not None
+
+
+def _refuse_gradient(what: str, fake: FakeTensor, at: Location | None) -> NoReturn:
+    does = "loses its gradient (x.grad = None or zero_grad())"
+    if fake.grad is not None:
+        does = "is given a gradient (backward() or x.grad = ...)"
+    where = "" if at is None else f"\n  at {at}"
+    raise CaptureError(
+        f"{what} {does}.{where}\n"
+        "  why: a program returns what it computes, and leaves no gradients behind\n"
+        "  instead: torch.autograd.grad(loss, x), which returns them; or call "
+        "backward() on a copy, x = x.detach().requires_grad_()"
+    )
+
+
+def check_attributes(given: Iterable[Holding]) -> None:
+    """What is put on a tensor of the caller's would have to stay there: on state for the next call,
+    which may read it."""
+    for kind, name, tensor, fake in given:
+        for attribute, value in vars(fake).items() if isinstance(fake, FakeTensor) else ():
+            if attribute in _OUR_OWN or vars(tensor).get(attribute, fake) is value:
+                continue
+            what = f"{kind} {name} is given the attribute {attribute}"
+            if kind == "the input":
+                tell(f"{what}; the program leaves nothing on its inputs.")
+                continue
+            raise CaptureError(
+                f"{what}.\n"
+                "  why: the program has no such state, the next run would not find it\n"
+                f'  instead: register a buffer, self.register_buffer("{attribute}", ...), and '
+                "write to it; or keep it in a variable"
+            )
+
+
+_OUR_OWN = frozenset(("memo", "constant_version", "_is_buffer", "persistent"))
+
+
+def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
+    """A leaf that is returned would have to require gradients for the caller, too; `given` are the
+    ids of the tensors that are his."""
+    for output in outputs:
+        if isinstance(output, FakeTensor) and is_marked_leaf(output) and id(output) not in given:
+            raise CaptureError(
+                f"{output!r} is returned, and was told to require gradients in the program.\n"
+                "  why: what a program returns requires gradients only where its inputs do\n"
+                "  instead: return x.detach(), and let the caller say requires_grad_()"
+            )
+
+
+class OwnLeavesError(Exception):
+    """The program has leaves of its own, and autograd has not seen what is computed from them."""
+
+
+def keep_own_leaves(
+    results: Iterable[tuple[Any, str]],
+    value_of: Callable[[FakeTensor], Value],
+    with_leaf: Callable[[Value], Value],
+) -> None:
+    """A result that has a gradient only of what `forward` made a leaf itself: in the program it is
+    one of a constant's, which nobody outside can reach, either, and is zero. Autograd has seen the
+    operators: it knows which results have gradients."""
+    for result, path in results:
+        if not isinstance(result, FakeTensor) or not is_marked(result):
+            continue
+        if _is_reached(value_of(result)):
+            continue
+        root = result.tracked.root
+        if not root.kind:
+            root.write(with_leaf(root.value))
+        if not _is_reached(value_of(result)):
+            raise CaptureError(
+                f"{path} requires gradients only because of a tensor that the module itself tells "
+                "to require them (requires_grad_()).\n"
+                "  why: nobody outside can reach that tensor, and the result shares its memory "
+                "with what the caller holds, which the program would have to mark\n"
+                "  instead: return x.detach(), or export under torch.no_grad()"
+            )
+
+
+def _is_reached(value: Value) -> bool:
+    """Does a gradient of this value reach what the program is given, and is no literal?"""
+    sources = gradient_sources(value, grad=True)
+    return any(is_marked(each.fake) and not each.is_literal for each in sources)
+
+
+def check_next_gradient(what: str, left: Value) -> None:
+    """State that is left with a gradient has one in the next call: there a write that autograd does
+    not see keeps it, and here, where it had none, there was none to keep."""
+    if is_differentiable(left):
+        raise CaptureError(
+            f"{what} is written to where autograd does not see it (x.data, no_grad), and is left "
+            "with a gradient of what else is written to it.\n"
+            "  why: the next call would start with that gradient, this one did not: the program "
+            "would lose it\n"
+            "  instead: write values alone, x.copy_(y.detach()); or export under torch.no_grad()"
+        )

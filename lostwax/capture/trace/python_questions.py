@@ -1,0 +1,157 @@
+"""What the user's Python asks of tensors while a capture runs, beside their types:
+`x.requires_grad`, `x.grad is None`, `isinstance(x, nn.Parameter)`; and of torch's modes.
+
+The answers are baked into the program. Here such questions are noted; at the end they tell what a
+call of the program must check. What torch's own code asks changes how something is computed, not
+what, and is not noted. Must not record anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from lostwax.capture.aliasing.functionalize import Tracked, gradient_sources
+from lostwax.capture.steps.log import Value
+from lostwax.errors import UnsupportedFakeError
+from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.ir.run.questions import ATTRIBUTE, GRADIENTS, PLAIN, Answer, Question, Ref, answer
+from lostwax.location import Location
+
+_OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None", GRADIENTS)
+"""Questions that what is computed answers by what it is computed from."""
+
+_OF_VIEWS = ("_base is None", "_is_view()")
+"""Questions that what is computed answers by how torch computes it."""
+
+_UNSURE = ("_base is None", "untyped_storage().nbytes()", "class")
+"""Questions that a fake may answer otherwise than the tensor that it stands for."""
+
+
+class Note(NamedTuple):
+    """One question."""
+
+    what: str
+    fake: FakeTensor
+    tracked: Tracked
+    values: tuple[Value, ...]
+    where: Location | str
+    is_joint: bool = False
+    """Is it asked of all of the values, whether it holds of any?"""
+
+
+class Asked:
+    """The questions of one capture."""
+
+    def __init__(self) -> None:
+        self._notes: dict[tuple[str, int], Note] = {}
+        """By what is asked, and of which tensor, which is kept."""
+        self._modes: dict[str, tuple[Answer, Location | str]] = {}
+        """The modes of torch that were asked for: the answer, and where."""
+
+    def note(
+        self,
+        fake: FakeTensor,
+        what: str,
+        value: Callable[[FakeTensor], Value],
+        real: Any,
+        where: Location | str,
+    ) -> None:
+        """`real` is the tensor that the fake stands for, if it is one that the program is given."""
+        if what == "_version":
+            refuse_version(f"{fake!r}", where)
+        key = what, id(fake)
+        if key not in self._notes:
+            if real is None and what in _OF_VIEWS:
+                raise UnsupportedFakeError(
+                    f"{what.removesuffix(' is None')} of {fake!r} was asked for, which is computed:"
+                    f" whether it is a view.\n  at {where}\n"
+                    "  why: torch may take a view or a copy, by the sizes, strides and modes of the"
+                    " call, and a program may do it otherwise\n"
+                    "  instead: say which one is meant, .clone() for a copy, and do not ask"
+                )
+            is_sure = real is None or what not in _UNSURE
+            if not is_sure and answer(what, fake) != answer(what, real):
+                raise UnsupportedFakeError(
+                    f"{what} of {fake!r} was asked for, and a capture cannot answer as the example "
+                    f"would: {answer(what, real)}.\n  at {where}\n"
+                    "  instead: pass a copy in the example, x.clone(), or do not ask"
+                )
+            self._notes[key] = Note(what, fake, fake.tracked, (value(fake),), where)
+
+    def note_joint(self, values: Sequence[Value], where: Location | str, what: str) -> None:
+        """A program, or the capture itself, asked whether gradients reach these."""
+        first = values[0].fake
+        key = f"{what} of all at {where}", id(first)
+        self._notes[key] = Note(what, first, first.tracked, (*values,), where, True)
+
+    def note_mode(self, what: str, found: Answer, where: Location | str) -> None:
+        """Of torch itself."""
+        self._modes.setdefault(what, (found, where))
+
+    def __bool__(self) -> bool:
+        return bool(self._notes or self._modes)
+
+    def questions(
+        self, given: Mapping[int, tuple[Ref, Any]], inputs: Mapping[Value, Ref], grad: bool
+    ) -> Iterator[Question]:
+        """What a call must check. `given` are the inputs and the state, by the id of the fake, with
+        the real tensors; `inputs` the same by their values; `grad`: are gradients switched on?"""
+        for what, (found, where) in self._modes.items():
+            yield Question(what, (), found, str(where))
+        for note in self._notes.values():
+            direct = None if note.is_joint else given.get(id(note.fake))
+            if direct is not None:
+                yield from _of_given(note, *direct)
+            elif note.what in _OF_GRADIENTS:
+                yield from _of_computed(note, inputs, grad)
+            elif note.what in ("is_inference()", "is_conj()", "is_neg()"):  # views are as the base
+                ref = inputs.get(_first(note.tracked))
+                for of, tensor in given.values():
+                    if of == ref:
+                        yield from _of_given(note, of, tensor)
+
+
+def refuse_version(what: str, where: Location | str) -> NoReturn:
+    raise UnsupportedFakeError(
+        f"_version of {what} was asked for: how often it was written to.\n  at {where}\n"
+        "  why: the caller's tensors come with any number, and a program has no writes\n"
+        "  instead: keep a count of your own, or compare values"
+    )
+
+
+def _first(tracked: Tracked) -> Value:
+    """What a tensor is a view of."""
+    value = tracked.root.value
+    while value.step is not None and isinstance(value.step.args[0], Value):
+        value = value.step.args[0]
+    return value
+
+
+def _of_given(note: Note, ref: Ref, tensor: Any) -> Iterator[Question]:
+    what = note.what
+    if what.startswith(ATTRIBUTE):
+        if isinstance(ref, str):  # a program has its own state, which nobody puts attributes on
+            return
+        name = what.removeprefix(ATTRIBUTE)
+        if type(getattr(tensor, name, None)) not in PLAIN:
+            raise UnsupportedFakeError(
+                f"the attribute {name} of an input is read, a {type(getattr(tensor, name))}.\n"
+                f"  at {note.where}\n"
+                "  why: a call with another one, or with none, would have to be told apart\n"
+                "  instead: pass it as an argument"
+            )
+    yield Question(what, (ref,), answer(what, tensor), str(note.where))
+
+
+def _of_computed(note: Note, inputs: Mapping[Value, Ref], grad: bool) -> Iterator[Question]:
+    """Whether gradients reach it hangs on what it is computed from."""
+    if not note.is_joint and is_marked_leaf(note.fake):  # it was told so itself
+        return
+    sources = dict.fromkeys(s for value in note.values for s in gradient_sources(value, grad))
+    of = tuple(sorted([inputs[value] for value in sources if value in inputs], key=str))
+    constants = [value for value in sources if value not in inputs]
+    if of and not any(value.fake is not None and is_marked(value.fake) for value in constants):
+        found = grad and any(value.fake is not None and is_marked(value.fake) for value in sources)
+        what = GRADIENTS if note.what == GRADIENTS else "requires_grad"
+        yield Question(what, of, found, str(note.where), computed=True)

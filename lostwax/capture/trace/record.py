@@ -1,0 +1,333 @@
+"""How operators that compute are recorded: evaluated on fakes, a step appended, the result tracked.
+
+Views, data-dependent operators and tensor literals included. Must not know of writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import get_default_dtype, is_inference_mode_enabled
+
+from lostwax.capture.aliasing import functionalize
+from lostwax.capture.aliasing.functionalize import View, made, track, track_view
+from lostwax.capture.steps.log import SHARED, Step, Value, new_value
+from lostwax.errors import CaptureError
+from lostwax.fake import rule_cache, shared_rule_cache
+from lostwax.fake.mode import functional
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
+from lostwax.ir.graph.numbers import Origin, size_of, sources
+from lostwax.location import user_location
+from lostwax.ops.registry import Operator, aten
+from lostwax.sym import Expr
+from lostwax.types import TensorType
+
+if TYPE_CHECKING:
+    from lostwax.capture.trace.tracer import Tracer
+
+AS_STRIDED, VIEW_AS_REAL = aten.as_strided.default, aten.view_as_real.default
+SPECIAL_VIEWS = frozenset((AS_STRIDED, VIEW_AS_REAL))
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+
+
+def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The most common operator: it has a rule, and its result is new."""
+    asked = _asked(tracer, record, args, kwargs)
+    if asked is None:
+        out = functional(tracer, record, args, kwargs)
+        step = tracer.step(record.overload, args, kwargs)
+    else:
+        answer, operands = asked
+        out = new_fake(tracer, answer) if answer.__class__ is TensorType else tracer.wrap(answer)
+        step = tracer.append(record.overload, operands, kwargs)
+    if type(out) is not FakeTensor:
+        return tracer.results(step, out)
+    step.result = made(out, step, None).value
+    return out
+
+
+def _asked(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> tuple[Any, list[Any]] | None:
+    """What the rule answers to a call, and the operands. None: not as simple as that."""
+    found = question(tracer, record, args)
+    if found is None:
+        return None
+    key, operands = found
+    if kwargs:
+        for name, value in kwargs.items():
+            if type(value) not in _OPTIONS:
+                return None
+            key += (name, value, value.__class__)
+    answer = rule_cache.known(tracer, key)
+    if answer is None:
+        answer = rule_cache.ask(tracer, key, record.rule, *tracer.types(args, kwargs))
+    return answer, operands
+
+
+def question(
+    tracer: Tracer, record: Operator, args: Any
+) -> tuple[rule_cache.Question, list[Any]] | None:
+    """A key for a call, and its operands: `rule_cache.question` and `Tracer.operand` at once."""
+    key: list[Any] = [id(record), get_default_dtype()]
+    operands: list[Any] = []
+    for a in args:
+        cls = type(a)
+        if cls is FakeTensor:
+            t, tracked = a.fake_type, a.tracked
+            token = t.token or t.mark
+            if token is None or tracked is None or tracked.seen != tracked.root.version:
+                return None
+            if a.fake_mode is not tracer or a.constant is not None:
+                return None
+            key.append(token)
+            operands.append(tracked.value)
+        elif cls in _PLAIN:
+            key += (a, cls)
+            operands.append(a)
+        elif cls is list or cls is tuple:
+            members: Any = tuple(a)
+            if tuple(map(type, members)) in _INTEGERS:
+                operands.append(SHARED.get(members) or tracer.numbers(members)[0])
+            else:
+                numbers = members if _SIZES.issuperset(map(type, members)) else rule_cache.sizes(a)
+                if numbers is not None:
+                    operand, members = tracer.numbers(numbers)
+                else:
+                    members = rule_cache.members(tracer, a)
+                    if members is None:
+                        return None
+                    operand = tracer.operand(a)
+                operands.append(operand)
+            key.append(members)
+        elif cls is _SymInt or cls is Expr:
+            number = unwrap(a)
+            key.append(shared_rule_cache.told(number))
+            operands.append(number)
+        else:
+            return None
+    return tuple(key), operands
+
+
+_PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
+_LISTS = frozenset((list, tuple, torch.Size))
+_OPTIONS = _PLAIN | {torch.memory_format}
+_INTEGERS, _SIZES = rule_cache.INTEGERS, frozenset((int, Expr))
+_SymInt: Any = torch.SymInt
+
+
+def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    if record.rule is None:  # evaluated by other operators, which are not the program's
+        with tracer.silent():
+            out = tracer.computed(record.overload, args, kwargs)
+    else:
+        out = tracer.computed(record.overload, args, kwargs)
+    step = tracer.step(record.overload, args, kwargs)
+    if type(out) is FakeTensor:
+        value = step.result = new_value(step, None, out.fake_type, out)
+        track(out, value)
+    else:
+        tracer.results(step, out)
+    if record.rule is None or record.data_dependent:
+        note_sizes(tracer, out)
+    return out
+
+
+def note_sizes(tracer: Tracer, out: Any) -> None:
+    """Sizes that data have given to results: from here on the program reads them off there."""
+    for fake in flat([out]):
+        if isinstance(fake, FakeTensor) and fake.fake_type.is_symbolic:
+            for d, size in enumerate(fake.fake_type.size):
+                found = size_of(size, fake.tracked.value, d) if isinstance(size, Expr) else None
+                if found is not None and found[0].unbacked:
+                    tracer.origins.setdefault(*found)
+
+
+def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A view as most are: `view`, in fewer steps."""
+    asked = None
+    try:
+        if not kwargs and not is_inference_mode_enabled():
+            asked = _asked(tracer, record, args, kwargs)
+        if asked is None:
+            return view(tracer, record, args, kwargs)
+    except RuntimeError:  # which the program may catch: with other strides it would not be raised
+        tracer.layout_asked(tracer.adopt(args[0]), f"{record.overload} that fails")
+        raise
+    answer, operands = asked
+    base = args[0]
+    if answer.__class__ is TensorType:
+        out: Any = new_fake(tracer, answer, base.fake_storage)
+    else:
+        out = [new_fake(tracer, t, base.fake_storage) for t in answer]
+    return seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
+
+
+def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) -> Any:
+    """`x.view(*size)` as `plain_view` would record it, if the rule has answered before; else
+    None."""
+    if len(size) == 1 and size[0].__class__ in _LISTS:
+        (size,) = size
+    args = (base, list(size))
+    if is_inference_mode_enabled() or not rule_cache.SIZES.issuperset(map(type, size)):
+        return None
+    found = question(tracer, record, args)
+    answer = None if found is None else rule_cache.known(tracer, found[0])
+    if answer is None:
+        return None
+    out = new_fake(tracer, answer, base.fake_storage)
+    return seen(tracer.append(record.overload, found[1], {}), base, args, {}, out)  # type: ignore[index]
+
+
+def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_unsafe_view`: it shares memory with what nobody reads any more."""
+    asked = None
+    if not kwargs and not is_inference_mode_enabled():
+        asked = _asked(tracer, record, args, kwargs)
+    if asked is None or asked[0].__class__ is not TensorType:
+        return computed(tracer, record, args, kwargs)
+    out = new_fake(tracer, asked[0], args[0].fake_storage)
+    step = tracer.append(record.overload, asked[1], kwargs)
+    step.result = made(out, step, None).value
+    return out
+
+
+def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    base = tracer.adopt(args[0])
+    func = record.overload
+    out = tracer.computed(func, args, kwargs)
+    if func is AS_STRIDED:
+        return _strided(tracer, base, out)
+    if func is VIEW_AS_REAL:
+        args = (tracer.resolved(base),)
+    return seen(tracer.step(func, args, kwargs), base, args, kwargs, out)
+
+
+def seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
+    """Track what a step shows of its base."""
+    func, rest = step.target, tuple(args[1:])
+    if type(out) is FakeTensor:
+        value = step.result = new_value(step, None, out.fake_type, out)
+        track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
+        return out
+    values = step.result = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+    for i, (fake, value) in enumerate(zip(out, values, strict=True)):
+        track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
+    return out
+
+
+def whole_view(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any], out: Any = None
+) -> Any:
+    """A view by an operator that is evaluated by others: the user's own, or one that is kept."""
+    base = tracer.adopt(args[0])
+    if any(r.argument != record.argument_names[0] for r in record.results):
+        raise CaptureError(
+            f"{record.overload} returns a view of an argument that is not its first, or one view "
+            f"among new tensors.\n  at {user_location()}\n"
+            "  why: a program has views of one tensor only\n"
+            "  instead: let it return copies (x.clone()), and declare no alias in its schema"
+        )
+    with tracer.silent():
+        out = tracer.computed(record.overload, args, kwargs) if out is None else out
+        if out is base:
+            out = tracer.computed(aten.alias.default, (base,), {})
+    seen(tracer.step(record.overload, args, kwargs), base, args, kwargs, out)
+    for fake in (out,) if type(out) is FakeTensor else out:
+        fake.tracked.view = fake.tracked.view._replace(whole=True)
+    return out
+
+
+def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A step only where it stops a gradient: not for what has none."""
+    if type(args[0]) is not FakeTensor and not args[0].requires_grad:
+        return tracer.bare.detached(args[0])
+    return detached(tracer, record, args, kwargs)
+
+
+def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    base = tracer.adopt(args[0])
+    value = tracer.value_of(base)
+    gradless = is_gradless(value)
+    has_gradient = value.step is not None or is_marked(base) or base.tracked.root.kind
+    if has_gradient and not gradless and not tracer.gradless:
+        return view(tracer, record, args, kwargs)
+    out = tracer.computed(record.overload, args, kwargs)
+    if gradless and value.fake is base:  # by C++, which nobody has seen yet
+        out.tracked = base.tracked
+        tracer.grad_marks.made.append(out)
+    else:
+        track_view(out, value, base.tracked, View(record.overload, (), {}, None))
+    return out
+
+
+def is_gradless(value: Value) -> bool:
+    """Does it come out of nothing that has a gradient? C++ detaches what factories make."""
+    step = value.step
+    return value.is_literal if step is None else step.target in _FACTORIES
+
+
+def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
+    """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
+    base = functionalize.strided_base(given.tracked)
+    is_beside = tracer.sees_gradients and functionalize.shows_others(given.tracked, out.fake_type)
+    if is_beside and tracer.wants_gradient(tracer.value_of(given)):
+        functionalize.refuse_others(out.fake_type)
+    tracer.reliance.note(base.root, "as_strided")
+    arguments = functionalize.strided_arguments(base.type, out.fake_type)
+    view = View(aten.as_strided.default, arguments, {}, None)
+    track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
+    if functionalize.is_stopped(given.tracked, base, out.fake_type):
+        part, stop = out.tracked, View(aten.detach.default, (), {}, None)
+        track_view(out, tracer.again(part.value, stop), part, stop)
+    return out
+
+
+def special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Questions to the data, and tensor literals."""
+    func = record.overload
+    if func in (aten.lift_fresh.default, aten.lift.default):
+        return _lift(tracer, record, args, kwargs)
+    out = tracer.computed(func, args, kwargs)
+    if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
+        return tracer.results(tracer.step(func, args, kwargs), out)
+    if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
+        value = tracer.value_of(tracer.adopt(args[0]))
+        for source in sources(unwrap(out)):
+            tracer.origins.setdefault(source, Origin(value, None))
+    return out
+
+
+def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    tensor = args[0]
+    if isinstance(tensor, FakeTensor):
+        return tensor
+    fake = tracer.computed(record.overload, args, kwargs)
+    value = made(fake, None, None).value  # a literal is the program's own: it may be written to
+    value.is_literal = True
+    tracer.grad_marks.made.append(fake)
+    tracer.constants.append((tensor, value))
+    return fake
+
+
+def flat(values: Any) -> list[Any]:
+    out: list[Any] = []
+    for v in values:
+        out.extend(flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
+    return out
+
+
+_FACTORIES = frozenset(
+    getattr(packet, overload)
+    for packet in (
+        aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided, aten.arange, aten.eye,
+        aten.linspace, aten.logspace, aten.rand, aten.randn, aten.randint, aten.randperm,
+        aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like, aten.rand_like,
+        aten.randn_like, aten.randint_like, aten.tril_indices, aten.triu_indices,
+        aten.scalar_tensor, aten.hann_window, aten.hamming_window, aten.bartlett_window,
+    )
+    for overload in packet.overloads()
+    if not overload.endswith("out")
+)  # fmt: skip

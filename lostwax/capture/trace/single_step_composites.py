@@ -1,0 +1,140 @@
+"""Composite operators that amount to one other operator: `conv2d` to `convolution`.
+
+They are taken apart as all others are (`fake/composite/`), once for arguments of a kind. What came
+of it is remembered with the answers of type rules, and recorded at once for the next such call.
+Where sizes vary, only if captures to come can have it too: few layers of one model have the same.
+Must not take anything apart itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch._ops import OpOverload
+
+from lostwax.capture.aliasing.functionalize import made
+from lostwax.capture.steps.log import Step, Value, is_shared, new_value
+from lostwax.capture.trace.record import question
+from lostwax.fake import rule_cache, shared_rule_cache
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ops.registry import Operator, aten
+from lostwax.types import TensorType
+
+if TYPE_CHECKING:
+    from lostwax.capture.trace.tracer import Tracer
+
+ONE_FOR_ONE = frozenset(
+    (
+        aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.batch_norm.default,
+        aten.layer_norm.default, aten.group_norm.default,
+    )
+)  # fmt: skip
+
+
+class Known(NamedTuple):
+    """What a call was recorded as."""
+
+    target: OpOverload
+    operands: list[Any]
+    """Where a tensor belongs there is None."""
+    tensors: Sequence[int] | None
+    """Which of them are tensors, as in `Step`."""
+    places: Sequence[tuple[int, int]]
+    """The tensors: which operand each is, and which operand of the composite operator."""
+
+
+shared_rule_cache.TIMELESS.add(Known)
+
+
+def parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Record a composite operator by the operator that it amounts to."""
+    overload = record.overload
+    taken_apart = (tracer.provenance.as_one, overload, tracer.computed, overload, args, kwargs)
+    asked = question(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
+    if asked is None:
+        return taken_apart[0](*taken_apart[1:])
+    known = rule_cache.known(tracer, asked[0])
+    if known is not None:
+        return _recorded(tracer, overload, known, asked[1])
+    return _remembered(tracer, asked, args, *taken_apart)
+
+
+def direct(tracer: Tracer, record: Operator, args: Any, function: Callable[..., Any]) -> Any:
+    """The same of a call that C++ has not seen: what is not known yet is left to the function."""
+    asked = question(tracer, record, args)
+    if asked is None:
+        return function(*args)
+    known = rule_cache.known(tracer, asked[0])
+    if known is not None:
+        return _recorded(tracer, record.overload, known, asked[1])
+    return _remembered(tracer, asked, args, function, *args)
+
+
+def _remembered(
+    tracer: Tracer, asked: Any, args: Any, function: Callable[..., Any], *given: Any
+) -> Any:
+    """Call something, and remember what was recorded if that was one step."""
+    key, operands = asked
+    steps = tracer.region.steps
+    before, state = len(steps), _state(tracer, args)
+    may_vary = tracer.shape_env is not None and bool(tracer.shape_env.symbols)
+    out = function(*given)
+    if len(steps) == before + 1 and type(out) is FakeTensor and state == _state(tracer, args):
+        found = _observed(steps[-1], operands, out, may_vary)
+        if found is not None:
+            rule_cache.remember(tracer, key, found)
+    return out
+
+
+def _state(tracer: Tracer, args: Any) -> tuple[Any, ...]:
+    """It changes with every guard and every write: what had such an effect is not remembered."""
+    assert tracer.shape_env is not None
+    written = [a.fake_storage.version for a in args if type(a) is FakeTensor]
+    return (*rule_cache.state(tracer.shape_env), *written)
+
+
+def _observed(
+    step: Step, operands: list[Any], out: FakeTensor, may_vary: bool
+) -> tuple[Known, Any] | None:
+    """What became of a call with these operands, and the types of the results, of which the first
+    is the composite operator's; None: something else than can be told again."""
+    result = step.result
+    first = result if result.__class__ is Value else result[0]
+    if out.tracked.value is not first or out.tracked.root is not out.tracked or step.kwargs:
+        return None
+    given = [(id(o), i) for i, o in enumerate(operands) if o.__class__ is Value]
+    tensors = dict(given)
+    if len(tensors) != len(given):  # one tensor twice: which went where cannot be told
+        return None
+    places = [(i, tensors.get(id(o), -1)) for i, o in enumerate(step.args) if o.__class__ is Value]
+    if any(source < 0 for _, source in places):
+        return None
+    kept = [None if o.__class__ is Value else o for o in step.args]
+    types = result.type if result.__class__ is Value else tuple([v.type for v in result])
+    plain = all(o.__class__ in _PLAIN or is_shared(o) for o in kept)
+    if not plain and may_vary:  # there may be symbols among them
+        return None
+    return Known(step.target, kept, [at for at, _ in places] if plain else None, places), types
+
+
+_PLAIN = frozenset((int, float, bool, type(None)))
+
+
+def _recorded(
+    tracer: Tracer, whole: OpOverload, known: tuple[Known, Any], given: list[Any]
+) -> FakeTensor:
+    (target, kept, tensors, places), types = known
+    operands = kept.copy()
+    for place, source in places:
+        operands[place] = given[source]
+    step = tracer.append(target, operands, {}, tracer.provenance.part_of(whole))
+    step.tensors = tensors
+    if types.__class__ is TensorType:
+        out = new_fake(tracer, types)
+        step.result = made(out, step, None).value
+    else:
+        out = new_fake(tracer, types[0])
+        rest = [new_value(step, i, types[i], None) for i in range(1, len(types))]
+        step.result = (made(out, step, 0).value, *rest)
+    return out

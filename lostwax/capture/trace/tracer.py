@@ -1,0 +1,736 @@
+"""The tracer: a FakeTensorMode that also records what it evaluates.
+
+One trip through Python per operator: evaluate it on fakes, append a step to the region. Views and
+writes go through `functionalize.py`, so the recorded program is functional. Real tensors that meet
+an operator become constants of the program. Must not build a graph (`to_graph.py`) and must not know
+of modules or signatures (`export.py`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import repeat
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import is_grad_enabled
+from torch._ops import OpOverload
+
+from lostwax.capture.aliasing import functionalize
+from lostwax.capture.aliasing.functionalize import (
+    Root,
+    Tracked,
+    View,
+    is_differentiable,
+    keeps_gradient,
+    made,
+    track,
+    track_view,
+)
+from lostwax.capture.aliasing.input_layouts import Reliance
+from lostwax.capture.aliasing.maybe_views import Doubts
+from lostwax.capture.aliasing.state_views import (
+    check_gradient,
+    check_history,
+    is_derived,
+    refuse_inside,
+    shown_state,
+    ways,
+)
+from lostwax.capture.steps.log import Body, Region, Step, Value, new_number, new_value, shared
+from lostwax.capture.steps.provenance import Place, Provenance, operator_in_progress
+from lostwax.capture.trace import refusals
+from lostwax.capture.trace.dispatch import PLANS, TAKING_APART, kept, plan
+from lostwax.capture.trace.grad_marks import Marks, check_data
+from lostwax.capture.trace.python_questions import Asked
+from lostwax.capture.trace.raw_constants import Bare
+from lostwax.capture.trace.record import detached, known_view
+from lostwax.capture.trace.saved_tensors import Joined
+from lostwax.capture.trace.strided_copy import copy_like
+from lostwax.errors import CaptureError, LostwaxError
+from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
+from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake, set_type
+from lostwax.fake.write import (
+    mark_written,
+)
+from lostwax.identity import Seen
+from lostwax.ir.graph.gradient import with_gradient
+from lostwax.ir.graph.numbers import Origin, sources
+from lostwax.ir.run.questions import GRADIENTS, mode_answer
+from lostwax.location import Location, is_user_code, user_location
+from lostwax.ops.registry import aten, operator
+from lostwax.ops.shapes import same_sizes
+from lostwax.sym import Expr, ShapeEnv
+from lostwax.sym.reasoning import narrowing
+from lostwax.types import TensorType
+
+_function_modes: Any = torch._C._len_torch_function_stack
+_dispatch_modes: Any = torch._C._len_torch_dispatch_stack
+_autocast: Any = torch._C._is_any_autocast_enabled
+_transform: Any = torch._C._functorch.peek_interpreter_stack
+_VIEW = operator(aten.view.default)
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+_PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
+
+
+class Tracer(FakeTensorMode):
+    """Records operators into a region. `keep`: composite operators that stay single steps.
+
+    `tracked`: let autograd see the operators, for programs that differentiate inside; costs time.
+    """
+
+    portable = True
+    takes_wrappers = False
+    supports_higher_order_operators = True
+
+    def __init__(
+        self,
+        provenance: Provenance,
+        *,
+        keep: frozenset[OpOverload] = frozenset(),
+        tracked: bool = False,
+    ) -> None:
+        env = ShapeEnv()
+        env.asking = operator_in_progress
+        narrowing.install(env)
+        super().__init__(allow_non_fake_inputs=True, shape_env=env)
+        self.provenance = provenance
+        self.keep = keep
+        self.tracked = tracked
+        self.templates = None if tracked else {}
+        self.joined = Joined(self) if tracked else None
+        self.region = Region()
+        self._numbers: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
+        self.constants: list[tuple[torch.Tensor, Value]] = []
+        self.origins: dict[Any, Origin] = {}
+        """Where the program finds the value of a symbol, or of a float."""
+        self.reliance = Reliance()
+        self.relies_on_view = False
+        """Was something written through a `view`, or behind one that was read later?"""
+        self.doubts = Doubts()
+        self.questions = Asked()
+        self.mode_before: Callable[[str], Any] = mode_answer
+        """What torch has answered before the capture."""
+        self.is_asked = True
+        """Does what fakes are asked matter? Not when the capture is over."""
+        self.differentiable = False
+        """Whether anything that the program is given needs a gradient."""
+        self.sees_gradients = False
+        """Whether something might in another call: are gradients switched on?"""
+        self.users = set[Value]()
+        """What the user passes."""
+        self.grad_marks = Marks()
+        self.overwritten_unseen = set[Value]()
+        """What came without a gradient, and was written to where autograd does not see it: one with
+        a gradient would have kept that."""
+        self.inner: Region | None = None
+        """The graph of its own that is being recorded: what was made outside is only read."""
+        self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
+        """What records a hook on a tensor's gradient."""
+        self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
+        """The state tensors in a storage."""
+        self.state_views: list[tuple[torch.Tensor, Root]] = []
+        """Tensors from outside that are views of state; or state, read from elsewhere than its own
+        place, `self.all[0]`."""
+        self.bare = Bare(self.state_of, self._detached)
+        self._recording = True
+        self.casting = bool(autocast.enabled())
+        """Is autocast on, or has it been?"""
+        self.autocasts = Seen()
+        self.unsure_autocast: Location | None = None
+        """Objects of `torch.autocast` that were made in this capture; and the line where another
+        was entered that torch may have switched off."""
+        self.gradless = False
+        """The program is not differentiated: detaching changes nothing."""
+        self.grad: bool | None = None
+        """Inside an `autograd.Function`, which runs its forward without gradients: what was set
+        around it, where the program differentiates through what the forward computes."""
+
+    # --------------------------------------------------------------------------------- inputs
+
+    def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Root:
+        """A tensor that the program is given."""
+        root = made(fake, None, None, kind, name)
+        self.region.inputs.append(root.value)
+        self.users.add(root.value)
+        return root
+
+    def inputs(
+        self, fakes: Sequence[FakeTensor], kinds: Sequence[str], names: Sequence[str]
+    ) -> list[Root]:
+        """Many of them."""
+        nothing = repeat(None)
+        roots = list(map(made, fakes, nothing, nothing, kinds, names))
+        self.region.inputs += [root.value for root in roots]
+        return roots
+
+    def adopt(self, tensor: torch.Tensor) -> FakeTensor:
+        if type(tensor) is FakeTensor and tensor.tracked and tensor.fake_mode is self:
+            return tensor
+        found = self.bare.fake(tensor)
+        if found is not None:
+            return found
+        fake = super().adopt(tensor)
+        if fake.tracked is None and self._recording:
+            self._constant(tensor, fake)
+        elif fake is not tensor and fake.tracked is not None and self._recording:
+            root = fake.tracked.root
+            _check_no_input(root)
+            if root.kind in ("the parameter", "the buffer"):  # whose own places hold fakes
+                self.state_views.append((tensor, root))
+        return fake
+
+    def _detached(self, tensor: torch.Tensor) -> FakeTensor:
+        record = operator(aten.detach.default)
+        return detached(self, record, (self.adopt(tensor),), {})  # type: ignore[no-any-return]
+
+    def _constant(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
+        """A tensor from outside that is no input and no state: the program carries it."""
+        if isinstance(tensor, FakeTensor):
+            raise CaptureError(
+                f"{tensor!r} was made before the capture and is neither an input nor state.\n"
+                f"  at {user_location()}\n  instead: pass it as an input, or register it as a "
+                "buffer; so a gradient (x.grad), which is no part of a program, of an input or of "
+                "state"
+            )
+        shown = self._shown_state(tensor, fake)
+        if shown is not None:
+            self._state_view(tensor, fake, *shown)
+            return
+        if not tensor.is_leaf:
+            _check_gradless(tensor)
+            with torch._C._DisableTorchDispatch():
+                tensor = tensor.detach()
+        root = made(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
+        self.constants.append((tensor, root.value))
+
+    def state_of(self, tensor: torch.Tensor) -> Root | None:
+        """What of the program's state, or of its inputs, a real tensor is, or shows."""
+        known = self.fake_tensor_converter.known(tensor)
+        if known is not None and known.tracked is not None:
+            return known.tracked.root  # type: ignore[no-any-return]
+        shown = self._shown_state(tensor, super().adopt(tensor))
+        return None if shown is None else shown[0]
+
+    def _shown_state(
+        self, tensor: torch.Tensor, fake: FakeTensor
+    ) -> tuple[Root, torch.Tensor] | None:
+        state = self.state_in(fake.fake_storage)
+        return shown_state(tensor, fake.fake_type, state) if state else None
+
+    def _state_view(
+        self, tensor: torch.Tensor, fake: FakeTensor, root: Root, state: torch.Tensor
+    ) -> None:
+        """A tensor from outside that shows state: a view of that."""
+        # A view that was made while the state wanted no gradient, or without gradients, has none.
+        wants = tensor.requires_grad or not state.requires_grad
+        has_gradient = is_derived(tensor, state) and wants
+        check_gradient(tensor, state, root, has_gradient, self.tracked)
+        if self.inner is not None:
+            refuse_inside(root, tensor)
+        out = new_fake(self, root.type, fake.fake_storage)
+        out.tracked = root
+        with torch.enable_grad():  # it was made before, whatever holds now
+            if not has_gradient:
+                out = detached(self, operator(aten.detach.default), (out,), {})
+            for view in ways(fake.fake_type, root):
+                out = self.evaluate(view.func, (out, *view.args), view.kwargs)
+        fake.tracked = out.tracked
+        self.state_views.append((tensor, root))
+
+    # ------------------------------------------------------------------------------ operators
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for t in types:
+            if t is not FakeTensor and fallback.is_foreign(t):
+                return NotImplemented
+        if self.casting and func.__class__ is OpOverload:
+            return autocast.dispatched(self, func, args, kwargs or {}, self._recorded)
+        return self._recorded(func, args, kwargs)
+
+    def _recorded(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
+        if self.joined is None:
+            return self.evaluate(func, args, kwargs or {})
+        self.joined.recover([*args, *kwargs.values()] if kwargs else args)
+        if is_grad_enabled() and func not in fallback.PORTABLE:
+            out = self._evaluate_tracked(func, args, kwargs or {})
+        else:
+            out = self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
+        self.joined.recover([out])
+        return out
+
+    @property
+    def takes_known_calls(self) -> bool:
+        """May calls be recorded as the last such one was? Not where autograd is to see them."""
+        if not self._recording or self.tracked or self.casts:
+            return False
+        return self.shape_env.facts.world is not None  # type: ignore[union-attr]
+
+    def sees_all(self) -> bool:
+        """Would C++ hand a call to this tracer as it is, to be recorded? Not where something of the
+        user's comes before it: modes, transforms, autocast."""
+        if not self.takes_known_calls or _dispatch_modes() != 1:  # the tracer is one
+            return False
+        return not (_function_modes() or _autocast()) and _transform() is None
+
+    def known_view(self, fake: FakeTensor, size: tuple[Any, ...]) -> FakeTensor | None:
+        is_active = torch._C._get_dispatch_mode(self._mode_key) is self
+        return known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
+
+    def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
+        if self.tracked:
+            return super().call(func, *args, **kwargs)
+        if self.casts:
+            return autocast.part(self, func, args, kwargs, self.evaluate)
+        return self.evaluate(func, args, kwargs)
+
+    def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Evaluate and record."""
+        if not self._recording:
+            return super().evaluate(func, args, kwargs)
+        planned = PLANS.get(id(func))
+        if planned is None:
+            planned = PLANS[id(func)] = plan(func)
+        handler, record = planned
+        if self.keep and func in self.keep and handler in TAKING_APART:
+            handler = kept
+        return handler(self, record, args, kwargs)
+
+    def forget(self) -> None:
+        """The capture is over."""
+        self.is_asked = False
+        self.fake_tensor_converter.forget()
+        self.bare.forget()
+        self.stand_ins.clear()
+        self.grad_marks.made.clear()
+        if self.joined is not None:
+            self.joined.forget()
+
+    computed = FakeTensorMode.evaluate
+    """What the call returns, without recording anything."""
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        before, self._recording = self._recording, False
+        try:
+            yield
+        finally:
+            self._recording = before
+
+    # ------------------------------------------------------------------------------ recording
+
+    def step(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Step:
+        """Append a step; its result is set by the caller."""
+        operands = []
+        for a in args:  # `operand`, with what is most common inlined
+            if type(a) is FakeTensor:
+                tracked = a.tracked
+                is_new = tracked is not None and tracked.seen == tracked.root.version
+                operands.append(tracked.value if is_new else self.value_of(a))
+            else:
+                operands.append(a if type(a) in _PLAIN else self.operand(a))
+        named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
+        return self.append(target, operands, named)
+
+    def append(
+        self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
+    ) -> Step:
+        """The same, of operands."""
+        grad = is_grad_enabled() if self.grad is None else self.grad
+        grad = grad and id(target) not in _UNDERIVED
+        step = Step()
+        step.target = target
+        step.args = tuple(operands)
+        step.kwargs = kwargs
+        step.place = place or self.provenance.here()
+        step.grad = grad
+        step.tensors = step.result = None
+        self.region.steps.append(step)
+        return step
+
+    def operand(self, value: Any) -> Any:
+        """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
+        cls = type(value)  # torch's classes are slow to be asked by isinstance
+        if cls in _PLAIN or cls is Expr:
+            return value
+        if cls is FakeTensor or isinstance(value, FakeTensor):
+            return self.value_of(value)
+        if isinstance(value, (list, tuple)):
+            numbers = rule_cache.sizes(value)
+            if numbers is None:
+                return [self.operand(v) for v in value]
+            return self.numbers(numbers)[0]
+        if cls in _SYMBOLIC:
+            return unwrap(value)
+        if isinstance(value, torch.Tensor):
+            return self.value_of(self.adopt(value))
+        if isinstance(value, torch.Generator):
+            refusals.refuse_generator()
+        return value
+
+    def numbers(self, numbers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """A list of integers, as the one object for it: what is made of it is made once. And what
+        stands for it in a key."""
+        found = self._numbers.get(numbers)
+        if found is None:
+            plain = shared(numbers)
+            made = (
+                (numbers, shared_rule_cache.told_all(numbers))
+                if plain is None
+                else (plain, numbers)
+            )
+            found = self._numbers[numbers] = made
+        return found
+
+    def value_of(self, fake: FakeTensor) -> Value:
+        tracked: Tracked | None = fake.tracked
+        if tracked is None:
+            self._constant(fake, fake)
+        if tracked.seen == tracked.root.version:  # type: ignore[union-attr]
+            return tracked.value  # type: ignore[union-attr]
+        return functionalize.read(tracked, self.again)  # type: ignore[arg-type]
+
+    def results(self, step: Step, out: Any) -> Any:
+        """Give a step its outputs; each tensor among them becomes a new root."""
+        step.result = self._output(step, out, None)
+        return out
+
+    def _output(self, step: Step, out: Any, index: Any) -> Any:
+        if type(out) is FakeTensor:
+            return made(out, step, index).value
+        if isinstance(out, (list, tuple)):
+            places = [i if index is None else (index, i) for i in range(len(out))]
+            return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
+        return self._number(step, out, index) if isinstance(out, _SYMBOLIC) else out
+
+    def _number(self, step: Step, out: Any, index: Any) -> Value:
+        value = new_number(step, index, out)
+        for source in sources(unwrap(out)):
+            self.origins.setdefault(source, Origin(value, None))
+        return value
+
+    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+        if self.hooked is None:
+            return super().hook_gradient(fake, hook)
+        return self.hooked(fake, hook)
+
+    def is_taken_for_true(self, fake: FakeTensor) -> bool:
+        """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
+        step = fake.tracked.value.step if fake.tracked is not None else None
+        if step is None or step.target is not aten.all.default:
+            return step is not None and step.target is aten._is_all_true.default
+        asking = sys._getframe(2).f_globals.get("__name__")
+        return asking == "torch.distributions.constraints"
+
+    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
+        if not self._entered or fake.tracked is None:
+            return None
+        copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
+        return copy.requires_grad_(is_marked(fake))
+
+    def gradient_asked(self, fake: FakeTensor) -> bool:
+        is_any = self.differentiable or self.grad_marks.has_leaves
+        if not (self._recording and is_any) or self.tracked or fake.tracked is None:
+            return False
+        return is_differentiable(self.value_of(fake), self.grad_marks.has_leaves)
+
+    def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
+        fake.check_thread()
+        is_noted = self.is_asked and fake.tracked is not None and self._recording
+        if is_noted and _is_users(sys._getframe(depth)):
+            self.questions.note(fake, what, self.value_of, self.real_one(fake), user_location())
+
+    def asked_again(
+        self, fakes: Sequence[FakeTensor], what: str, where: str, is_joint: bool
+    ) -> None:
+        known = [fake for fake in fakes if fake.tracked is not None]
+        if not (self.is_asked and self._recording and known):
+            return
+        if is_joint:
+            self.questions.note_joint([self.value_of(fake) for fake in known], where, what)
+        else:
+            for fake in known:
+                self.questions.note(fake, what, self.value_of, self.real_one(fake), where)
+
+    def mode_asked(self, what: str, found: Any, where: Any) -> None:
+        # What the module has switched itself is no matter: it does so in every call.
+        if self.is_asked and self._recording and found == self.mode_before(what):
+            self.questions.note_mode(what, found, where)
+
+    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
+        return self.fake_tensor_converter.real_one(fake)
+
+    def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
+        if self._recording and fake.tracked is not None and fake.requires_grad is not value:
+            self.grad_marks.requiring(fake, value)
+
+    def attributes_of(self, fake: FakeTensor) -> Mapping[str, Any]:
+        return self.fake_tensor_converter.attributes(fake)
+
+    def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
+        """It has the memory of the other, and the gradient that it had."""
+        if self.tracked or not (self._recording and self.sees_gradients):
+            return
+        old, new = functionalize.read(tracked, self.again), self.value_of(other)
+        history = old if self.wants_gradient(old) else None
+        if history is None and not self._may_have_gradient(new):
+            return
+        value = self.again(new, _DETACHED)
+        if history is not None:
+            check_data(before, other.fake_type)
+            value = self._with_gradient_of(history, value)
+        track_view(fake, value, other.tracked, _DETACHED._replace(history=history))
+
+    def given_gradient(self, fake: FakeTensor) -> None:
+        if self._recording and fake.tracked is not None:
+            self.grad_marks.given[id(fake)] = fake, user_location()
+
+    def layout_asked(self, fake: FakeTensor, what: str, exact: bool | None = None) -> None:
+        fake.check_thread()
+        if self._recording and fake.tracked is not None:
+            if exact is None:
+                exact = "stride" in what and _is_users(sys._getframe(2))
+            self.reliance.note(fake.tracked.root, what, exact=exact)
+
+    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+        if self._recording and source.tracked is not None and out.tracked is not None:
+            roots = (source.tracked.root, out.tracked.root)
+            name = f"a write to the result of {what}"
+            note = self.reliance.note(roots[0], name, roots[1], len(self.region.steps))
+            if source.fake_type.is_symbolic:
+                self.doubts.add(source, out, note.at, what, note.where)
+
+    # ------------------------------------------------------------------------ views and writes
+
+    def again(self, base: Value, view: View) -> Value:
+        """The same view of another value of the base."""
+        if view.func is aten.view.default:
+            self.relies_on_view = True
+            self.reliance.viewed(base)
+        fake = self.temporary(base)
+        if view.func is aten.view_as_real.default:
+            fake = self.resolved(fake)
+        if view.whole:
+            with self.silent():
+                out = self.computed(view.func, (fake, *view.args), view.kwargs)
+        else:
+            out = self.computed(view.func, (fake, *view.args), view.kwargs)
+        step = self.step(view.func, (fake, *view.args), view.kwargs)
+        step.grad = view.grad  # as when it was made: here it is only read
+        if view.position is None:
+            step.result = value = new_value(step, None, out.fake_type, out)
+            return value if view.history is None else self._with_gradient_of(view.history, value)
+        step.result = values = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+        return values[view.position]
+
+    def resolved(self, fake: FakeTensor) -> FakeTensor:
+        """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
+        is written to such a view goes its own way, through the inverses.)"""
+        value = self.value_of(fake)
+        if not functionalize.is_conjugated(value):
+            return fake
+        return copy_like(self, self.temporary(value), fake.fake_type)
+
+    def temporary(self, value: Value) -> FakeTensor:
+        """A fake that stands for a value, aliasing nothing."""
+        assert value.type is not None
+        fake = new_fake(self, value.type)
+        track(fake, value)
+        return fake
+
+    def _scattered(self, base: Tracked, new: Value, view: View) -> Value:
+        function = functionalize.inverse(view)
+        position = () if view.position is None else (view.position,)
+        fakes = (self.temporary(base.value), self.temporary(new))
+        args = (*fakes, *position, *map(self.wrap, view.args))
+        try:
+            out = self.reentered(function, args, view.kwargs)
+        except RuntimeError as error:
+            if isinstance(error, LostwaxError) or not fakes[0].fake_type.is_symbolic:
+                raise
+            raise CaptureError(
+                f"a write through {view.func} cannot be captured for these sizes, which vary: "
+                f"{error}.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
+            ) from error
+        value = self.value_of(out)
+        if view.func is aten.view.default:
+            self.relies_on_view = True
+            self.reliance.scattered(base, value)
+        return self.laid_out(base.value, value) if base.base is None else value
+
+    def laid_out(self, like: Value, value: Value) -> Value:
+        """The value in the layout of the one it replaces: later views count on its strides."""
+        if like.type is None or value.type is None:
+            return value
+        if same_sizes(like.type.stride, value.type.stride):
+            return value
+        return self.value_of(copy_like(self, self.temporary(value), like.type))
+
+    def write(self, target: FakeTensor, new: FakeTensor) -> None:
+        """`target` takes the value of `new`."""
+        if self.inner is not None:
+            self._check_own(target)
+        value = self.value_of(new)
+        if new.fake_type.dtype is not target.fake_type.dtype:
+            value = self.value_of(
+                self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
+            )
+        if target.tracked.base is None:
+            value = self.laid_out(self.value_of(target), value)
+        root = target.tracked.root
+        if self.doubts:
+            self.doubts.written(root, len(self.region.steps))
+        seen = is_grad_enabled() if self.grad is None else self.grad
+        history = self._history if self.sees_gradients and self.inner is None else None
+        before = root.value
+        way = self.again, self._scattered, history, self._may_have_gradient
+        functionalize.written(target.tracked, value, *way, seen)
+        self.reliance.written(root, before)
+        for tensor, _ in self.state_views:
+            known = self.fake_tensor_converter.known(tensor)
+            if known is not None and known.tracked is not None and known.tracked.root is root:
+                check_history(root, tensor, known.tracked)
+        constant = new.known_constant() if target.known_constant() is not None else None
+        mark_written([target])
+        if constant is not None and new.shape == target.shape:
+            data.remember(target, constant.to(target.fake_type.dtype))
+
+    def _history(self, old: Value, new: Value, seen: bool) -> Value:
+        """A new value, with the gradient that it has where it was put in the place of the old."""
+        if not seen:
+            return self._unseen(old, new)
+        is_kept = not self.differentiable or keeps_gradient(old, new)
+        return new if is_kept else self._instead(old, new)
+
+    def wants_gradient(self, *values: Value) -> bool:
+        """Does a gradient of these reach something that the program is given? What is recorded
+        hangs on it: if not, a call in which one does is refused."""
+        if self.differentiable and any(map(is_differentiable, values)):
+            return True
+        sources = self._changing(*values)
+        if sources and self.is_asked:
+            self.questions.note_joint(sources, user_location(), GRADIENTS)
+        return False
+
+    def _may_have_gradient(self, value: Value) -> bool:
+        return is_differentiable(value) or bool(self._changing(value))
+
+    def _changing(self, *values: Value) -> list[Value]:
+        """What a gradient of these reaches that may require one in one call, and not in another:
+        inputs, and parameters."""
+        if not self.sees_gradients:
+            return []
+        found = [s for value in values for s in functionalize.gradient_sources(value, grad=True)]
+        return [s for s in found if s in self.users or isinstance(s.fake, torch.nn.Parameter)]
+
+    def with_own_leaf(self, value: Value) -> Value:
+        """The value, which requires a gradient whatever the program is given."""
+        assert value.type is not None
+        with torch._C._DisableTorchDispatch():
+            leaf = torch.zeros((), dtype=value.type.dtype, device=value.type.device)
+            leaf.requires_grad_()
+        return self._instead(self.value_of(self.adopt(leaf)), value)
+
+    def _instead(self, old: Value, new: Value) -> Value:
+        """A new value, and a gradient of zeros for the old: nothing is taken of that."""
+        assert old.type is not None
+        options = {"dtype": torch.bool, "device": old.type.device}
+        always = self.evaluate(aten.full.default, ([], True), options)
+        both = self.temporary(new), self.temporary(old)
+        out = self.evaluate(aten.where.self, (always, *both), {})
+        return self.laid_out(new, self.value_of(out))
+
+    def _unseen(self, old: Value, new: Value) -> Value:
+        """A new value, with the gradient of the one in whose place autograd did not see it put."""
+        if self.wants_gradient(old):
+            return self._with_gradient_of(old, self.laid_out(old, new))
+        self.overwritten_unseen.update(functionalize.gradient_sources(old, grad=True))
+        return self.again(new, _DETACHED) if self._may_have_gradient(new) else new
+
+    def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
+        """Record `with_gradient`; its results are of these types."""
+        step = self.step(with_gradient, operands, {})
+        step.grad = True
+        return list(self.results(step, tuple([new_fake(self, t) for t in types])))
+
+    def _with_gradient_of(self, old: Value, new: Value) -> Value:
+        assert old.type is not None
+        assert new.type is not None
+        region = Region()
+        grad = new_value(None, None, old.type, new_fake(self, old.type))
+        body = Body("unchanged_gradient", region, [grad], [grad])
+        (out,) = self.attached((body, [new], [old], []), [new.type])
+        return self.value_of(out)
+
+    def _check_own(self, target: FakeTensor) -> None:
+        """A graph of its own writes only to what it has made, or was given for itself."""
+        value, region = target.tracked.root.value, self.inner
+        assert region is not None
+        if value.step not in region.steps and value not in region.inputs:
+            raise CaptureError(
+                f"a backward writes to {target!r}, which it has not made.\n  at {user_location()}\n"
+                "  why: the write would have to show in the program around it\n"
+                "  instead: write to a copy (x.clone())"
+            )
+
+    def become(self, target: FakeTensor, new: FakeTensor) -> None:
+        """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
+        if new.fake_type.dtype is not target.fake_type.dtype:
+            new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
+        set_type(target, new.fake_type, new.fake_storage)
+        target.tracked = new.tracked
+
+
+def _is_users(frame: FrameType) -> bool:
+    """Does the user ask, also by way of the class?"""
+    if frame.f_globals.get("__name__") == BY_CLASS and frame.f_back is not None:
+        frame = frame.f_back
+    return is_user_code(frame.f_code)
+
+
+BY_CLASS = "lostwax.capture.patches.unbound"
+_DETACHED = View(aten.detach.default, (), {}, None)
+
+
+def _check_no_input(root: Root) -> None:
+    """Is it a real tensor that the module has for itself, and an input of the example at once?"""
+    if root.kind == "the input":
+        raise CaptureError(
+            f"{root.kind} {root.name} of the example is also a tensor that the module reads "
+            "without being given it: a global, one in a closure or in an attribute.\n"
+            f"  at {user_location()}\n"
+            "  why: in other calls they are two tensors, and the program would not know which is "
+            f"meant\n  instead: pass a copy in the example, {root.name}.clone()"
+        )
+
+
+def _check_gradless(tensor: torch.Tensor) -> None:
+    if is_grad_enabled():
+        raise CaptureError(
+            f"a tensor of size {tuple(tensor.shape)}, which is neither an input nor state, was "
+            f"computed with gradients before the capture.\n  at {user_location()}\n"
+            "  why: they would have to reach what it was computed from; for the program it is a "
+            "constant\n"
+            "  instead: compute it under torch.no_grad(), or in forward (empty the cache, if it is "
+            "in one); or export under torch.no_grad()"
+        )
+
+
+_UNDERIVED = frozenset(
+    map(
+        id,
+        (
+            aten.normal_functional.default, aten.bernoulli.p,
+            aten.randint_like.default, aten.randint_like.low_dtype,
+        ),
+    )
+)  # fmt: skip
+"""They overwrite all of their argument, or look at its size alone, so that its gradient ends here,
+and have no derivative. By identity: torch hashes its overloads in Python."""

@@ -1,0 +1,1 @@
+"""Composite operators, taken apart before C++ would do it."""

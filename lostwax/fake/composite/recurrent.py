@@ -1,0 +1,184 @@
+"""Recurrent layers, unrolled into operators that every device has.
+
+For programs: eager hands a whole LSTM to a device's own kernel. One step is one row of each batch,
+so no step reshapes anything; what does not change from step to step is computed once. Must not
+compute types itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._ops import OpOverload
+
+from lostwax.fake.autocast import CASTABLE
+from lostwax.fake.composite.composites import linear, to_dtype
+from lostwax.fake.composite.dropouts import dropout
+from lostwax.ops.registry import aten
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+_add, _mul = aten.add.Tensor, aten.mul.Tensor
+_sigmoid, _tanh = aten.sigmoid.default, aten.tanh.default
+
+
+def cast(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
+    """The arguments as autocast casts them, where eager has one kernel for the whole layer: cuDNN's
+    for all of them, oneDNN's for an LSTM. Elsewhere it casts the parts."""
+    x = mode.adopt(args[0]).fake_type
+    device = x.device.type
+    if device not in (mode.casts or ()) or not _has_kernel(func, device, args):
+        return args, False
+    # torch's kernel for cuDNN's layers casts to float16, whatever was asked for.
+    dtype = torch.float16 if device == "cuda" else torch.get_autocast_dtype(device)
+
+    def lowered(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [lowered(v) for v in value]
+        kind = value.dtype if isinstance(value, torch.Tensor) else None
+        return to_dtype(mode, value, dtype) if kind in CASTABLE else value
+
+    return tuple(map(lowered, args)), True
+
+
+def _has_kernel(func: OpOverload, device: str, args: Any) -> bool:
+    if device == "cuda":
+        return torch.backends.cudnn.enabled
+    is_projected = func is aten.lstm.input and len({h.shape[-1] for h in args[1]}) > 1
+    return func is aten.lstm.input and torch._C._get_mkldnn_enabled() and not is_projected
+
+
+State = tuple[Any, ...]
+Step = Callable[["FakeTensorMode", Any, State, "_Weights"], State]
+
+
+def lstm(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *rest: Any) -> tuple[Any, Any, Any]:
+    """`aten.lstm.input`: the outputs of the last layer, and the last hidden and cell states of
+    every layer and direction."""
+    states = list(zip(*[mode.call(aten.unbind.int, state, 0) for state in hx], strict=True))
+    x, last = _layers(mode, _lstm_step, 4, input, states, *rest)
+    hiddens, cells = zip(*last, strict=True)
+    stack = aten.stack.default
+    return x, mode.call(stack, hiddens, 0), mode.call(stack, cells, 0)
+
+
+def _simple(step: Step, gates: int) -> Callable[..., tuple[Any, Any]]:
+    """Of a layer whose state is its output."""
+
+    def layer(mode: FakeTensorMode, input: Any, hx: Any, *rest: Any) -> tuple[Any, Any]:
+        states = [(state,) for state in mode.call(aten.unbind.int, hx, 0)]
+        x, last = _layers(mode, step, gates, input, states, *rest)
+        return x, mode.call(aten.stack.default, [hidden for (hidden,) in last], 0)
+
+    return layer
+
+
+def _layers(
+    mode: FakeTensorMode,
+    step: Step,
+    gates: int,
+    input: Any,
+    states: Sequence[State],
+    params: Sequence[Any],
+    has_biases: bool,
+    num_layers: int,
+    dropout_p: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+) -> tuple[Any, list[State]]:
+    """The outputs of the last layer, and the last states of every layer and direction."""
+    call = mode.call
+    directions = 2 if bidirectional else 1
+    count = len(params) // (num_layers * directions)
+    x = call(aten.transpose.int, input, 0, 1) if batch_first else input
+    last: list[State] = []
+    for layer in range(num_layers):
+        outputs: list[Any] = []
+        for i in range(layer * directions, (layer + 1) * directions):
+            weights = _Weights(mode, params[i * count : (i + 1) * count], has_biases, gates)
+            out, state = _run(mode, step, x, states[i], weights, backwards=len(outputs) == 1)
+            outputs.append(out)
+            last.append(state)
+        x = call(aten.cat.default, outputs, 2) if bidirectional else outputs[0]
+        if dropout_p and layer < num_layers - 1:
+            x = dropout(mode, x, dropout_p, train)
+    return call(aten.transpose.int, x, 0, 1) if batch_first else x, last
+
+
+class _Weights:
+    """Of one layer in one direction; the recurrent ones turned for multiplication."""
+
+    __slots__ = ("bias", "input", "input_bias", "projection", "recurrent", "width")
+
+    def __init__(
+        self, mode: FakeTensorMode, given: Sequence[Any], has_biases: bool, gates: int
+    ) -> None:
+        self.input: Any = given[0]
+        self.input_bias: Any = given[2] if has_biases else None
+        self.bias: Any = given[3] if has_biases else None
+        self.width: Any = mode.adopt(given[1]).fake_type.size[0] // gates
+        self.recurrent: Any = mode.call(aten.t.default, given[1])
+        is_projected = len(given) % 2 == 1
+        self.projection: Any = mode.call(aten.t.default, given[-1]) if is_projected else None
+
+    def of(self, mode: FakeTensorMode, hidden: Any) -> Any:
+        """What the last state contributes to the gates."""
+        if self.bias is None:
+            return mode.call(aten.mm.default, hidden, self.recurrent)
+        return mode.call(aten.addmm.default, self.bias, hidden, self.recurrent)
+
+
+def _run(
+    mode: FakeTensorMode, step: Step, x: Any, state: State, weights: _Weights, backwards: bool
+) -> tuple[Any, State]:
+    """One layer in one direction: what it puts out at each step, and its last state."""
+    steps = mode.call(aten.unbind.int, linear(mode, x, weights.input, weights.input_bias), 0)
+    outputs = []
+    for gates in reversed(steps) if backwards else steps:
+        state = step(mode, gates, state, weights)
+        outputs.append(state[0])
+    if backwards:
+        outputs.reverse()
+    return mode.call(aten.stack.default, outputs, 0), state
+
+
+def _lstm_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:
+    call, (hidden, cell) = mode.call, state
+    both = call(_add, weights.of(mode, hidden), gates)
+    take, keep, new, show = call(aten.split.Tensor, both, weights.width, 1)
+    kept = call(_mul, call(_sigmoid, keep), cell)
+    cell = call(_add, kept, call(_mul, call(_sigmoid, take), call(_tanh, new)))
+    hidden = call(_mul, call(_sigmoid, show), call(_tanh, cell))
+    if weights.projection is not None:
+        hidden = call(aten.mm.default, hidden, weights.projection)
+    return hidden, cell
+
+
+def _gru_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:
+    call, (hidden,) = mode.call, state
+    ours, theirs = (
+        call(aten.split.Tensor, part, weights.width, 1)
+        for part in (weights.of(mode, hidden), gates)
+    )
+    reset, keep = (call(_sigmoid, call(_add, ours[i], theirs[i])) for i in range(2))
+    new = call(_tanh, call(_add, theirs[2], call(_mul, ours[2], reset)))
+    return (call(_add, call(_mul, call(aten.sub.Tensor, hidden, new), keep), new),)
+
+
+def _rnn_step(function: Any) -> Step:
+    def step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:
+        return (mode.call(function, mode.call(_add, weights.of(mode, state[0]), gates)),)
+
+    return step
+
+
+LAYERS: dict[Any, Callable[..., Any]] = {
+    aten.lstm.input: lstm,
+    aten.gru.input: _simple(_gru_step, 3),
+    aten.rnn_tanh.input: _simple(_rnn_step(_tanh), 1),
+    aten.rnn_relu.input: _simple(_rnn_step(aten.relu.default), 1),
+}

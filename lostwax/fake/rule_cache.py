@@ -1,0 +1,217 @@
+"""What type rules have answered.
+
+A model asks the same again and again: layers are alike. A rule is a function of its arguments (and
+of the default dtype), so its answer is kept, and given as the same object: for fixed sizes for
+ever, for symbolic ones as long as their mode lives. Where another mode's facts are the same, it
+gets the answer too (`shared_rule_cache.py`). Must not keep an answer that cost a guard, which may
+yet be taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import get_default_dtype
+from torch.fx.immutable_collections import immutable_list
+
+from lostwax.fake import shared_rule_cache
+from lostwax.fake.symbolic.node import IntNode, unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ops.registry import Operator, aten
+from lostwax.sym import Expr, world
+from lostwax.types import TensorType, unique
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+    from lostwax.sym import ShapeEnv
+
+Question = tuple[Any, ...]
+_SymInt: Any = torch.SymInt
+_PLAIN = frozenset(
+    (int, float, bool, type(None), str, torch.dtype, torch.layout, torch.memory_format)
+)
+_LISTS = frozenset((list, tuple, immutable_list, torch.Size))
+INTEGERS = frozenset([(int,) * n for n in range(8)])
+"""The classes of what is in short lists of plain integers."""
+SIZES = frozenset((int, _SymInt, Expr))
+MOODY = frozenset((aten._fused_sdp_choice.default, aten.mkldnn_rnn_layer.default))
+"""Operators whose rules look at settings of torch that change from call to call."""
+
+ANSWERS: dict[Question, Any] = {}
+_MOST = 50_000
+
+
+def question(
+    mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Question | None:
+    """A key for a call; None: not one whose answer is kept."""
+    key: list[Any] = [id(record), get_default_dtype()]
+    for value in args:
+        cls = value.__class__
+        if cls is FakeTensor:
+            t = value.fake_type
+            token = t.token or t.mark or _marked(mode, t)
+            if token is None or value.fake_mode is not mode or value.constant is not None:
+                return None
+            key.append(token)
+        elif cls in _PLAIN:
+            key += (value, cls)  # 1, 1.0 and True are equal
+        elif cls is _SymInt or cls is Expr:
+            key.append(shared_rule_cache.told(unwrap(value)))
+        else:
+            found = members(mode, value) if cls in _LISTS else None
+            if found is None:
+                return None
+            key.append(found)
+    for name in kwargs:
+        value = kwargs[name]
+        if value.__class__ not in _PLAIN:
+            return None
+        key += (name, value, value.__class__)
+    return tuple(key)
+
+
+def _marked(mode: FakeTensorMode, t: TensorType) -> object | None:
+    """The mark that equal symbolic types of one mode have in common."""
+    if mode.shape_env is not None and t.is_symbolic:
+        _canonical(mode, t)
+    return t.mark
+
+
+def _canonical(mode: FakeTensorMode, t: Any) -> Any:
+    """The one object for all types equal to this one; of symbolic ones, in one mode."""
+    if t.__class__ is not TensorType or t.token is not None:
+        return t
+    if not t.is_symbolic:
+        return unique(t)
+    found = mode.marks.setdefault(t.key(), t)
+    if found.mark is None:
+        found.mark = shared_rule_cache.kind(found)
+    t.mark = found.mark
+    return found
+
+
+def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
+    """What stands for a list in a key."""
+    plain = tuple(values)
+    if tuple(map(type, plain)) in INTEGERS:
+        return plain
+    found = sizes(values)
+    return (
+        question(mode, _OF_LISTS, values, {})
+        if found is None
+        else shared_rule_cache.told_all(found)
+    )
+
+
+def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
+    """A list of integers, of which some may be symbolic; None if it is none."""
+    if not SIZES.issuperset(map(type, values)):
+        return None
+    return tuple([v if v.__class__ is int else _size(v) for v in values])
+
+
+def _size(value: Any) -> Any:
+    """`unwrap`, with what is most common inlined."""
+    if value.__class__ is Expr:
+        return value
+    node = value.node
+    e = node.value if node.__class__ is IntNode else value
+    if e.__class__ is not Expr:
+        return e
+    now = e.current if e.current_at == e.env.facts.version else e.env.current_form(e)
+    return now if now.const is None else now.const
+
+
+_OF_LISTS = Operator(aten.cat.default)
+
+
+def known(mode: FakeTensorMode, key: Question | None) -> Any:
+    """The answer to a question that was asked before."""
+    if key is None:
+        return None
+    answer = ANSWERS.get(key)
+    return mode.answers[key] if answer is None else answer
+
+
+def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
+    """What the rule answers, kept if it may be."""
+    env = mode.shape_env
+    if key is None or env is None or not env.symbols:
+        answer = _unique(rule(*types, **named))
+        return answer if key is None else _remembered(key, answer)
+    before = state(env)
+    answer = rule(*types, **named)
+    cls = answer.__class__
+    if cls is TensorType:
+        answer = _canonical(mode, answer)
+    elif cls is tuple or cls is list:
+        answer = cls([_canonical(mode, a) for a in answer])
+    else:
+        return answer
+    if state(env) == before:
+        remember(mode, key, answer)
+    return answer
+
+
+def state(env: ShapeEnv) -> tuple[Any, ...]:
+    """It changes with every guard: what cost one is not remembered."""
+    return env.facts.version, env.facts.world, len(env.guards)
+
+
+def remember(mode: FakeTensorMode, key: Question, answer: Any) -> None:
+    """What was found out of a call without a guard, as long as its types are."""
+    env = mode.shape_env
+    if env is None or not env.symbols:
+        _remembered(key, answer)
+        return
+    if env.facts.are_tried:
+        return
+    mode.answers[key] = answer
+    if env.facts.world is not None:
+        shared_rule_cache.keep(env.facts.world, key, answer)
+
+
+def truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], bool]) -> bool:
+    """What is true or not of types, kept if it may be."""
+    found = known(mode, key)
+    if found is None:
+        env = mode.shape_env
+        before = None if env is None else state(env)
+        found = (answer(),)
+        if key is not None and (env is None or state(env) == before):
+            remember(mode, key, found)
+    return found[0]  # type: ignore[no-any-return]
+
+
+def _unique(answer: Any) -> Any:
+    """The answer, made of types that are the one object of their kind: what is asked of them next
+    can be remembered."""
+    if answer.__class__ is TensorType:
+        return unique(answer)
+    if answer.__class__ is tuple or answer.__class__ is list:
+        return type(answer)([unique(a) if a.__class__ is TensorType else a for a in answer])
+    return answer
+
+
+def _remembered(key: Question, answer: Any) -> Any:
+    if len(ANSWERS) >= _MOST:
+        ANSWERS.clear()
+    if isinstance(answer, (TensorType, tuple, list)):
+        ANSWERS[key] = answer
+    return answer
+
+
+def forget_if_settings_changed() -> None:
+    """The rule of 3-d convolution counts threads."""
+    global _threads
+    threads = torch.get_num_threads()
+    if threads != _threads:
+        ANSWERS.clear()
+        world.forget()
+        _threads = threads
+
+
+_threads = torch.get_num_threads()

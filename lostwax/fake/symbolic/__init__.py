@@ -1,0 +1,1 @@
+"""What is behind `torch.SymInt`, `SymFloat` and `SymBool` while sizes are symbolic."""

@@ -1,0 +1,257 @@
+"""Our operators on `torch.SymInt`, `torch.SymFloat` and `torch.SymBool`, and `torch._check` without
+sympy.
+
+C++ always hands back plain objects of torch's classes around our nodes, so the operators must be on
+these classes; they are ordinary Python attributes. Each new one looks at the class of the node:
+ours is served at once, any other gets what was there before. Adds to the classes nothing that
+changes the meaning of a foreign node.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import torch
+
+from lostwax.fake.symbolic.operations import (
+    BINARY,
+    UNARY_REALS,
+    UNARY_SIZES,
+    Operator,
+    both,
+    either,
+    if_then_else,
+    reflected,
+    same_truth,
+)
+from lostwax.sym import Expr, expect, negate
+from lostwax.sym.arith import indicator
+from lostwax.sym.real import real
+
+_SymInt, _SymFloat, _SymBool = torch.SymInt, torch.SymFloat, torch.SymBool
+_SYMBOLIC = (_SymInt, _SymFloat, _SymBool)
+_installed = False
+
+# torch has several names for one operator, according to the kinds of its operands.
+_ALIASES = {
+    "floordiv": ("floordiv", "int_floordiv"),
+    "truediv": ("truediv", "int_truediv", "float_truediv"),
+    "pow": ("pow", "pow_by_natural", "float_pow"),
+}
+_NOT_REFLECTED = frozenset(("eq", "ne", "lt", "le", "gt", "ge", "sym_max", "sym_min"))
+_BITS = frozenset(("lshift", "rshift", "and", "or", "xor"))
+
+
+def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_node: Any) -> None:
+    """Idempotent."""
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    patch = _Patch(wrap, (int_node, float_node, bool_node))
+    for name, operator in BINARY.items():
+        for alias in _ALIASES.get(name, (name,)):
+            put = patch.binary_of_symint if name != "divmod" else patch.binary
+            put(_SymInt, f"__{alias}__", int_node, operator)
+            if name not in _NOT_REFLECTED:
+                put(_SymInt, f"__r{alias}__", int_node, reflected(operator))
+            if name not in _BITS:
+                patch.binary(_SymFloat, f"__{alias}__", float_node, operator)
+                if name not in _NOT_REFLECTED:
+                    patch.binary(_SymFloat, f"__r{alias}__", float_node, reflected(operator))
+    for name, function in UNARY_SIZES.items():
+        patch.unary(_SymInt, f"__{name}__", int_node, function)
+    for name, function in UNARY_REALS.items():
+        method = name if name == "is_integer" else f"__{name}__"
+        patch.unary(_SymFloat, method, float_node, function)
+    _install_conditions(patch, bool_node)
+    _install_format(_SymInt, int_node, int)
+    _install_format(_SymFloat, float_node, float)
+    _install_hash(int_node)
+    _install_checks(int_node, bool_node)
+
+
+class _Patch:
+    """Puts methods on torch's classes that serve our nodes and leave the others to the method
+    before."""
+
+    def __init__(self, wrap: Callable[[Any], Any], nodes: tuple[Any, ...]) -> None:
+        self.wrap = wrap
+        self.nodes = nodes
+
+    def binary_of_symint(self, cls: Any, name: str, ours: Any, function: Operator) -> None:
+        """With a short way for two integers: the hottest code of symbolic tracing."""
+        before = getattr(cls, name, _missing)
+        wrap, on_sizes, mixed = self.wrap, function.on_sizes, self.mixed
+
+        def method(self: Any, other: Any) -> Any:
+            node = self.node
+            if node.__class__ is not ours:
+                return before(self, other)
+            kind = other.__class__
+            if kind is int:
+                result = on_sizes(node.value, other)
+            elif kind is _SymInt and other.node.__class__ is ours:
+                result = on_sizes(node.value, other.node.value)
+            else:
+                return mixed(function, node.value, other)
+            if result.__class__ is Expr and result.face is not None:
+                return result.face  # `wrap`, without a call
+            return wrap(result)
+
+        self.put(cls, name, method)
+
+    def binary(self, cls: Any, name: str, ours: Any, function: Callable[[Any, Any], Any]) -> None:
+        before = getattr(cls, name, _missing)
+        mixed = self.mixed
+
+        def method(self: Any, other: Any) -> Any:
+            node = self.node
+            if node.__class__ is not ours:
+                return before(self, other)
+            return mixed(function, node.value, other)
+
+        self.put(cls, name, method)
+
+    def unary(self, cls: type, name: str, ours: Any, function: Callable[..., Any]) -> None:
+        before = getattr(cls, name, None)
+        wrap = self.wrap
+
+        def method(self: Any, *args: Any) -> Any:
+            node = self.node
+            if node.__class__ is ours:
+                return wrap(function(node.value, *args))
+            if before is None:
+                raise TypeError(f"{name} is not defined for {type(self).__name__}")
+            return before(self, *args)
+
+        self.put(cls, name, method)
+
+    def mixed(self, function: Callable[[Any, Any], Any], value: Any, other: Any) -> Any:
+        """`function` of our value and whatever the user wrote."""
+        number = self.operand(other)
+        if number is NotImplemented:
+            return NotImplemented
+        result = function(value, number)
+        return tuple(map(self.wrap, result)) if isinstance(result, tuple) else self.wrap(result)
+
+    def operand(self, other: Any) -> Any:
+        """The value of a number of any kind; NotImplemented for what is none, so that a tensor gets
+        its turn."""
+        if isinstance(other, _SYMBOLIC):
+            if other.node.__class__ in self.nodes:
+                return other.node.value
+            raise TypeError(
+                f"{other} belongs to another symbolic engine and cannot be mixed with lostwax's"
+            )
+        if isinstance(other, (bool, float)):
+            return other
+        if isinstance(other, numbers.Integral):
+            return int(other)
+        return float(other) if isinstance(other, numbers.Real) else NotImplemented
+
+    @staticmethod
+    def put(cls: type, name: str, method: Callable[..., Any]) -> None:
+        method.__name__ = name
+        method.__qualname__ = f"{cls.__name__}.{name}"
+        setattr(cls, name, method)
+
+
+def _missing(self: Any, other: Any) -> Any:
+    """What a class without this operator answers."""
+    return NotImplemented
+
+
+def _install_conditions(patch: _Patch, ours: Any) -> None:
+    for name, function in (("and", both), ("or", either)):
+        patch.binary(_SymBool, f"__{name}__", ours, function)
+        patch.binary(_SymBool, f"__r{name}__", ours, function)
+    for name in ("add", "sub", "mul"):
+        patch.binary(_SymBool, f"__{name}__", ours, BINARY[name])
+        patch.binary(_SymBool, f"__r{name}__", ours, reflected(BINARY[name]))
+    patch.binary(_SymBool, "__eq__", ours, same_truth)
+    patch.unary(_SymBool, "__sym_float__", ours, lambda b: real(indicator(b)))
+    patch.unary(_SymBool, "__sym_not__", ours, negate)
+    patch.unary(
+        _SymBool,
+        "__sym_ite__",
+        ours,
+        lambda b, yes, no: if_then_else(b, patch.operand(yes), patch.operand(no)),
+    )
+
+
+def _install_format(cls: Any, ours: Any, plain: type) -> None:
+    """f"{n}" is a text, "s0"; f"{n:03d}" needs digits and specialises, as `int(n)` does."""
+    before = cls.__format__
+
+    def formatted(self: Any, spec: str) -> str:
+        if spec and self.node.__class__ is ours:
+            return format(plain(self), spec)
+        return before(self, spec)  # type: ignore[no-any-return]
+
+    _Patch.put(cls, "__format__", formatted)
+
+
+def _install_hash(ours: Any) -> None:
+    """A key of a dict is one number: it is the example's, with a guard."""
+    before: Any = _SymInt.__hash__
+
+    def hashed(self: Any) -> int:
+        return hash(int(self)) if self.node.__class__ is ours else before(self)
+
+    _Patch.put(_SymInt, "__hash__", hashed)
+
+
+# ------------------------------------------------------------------------------------- torch._check
+
+
+def _install_checks(int_node: Any, bool_node: Any) -> None:
+    """torch's own import symbolic_shapes and sympy at the first call: two seconds."""
+    check_with: Any = torch._check_with
+    check_is_size: Any = torch._check_is_size
+
+    def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
+        if cond.__class__ is _SymBool and cond.node.__class__ is bool_node:
+            holds = _expected(cond.node.env, cond.node.value, message)
+        elif cond is True or cond is False:
+            holds = cond
+        else:
+            check_with(error_type, cond, message)
+            return
+        if not holds:
+            raise error_type(_message(cond, message))
+
+    def _check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
+        if i.__class__ is not _SymInt or i.node.__class__ is not int_node:
+            check_is_size(i, message, max=max)
+            return
+        _check_with(RuntimeError, i >= 0, message)
+        if max is not None:
+            _check_with(RuntimeError, i <= max, message)
+
+    torch._check_with = _check_with
+    torch._check_is_size = _check_is_size
+
+
+def _expected(env: Any, condition: Any, message: Any) -> bool:
+    """With what the program says where it does not hold as the reason."""
+    before = len(env.guards)
+    holds = expect(condition, "torch._check")
+    if callable(message) and len(env.guards) > before:
+        text = ""
+        with suppress(Exception), env.trial():  # it may ask for the digits of a size
+            text = str(message())
+        env.explain(text)
+    return holds
+
+
+def _message(cond: Any, message: Any) -> str:
+    if message is None:
+        found = "False" if cond is False else f"`{cond}`, which is False for the example"
+        return f"Expected cond to be True, but got {found}"
+    if not callable(message):
+        raise TypeError("message must be a callable")
+    return str(message())

@@ -1,0 +1,188 @@
+"""What Python's operators mean on symbolic values: `int | Expr`, `float | Real` and `bool |
+BoolExpr`, mixed as Python mixes ints, floats and bools.
+
+Tables only, by the names that torch gives the operators. Must not know of torch's classes:
+`node.py` shows these operators on `torch.SymInt` and its kin.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+from lostwax.sym import BoolExpr, Expr, Size, decide, eq, maximum, minimum, ne, negate, specialize
+from lostwax.sym.arith import (
+    absolute,
+    bit_and,
+    bit_or,
+    bit_xor,
+    choose,
+    indicator,
+    power,
+    round_half_even,
+    shift_left,
+    shift_right,
+)
+from lostwax.sym.real import MATH, Number, Real, apply, compare, divide, extremum, real
+
+Value: TypeAlias = "Size | Number | BoolExpr"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A binary operator: on two sizes, and (None: a TypeError) on two floats."""
+
+    on_sizes: Callable[[Any, Any], Any]
+    on_reals: Callable[[Any, Any], Any] | None
+    commutes: bool = False
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        a, b = number(a), number(b)
+        if not isinstance(a, (float, Real)) and not isinstance(b, (float, Real)):
+            return self.on_sizes(a, b)
+        if self.on_reals is None:
+            return NotImplemented
+        return self.on_reals(to_real(a), to_real(b))
+
+
+def reflected(function: Operator) -> Operator:
+    """The same with its operands exchanged, for the right side of `2 - n`."""
+    if function.commutes:
+        return function
+    on_sizes, on_reals = function.on_sizes, function.on_reals
+    return Operator(
+        lambda a, b: on_sizes(b, a), None if on_reals is None else lambda a, b: on_reals(b, a)
+    )
+
+
+def number(value: Value) -> Size | Number:
+    """A condition counts as 0 or 1, as in Python."""
+    return indicator(value) if isinstance(value, (bool, BoolExpr)) else value
+
+
+def to_real(value: Value) -> Number:
+    value = number(value)
+    return real(value) if isinstance(value, (int, Expr)) else value
+
+
+def _power_of_sizes(a: Size, n: Size) -> Size | Number:
+    """An int for exponents from 0, a float below, as in Python: which one is a branch."""
+    if decide(n >= 0):
+        return power(a, specialize(n))
+    return _real_power(real(a), real(n))
+
+
+def _real_power(a: Number, n: Number) -> Number:
+    return a**n
+
+
+def _both(a: Any, b: Any) -> tuple[Any, Any]:
+    return a // b, a % b
+
+
+BINARY = {
+    "add": Operator(operator.add, operator.add, commutes=True),
+    "sub": Operator(operator.sub, operator.sub),
+    "mul": Operator(operator.mul, operator.mul, commutes=True),
+    "mod": Operator(operator.mod, operator.mod),
+    "floordiv": Operator(operator.floordiv, operator.floordiv),
+    "truediv": Operator(divide, operator.truediv),
+    "divmod": Operator(_both, _both),
+    "pow": Operator(_power_of_sizes, _real_power),
+    "lshift": Operator(shift_left, None),
+    "rshift": Operator(shift_right, None),
+    "and": Operator(bit_and, None),
+    "or": Operator(bit_or, None),
+    "xor": Operator(bit_xor, None),
+    "sym_max": Operator(maximum, partial(extremum, "max")),
+    "sym_min": Operator(minimum, partial(extremum, "min")),
+    "eq": Operator(eq, partial(compare, "==")),
+    "ne": Operator(ne, partial(compare, "!=")),
+    "lt": Operator(operator.lt, operator.lt),
+    "le": Operator(operator.le, operator.le),
+    "gt": Operator(operator.gt, operator.gt),
+    "ge": Operator(operator.ge, operator.ge),
+}
+COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+# ------------------------------------------------------------------------------------- one operand
+
+
+def _round_size(a: Size, digits: int | None = None) -> Size:
+    if digits is None or digits >= 0:
+        return a
+    unit: int = 10**-digits
+    return round_half_even(a, unit) * unit
+
+
+def _round_real(a: Real, digits: int | None = None) -> Size | Number:
+    return a.round() if digits is None else apply("round", a, float(digits))
+
+
+def _invert(a: Size) -> Size:
+    return -a - 1
+
+
+def _itself(a: Any) -> Any:
+    return a
+
+
+UNARY_SIZES: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "pos": _itself,
+    "abs": absolute,
+    "floor": _itself,
+    "ceil": _itself,
+    "trunc": _itself,
+    "round": _round_size,
+    "invert": _invert,
+    "sym_float": real,
+}
+UNARY_REALS: dict[str, Callable[..., Any]] = {
+    "neg": operator.neg,
+    "pos": _itself,
+    "abs": abs,
+    "floor": Real.floor,
+    "ceil": Real.ceil,
+    "trunc": Real.trunc,
+    "sym_int": Real.trunc,
+    "round": _round_real,
+    "is_integer": Real.is_integer,
+    "sym_float": _itself,
+    **{f"sym_{name}": partial(apply, name) for name in MATH},
+}
+
+
+# ------------------------------------------------------------------------------------- conditions
+
+
+def both(a: Any, b: Any) -> Any:
+    return a & b if _conditions(a, b) else NotImplemented
+
+
+def either(a: Any, b: Any) -> Any:
+    return a | b if _conditions(a, b) else NotImplemented
+
+
+def same_truth(a: Any, b: Any) -> Any:
+    """`a == b`; against a number, as 0 or 1."""
+    if not _conditions(a, b):
+        return BINARY["eq"](a, b)
+    return (a & b) | (negate(a) & negate(b))
+
+
+def _conditions(*values: Any) -> bool:
+    return all(isinstance(v, (bool, BoolExpr)) for v in values)
+
+
+def if_then_else(b: bool | BoolExpr, yes: Value, no: Value) -> Value:
+    """Between sizes, and between conditions, without a branch; between floats it is one."""
+    if _conditions(yes, no):
+        return (b & yes) | (negate(b) & no)  # type: ignore[operator]
+    if isinstance(yes, (int, Expr)) and isinstance(no, (int, Expr)):
+        return choose(b, yes, no)
+    return yes if decide(b) else no

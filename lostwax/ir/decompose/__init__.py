@@ -1,0 +1,1 @@
+"""Operators taken apart into others, down to core ATen."""

@@ -1,0 +1,156 @@
+"""The table of decompositions that leads to core ATen: ours, torch's for the long tail.
+
+An operator is core if torch tags it so (`torch.Tag.core`). The table is looked up operator by
+operator, and listed only when somebody asks for all of it. Must not run a decomposition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from functools import cache
+from typing import Any
+
+import torch
+import torch._decomp as decomp
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from lostwax.fake import fallback
+from lostwax.fake.composite import composites
+from lostwax.identity import ByIdentity
+from lostwax.ir.decompose.recorder import Composite, Decomposition
+from lostwax.ops.decompositions.whole import WHOLE
+from lostwax.ops.registry import operator
+
+Table = Mapping[OpOverload, Decomposition]
+
+
+class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
+    """Which operators `run_decompositions` takes apart, and how.
+
+    Made by `default_decompositions()`, and edited like a dictionary: `del table[op]` keeps an
+    operator whole, `table[op] = function` takes it apart in another way. `function` is called with
+    the operator's arguments and returns what the operator returns.
+    """
+
+    def __init__(self) -> None:
+        self._changed: dict[OpOverload, Decomposition | None] = {}
+
+    def __getitem__(self, op: OpOverload) -> Decomposition:
+        found = self._changed[op] if op in self._changed else default_decomposition(op)
+        if found is None:
+            raise KeyError(op)
+        return found
+
+    def get(self, op: OpOverload, default: Any = None) -> Any:
+        found = self._changed[op] if op in self._changed else default_decomposition(op)
+        return default if found is None else found
+
+    def __setitem__(self, op: OpOverload, function: Decomposition) -> None:
+        _check_key(op)
+        self._changed[op] = function
+
+    def __delitem__(self, op: OpOverload) -> None:
+        _check_key(op)
+        self[op]  # a KeyError if it is not there
+        self._changed[op] = None
+
+    def copy(self) -> DecompositionTable:
+        """A table that is edited apart from this one."""
+        made = DecompositionTable()
+        made._changed.update(self._changed)
+        return made
+
+    __copy__ = copy
+
+    def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
+        """Leave these operators whole, whether the table had them or not; the table is returned."""
+        for op in ops:
+            names = op.overloads() if isinstance(op, OpOverloadPacket) else ()
+            for each in [getattr(op, name) for name in names] or [op]:
+                self._changed[each] = None
+        return self
+
+    def __iter__(self) -> Iterator[OpOverload]:
+        kept = {op for op, function in self._changed.items() if function is None}
+        yield from (op for op in _all_defaults() if op not in kept)
+        yield from (op for op in self._changed if op not in kept and op not in _all_defaults())
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, op: object) -> bool:
+        return isinstance(op, OpOverload) and self.get(op) is not None
+
+    def __repr__(self) -> str:
+        return f"DecompositionTable({len(self)} operators)"
+
+
+def as_table(table: Table | None) -> Table:
+    """What a user gives as a table; None: the default one."""
+    if table is None:
+        return DecompositionTable()
+    if isinstance(table, DecompositionTable):
+        return table
+    if not isinstance(table, Mapping):
+        raise TypeError(
+            "a table of decompositions is a mapping from operators to functions, not "
+            f"{type(table).__name__}; for example lostwax.default_decompositions()"
+        )
+    entries = dict(table.items())  # torch's table is a dict that is empty until it is listed
+    for op in entries:
+        _check_key(op)
+    return entries
+
+
+def _check_key(op: object) -> None:
+    if not isinstance(op, (OpOverload, HigherOrderOperator)):
+        example = "torch.ops.aten.silu.default"
+        if isinstance(op, OpOverloadPacket):
+            example = f"torch.ops.{op}.{op.overloads()[0]}"
+        raise TypeError(
+            f"a table of decompositions is keyed by overloads, not by {op!r}; for example {example}"
+        )
+
+
+def default_decompositions() -> DecompositionTable:
+    """The table that leads to core ATen, to be edited: `del table[op]`, `table[op] = function`,
+    `table.keep(op)`."""
+    return DecompositionTable()
+
+
+def is_core(op: OpOverload) -> bool:
+    return torch.Tag.core in op.tags
+
+
+def default_decomposition(op: OpOverload) -> Decomposition | None:
+    """How this operator gets to core ATen; None: it is there, or stays whole."""
+    if op not in _FOUND:
+        _FOUND[op] = _default(op)
+    return _FOUND[op]
+
+
+def _default(op: OpOverload) -> Decomposition | None:
+    if not isinstance(op, OpOverload) or is_core(op):
+        return None
+    ours = operator(op).decomposition
+    if ours is not None:
+        return ours
+    if op in composites.COMPOSITES or (fallback.is_composite(op) and not fallback.user_kernel(op)):
+        return Composite(op)
+    return None if str(op) in WHOLE else fallback.torch_decompositions().get(op)
+
+
+_FOUND = ByIdentity[OpOverload, Decomposition | None]()
+
+
+@cache
+def _all_defaults() -> frozenset[OpOverload]:
+    """Every operator that the default table takes apart."""
+    aten = torch.ops.aten
+    found = {op for op in decomp.decomposition_table if isinstance(op, OpOverload)}
+    for name in torch._C._dispatch_get_all_op_names():
+        namespace, _, rest = name.partition("::")
+        packet, _, overload = rest.partition(".")
+        if namespace == "aten" and hasattr(aten, packet):
+            found.add(getattr(getattr(aten, packet), overload or "default"))
+    return frozenset(op for op in found if default_decomposition(op) is not None)

@@ -1,0 +1,347 @@
+"""Decomposing: the calls of a program that a table takes apart are replaced, the others stay.
+
+Node by node, without running or tracing the program again. An expansion is recorded once for each
+distinct call (target, types and values of the arguments) and replayed for the others. Must not
+change the program it reads.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from torch import no_grad
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.immutable_collections import immutable_list
+from torch.fx.node import map_arg
+
+from lostwax import collector
+from lostwax.fake.autocast import without_autocast
+from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.undo import Undo, undone
+from lostwax.ir.decompose.core_aten import as_table
+from lostwax.ir.decompose.expansion import Expansion, Expansions
+from lostwax.ir.decompose.recorder import Decomposition, Value
+from lostwax.ir.graph.cse import call_key
+from lostwax.ir.graph.effects import has_effect, shown
+from lostwax.ir.graph.numbers import SeenNumbers
+from lostwax.ir.graph.retype import same_type
+from lostwax.ir.graph.writer import GraphWriter, base_name
+from lostwax.ir.rules.graph import attribute
+from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
+from lostwax.ops.registry import operator as record
+from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.sym.real import Real
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram, ModuleCallEntry
+
+
+_PLAIN = frozenset((int, float, bool, str, type(None)))
+
+
+class Origin(NamedTuple):
+    """A call that was taken apart: the node's name, and its operator. The nodes that stand for it
+    have it, after earlier ones, in `meta["decomposed_from"]`."""
+
+    name: str
+    target: OpOverload
+
+
+def decomposed(
+    program: ExportedProgram, table: Mapping[OpOverload, Decomposition] | None = None
+) -> ExportedProgram:
+    """The program with the operators of the table taken apart; without one, in core ATen."""
+    mode = _mode_of(program.graph)
+    expansions = Expansions(as_table(table), mode)
+
+    # Entered here, not for each expansion: that costs as much as recording one.
+    def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
+        collector.pause(undo.add)
+        with no_grad(), without_autocast(), expansions.recorder:
+            return _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
+
+    module, names = undone(rewritten)
+    signature = program.graph_signature
+    return replace(
+        program,
+        graph_module=module,
+        graph_signature=ExportGraphSignature(
+            list(signature.input_specs),
+            [replace(s, arg=_renamed(s.arg, names)) for s in signature.output_specs],
+        ),
+        module_call_graph=[_renamed_entry(e, names) for e in program.module_call_graph],
+    )
+
+
+def _mode_of(graph: Graph) -> FakeTensorMode:
+    """The mode that the values of this graph belong to."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode(shape_env=ShapeEnv())
+
+
+def _renamed(argument: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(argument, ConstantArgument) or argument.name not in names:
+        return argument
+    return replace(argument, name=names[argument.name])
+
+
+def _renamed_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
+    signature = entry.signature
+    if signature is None:
+        return entry
+    inputs, outputs = (
+        [_renamed(a, names) for a in arguments]
+        for arguments in (signature.inputs, signature.outputs)
+    )
+    return replace(entry, signature=replace(signature, inputs=inputs, outputs=outputs))
+
+
+def _rewritten(
+    module: GraphModule,
+    expansions: Expansions,
+    mode: FakeTensorMode,
+    wanted: Container[str] = (),
+) -> tuple[GraphModule, dict[str, str]]:
+    """The module with a new graph, and the new names of what was replaced by one node. The values
+    of nodes that are wanted stay, read or not."""
+    rewriter = _Rewriter(module, expansions, mode)
+    graph = rewriter.run(wanted)
+    made = _LazyGraphModule(rewriter.children, graph)
+    made.meta.update(module.meta)
+    return made, rewriter.names
+
+
+class _Rewriter:
+    """Writes one graph anew."""
+
+    def __init__(self, module: GraphModule, expansions: Expansions, mode: FakeTensorMode) -> None:
+        self.module = module
+        self.expansions = expansions
+        self.mode = mode
+        self.nodes = list(module.graph.nodes)
+        self.writer = GraphWriter([n.name for n in self.nodes])
+        self.children: dict[str, Any] = {}
+        self.names: dict[str, str] = {}
+        self._new: dict[Node, Any] = {}
+        """For each old node the new one, or the list of those that stand for its outputs."""
+        self._numbers = SeenNumbers(self._number)
+        self._is_symbolic = mode.shape_env is not None and bool(mode.shape_env.symbols)
+        self._equal: dict[Any, Node] = {}
+        """Calls by target and arguments: what an expansion computes again is there already."""
+        self._made: list[Node] = []
+        self._shown = _kept_apart(module.graph, self.nodes)
+        self._origin: Node | None = None
+        self._meta: dict[str, Any] = {}
+
+    def run(self, wanted: Container[str]) -> Graph:
+        for node in self.nodes:
+            op = node.op
+            if op == "call_function":
+                self._call(node)
+            elif op == "placeholder":
+                self._copy(node, node.args, {})
+            elif op == "get_attr":
+                self._child(node)
+            else:
+                self._copied(node)
+        graph = self.writer.finish()
+        unread = [n for n in self._made if not n.users and not has_effect(n.target)]
+        if unread:
+            self._removed(graph, wanted)
+        return graph
+
+    def _removed(self, graph: Graph, wanted: Container[str]) -> None:
+        """Without what expansions made and nobody reads."""
+        kept = {id(self._new[n]) for n in self.nodes if n.name in wanted}
+        for node in reversed(self._made):
+            if not node.users and not has_effect(node.target) and id(node) not in kept:
+                graph.erase_node(node)
+
+    # ------------------------------------------------------------------------------ untouched nodes
+
+    def _copied(self, node: Node) -> Node:
+        return self._copy(node, *self._mapped(node))
+
+    def _mapped(self, node: Node) -> tuple[Any, Any]:
+        """The arguments of a node, in the new graph."""
+        new = self._new
+        args = [
+            new[a] if a.__class__ is Node else a if a.__class__ in _PLAIN else self._moved(a)
+            for a in node.args
+        ]
+        return tuple(args), self._moved(node.kwargs) if node.kwargs else {}
+
+    def _moved(self, argument: Any) -> Any:
+        return map_arg(argument, self._new.__getitem__)
+
+    def _copy(self, node: Node, args: Any, kwargs: Any) -> Node:
+        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
+        copy.meta.update(node.meta)  # in place: setting an attribute of a node costs as much as it
+        if node.type is not None:
+            copy.type = node.type
+        self._new[node] = copy
+        if self._is_symbolic:
+            self._numbers.note(copy, node.meta.get("val"))
+        return copy
+
+    def _child(self, node: Node) -> None:
+        child = attribute(self.module, str(node.target))
+        if isinstance(child, GraphModule) and node.target not in self.children:
+            self.children[str(node.target)] = _rewritten(child, self.expansions, self.mode)[0]
+        self._copied(node)
+
+    def _call(self, node: Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            parts = self._new[node.args[0]]  # type: ignore[index]
+            if not isinstance(parts, Node):
+                self._replaced(node, parts[node.args[1]])
+                return
+        elif isinstance(target, OpOverload) and self.expansions.takes(target):
+            expansion = self.expansions.of(node, node in self._shown)
+            if expansion is not None and self._computable(expansion):
+                self._expanded(node, expansion)
+                return
+        self._kept(node)
+
+    def _computable(self, expansion: Expansion) -> bool:
+        """Does the graph so far give the numbers that the expansion needs? Not all that a program
+        knows is known in its sub-graphs."""
+        return all(map(self._numbers.is_known, expansion.numbers))
+
+    def _kept(self, node: Node) -> None:
+        """A call that stays, unless the same was computed before."""
+        args, kwargs = self._mapped(node)
+        if has_effect(node.target) or isinstance(node.target, HigherOrderOperator):
+            self._copy(node, args, kwargs)
+            return
+        key = call_key(node.target, args, kwargs)
+        found = self._equal.get(key)
+        if (
+            found is None
+            or node in self._shown
+            or not same_type(found.meta.get("val"), node.meta.get("val"))  # two `nonzero`s
+        ):
+            self._equal[key] = self._copy(node, args, kwargs)
+        else:
+            self._replaced(node, found)
+
+    def _replaced(self, node: Node, new: Any) -> None:
+        self._new[node] = new
+        if isinstance(new, Node):
+            self.names[node.name] = new.name
+
+    # ----------------------------------------------------------------------------------- expansions
+
+    def _expanded(self, node: Node, expansion: Expansion) -> None:
+        self._origin = node
+        self._meta = dict(node.meta)
+        self._meta.pop("val", None)
+        self._meta["decomposed_from"] = (
+            *node.meta.get("decomposed_from", ()),
+            Origin(node.name, node.target),  # type: ignore[arg-type]
+        )
+        merge = node not in self._shown
+        nodes: dict[Value, Any] = {}
+        for value, given in zip(expansion.inputs, tensor_arguments(node), strict=True):
+            nodes[value] = self._new[given]
+        for call in expansion.calls:
+            args = tuple([self._operand(a, nodes) for a in call.args])
+            kwargs = {k: self._operand(v, nodes) for k, v in call.kwargs.items()}
+            made = self._emit(call.target, args, kwargs, merge)
+            if "val" not in made.meta:
+                made.meta["val"] = _values(call.result, nodes, self.mode)
+                if self._is_symbolic:
+                    self._numbers.note(made, made.meta["val"])
+            if call is expansion.whole:
+                self._replaced(node, made)
+            if isinstance(call.result, Value):
+                nodes[call.result] = made
+            else:
+                for value in expansion.read(call):
+                    nodes[value] = self._item(made, value, merge)
+        if expansion.whole is None:
+            self._replaced(node, self._operand(expansion.results, nodes))
+
+    def _emit(
+        self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], merge: bool
+    ) -> Node:
+        """A call; the one that is there already, if that computes the same."""
+        key = None if has_effect(target) else call_key(target, args, kwargs)
+        found = self._equal.get(key) if merge and key is not None else None
+        if found is not None:
+            return found
+        node = self.writer.append(
+            "call_function", self.writer.name(base_name(target)), target, args, kwargs
+        )
+        node.meta.update(self._meta)
+        self._made.append(node)
+        if key is not None:
+            self._equal.setdefault(key, node)
+        return node
+
+    def _item(self, made: Node, value: Value, merge: bool) -> Node:
+        node = self._emit(operator.getitem, (made, value.index), {}, merge)
+        node.meta.setdefault("val", made.meta["val"][value.index])
+        return node
+
+    def _number(self, target: Any, args: tuple[Any, ...]) -> Node:
+        return self._emit(target, args, {}, True)
+
+    def _operand(self, value: Any, nodes: dict[Value, Any]) -> Any:
+        cls = value.__class__
+        if cls is Value:
+            return nodes[value]
+        if cls is list:
+            return immutable_list([self._operand(v, nodes) for v in value])
+        if cls is Expr or cls is BoolExpr or cls is Real:
+            return self._numbers.node(value)
+        return value
+
+
+def _values(result: Any, nodes: Mapping[Value, Any], mode: FakeTensorMode) -> Any:
+    """What a call returns, as fakes; a view shares the storage of what it shows."""
+    if isinstance(result, Value):
+        shown = nodes.get(result.memory) if result.memory is not None else None
+        fake = shown.meta["val"] if isinstance(shown, Node) else None
+        storage = fake.fake_storage if isinstance(fake, FakeTensor) else None
+        return new_fake(mode, result.type, storage)
+    if isinstance(result, (list, tuple)):
+        return type(result)([_values(r, nodes, mode) for r in result])
+    return result
+
+
+def tensor_arguments(node: Node) -> list[Node]:
+    """The tensors among the arguments of a call, in order; one for each place."""
+    found: list[Node] = []
+    _collect(node.args, found)
+    if node.kwargs:
+        _collect(list(node.kwargs.values()), found)
+    return found
+
+
+def _collect(values: Sequence[Any], found: list[Node]) -> None:
+    for value in values:
+        if isinstance(value, Node):
+            if isinstance(value.meta.get("val"), FakeTensor):
+                found.append(value)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, found)
+
+
+def _kept_apart(graph: Graph, nodes: list[Node]) -> set[Node]:
+    """The nodes whose memory may share with no other: what the caller sees; all of them, if the
+    graph writes in place."""
+    targets = {id(t): t for t in [n.target for n in nodes]}  # torch hashes overloads in Python
+    if any(isinstance(t, OpOverload) and record(t).mutates for t in targets.values()):
+        return set(nodes)
+    return shown(graph)

@@ -1,0 +1,318 @@
+"""What a call is replaced by: recorded once for each distinct call, checked, and kept.
+
+The decomposition runs on fakes of the arguments' types. Its result must be what the operator
+returns: as many tensors, of the same sizes and dtypes. Must not know of the graph that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+from torch.fx.immutable_collections import immutable_list
+
+from lostwax.errors import DecompositionError
+from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.identity import ByIdentity
+from lostwax.ir.decompose.core_aten import default_decomposition
+from lostwax.ir.decompose.recorder import (
+    Call,
+    CannotExpand,
+    Composite,
+    Decomposition,
+    Recorder,
+    Value,
+)
+from lostwax.ir.text import source_text, type_text
+from lostwax.ops.registry import aten, operator
+from lostwax.ops.shapes import same
+from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.sym.real import Real
+from lostwax.types import TensorType
+
+_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
+_PLAIN = frozenset((int, float, bool, type(None)))
+
+
+class Expansion:
+    """The calls that stand for one. `results`: what it returned, tensors as values, those that
+    nobody reads as None. `whole`: the call of several outputs that has just these."""
+
+    __slots__ = ("_read", "calls", "inputs", "numbers", "results", "whole")
+
+    def __init__(self, inputs: list[Value], calls: list[Call], results: Any) -> None:
+        self.inputs = inputs
+        self.results = results
+        self.whole = _whole(results)
+        self.calls, self._read = _live(calls, results)
+        if self.whole is None:
+            self._read.update(_values_in(results))
+        self.numbers = set(_numbers_in([(call.args, call.kwargs) for call in self.calls]))
+        """The symbolic numbers among the arguments."""
+        for call in self.calls:
+            call.args = tuple([_settled(a) for a in call.args])
+
+    def read(self, call: Call) -> list[Value]:
+        """The outputs of a call that are needed one by one."""
+        return [v for v in call.outputs if v in self._read]
+
+
+def _settled(argument: Any) -> Any:
+    """A list in which nothing is to be put in is made as nodes have it, once for all of them."""
+    if isinstance(argument, list) and all(type(a) in _PLAIN for a in argument):
+        return immutable_list(argument)
+    return argument
+
+
+def _live(calls: list[Call], results: Any) -> tuple[list[Call], set[Value]]:
+    """The calls that the results need, in order, and the values that calls read."""
+    needed: set[Value] = set(_values_in(results))
+    read: set[Value] = set()
+    kept: list[Call] = []
+    for call in reversed(calls):
+        draws = torch.Tag.nondeterministic_seeded in call.target.tags
+        if draws or not needed.isdisjoint(call.outputs):
+            kept.append(call)
+            read.update(_values_in((call.args, call.kwargs)))
+            needed.update(read)
+    return kept[::-1], read
+
+
+def _whole(results: Any) -> Call | None:
+    """If the results are the outputs of one call, in order: that call."""
+    if not isinstance(results, list):
+        return None
+    calls = {v.call for v in results if isinstance(v, Value)}
+    call = next(iter(calls)) if len(calls) == 1 else None
+    if call is None or not isinstance(call.result, (list, tuple)):
+        return None
+    if len(call.result) != len(results):
+        return None
+    is_same = all(r is None or r is o for r, o in zip(results, call.result, strict=True))
+    return call if is_same else None
+
+
+def _values_in(tree: Any) -> Iterator[Value]:
+    if isinstance(tree, Value):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for each in tree:
+            yield from _values_in(each)
+    elif isinstance(tree, dict):
+        yield from _values_in(list(tree.values()))
+
+
+def _numbers_in(tree: Any) -> Iterator[Any]:
+    if isinstance(tree, (Expr, BoolExpr, Real)):
+        yield tree
+    elif isinstance(tree, (list, tuple)):
+        for each in tree:
+            yield from _numbers_in(each)
+    elif isinstance(tree, dict):
+        yield from _numbers_in(list(tree.values()))
+
+
+class Expansions:
+    """The expansions of one program by one table. To be asked inside of `recorder`."""
+
+    def __init__(self, table: Mapping[OpOverload, Decomposition], mode: FakeTensorMode) -> None:
+        self.table = table
+        self.env = mode.shape_env or ShapeEnv()
+        self.recorder = Recorder(table, self.env)
+        self._found: dict[Any, Expansion | None] = {}
+        self._takes = ByIdentity[OpOverload, bool]()
+
+    def takes(self, target: OpOverload) -> bool:
+        """Does the table take this operator apart?"""
+        found = self._takes.get(target)
+        if found is None:
+            # What writes has no functional form here: it stays.
+            writes = bool(operator(target).mutates)
+            found = self._takes[target] = not writes and self.table.get(target) is not None
+        return found
+
+    def of(self, node: Node, shown: bool) -> Expansion | None:
+        """What stands for this call; None if it stays. `shown`: the caller of the program sees the
+        memory of its result."""
+        used = _used(node)
+        key = (id(node.target), _key(node.args), _key(node.kwargs), used, shown)
+        if key not in self._found:
+            self._found[key] = self._recorded(node, used, shown)
+        return self._found[key]
+
+    def _recorded(self, node: Node, used: Any, shown: bool) -> Expansion | None:
+        target: Any = node.target
+        decomposition = self.table[target]
+        try:
+            with self.env.trial() as guards:
+                found = self._traced(node, decomposition, used, shown)
+            if guards:
+                raise CannotExpand(f"it holds only where {guards[0].cond}")
+            return found
+        except Exception as error:
+            if decomposition is default_decomposition(target):
+                return None  # it stays whole: right, if not core
+            if isinstance(error, DecompositionError):
+                raise
+            raise DecompositionError(
+                f"the decomposition of {target} failed: {error}\n  at {_place(node)}\n"
+                f"  instead: keep the operator whole, table.keep(torch.ops.{target})",
+                target,
+            ) from error
+
+    def _traced(
+        self, node: Node, decomposition: Decomposition, used: Any, shown: bool
+    ) -> Expansion | None:
+        recorder, target = self.recorder, node.target
+        inputs: list[Value] = []
+        args, kwargs = self._given(node.args, inputs), self._given(node.kwargs, inputs)
+        recorder.start()
+        out = recorder.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
+        wanted = node.meta["val"]
+        _check(node, wanted, out, used if _is_of_torch(decomposition) else None)
+        fresh = shown and _makes_new(target, decomposition)
+        results = self._results(wanted, out, used, fresh)
+        expansion = Expansion(inputs, recorder.calls, results)
+        is_default = decomposition is default_decomposition(target)  # type: ignore[arg-type]
+        comes_back = any(call.target is target for call in expansion.calls)
+        return None if is_default and comes_back else expansion
+
+    def _given(self, value: Any, inputs: list[Value]) -> Any:
+        """An argument as the decomposition gets it."""
+        if isinstance(value, Node):
+            value = value.meta["val"]
+            if isinstance(value, FakeTensor):
+                fake = self.recorder.input(value.fake_type)
+                inputs.append(fake.tracked.value)
+                return fake
+        if isinstance(value, (list, tuple)):
+            return [self._given(v, inputs) for v in value]
+        if isinstance(value, dict):
+            return {k: self._given(v, inputs) for k, v in value.items()}
+        return value
+
+    def _results(self, wanted: Any, out: Any, used: Any, fresh: bool) -> Any:
+        if isinstance(wanted, FakeTensor):
+            return self._result(wanted.fake_type, out, fresh)
+        if isinstance(wanted, (list, tuple)):
+            return [
+                self._results(w, o, used, fresh) if used is None or i in used else None
+                for i, (w, o) in enumerate(zip(wanted, out, strict=True))
+            ]
+        return unwrap(out)
+
+    def _result(self, wanted: TensorType, out: FakeTensor, fresh: bool) -> Value:
+        recorder = self.recorder
+        laid = _laid_out(recorder, out, wanted)
+        value = recorder.value_of(laid)
+        if fresh and laid is out and (value.memory or value).call is None:
+            value = recorder.value_of(recorder.plain(aten.clone.default, (out,), {}))
+        return value
+
+
+def _makes_new(target: Any, decomposition: Decomposition) -> bool:
+    """Does this operator return memory of its own?"""
+    is_functional = operator(target).kind == "functional" and target not in UNDECLARED_VIEWS
+    return is_functional and not isinstance(decomposition, Composite)
+
+
+def _is_of_torch(decomposition: Decomposition) -> bool:
+    """Torch's and ours are free in what nobody reads: kernels of devices differ in it."""
+    home = getattr(decomposition, "__module__", None) or ""
+    return home.split(".")[0] in ("torch", "lostwax")
+
+
+def _used(node: Node) -> Any:
+    """Which outputs are read: None for all, or for the only one."""
+    if not isinstance(node.meta["val"], (list, tuple)):
+        return None
+    found = set()
+    for user in node.users:
+        if len(user.args) != 2 or user.args[0] is not node or not isinstance(user.args[1], int):
+            return None
+        found.add(user.args[1])
+    return frozenset(found)
+
+
+# ------------------------------------------------------------------------------------------- checks
+
+
+def _check(node: Node, wanted: Any, out: Any, used: Any) -> None:
+    """Is this what the operator returns?"""
+    if isinstance(wanted, (list, tuple)):
+        if not isinstance(out, (list, tuple)) or len(out) != len(wanted):
+            given = len(out) if isinstance(out, (list, tuple)) else 1
+            _refuse(node, f"gives {given} outputs, the operator {len(wanted)}")
+        for i, (w, o) in enumerate(zip(wanted, out, strict=True)):
+            if used is None or i in used:
+                _check(node, w, o, used)
+    elif isinstance(wanted, FakeTensor):
+        if isinstance(out, (list, tuple)):
+            _refuse(node, f"gives {len(out)} outputs, the operator 1")
+        if not isinstance(out, FakeTensor):
+            _refuse(node, f"gives a {type(out).__name__}, the operator {type_text(wanted)}")
+        a, b = wanted.fake_type, out.fake_type
+        if a.dtype is not b.dtype or a.ndim != b.ndim or not all(map(same, a.size, b.size)):
+            _refuse(node, f"gives {type_text(out)}, the operator {type_text(wanted)}")
+        if a.device != b.device:
+            found, due = f"{type_text(out)} on {b.device}", f"{type_text(wanted)} on {a.device}"
+            _refuse(node, f"gives {found}, the operator {due}")
+
+
+def _refuse(node: Node, what: str) -> None:
+    raise DecompositionError(
+        f"the decomposition of {node.target} {what}.\n  at {_place(node)}\n"
+        "  why: the nodes after it were made for what the operator returns\n"
+        f"  instead: return that, or keep the operator, table.keep(torch.ops.{node.target})",
+        node.target,
+    )
+
+
+def _place(node: Node) -> str:
+    """The user's line; the module, if only torch's code is known."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    module = "the module {!r}, {}".format(*modules[-1]) if modules else f"the node {node.name!r}"
+    return source_text(node) or module
+
+
+def _laid_out(recorder: Recorder, out: FakeTensor, wanted: TensorType) -> FakeTensor:
+    """The result with the strides of the operator's: nodes after it may count on them."""
+    t = out.fake_type
+    if t.stride == wanted.stride or t.is_symbolic or wanted.is_symbolic or 0 in t.size:
+        return out
+    pairs = zip(t.size, t.stride, wanted.stride, strict=True)
+    if all(size == 1 or a == b for size, a, b in pairs) or not wanted.is_dense:
+        return out
+    order = sorted(range(t.ndim), key=lambda d: (-wanted.stride[d], d))
+    back = sorted(range(t.ndim), key=order.__getitem__)
+    turned = recorder.plain(aten.permute.default, (out, order), {})
+    rows = {"memory_format": torch.contiguous_format}
+    turned = recorder.plain(aten.clone.default, (turned,), rows)
+    return recorder.plain(aten.permute.default, (turned, back), {})  # type: ignore[no-any-return]
+
+
+# ----------------------------------------------------------------------------------- distinct calls
+
+
+def _key(value: Any) -> Any:
+    cls = type(value)
+    if cls is Node:
+        value = value.meta["val"]
+        if type(value) is FakeTensor:
+            kind = value.fake_type
+            return kind.token or kind
+        cls = type(value)
+    if cls is int or value is None:
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple([_key(v) for v in value])
+    if isinstance(value, dict):
+        return tuple([(k, _key(v)) for k, v in value.items()])
+    if isinstance(value, _SYMBOLIC):
+        return unwrap(value)
+    return (cls, repr(value))

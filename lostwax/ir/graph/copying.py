@@ -1,0 +1,98 @@
+"""Copies of graphs: the same nodes under the same names, with sub-graphs of their own. And of
+state.
+
+Values in `meta` are shared, as nothing changes them. Must not evaluate or rename anything.
+"""
+
+from __future__ import annotations
+
+import copy as copies
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.immutable_collections import immutable_dict, immutable_list
+
+from lostwax.ir.rules.graph import attribute
+from lostwax.ir.run.overlap import storage_key
+
+
+def copied_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
+    """A graph module that can be edited without harm to the original, and what became of its
+    nodes. Its code is generated when it is first run."""
+    graph, nodes = copied_graph(module.graph)
+    children: dict[str, Any] = {}
+    for node in module.graph.nodes:
+        if node.op == "get_attr" and node.target not in children:
+            value = attribute(module, node.target)
+            children[node.target] = (
+                copied_module(value)[0] if isinstance(value, GraphModule) else value
+            )
+    copy = _LazyGraphModule(children, graph, module.__class__.__name__)
+    copy.meta = dict(module.meta)
+    return copy, nodes
+
+
+def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
+    """The graph once more, and what became of its nodes."""
+    copy = Graph()
+    nodes: dict[Node, Node] = {}
+    for node in graph.nodes:
+        new = insert(
+            copy,
+            node.op,
+            node.name,
+            node.target,
+            _mapped(node.args, nodes),
+            {k: _mapped(v, nodes) for k, v in node.kwargs.items()} if node.kwargs else {},
+        )
+        new.meta.update(node.meta)
+        if node.type is not None:
+            new.type = node.type
+        nodes[node] = new
+    return copy, nodes
+
+
+def insert(
+    graph: Graph, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Node:
+    """A node under exactly this name, which must be free. (`create_node` would look for one, which
+    takes most of its time.)"""
+    node = fx.Node(graph, name, op, target, args, kwargs)
+    graph._graph_namespace.associate_name_with_obj(name, node)
+    graph._graph_namespace._used_names.add(name)
+    graph._insert(node)
+    graph._find_nodes_lookup_table.insert(node)
+    graph._len += 1
+    return node
+
+
+def _mapped(value: Any, nodes: dict[Node, Node]) -> Any:
+    cls = value.__class__
+    if cls is Node:
+        return nodes[value]
+    if cls is tuple:
+        return tuple([_mapped(v, nodes) for v in value])
+    if cls is immutable_list:
+        return immutable_list([_mapped(v, nodes) for v in value])
+    if cls is immutable_dict:
+        return immutable_dict({k: _mapped(v, nodes) for k, v in value.items()})
+    if cls is slice:
+        parts = (value.start, value.stop, value.step)
+        return slice(*(_mapped(v, nodes) for v in parts))
+    return value
+
+
+def copy_shared(values: Iterable[Any], memo: dict[int, Any]) -> None:
+    """Copy the parameters that share memory with other state, so that the copies do: `deepcopy`,
+    which finds them in `memo`, would give each a memory of its own."""
+    tensors = {id(v): v for v in values if isinstance(v, Tensor)}
+    keys = [storage_key(t) for t in tensors.values()]
+    if len(set(keys)) == len(keys):
+        return
+    for (name, tensor), key in zip(tensors.items(), keys, strict=True):
+        if isinstance(tensor, nn.Parameter) and keys.count(key) > 1 and name not in memo:
+            own = copies.deepcopy(tensor.detach(), memo)
+            memo[name] = type(tensor)(own, requires_grad=tensor.requires_grad)

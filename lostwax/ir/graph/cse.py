@@ -1,0 +1,99 @@
+"""Common subexpressions: what is computed twice is computed once.
+
+A plain function on a graph, for passes and for decomposition. Names and metadata of what stays are
+not touched. Must not merge what a caller could tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, Node
+
+from lostwax.ir.graph.effects import has_effect, shown
+from lostwax.ir.graph.retype import same_type
+from lostwax.ops.registry import operator
+
+
+def share(graph: Graph) -> int:
+    """Merge calls of one function with the same arguments into the first; how many went.
+
+    Not merged are: what draws random numbers or has other effects; values whose recorded types
+    differ (two `nonzero`s have sizes of their own); what the graph returns, so that outputs keep
+    their names; and two values of which the caller sees both, since they would share memory. A
+    graph in which something is written is left as it is.
+    """
+    merged = 0
+    for node, kept in duplicates(graph):
+        node.replace_all_uses_with(kept)
+        graph.erase_node(node)
+        merged += 1
+    return merged
+
+
+def duplicates(graph: Graph) -> Iterator[tuple[Node, Node]]:
+    """What could be merged, each with the node that stays. Merged as they come, they lead to
+    others."""
+    if any(_writes(node) for node in graph.nodes):
+        return
+    seen = shown(graph)
+    returned = set(graph.output_node().all_input_nodes)
+    first: dict[Hashable, Node] = {}
+    for node in list(graph.nodes):
+        key = _key(node)
+        if key is None:
+            continue
+        kept = first.setdefault(key, node)
+        if kept is node or node in returned or (node in seen and kept in seen):
+            continue
+        if same_type(kept.meta.get("val"), node.meta.get("val")):
+            if node in seen:  # what was seen of the one is seen of the other
+                seen.add(kept)
+            yield node, kept
+
+
+def _writes(node: Node) -> bool:
+    target = node.target
+    return isinstance(target, OpOverload) and bool(operator(target).mutates)
+
+
+def _key(node: Node) -> Hashable | None:
+    """Equal for calls that compute the same; None of what is not to be merged."""
+    target = node.target
+    if node.op != "call_function" or has_effect(target):
+        return None
+    if isinstance(target, HigherOrderOperator):
+        return None
+    try:
+        key = call_key(target, node.args, node.kwargs)
+        hash(key)
+    except TypeError:
+        return None
+    return key
+
+
+def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
+    """Equal for calls of one function with the same arguments."""
+    operands = tuple([a if a.__class__ is Node else _frozen(a) for a in args])
+    return (id(target), operands, _frozen(kwargs) if kwargs else ())
+
+
+def _frozen(value: Any) -> Hashable:
+    """An argument as a key. `1`, `1.0` and `True` are equal in Python, but not to an operator; and
+    neither are 0.0 and -0.0."""
+    cls = value.__class__
+    if cls is Node:
+        return value  # type: ignore[no-any-return]
+    if cls is int:
+        return (int, value)
+    if isinstance(value, (tuple, list)):
+        return tuple([_frozen(v) for v in value])
+    if isinstance(value, dict):
+        return tuple([(k, _frozen(v)) for k, v in sorted(value.items())])
+    if isinstance(value, slice):
+        return (slice, _frozen(value.start), _frozen(value.stop), _frozen(value.step))
+    if isinstance(value, (float, complex)):
+        return (value.__class__, repr(value))
+    return (value.__class__, value)

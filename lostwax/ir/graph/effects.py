@@ -1,0 +1,115 @@
+"""What a call does beside returning a new value: it draws random numbers, it checks, it writes, or
+what it returns shares memory with an argument.
+
+Asked by everything that removes, merges or moves nodes. Must not change a graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import getitem
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, GraphModule, Node
+
+from lostwax.fake.mode import UNDECLARED_VIEWS
+from lostwax.ir.graph.gradient import with_gradient
+from lostwax.ops.registry import operator
+
+
+def has_effect(target: Any) -> bool:
+    """Drawing random numbers moves the generator, and a call without a result is there for what it
+    does: such a call stays, read or not."""
+    found = _EFFECTS.get(id(target))
+    if found is None:
+        if not isinstance(target, OpOverload):
+            return False
+        acts = torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+        found = _EFFECTS[id(target)] = (target, acts or bool(operator(target).mutates))
+    return found[1]
+
+
+_EFFECTS: dict[int, tuple[OpOverload, bool]] = {}  # by identity: torch hashes overloads in Python
+
+
+def must_stay(node: Node) -> bool:
+    """Would the program be another without this node, even if nothing reads it?"""
+    if node.op in ("placeholder", "output"):
+        return True
+    if node.op != "call_function":
+        return False
+    if isinstance(node.target, HigherOrderOperator):
+        return any(_acts(graph) for graph in _graphs_of(node))
+    return has_effect(node.target)
+
+
+def _graphs_of(node: Node) -> Iterable[Graph]:
+    owner = node.graph.owning_module
+    for used in node.all_input_nodes:
+        if used.op == "get_attr":
+            child: Any = owner
+            for part in str(used.target).split("."):
+                child = getattr(child, part, None)
+            if isinstance(child, GraphModule):
+                yield child.graph
+
+
+def _acts(graph: Graph) -> bool:
+    return any(must_stay(n) for n in graph.nodes if n.op not in ("placeholder", "output"))
+
+
+def viewed(node: Node) -> Node | None:
+    """The argument that this node's value is a view of, by its operator's schema."""
+    base = node.args[0] if node.args else None
+    if not isinstance(base, Node):
+        return None
+    if node.target is getitem:
+        return base if viewed(base) is not None else None
+    return base if _is_view(node.target) else None
+
+
+def lying_in(node: Node) -> Node | None:
+    """As `viewed`; also what `with_gradient` gives a gradient to, which stays where it is."""
+    made = node.args[0] if node.target is getitem else None
+    if isinstance(made, Node) and made.target is with_gradient:
+        outputs: Any = made.args[1]
+        found: Node = outputs[node.args[1]]
+        return found
+    return viewed(node)
+
+
+def _is_view(target: Any) -> bool:
+    if not isinstance(target, OpOverload):
+        return False
+    found = _VIEWS.get(id(target))
+    if found is None:
+        is_view = operator(target).kind == "view" or target in UNDECLARED_VIEWS
+        found = _VIEWS[id(target)] = (target, is_view)
+    return found[1]
+
+
+_VIEWS: dict[int, tuple[OpOverload, bool]] = {}
+
+
+def owner(node: Node) -> Node:
+    """The node that made the memory which this node's value lies in."""
+    while (base := lying_in(node)) is not None:
+        node = base
+    return node
+
+
+def shown(graph: Graph) -> set[Node]:
+    """What the caller sees of the graph's values: those it returns, and those they are views of."""
+    seen: set[Node] = set()
+    for node in graph.output_node().all_input_nodes:
+        current: Node | None = node
+        while current is not None and current not in seen:
+            seen.add(current)
+            source = lying_in(current)
+            if source is None and current.target is getitem:
+                # a part of several results: they are seen through it
+                source = current.args[0]  # type: ignore[assignment]
+            current = source
+    return seen

@@ -1,0 +1,178 @@
+"""What the nodes of an edited graph return, and where they come from.
+
+Only what changed is evaluated again: new nodes, nodes with other arguments, and whatever reads a
+value whose type became another. Must not change what a graph computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+
+from lostwax.errors import LostwaxError, PassError
+from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.fake.data import SPECIAL
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import new_fake
+from lostwax.ir.text import source_text
+from lostwax.ops.registry import operator
+
+PROVENANCE: dict[str, Any] = {"stack_trace": "", "nn_module_stack": {}, "source_fn_stack": []}
+"""Where a call comes from, and what is said of one that comes from nowhere."""
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_ABSENT = object()
+
+
+class Form(NamedTuple):
+    """What a node was before an edit, by identity: FX replaces arguments, it never changes them."""
+
+    target: Any
+    args: Any
+    kwargs: Any
+    val: Any
+
+
+def form(node: Node) -> Form:
+    return Form(node.target, node.args, node.kwargs, node.meta.get("val", _ABSENT))
+
+
+def forms(graphs: Iterable[Graph]) -> dict[Node, Form]:
+    """To be taken before an edit, and given to `retype` after it."""
+    return {node: form(node) for graph in graphs for node in graph.nodes}
+
+
+def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, Form]) -> set[Node]:
+    """Bring `meta["val"]` up to date; the nodes whose type is another than before.
+
+    Evaluates operators: to be called where that leaves no trace (`Draft.typing`)."""
+    changed: set[Node] = set()
+    for node in graph.nodes:
+        was = before.get(node)
+        if node.op == "placeholder":
+            if was is not None and was.val is not node.meta.get("val"):
+                changed.add(node)
+        elif node.op == "call_function" and _is_stale(node, was, changed):
+            _retype(node, mode, was, changed)
+        elif node.op == "output" and "val" in node.meta:
+            node.meta["val"] = tuple(map(_recorded, node.args[0]))
+    return changed
+
+
+def _recorded(value: Any) -> Any:
+    return value.meta.get("val") if isinstance(value, Node) else value
+
+
+def _is_stale(node: Node, was: Form | None, changed: set[Node]) -> bool:
+    if was is None or was.val is _ABSENT or was.val is not node.meta.get("val"):
+        return True
+    if was.target is not node.target or was.args is not node.args or was.kwargs is not node.kwargs:
+        return True
+    return bool(changed) and not changed.isdisjoint(node.all_input_nodes)
+
+
+def _retype(node: Node, mode: FakeTensorMode, was: Form | None, changed: set[Node]) -> None:
+    old = node.meta.get("val", _ABSENT)
+    new = evaluated(node, mode)
+    if old is _ABSENT or same_type(old, new) is False:
+        node.meta["val"] = new
+    if was is not None and same_type(was.val, node.meta["val"]) is False:
+        changed.add(node)
+
+
+def evaluated(node: Node, mode: FakeTensorMode) -> Any:
+    """What the call returns, as fakes, by what is recorded of its arguments."""
+    target: Any = node.target
+    if isinstance(target, HigherOrderOperator):
+        return _of_higher_order(node)
+    if isinstance(target, OpOverload) and not operator(target).results:
+        return None  # it checks something; to evaluate it would be to learn that it holds
+    args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
+    try:
+        if not isinstance(target, OpOverload):
+            return target(*args, **kwargs)
+        new = mode.evaluate(target, args, kwargs)
+    except (LostwaxError, RuntimeError, ValueError, IndexError, TypeError) as error:
+        source = source_text(node)
+        raise PassError(
+            f"node {node.name!r} cannot be typed: {target} refuses its arguments: "
+            f"{str(error).splitlines()[0]}" + (f"\n    at {source}" if source else "")
+        ) from error
+    if operator(target).data_dependent or target in SPECIAL:
+        return _with_old_sizes(node.meta.get("val"), new)
+    return new
+
+
+def _of_higher_order(node: Node) -> Any:
+    """What a higher-order call returns lies in its sub-graphs, and in how it calls them: it is
+    taken from what is recorded."""
+    if "val" in node.meta:
+        return node.meta["val"]
+    raise PassError(
+        f"node {node.name!r} is a new call of {node.target} and does not say what it returns\n"
+        "  instead: set its meta['val']"
+    )
+
+
+def _with_old_sizes(old: Any, new: Any) -> Any:
+    """Sizes that lie in data keep their symbols: the rest of the program speaks of them."""
+    if isinstance(old, FakeTensor) and isinstance(new, FakeTensor) and old.ndim == new.ndim:
+        t, was = new.fake_type, old.fake_type
+        return new_fake(new.fake_mode, t.replace(size=was.size, stride=was.stride))
+    if isinstance(old, (tuple, list)) and isinstance(new, (tuple, list)) and len(old) == len(new):
+        return type(new)([_with_old_sizes(o, n) for o, n in zip(old, new, strict=True)])
+    return old if isinstance(old, _SYMBOLIC) else new
+
+
+def same_type(a: Any, b: Any) -> bool:
+    """Do two recorded values say the same?"""
+    if isinstance(a, FakeTensor) or isinstance(b, FakeTensor):
+        both = isinstance(a, FakeTensor) and isinstance(b, FakeTensor)
+        return both and a.fake_type == b.fake_type
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(same_type, a, b))
+    if isinstance(a, _SYMBOLIC) or isinstance(b, _SYMBOLIC):
+        return unwrap(a) is unwrap(b)
+    return a is b or (a.__class__ is b.__class__ and a == b)
+
+
+# --------------------------------------------------------------------------------------- provenance
+
+
+def explain(graph: Graph, origins: Mapping[str, Mapping[str, Any]]) -> None:
+    """Say of each new call where it comes from: from what it replaces (`origins`, by name), else
+    what the call that reads it says, else the first that it reads."""
+    for node in reversed(graph.nodes):
+        if node.op == "call_function" and not is_explained(node):
+            _take(node, origins.get(node.name) or _neighbour(node))
+
+
+def is_explained(node: Node) -> bool:
+    return all(key in node.meta for key in PROVENANCE)
+
+
+def _neighbour(node: Node) -> Mapping[str, Any]:
+    for other in (*node.users, *node.all_input_nodes):
+        if other.op == "call_function" and is_explained(other):
+            return other.meta
+    return {}
+
+
+def _take(node: Node, source: Mapping[str, Any]) -> None:
+    for key, nothing in PROVENANCE.items():
+        if key not in node.meta:
+            node.meta[key] = source.get(key, nothing)
+
+
+def graph_modules(module: GraphModule) -> Iterable[GraphModule]:
+    """The module and its sub-graphs, however deep."""
+    seen: set[int] = set()
+    for child in module.modules():
+        if isinstance(child, GraphModule) and id(child) not in seen:
+            seen.add(id(child))
+            yield child

@@ -1,0 +1,370 @@
+"""A draft: a private copy of a program that a pass may edit, and how it becomes a program again.
+
+The graph is edited with FX alone. What else a program has is kept in step when the draft is
+finished: the signature, the types of changed nodes, where new nodes come from, the names that calls
+of modules speak of. Weights are shared with the original. Must not change the program that it is a
+draft of, and must not verify: `pipeline.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from lostwax.errors import PassError
+from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.ir.graph.copying import copied_module, insert
+from lostwax.ir.graph.retype import Form, explain, forms, graph_modules, retype
+from lostwax.ir.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.rules.graph import attribute
+from lostwax.ir.run.overlap import storage_key
+from lostwax.ir.signature import (
+    ArgumentSpec,
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    SymBoolArgument,
+    SymFloatArgument,
+    SymIntArgument,
+    TensorArgument,
+)
+from lostwax.sym import ShapeEnv
+
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+_WRITTEN = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.GRADIENT_TO_PARAMETER,
+)
+_ORDER = [
+    InputKind.TOKEN,
+    InputKind.PARAMETER,
+    InputKind.BUFFER,
+    InputKind.CONSTANT_TENSOR,
+    InputKind.CUSTOM_OBJ,
+    InputKind.USER_INPUT,
+]
+
+
+class Draft:
+    """A program while it is edited.
+
+    `graph` and `graph_module` are FX's and are edited with FX's own methods. `inputs` says of each
+    placeholder what it stands for; `state_dict` and `constants` may be filled and emptied.
+    """
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        """The program as it was given. To be read only."""
+        self.graph_module, nodes = copied_module(program.graph_module)
+        self.state_dict = dict(program.state_dict)
+        self.constants = dict(program.constants)
+        self.example_inputs = program.example_inputs
+        self.guards = tuple(program.guards)
+        signature = program.graph_signature
+        placeholders = [nodes[n] for n in program.graph.nodes if n.op == "placeholder"]
+        self.inputs: dict[Node, InputSpec] = dict(
+            zip(placeholders, signature.input_specs, strict=True)
+        )
+        self.outputs: list[OutputSpec] = list(signature.output_specs)
+        self.mode = _mode(program)
+        self._given = list(self.inputs.items())
+        self._results: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
+        self._forms: dict[Node, Form] = forms(m.graph for m in self.graph_modules())
+        self._origins: dict[str, dict[str, Any]] = {}
+        """What a new node took the place of, by its name: where it comes from."""
+        self._renamed: dict[str, str] = {}
+        self.graph_module._register_replace_node_hook(self._replaced)
+
+    @property
+    def graph(self) -> Graph:
+        return self.graph_module.graph
+
+    def graph_modules(self) -> Iterable[GraphModule]:
+        """The graph module and its sub-graphs, however deep."""
+        return graph_modules(self.graph_module)
+
+    def _replaced(self, old: Node, new: str, user: Node) -> None:
+        self._origins.setdefault(new, old.meta)
+        self._renamed[old.name] = new
+
+    # ----------------------------------------------------------------------------------- state
+
+    def tensor(self, node: Node) -> torch.Tensor | None:
+        """The real tensor that a placeholder of state stands for."""
+        spec = self.inputs.get(node)
+        if spec is None or spec.kind not in _STATE or spec.target is None:
+            return None
+        value = self.state_dict.get(spec.target, self.constants.get(spec.target))
+        return value if isinstance(value, torch.Tensor) else None
+
+    def written(self) -> set[Node]:
+        """The placeholders of state that the program writes, or returns a gradient of (so that
+        others write it), or that share memory with those."""
+        names = {s.target for s in self.outputs if s.kind in _WRITTEN}
+        tensors = {node: self.tensor(node) for node in self.inputs}
+        keys = {
+            storage_key(t)
+            for n, t in tensors.items()
+            if t is not None and self.inputs[n].target in names
+        }
+        return {n for n, t in tensors.items() if t is not None and storage_key(t) in keys}
+
+    def add(
+        self, kind: InputKind, target: str, tensor: torch.Tensor, name: str | None = None
+    ) -> Node:
+        """A new placeholder that stands for a tensor; `target` is made unique."""
+        taken = self.state_dict.keys() | self.constants.keys()
+        target = _free(target, taken)
+        store = self.constants if kind is InputKind.CONSTANT_TENSOR else self.state_dict
+        store[target] = tensor
+        letter = {InputKind.PARAMETER: "p", InputKind.BUFFER: "b"}.get(kind, "c")
+        name = name or f"{letter}_{''.join(c if c.isalnum() else '_' for c in target)}"
+        with self._before_later(kind):
+            node = self.graph.placeholder(name)
+        node.target = node.name
+        node.meta["val"] = self.fake(tensor)
+        persistent = True if kind is InputKind.BUFFER else None
+        self.inputs[node] = InputSpec(kind, TensorArgument(node.name), target, persistent)
+        return node
+
+    def _before_later(self, kind: InputKind) -> Any:
+        """Where a new placeholder of this kind stands: after all of its kind."""
+        height = _ORDER.index(kind)
+        for node in self.graph.nodes:
+            spec = self.inputs.get(node)
+            if spec is None or _ORDER.index(spec.kind) > height:
+                return self.graph.inserting_before(node)
+        raise AssertionError("a graph without an output node")
+
+    def fake(self, tensor: torch.Tensor) -> FakeTensor:
+        """What stands for a real tensor in this program."""
+        with self.mode.silent():
+            return self.mode.from_tensor(tensor, static_shapes=True)
+
+    # ----------------------------------------------------------------------------------- edits
+
+    def retype(self) -> set[Node]:
+        """Bring the recorded types up to date now; the nodes whose type became another. (It is done
+        when the draft is finished, too.)"""
+        changed: set[Node] = set()
+        with self.typing():
+            for module in reversed(list(self.graph_modules())):
+                changed |= retype(module.graph, self.mode, self._forms)
+        return changed
+
+    @contextmanager
+    def typing(self) -> Iterator[None]:
+        """Inside, operators may be evaluated on fakes: under the conditions of this program alone.
+        Conditions on sizes that come up become conditions of the program."""
+        env = self.mode.shape_env
+        with torch.no_grad(), self.mode.silent():
+            if env is None:
+                yield
+                return
+            with env.trial() as new:
+                for guard in self.guards:
+                    env.absorb(guard.cond)
+                yield
+        for guard in new:
+            if any(s.unbacked for s in guard.cond.symbols()):
+                raise PassError(
+                    f"the result needs `{guard.cond}`, which depends on data, and nothing checks it"
+                )
+        self.guards = (*self.guards, *new)
+
+    def adopt(self, module: GraphModule) -> None:
+        """Go on with another graph module: what a pass returned instead of editing its argument.
+        Inputs are known by their names, else by their places."""
+        if module is self.graph_module:
+            return
+        by_name = {n.name: spec for n, spec in self._given}
+        nodes = [n for n in module.graph.nodes if n.op == "placeholder"]
+        if not all(n.name in by_name for n in nodes) and len(nodes) == len(by_name):
+            by_name = {n.name: spec for n, (_, spec) in zip(nodes, self._given, strict=True)}
+        before = {id(spec): node.meta for node, spec in self._given}
+        for node in self.graph.nodes:  # what has the name of an old node comes from where it did
+            self._origins.setdefault(node.name, node.meta)
+        self.graph_module = module
+        self.inputs = {n: by_name[n.name] for n in nodes if n.name in by_name}
+        for node, spec in self.inputs.items():
+            if "val" not in node.meta:
+                node.meta.update(before[id(spec)])
+
+    # --------------------------------------------------------------------------------- the end
+
+    def finish(self) -> ExportedProgram:
+        """The edited program. What it was a draft of is as before."""
+        self._lift_attributes()
+        self._return_lost_inputs()
+        self.retype()
+        for module in self.graph_modules():
+            explain(module.graph, self._origins)
+            module._replace_hooks.clear()
+            module.recompile()
+        signature = ExportGraphSignature(list(self._input_specs()), self._output_specs())
+        return replace(
+            self.program,
+            graph_module=self.graph_module,
+            graph_signature=signature,
+            state_dict=self.state_dict,
+            constants=self.constants,
+            module_call_graph=self._calls(signature),
+            example_inputs=self.example_inputs,
+            guards=self.guards,
+        )
+
+    def _lift_attributes(self) -> None:
+        """Tensors that a pass put on the module are state, and state is an input."""
+        for node in list(self.graph.nodes):
+            if node.op != "get_attr":
+                continue
+            value = attribute(self.graph_module, str(node.target))
+            if isinstance(value, torch.Tensor):
+                is_parameter = isinstance(value, torch.nn.Parameter)
+                kind = InputKind.PARAMETER if is_parameter else InputKind.CONSTANT_TENSOR
+                node.replace_all_uses_with(self.add(kind, str(node.target), value))
+                self.graph.erase_node(node)
+
+    def _return_lost_inputs(self) -> None:
+        """How a program is called does not change: an input of the user that a pass erased is an
+        input that nothing reads."""
+        present = {id(self.inputs.get(n)): n for n in self.graph.nodes if n.op == "placeholder"}
+        later = next(n for n in self.graph.nodes if n.op != "placeholder")
+        for lost, spec in reversed(self._given):
+            if spec.kind is not InputKind.USER_INPUT:
+                continue
+            if id(spec) not in present:
+                name = _free(spec.arg.name, {n.name for n in self.graph.nodes})
+                with self.graph.inserting_before(later):
+                    node = insert(self.graph, "placeholder", name, name, (), {})
+                node.meta = dict(lost.meta)
+                self.inputs[node] = spec
+                present[id(spec)] = node
+            later = present[id(spec)]
+
+    # ------------------------------------------------------------------------------- signature
+
+    def _input_specs(self) -> Iterator[InputSpec]:
+        for node in self.graph.nodes:
+            if node.op == "placeholder":
+                spec = self.inputs.get(node)
+                if spec is None:
+                    raise PassError(
+                        f"node {node.name!r} is a new placeholder, and nothing says what it "
+                        "stands for\n  instead: draft.add(kind, name, tensor), or keep the tensor "
+                        "as an attribute of the module and read it with get_attr"
+                    )
+                yield replace(spec, arg=replace(spec.arg, name=node.name))
+
+    def _output_specs(self) -> list[OutputSpec]:
+        values: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
+        specs = self.outputs
+        if len(values) != len(specs):
+            specs = self._left(values)
+        names = {spec.arg.name: node.name for node, spec in self.inputs.items() if spec.arg.name}
+        return [
+            replace(spec, arg=_argument(value, spec.arg), target=_target(spec, names))
+            for value, spec in zip(values, specs, strict=True)
+        ]
+
+    def _left(self, values: list[Any]) -> list[OutputSpec]:
+        """The outputs that a pass left: those whose node is still returned."""
+        left: list[OutputSpec] = []
+        rest = list(zip(self._results, self.outputs, strict=True))
+        for value in values:
+            while rest and rest[0][0] is not value:
+                gone = rest.pop(0)[1]
+                if gone.kind in _RESULTS:
+                    rest = []
+            if rest:
+                left.append(rest.pop(0)[1])
+        if len(left) != len(values) or any(s.kind in _RESULTS for _, s in rest):
+            raise PassError(
+                f"{len(values)} values are returned, {len(self.outputs)} were before: what a "
+                "program returns to its caller does not change"
+            )
+        return left
+
+    def _calls(self, signature: ExportGraphSignature) -> list[ModuleCallEntry]:
+        """How modules were called, in today's names. The root is called as the signature says; a
+        call of which a value is gone has no signature any more."""
+        names = {n.name for n in self.graph.nodes}
+        users = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+        results = [s.arg for s in signature.output_specs if s.kind in _RESULTS]
+        entries = []
+        for entry in self.program.module_call_graph:
+            call = entry.signature
+            if call is not None and entry.fqn == "":
+                call = replace(
+                    call,
+                    inputs=users if call.inputs else [],
+                    outputs=results if call.outputs else [],
+                )
+            elif call is not None:
+                call = self._call_today(call, names)
+            entries.append(ModuleCallEntry(entry.fqn, call))
+        return entries
+
+    def _call_today(self, call: ModuleCallSignature, names: set[str]) -> ModuleCallSignature | None:
+        inputs = [replace(a, name=self.today(a.name, names)) for a in call.inputs]
+        outputs = [replace(a, name=self.today(a.name, names)) for a in call.outputs]
+        for arg in (*inputs, *outputs):
+            if not isinstance(arg, ConstantArgument) and arg.name not in names:
+                return None
+        return replace(call, inputs=inputs, outputs=outputs)
+
+    def today(self, name: str, names: set[str]) -> str:
+        """What a node is called now, if another took its place."""
+        seen = set()
+        while name not in names and name in self._renamed and name not in seen:
+            seen.add(name)
+            name = self._renamed[name]
+        return name
+
+
+def _mode(program: ExportedProgram) -> FakeTensorMode:
+    for node in program.graph.nodes:
+        if isinstance(node.meta.get("val"), FakeTensor):
+            return node.meta["val"].fake_mode  # type: ignore[no-any-return]
+    return FakeTensorMode(shape_env=ShapeEnv())
+
+
+def _free(name: str, taken: Iterable[str]) -> str:
+    taken, wanted, count = set(taken), name, 0
+    while name in taken:
+        count += 1
+        name = f"{wanted}_{count}"
+    return name
+
+
+def _argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
+    """What the signature says of a value that is returned."""
+    if not isinstance(value, Node):
+        return ConstantArgument("", value)
+    if not isinstance(before, ConstantArgument):
+        return replace(before, name=value.name)
+    recorded = value.meta.get("val")
+    if isinstance(recorded, torch.SymInt):
+        return SymIntArgument(value.name)
+    if isinstance(recorded, torch.SymFloat):
+        return SymFloatArgument(value.name)
+    if isinstance(recorded, torch.SymBool):
+        return SymBoolArgument(value.name)
+    return TensorArgument(value.name)
+
+
+def _target(spec: OutputSpec, names: dict[str, str]) -> str | None:
+    """What is written; an input of the user is known by the name of its placeholder."""
+    if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT):
+        return names.get(spec.target or "", spec.target)
+    return spec.target

@@ -1,0 +1,151 @@
+"""Constant folding: what depends on constants alone is computed now, and kept as a constant.
+
+Must not fold what a program writes, what draws random numbers, or what the caller is given (it
+would be the same memory at every call).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+from torch.fx.node import map_arg
+
+from lostwax.fake import FakeTensor
+from lostwax.fake.data import SPECIAL
+from lostwax.ir.graph.effects import has_effect, shown, viewed
+from lostwax.ir.passes.draft import Draft
+from lostwax.ir.passes.pipeline import Pass
+from lostwax.ir.passes.transforms.unused import remove_dead
+from lostwax.ir.signature import InputKind
+from lostwax.ops.registry import operator
+
+
+@dataclass(frozen=True)
+class ConstantFolding(Pass):
+    """Computes what depends on parameters, buffers and constants alone, none of them written by the
+    program, and keeps the results as constants.
+
+    `limit` is the largest result, in bytes, that is kept; None is no limit. `growth` is how many
+    bytes a result may have more than the state that it is computed from. Without `parameters`,
+    parameters are not taken as constants: what is folded cannot be trained. Views of state are left
+    as they are, since computing them costs nothing.
+    """
+
+    limit: int | None = None
+    growth: int = 2**20
+    parameters: bool = True
+
+    requires = ("functional",)
+
+    def edit(self, draft: Draft) -> None:
+        folder = _Folder(draft, self)
+        for node, value in list(folder.results()):
+            name = f"folded_{node.name}"
+            constant = draft.add(InputKind.CONSTANT_TENSOR, name, value)
+            node.replace_all_uses_with(constant)
+        remove_dead(draft.graph_module, draft.program.named_by_calls)
+
+
+class _Folder:
+    """One folding: which nodes are constant, and the values of those that are wanted."""
+
+    def __init__(self, draft: Draft, options: ConstantFolding) -> None:
+        self.draft, self.options = draft, options
+        self.values: dict[Node, Any] = {}
+        self.bytes: dict[Node, int] = {}
+        """Of the state that a value is computed from."""
+        self.computed: dict[Node, None] = {}
+        """Constant nodes behind which there is some work, not only a view of state."""
+        self.seen = shown(draft.graph)
+
+    def results(self) -> Iterator[tuple[Node, torch.Tensor]]:
+        """The constant nodes that something else reads, with their values."""
+        self._state()
+        for node in self.draft.graph.nodes:
+            if node.op == "call_function" and self._is_constant(node):
+                self._compute(node)
+        for node in self.computed:
+            value = self.values[node]
+            read = any(user not in self.values for user in node.users)
+            if read and isinstance(value, torch.Tensor):
+                yield node, value
+
+    def _state(self) -> None:
+        written = self.draft.written()
+        for node, spec in self.draft.inputs.items():
+            tensor = self.draft.tensor(node)
+            is_parameter = spec.kind is InputKind.PARAMETER
+            if tensor is None or node in written or (is_parameter and not self.options.parameters):
+                continue
+            if not tensor.is_meta and not isinstance(tensor, FakeTensor):
+                self.values[node] = tensor.detach()
+                self.bytes[node] = tensor.numel() * tensor.itemsize
+
+    def _is_constant(self, node: Node) -> bool:
+        target: Any = node.target
+        if has_effect(target) or node in self.seen:
+            return False
+        if isinstance(target, OpOverload) and not _is_known(target):
+            return False
+        return all(n in self.values for n in node.all_input_nodes) and self._is_small(node)
+
+    def _is_small(self, node: Node) -> bool:
+        """Known sizes, and not more bytes than allowed."""
+        value, options = node.meta.get("val"), self.options
+        parts = value if isinstance(value, (tuple, list)) else (value,)
+        if not all(isinstance(p, FakeTensor) and not p.fake_type.is_symbolic for p in parts):
+            return False
+        self.bytes[node] = sum(self.bytes[n] for n in node.all_input_nodes)
+        if viewed(node) is not None:
+            return True
+        size = sum(p.fake_type.nbytes() for p in parts)
+        if options.limit is not None and size > options.limit:
+            return False
+        return bool(size <= self.bytes[node] + options.growth)
+
+    def _compute(self, node: Node) -> None:
+        args, kwargs = map_arg((node.args, node.kwargs), lambda n: self.values[n])
+        try:
+            with torch.no_grad():
+                value = node.target(*args, **kwargs)  # type: ignore[operator]
+        except (RuntimeError, ValueError, IndexError):
+            return  # it raises when the program is run, and has to
+        if not _is_as_recorded(value, node.meta["val"]):
+            return
+        self.values[node] = value
+        if viewed(node) is None or any(n in self.computed for n in node.all_input_nodes):
+            self.computed[node] = None
+
+
+def _is_as_recorded(value: Any, recorded: Any) -> bool:
+    if isinstance(recorded, (tuple, list)):
+        return len(value) == len(recorded) and all(map(_is_as_recorded, value, recorded))
+    t = recorded.fake_type
+    real = (tuple(value.shape), value.stride(), value.dtype, value.device)
+    return real == (t.size, t.stride, t.dtype, t.device)
+
+
+def _is_known(target: OpOverload) -> bool:
+    """Does it give the same result each time, of a size that is known before? Of a user's own
+    operator nobody has said so."""
+    if target.namespace not in ("aten", "prims") or target in _UNKNOWN:
+        return False
+    return not operator(target).data_dependent and target not in SPECIAL
+
+
+# Memory that nobody has written to: to keep what happens to be in it would be wrong.
+_UNKNOWN = frozenset(
+    (
+        torch.ops.aten.empty.memory_format,
+        torch.ops.aten.empty_like.default,
+        torch.ops.aten.empty_strided.default,
+        torch.ops.aten.empty_permuted.default,
+        torch.ops.aten.new_empty.default,
+        torch.ops.aten.new_empty_strided.default,
+    )
+)

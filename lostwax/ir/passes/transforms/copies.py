@@ -1,0 +1,169 @@
+"""Programs for readers that write state by copying, one buffer after the other, when the graph is
+done: real torch, and what runs its files.
+
+Such a reader returns the state itself in the place of a result that is a written value, and reads
+state that it has overwritten already where a value shows state as it was. Copies in the graph keep
+them apart. It knows state by the names of inputs alone: written state is an input by each of its
+names, and what has a name in the `state_dict` is read by that one. Must not change what a program
+computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.identity import ByIdentity
+from lostwax.ir.graph.effects import viewed
+from lostwax.ir.passes.draft import Draft
+from lostwax.ir.passes.pipeline import Pass
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.run.overlap import storage_key
+from lostwax.ir.run.write_back import RESULTS, is_rebound, written_placeholders
+from lostwax.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec
+from lostwax.ops.registry import aten
+
+
+@dataclass(frozen=True)
+class SeparateWrites(Pass):
+    """Copies state that is read after it would be overwritten, and results that the original put in
+    the place of state. Written state that has several names is an input by each of them; the first
+    is one of those that the `state_dict` has."""
+
+    def edit(self, draft: Draft) -> None:
+        graph = draft.graph
+        output = graph.output_node()
+        inputs = list(draft.inputs)
+        targets = written_placeholders(list(draft.inputs.values()), inputs, draft.outputs)
+        for node in overwritten(output.args[0], targets):
+            users = list(node.users)
+            with graph.inserting_after(inputs[-1]):
+                copy = graph.call_function(aten.clone.default, (node,))
+            for user in users:
+                user.replace_input_with(node, copy)
+        values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+        with graph.inserting_before(output):
+            for i in returned(values, draft.outputs):
+                values[i] = graph.call_function(aten.clone.default, (values[i],))
+        output.args = (tuple(values),)
+        held = {**draft.constants, **draft.state_dict}
+        kept = kept_names(draft.program)
+        for node, spec in draft.inputs.items():
+            if spec.target in kept:
+                draft.inputs[node] = replace(spec, target=kept[spec.target], persistent=True)
+        draft.outputs[:] = [
+            replace(s, target=kept[s.target]) if s.kind in OF_STATE and s.target in kept else s
+            for s in draft.outputs
+        ]
+        for first, name in further_names(list(draft.inputs.values()), draft.outputs, held):
+            self._name(draft, first, name)
+
+    def _name(self, draft: Draft, first: str, name: str) -> None:
+        """An input that nothing reads. Where only one of the two names is kept in the state, their
+        memory is not one for such a reader: then both are written."""
+        node, spec = next((n, s) for n, s in draft.inputs.items() if s.target == first)
+        with draft.graph.inserting_after(node):
+            other = draft.graph.placeholder(f"{node.name}_as_{name.replace('.', '_')}")
+        other.target = other.name
+        other.meta = dict(node.meta)
+        is_buffer = spec.kind is InputKind.BUFFER
+        persistent = name in draft.state_dict if is_buffer else None
+        draft.inputs[other] = replace(
+            spec, arg=replace(spec.arg, name=other.name), target=name, persistent=persistent
+        )
+        if is_buffer and persistent != spec.persistent:
+            output = draft.graph.output_node()
+            values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
+            i = next(i for i, each in enumerate(draft.outputs) if each.target == first)
+            with draft.graph.inserting_before(output):
+                values.insert(i, draft.graph.call_function(aten.clone.default, (values[i],)))
+            draft.outputs.insert(i, replace(draft.outputs[i], target=name))
+            output.args = (tuple(values),)
+
+
+def further_names(
+    inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec], held: Mapping[str, Any]
+) -> list[tuple[str, str]]:
+    """The written state that has more names than that of its input: that one, and another. `held`:
+    state by all its names."""
+    known = {spec.target for spec in inputs}
+    written = [s.target for s in outputs if s.kind in OF_STATE and s.target]
+    return [
+        (first, name)
+        for first in written
+        for name, tensor in held.items()
+        if tensor is held[first] and name not in known
+    ]
+
+
+def kept_names(program: ExportedProgram) -> dict[str, str]:
+    """The buffers that are inputs by a name that is not in the `state_dict`, and have another one
+    that is."""
+    passing = program.graph_signature.non_persistent_buffers
+    if not passing:
+        return {}
+    first = ByIdentity[Any, str]()
+    for name, tensor in program.state_dict.items():
+        first.setdefault(tensor, name)
+    kept = {name: first.get(program.constants.get(name)) for name in passing}
+    return {name: other for name, other in kept.items() if other is not None}
+
+
+def lent(program: ExportedProgram) -> list[torch.Tensor]:
+    """The state that the original puts another tensor in the place of, and that lies in memory of
+    other state: a reader that copies would write to both. It must have a memory of its own there,
+    as it has after the first call of the original."""
+    held = {**program.constants, **program.state_dict}
+    specs = [s for s in program.graph_signature.output_specs if s.kind in OF_STATE]
+    replaced = [held[s.target] for s in specs if s.target is not None and is_rebound(s)]
+    tensors = [t for t in held.values() if isinstance(t, torch.Tensor)] if replaced else []
+    return [
+        tensor
+        for tensor in replaced
+        if any(t is not tensor and storage_key(t) == storage_key(tensor) for t in tensors)
+    ]
+
+
+def needs_copies(program: ExportedProgram) -> bool:
+    """Would a reader that copies get something else?"""
+    signature = program.graph_signature
+    if kept_names(program):
+        return True
+    if all(s.kind in RESULTS for s in signature.output_specs):
+        return False
+    values: Any = program.graph.output_node().args[0]
+    nodes = program.graph.find_nodes(op="placeholder")
+    targets = written_placeholders(signature.input_specs, nodes, signature.output_specs)
+    found = (*overwritten(values, targets), *returned(values, signature.output_specs))
+    held = {**program.constants, **program.state_dict}
+    return bool(found or further_names(signature.input_specs, signature.output_specs, held))
+
+
+def overwritten(values: Any, targets: dict[int, Node]) -> list[Node]:
+    """The placeholders that are written to, and which an output shows as they were. `targets`: what
+    the outputs write to, by index."""
+    written = {t for i, t in targets.items() if values[i] is not t}
+    found: dict[Node, None] = {}
+    for i, value in enumerate(values):
+        if isinstance(value, Node) and value is not targets.get(i):
+            base: Node | None = value
+            while base is not None:
+                if base in written:
+                    found[base] = None
+                base = viewed(base)
+    return list(found)
+
+
+def returned(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
+    """The outputs that the original put in the place of state, and returned, too."""
+    results = {v for v, s in zip(values, specs, strict=True) if s.kind in RESULTS}
+    for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
+        if is_rebound(spec) and spec.kind in OF_STATE and value in results:
+            yield i
+
+
+OF_STATE = (OutputKind.PARAMETER_MUTATION, OutputKind.BUFFER_MUTATION)

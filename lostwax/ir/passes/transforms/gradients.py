@@ -1,0 +1,27 @@
+"""Programs that differentiate what they compute: custom backwards of `autograd.Function` left out.
+
+For consumers that know no `with_gradient`: real torch, files, backends. Must not change what a
+program computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lostwax.ir.graph.gradient import with_gradient, without_gradients
+from lostwax.ir.passes.draft import Draft
+from lostwax.ir.passes.pipeline import Pass
+from lostwax.ir.program import ExportedProgram
+
+
+@dataclass(frozen=True)
+class PlainGradients(Pass):
+    """Removes custom backwards: gradients are those of what the program computes."""
+
+    def edit(self, draft: Draft) -> None:
+        for module in draft.graph_modules():
+            without_gradients(module.graph)
+
+
+def has_custom_gradients(program: ExportedProgram) -> bool:
+    return bool(program.graph.find_nodes(op="call_function", target=with_gradient))

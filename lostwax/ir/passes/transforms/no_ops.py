@@ -1,0 +1,200 @@
+"""Calls that change nothing: a view with the sizes and strides of what it views, a copy that
+nobody can tell from its original.
+
+Must not let a caller see memory shared that was not shared before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from operator import getitem
+from typing import Any
+
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Graph, Node
+
+from lostwax.fake import FakeTensor
+from lostwax.fake.tensor import is_marked
+from lostwax.ir.graph.effects import lying_in, owner, shown, viewed
+from lostwax.ir.passes.draft import Draft
+from lostwax.ir.passes.pipeline import Pass
+from lostwax.ops.registry import aten
+from lostwax.types import TensorType
+
+
+@dataclass(frozen=True)
+class NoOps(Pass):
+    """Removes `_to_copy`, `clone`, `expand`, `slice`, `view`, `permute`… where they change nothing.
+
+    A view goes if its sizes, strides and offset are those of what it views; a copy if also nobody
+    sees that it shares memory afterwards. `detach` stays: it stops gradients.
+    """
+
+    requires = ("functional",)
+
+    def edit(self, draft: Draft) -> None:
+        for module in draft.graph_modules():
+            remove_no_ops(module.graph)
+
+
+def remove_no_ops(graph: Graph) -> int:
+    """Replace calls that change nothing by their argument; how many went."""
+    count, seen = 0, shown(graph)
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not isinstance(node.target, OpOverload):
+            continue
+        same = _unchanged(node)
+        if same is None or not _may_go(node, same, graph, seen):
+            continue
+        node.replace_all_uses_with(same)
+        graph.erase_node(node)
+        if node in seen:
+            seen.update(_bases(same))
+        count += 1
+    return count
+
+
+def _bases(node: Node) -> list[Node]:
+    found = [node]
+    while (base := lying_in(found[-1])) is not None:
+        found.append(base)
+    return found
+
+
+def _unchanged(node: Node) -> Node | None:
+    """The argument that the call returns with another name, if it is so."""
+    if viewed(node) is not None:
+        source = None if node.target in _NOT_THE_SAME else viewed(node)
+    else:
+        rule = _COPIES.get(node.target)
+        source = None if rule is None else rule(node)
+    if source is None or _type(source) is None or _type(source) != _type(node):
+        return None
+    return source
+
+
+def _may_go(node: Node, same: Node, graph: Graph, seen: set[Node]) -> bool:
+    """Would a caller notice?"""
+    if node not in seen:
+        return True
+    t = _type(node)
+    if t is None or t.is_symbolic:  # strides of a size that turns out to be 1 could differ
+        return False
+    returned = set(graph.output_node().all_input_nodes)
+    if viewed(node) is not None:
+        # The same object would be returned twice, or an input be handed out itself.
+        return node not in returned or (same.op == "call_function" and same not in returned)
+    origin = owner(same)
+    return origin not in seen and _makes_memory(origin)
+
+
+def _makes_memory(node: Node) -> bool:
+    """Is the value in memory that the graph itself allocates at each call?"""
+    if node.target is getitem and isinstance(node.args[0], Node):
+        node = node.args[0]
+    return node.op == "call_function" and not isinstance(node.target, HigherOrderOperator)
+
+
+def _type(node: Node) -> TensorType | None:
+    value = node.meta.get("val")
+    return value.fake_type if isinstance(value, FakeTensor) else None
+
+
+# Views whose type is that of their base, and which are something else all the same.
+_NOT_THE_SAME = frozenset(
+    (
+        aten.detach.default,
+        aten._conj.default,
+        aten._neg_view.default,
+        aten.conj.default,
+        aten._fw_primal.default,
+        aten._make_dual.default,
+        aten.resolve_conj.default,
+        aten.resolve_neg.default,
+    )
+)
+
+
+def _first(node: Node) -> Node | None:
+    source = node.args[0] if node.args else None
+    return source if isinstance(source, Node) else None
+
+
+def _converted(node: Node) -> Node | None:
+    return None if node.kwargs.get("pin_memory") else _first(node)
+
+
+def _written_over(node: Node) -> Node | None:
+    """`copy(self, src)` is `src`, in the layout of `self`."""
+    source = node.args[1] if len(node.args) > 1 else None
+    return source if isinstance(source, Node) else None
+
+
+def _sliced_over(node: Node) -> Node | None:
+    """`slice_scatter` over the whole is what is scattered: then that has the type of the whole. Not
+    where what is scattered into has a gradient: that would be none instead of zeros."""
+    step = node.args[5] if len(node.args) > 5 else node.kwargs.get("step", 1)
+    base = _first(node)
+    if step != 1 or base is None or _has_gradient(base):
+        return None
+    return _written_over(node)
+
+
+def _has_gradient(node: Node) -> bool:
+    """May a gradient of it reach something that the program is given?"""
+    left, seen = [node], set[Node]()
+    while left:
+        each = left.pop()
+        if each not in seen:
+            seen.add(each)
+            left += each.all_input_nodes
+    given = (n.meta.get("val") for n in seen if n.op == "placeholder")
+    return any(isinstance(value, FakeTensor) and is_marked(value) for value in given)
+
+
+def _by(position: int, neutral: float) -> Callable[[Node], Node | None]:
+    """`x * 1`, `x - 0`: the other operand is this number."""
+
+    def rule(node: Node) -> Node | None:
+        other: Any = node.args[position] if len(node.args) > position else None
+        is_neutral = other.__class__ in (int, float) and other == neutral
+        t = _type(node)
+        if not is_neutral or node.kwargs or t is None or t.dtype.is_complex:
+            return None  # of complex numbers, infinity times 1 is not infinity
+        return _first(node)
+
+    return rule
+
+
+def _unpadded(node: Node) -> Node | None:
+    pads: Any = node.args[1]
+    return _first(node) if all(p.__class__ is int and p == 0 for p in pads) else None
+
+
+def _once(node: Node) -> Node | None:
+    times: Any = node.args[1]
+    return _first(node) if all(n.__class__ is int and n == 1 for n in times) else None
+
+
+def _alone(node: Node) -> Node | None:
+    parts: Any = node.args[0]
+    return parts[0] if len(parts) == 1 and isinstance(parts[0], Node) else None
+
+
+# Calls that make a new tensor with the elements of an argument, if types agree as well.
+_COPIES: dict[Any, Callable[[Node], Node | None]] = {
+    aten.clone.default: _first,
+    aten._to_copy.default: _converted,
+    aten.copy.default: _written_over,
+    aten.slice_scatter.default: _sliced_over,
+    aten.mul.Tensor: _by(1, 1),
+    aten.mul.Scalar: _by(1, 1),
+    aten.div.Tensor: _by(1, 1),
+    aten.div.Scalar: _by(1, 1),
+    aten.sub.Tensor: _by(1, 0),
+    aten.pow.Tensor_Scalar: _by(1, 1),
+    aten.constant_pad_nd.default: _unpadded,
+    aten.repeat.default: _once,
+    aten.cat.default: _alone,
+}

@@ -1,0 +1,1 @@
+"""The IR specification as rules, and the verifier that checks them."""

@@ -1,0 +1,120 @@
+"""Is this a program? The table of rules, and the one function that checks them.
+
+A rule is a name, a sentence and a function that yields what breaks it (`graph.py`,
+`program.py`); a dialect adds its own to the table. Must not change what it checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from torch.fx import GraphModule, Node
+
+from lostwax.errors import VerificationError
+from lostwax.ir.rules.graph import GRAPH_RULES, TYPE_RULE, Found, subgraphs
+from lostwax.ir.rules.program import INPUT_RULE, PROGRAM_RULES
+from lostwax.ir.text import source_text
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A rule, the name of the node that breaks it, and what is wrong."""
+
+    rule: str
+    node: str
+    text: str
+    source: str = ""
+
+    def __str__(self) -> str:
+        where = f"node {self.node!r} " if self.node else "the program "
+        at = f"\n    at {self.source}" if self.source else ""
+        return f"{where}breaks the rule {self.rule!r}: {self.text}{at}"
+
+
+@dataclass(frozen=True)
+class GraphRule:
+    """A rule of one graph."""
+
+    name: str
+    sentence: str
+    check: Callable[[GraphModule], Found]
+
+
+@dataclass(frozen=True)
+class ProgramRule:
+    """A rule of a whole program."""
+
+    name: str
+    sentence: str
+    check: Callable[[ExportedProgram], Found]
+
+
+Rule = GraphRule | ProgramRule
+
+
+def validate(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> None:
+    """Raise a `VerificationError` that names every broken rule, or return."""
+    violations = verify(program, rules)
+    if violations:
+        shown = "\n  ".join(str(v) for v in violations[:20])
+        more = f"\n  and {len(violations) - 20} more" if len(violations) > 20 else ""
+        raise VerificationError(f"not a valid program:\n  {shown}{more}", tuple(violations))
+
+
+def verify(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> list[Violation]:
+    """What breaks the rules. A rule is asked only if those before it hold for this graph, so that
+    it may rely on them."""
+    if rules is None:
+        rules = [r for r in RULES if program.dialect not in _EXEMPT.get(r.name, ())]
+    for kind, group in groupby(rules, type):
+        if kind is GraphRule:
+            found = _of_graph(program.graph_module, list(group))  # type: ignore[arg-type]
+        else:
+            found = _of_program(program, group)  # type: ignore[arg-type]
+        if found:
+            return found
+    return []
+
+
+def _of_program(program: ExportedProgram, rules: Iterable[ProgramRule]) -> list[Violation]:
+    found = (_violations(rule.name, rule.check(program)) for rule in rules)
+    return next(filter(None, found), [])
+
+
+_EXEMPT = {"functional": ("TRAINING",)}
+"""Dialects that a rule is not of: a training graph writes in place, as the original does."""
+
+
+def _of_graph(module: GraphModule, rules: Sequence[GraphRule], path: str = "") -> list[Violation]:
+    for rule in rules:
+        found = _violations(rule.name, rule.check(module), path)
+        if found:
+            return found
+    return [
+        violation
+        for name, child in subgraphs(module)
+        for violation in _of_graph(child, rules, f"{path}{name}.")
+    ]
+
+
+def _violations(rule: str, found: Found, path: str = "") -> list[Violation]:
+    return [
+        Violation(rule, f"{path}{node.name}", text, source_text(node))
+        if isinstance(node, Node)
+        else Violation(rule, f"{path}{node or ''}", text)
+        for node, text in found
+    ]
+
+
+RULES: tuple[Rule, ...] = (
+    *(GraphRule(*rule) for rule in GRAPH_RULES),
+    ProgramRule(*INPUT_RULE),  # before the types: a wrong input is wrong in all that reads it
+    GraphRule(*TYPE_RULE),
+    *(ProgramRule(*rule) for rule in PROGRAM_RULES),
+)

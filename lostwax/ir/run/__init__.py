@@ -1,0 +1,1 @@
+"""A program as a module: how it is called, what it checks, how it writes state back."""

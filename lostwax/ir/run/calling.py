@@ -1,0 +1,601 @@
+"""The calling convention of a program: takes a call apart into the graph's inputs, checks each, and
+puts the result together.
+
+It runs on every call, so both ways are generated: flat Python for the one structure that was
+captured. The generated code only says yes or no; when it says no, the call is walked again, slowly,
+to find what to say. Must not know how programs run.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import keyword
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, NoReturn
+
+import torch
+from torch.utils import _pytree
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import InputStructureError, InputValueError, LostwaxError
+from lostwax.ir.pytree import (
+    MAPPINGS,
+    argument_names,
+    call_paths,
+    container_class,
+    is_namedtuple,
+    mapping_keys,
+    sketch_call,
+    sketch_captured,
+    steps,
+)
+from lostwax.ir.run.leaves import (
+    ConstantLeaf,
+    FloatLeaf,
+    Leaf,
+    NumberLeaf,
+    TensorLeaf,
+    check_value,
+    leaf,
+    refuse_default,
+    same_constant,
+    same_default,
+)
+from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, evaluate, show
+
+_MISSING = object()
+_GENERATED = f"{__file__}:generated"  # within the house: its frames are not the user's
+Range = tuple[int | None, int | None]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A number of a call that sizes are read from: a dimension of a tensor, or an int."""
+
+    leaf: int
+    dim: int | None
+    expr: Expr
+    text: str
+
+
+_SELF = "self (the argument)"
+
+
+def call_with_self(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    """`nn.Module.__call__` for a module that has an argument `self`: torch's own takes that for the
+    module. `forward` is `given_self`."""
+    if "self" in kwargs:
+        kwargs[_SELF] = kwargs.pop("self")
+    return torch.nn.Module.__call__(module, *args, **kwargs)
+
+
+def given_self(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The other half of `call_with_self`."""
+
+    @functools.wraps(forward)
+    def under_its_name(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        if _SELF in kwargs:
+            kwargs["self"] = kwargs.pop(_SELF)
+        return forward(module, *args, **kwargs)
+
+    return under_its_name
+
+
+class Convention:
+    """How a program is called, and what it gives back.
+
+    `captured` are the values of the leaves of `in_spec` at capture: fakes, symbolic ints,
+    constants. `ranges` are the limits of symbols by name, `guards` further conditions on them.
+    `original` is the signature of what was captured: a call may leave out what has a default there,
+    and give what was left out at capture, if the values are those of the capture.
+    """
+
+    def __init__(
+        self,
+        in_spec: TreeSpec,
+        out_spec: TreeSpec,
+        captured: Sequence[Any],
+        names: Sequence[str] | None = None,
+        ranges: Mapping[str, Range] | None = None,
+        guards: Sequence[Guard] = (),
+        casts: Mapping[torch.dtype, torch.dtype] | None = None,
+        original: inspect.Signature | None = None,
+    ) -> None:
+        self.in_spec = in_spec
+        self.original = original
+        self.names = argument_names(in_spec, names)
+        self.positional = in_spec.child(0).num_children
+        paths = call_paths(in_spec, names)
+        self.leaves = [leaf(p, c, casts or {}) for p, c in zip(paths, captured, strict=True)]
+        self.places = list(self._places())
+        self.solved = dict(_solved(self.places))
+        self.ranges = {s: ranges[s.name] for s in self.solved if ranges and s.name in ranges}
+        known = self.solved.keys()
+        self.guards = [g for g in guards if g.cond.symbols() <= known]
+        self.bind: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]] = _Binder(
+            self
+        ).function()
+        self.rebuild: Callable[[Sequence[Any]], Any] = _rebuilder(out_spec)
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The arguments as Python shows them: the original's, if they are known."""
+        if self.original is not None:
+            return self.original
+        kinds = inspect.Parameter
+        if not all(name.isidentifier() and not keyword.iskeyword(name) for name in self.names):
+            rest = [kinds("args", kinds.VAR_POSITIONAL), kinds("kwargs", kinds.VAR_KEYWORD)]
+            return inspect.Signature(rest)
+        return inspect.Signature(
+            [
+                kinds(
+                    name,
+                    kinds.POSITIONAL_OR_KEYWORD if i < self.positional else kinds.KEYWORD_ONLY,
+                )
+                for i, name in enumerate(self.names)
+            ]
+        )
+
+    @property
+    def takes_self(self) -> bool:
+        """Is there an argument of the name under which Python hands a method its object?"""
+        original = self.original
+        return "self" in self.names or (original is not None and "self" in original.parameters)
+
+    def _places(self) -> Iterator[Place]:
+        for i, x in enumerate(self.leaves):
+            if isinstance(x, TensorLeaf):
+                for d, size in enumerate(x.size):
+                    if isinstance(size, Expr):
+                        yield Place(i, d, size, f"{x.path}.shape[{d}]")
+            elif isinstance(x, NumberLeaf):
+                yield Place(i, None, x.value, x.path)
+
+    # ---- the call by names
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        """The values of the arguments in the order of `names`, however they were given."""
+        if self.original is not None:
+            args, kwargs = self._with_defaults(self.original, args, kwargs)
+        if len(args) > self.positional:
+            by_name = self.names[self.positional :]
+            hint = f"; pass {by_name[0]} by name, as at capture" if by_name else ""
+            self.refuse_structure(
+                f"{len(args)} positional arguments were given, the program takes "
+                f"{self.positional}{hint}",
+                f"args[{self.positional}]",
+                args,
+                kwargs,
+            )
+        taken = set(self.names[: len(args)])
+        for name in kwargs:
+            if name in taken:
+                self.refuse_structure(f"{name} was given twice", name, args, kwargs)
+            if name not in self.names:
+                text = f"{name} is not an argument of the program"
+                self.refuse_structure(text, name, args, kwargs)
+        for name in self.names[len(args) :]:
+            if name not in kwargs:
+                self.refuse_structure(f"{name} is missing", name, args, kwargs)
+        return [*args, *(kwargs[name] for name in self.names[len(args) :])]
+
+    def _with_defaults(
+        self, original: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call with defaults for what is left out, and without what was left out at capture. A
+        call that does not fit the original is left as it is: then it is told what is wrong."""
+        try:
+            bound = original.bind(*args, **kwargs)
+        except TypeError:
+            return args, kwargs
+        given = set(bound.arguments)
+        bound.apply_defaults()
+        kept: dict[str, Any] = {}
+        for parameter in original.parameters.values():
+            name, value = parameter.name, bound.arguments[parameter.name]
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                kept.update(value)
+            elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                if value:
+                    return args, kwargs
+            elif name in self.names:
+                kept[name] = value
+            elif name in given and not same_default(value, parameter.default):
+                refuse_default(name, value, parameter.default)
+        return (), kept
+
+    # ---- what is wrong with a call
+
+    def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
+        """Raise what is to be said of a call that the generated check has refused."""
+        positional, by_name = self.in_spec.children()
+        specs = (*positional.children(), *by_name.children())
+        flat: list[Any] = []
+        for name, spec, value in zip(self.names, specs, self.arguments(args, kwargs), strict=True):
+            found = _walked(spec, value, name)
+            if isinstance(found, _PartError):
+                self.refuse_structure(found.text, found.path, args, kwargs)
+            flat += found
+        for value, expected in zip(flat, self.leaves, strict=True):
+            check_value(value, expected)
+        self._check_symbols(flat)
+        raise AssertionError("a call was refused, and nothing is wrong with it")
+
+    def refuse_structure(
+        self, text: str, path: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> NoReturn:
+        captured = sketch_captured(self.in_spec, [x.text for x in self.leaves])
+        raise InputStructureError(
+            f"{text}\n  captured with: {captured}\n  called with:   {sketch_call(args, kwargs)}",
+            path,
+        )
+
+    def _check_symbols(self, flat: list[Any]) -> None:
+        given = [
+            v if p.dim is None else v.shape[p.dim] for p in self.places for v in [flat[p.leaf]]
+        ]
+        values: dict[Symbol, int] = {}
+        origin: dict[Symbol, Place] = {}
+        for symbol, (index, factor, offset) in self.solved.items():
+            place = self.places[index]
+            origin[symbol] = place
+            values[symbol], rest = divmod(given[index] - offset, factor)
+            if rest:
+                raise InputValueError(
+                    f"{place.text} is {given[index]}, but must be {place.expr}", place.text
+                )
+        for place, number in zip(self.places, given, strict=True):
+            if place.expr.symbols() <= values.keys():
+                _check_place(place, number, values, origin)
+        self._check_conditions(values, origin)
+
+    def _check_conditions(self, values: dict[Symbol, int], origin: dict[Symbol, Place]) -> None:
+        for guard in self.guards:
+            if not evaluate(guard.cond, values):
+                names = {s: origin[s].text for s in guard.cond.symbols()}
+                given = ", ".join(f"{names[s]} = {values[s]}" for s in sorted(names, key=_by_id))
+                raise InputValueError(
+                    f"the program was captured under the condition {show(guard.cond, names)}, "
+                    f"and here {given}\n  because {guard.reason}\n  at {guard.where}",
+                    next(iter(names.values())),
+                )
+        for symbol, (lo, hi) in self.ranges.items():
+            value, place = values[symbol], origin[symbol].text
+            if (lo is not None and value < lo) or (hi is not None and value > hi):
+                what = "" if origin[symbol].expr is symbol.expr else f" makes {symbol.name}"
+                limits = f"{'' if lo is None else f'{lo} <= '}{symbol.name if what else place}"
+                limits += "" if hi is None else f" <= {hi}"
+                raise InputValueError(
+                    f"{place}{what} {'is ' if not what else '= '}{value}, "
+                    f"but the program holds for {limits}",
+                    place,
+                )
+
+
+def _by_id(symbol: Symbol) -> int:
+    return symbol.id
+
+
+def _solved(places: Sequence[Place]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
+    """For each symbol a place that gives its value, as (index, factor, offset): the number there is
+    factor * symbol + offset. Places that are the symbol itself come first."""
+    forms: dict[Symbol, tuple[int, int, int]] = {}
+    for i, place in enumerate(places):
+        symbols = place.expr.symbols()
+        terms = place.expr.terms
+        symbol = next(iter(symbols))
+        factor = terms.get((symbol,), 0)
+        if len(symbols) != 1 or not factor or len(terms) != 1 + (() in terms):
+            continue
+        form = (i, factor, terms.get((), 0))
+        best = forms.get(symbol)
+        if best is None or (best[1:] != (1, 0) and form[1:] == (1, 0)):
+            forms[symbol] = form
+    yield from forms.items()
+
+
+# ---------------------------------------------------------------------------- the slow, telling way
+
+
+class _PartError(Exception):
+    """The structures part here."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self.text, self.path = text, path
+
+
+def _walked(spec: TreeSpec, value: Any, path: str) -> list[Any] | _PartError:
+    """The leaves, or where the structures part; as a value, so that no chain of errors is shown."""
+    try:
+        return _walk(spec, value, path)
+    except _PartError as parting:
+        return parting
+
+
+def _walk(spec: TreeSpec, value: Any, path: str) -> list[Any]:
+    """The leaves of a value that has the structure of `spec`."""
+    if spec.is_leaf():
+        if _pytree.tree_is_leaf(value):
+            return [value]
+        raise _PartError(f"{path} is a {type(value).__name__}, not a single value", path)
+    cls = container_class(spec)
+    if type(value) is not cls:
+        raise _PartError(f"{path} is a {type(value).__name__}, not a {cls.__name__}", path)
+    children = _children(spec, value, path)
+    parts = zip(spec.children(), children, steps(spec), strict=True)
+    return [x for child, part, step in parts for x in _walk(child, part, path + step)]
+
+
+def _children(spec: TreeSpec, value: Any, path: str) -> list[Any]:
+    if spec.type in MAPPINGS:
+        keys = mapping_keys(spec)
+        for key in keys:
+            if key not in value:
+                raise _PartError(f"{path}[{key!r}] is missing", f"{path}[{key!r}]")
+        for key in value:
+            if key not in keys:
+                raise _PartError(f"{path}[{key!r}] was not there at capture", f"{path}[{key!r}]")
+        if spec.type is OrderedDict and list(value) != keys:
+            raise _PartError(f"{path} has its keys in another order than at capture", path)
+        return [value[key] for key in keys]
+    children, context = _pytree.SUPPORTED_NODES[spec.type].flatten_fn(value)
+    children = list(children)
+    if len(children) != spec.num_children:
+        raise _PartError(
+            f"{path} has {len(children)} elements, not {spec.num_children}{_told(spec, context)}",
+            path,
+        )
+    if context != spec.context:
+        raise _PartError(
+            f"{path} is another kind of {spec.type.__name__}{_told(spec, context)}", path
+        )
+    return children
+
+
+def _told(spec: TreeSpec, context: Any) -> str:
+    if context == spec.context:
+        return ""
+    return f": {context!r}, at capture {spec.context!r}"
+
+
+def _check_place(
+    place: Place, number: int, values: dict[Symbol, int], origin: dict[Symbol, Place]
+) -> None:
+    wanted = evaluate(place.expr, values)
+    if number != wanted:
+        names = {s: origin[s].text for s in place.expr.symbols()}
+        given = ", ".join(f"{names[s]} is {values[s]}" for s in sorted(names, key=_by_id))
+        raise InputValueError(
+            f"{place.text} is {number}, but must be {show(place.expr, names)} = {wanted}, "
+            f"since {given}",
+            place.text,
+        )
+
+
+# ------------------------------------------------------------------------------- the fast, flat way
+
+
+class _Binder:
+    """Writes the function that takes a call apart and checks it."""
+
+    def __init__(self, convention: Convention) -> None:
+        self.convention = convention
+        self.globals: dict[str, Any] = {
+            "missing": _MISSING,
+            "arguments": convention.arguments,
+            "explain": convention.explain,
+            "same_constant": same_constant,
+            "STRIDED": torch.strided,
+            "LostwaxError": LostwaxError,
+        }
+        self.lines: list[str] = []
+        self.leaves: list[str] = []
+        self.count = 0
+
+    def function(self) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]:
+        self.arguments()
+        for name, expected in zip(self.leaves, self.convention.leaves, strict=True):
+            self.check(name, expected)
+        self.symbols()
+        self.lines.append(f"return {_tuple(self.leaves)}")
+        body = "\n        ".join(self.lines)
+        # What has no `dtype` or no `shape`, or cannot be compared, is not what was captured.
+        source = (
+            f"def bind(args, kwargs):\n    try:\n        {body}\n"
+            "    except LostwaxError:\n        raise\n"
+            "    except (AttributeError, TypeError):\n        pass\n    explain(args, kwargs)\n"
+        )
+        return _compiled(source, "bind", self.globals)  # type: ignore[no-any-return]
+
+    def constant(self, value: Any) -> str:
+        name = f"k{len(self.globals)}"
+        self.globals[name] = value
+        return name
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def unless(self, condition: str) -> None:
+        self.lines.append(f"if not ({condition}): explain(args, kwargs)")
+
+    def arguments(self) -> None:
+        """The call as it was captured is taken apart here; other forms go by way of names."""
+        positional, by_name = self.convention.in_spec.children()
+        first = [self.fresh() for _ in positional.children()]
+        rest = [self.fresh() for _ in by_name.children()]
+        self.lines.append(f"if len(args) == {len(first)} and len(kwargs) == {len(rest)}:")
+        taken = [f"{_tuple(first)} = args"] if first else []
+        keys = mapping_keys(by_name)
+        taken += [f"{v} = kwargs.get({k!r}, missing)" for v, k in zip(rest, keys, strict=True)]
+        taken += [f"if {v} is missing: explain(args, kwargs)" for v in rest]
+        self.lines += [f"    {line}" for line in taken or ["pass"]]
+        unpacked = f"{_tuple([*first, *rest])} = " if first or rest else ""
+        self.lines += ["else:", f"    {unpacked}arguments(args, kwargs)"]
+        specs = (*positional.children(), *by_name.children())
+        for name, spec in zip([*first, *rest], specs, strict=True):
+            self.unpack(spec, name)
+
+    def unpack(self, spec: TreeSpec, name: str) -> None:
+        if spec.is_leaf():
+            self.leaves.append(name)
+            return
+        children = [self.fresh() for _ in spec.children()]
+        self.unless(f"{name}.__class__ is {self.constant(container_class(spec))}")
+        if spec.type in MAPPINGS:
+            if spec.type is OrderedDict:  # its order is a part of it, as that of a dict is not
+                self.unless(f"list({name}) == {self.constant(list(mapping_keys(spec)))}")
+            self.unless(f"len({name}) == {len(children)}")
+            for child, key in zip(children, mapping_keys(spec), strict=True):
+                self.lines.append(f"{child} = {name}.get({self.constant(key)}, missing)")
+                self.unless(f"{child} is not missing")
+        elif spec.type in (tuple, list) or is_namedtuple(spec):
+            self.unless(f"len({name}) == {len(children)}")
+            self.lines += [f"{_tuple(children)} = {name}"] if children else []
+        else:
+            self.flatten(spec, name, children)
+        for child, child_spec in zip(children, spec.children(), strict=True):
+            self.unpack(child_spec, child)
+
+    def flatten(self, spec: TreeSpec, name: str, children: list[str]) -> None:
+        """A container that only its registration knows."""
+        parts, context = self.fresh(), self.fresh()
+        flatten = self.constant(_pytree.SUPPORTED_NODES[spec.type].flatten_fn)
+        self.lines += [f"{parts}, {context} = {flatten}({name})", f"{parts} = tuple({parts})"]
+        same = f"{context} == {self.constant(spec.context)}"
+        self.unless(f"len({parts}) == {len(children)} and {same}")
+        self.lines += [f"{_tuple(children)} = {parts}"] if children else []
+
+    def check(self, name: str, expected: Leaf) -> None:
+        if isinstance(expected, TensorLeaf):
+            dtype = f"{name}.dtype is {self.constant(expected.dtype)} and {name}.layout is STRIDED"
+            if all(isinstance(size, int) for size in expected.size):
+                shape = self.constant(torch.Size(expected.size))  # type: ignore[arg-type]
+                self.unless(f"{dtype} and {name}.shape == {shape}")
+                return
+            fixed = [
+                f"{name}.shape[{d}] == {size}"
+                for d, size in enumerate(expected.size)
+                if isinstance(size, int)
+            ]
+            rank = f"len({name}.shape) == {len(expected.size)}"
+            self.unless(" and ".join([dtype, rank, *fixed]))
+        elif isinstance(expected, NumberLeaf):
+            self.unless(f"{name}.__class__ in {self.constant((int, torch.SymInt))}")
+        elif isinstance(expected, FloatLeaf):
+            self.unless(f"{name}.__class__ in {self.constant((float, torch.SymFloat))}")
+        elif isinstance(expected, ConstantLeaf):
+            self.unless(self.same(name, expected.value))
+
+    def same(self, name: str, value: Any) -> str:
+        constant = self.constant(value)
+        if value is None or isinstance(value, (bool, torch.dtype)):
+            return f"{name} is {constant}"
+        if isinstance(value, (int, str)):
+            return f"{name}.__class__ is {constant}.__class__ and {name} == {constant}"
+        return f"same_constant({name}, {constant})"
+
+    def symbols(self) -> None:
+        """The values of symbols from where they stand, then every size and condition on them."""
+        convention = self.convention
+        given = [
+            self.leaves[p.leaf] if p.dim is None else f"{self.leaves[p.leaf]}.shape[{p.dim}]"
+            for p in convention.places
+        ]
+        names: dict[Atom, str] = {}
+        for symbol, (index, factor, offset) in convention.solved.items():
+            names[symbol] = name = self.fresh()
+            self.lines.append(f"{name} = {given[index]}")
+            if (factor, offset) != (1, 0):
+                self.unless(f"({name} - {offset}) % {factor} == 0")
+                self.lines.append(f"{name} = ({name} - {offset}) // {factor}")
+        for i, place in enumerate(convention.places):
+            symbols = place.expr.symbols()
+            if symbols <= names.keys() and not self.solves(i, symbols):
+                self.unless(f"{given[i]} == {self.computed(place.expr, names)}")
+        for symbol, (lo, hi) in convention.ranges.items():
+            if (lo, hi) != (None, None):
+                self.unless(_between(names[symbol], lo, hi))
+        for guard in convention.guards:
+            self.unless(self.computed(guard.cond, names))
+
+    def computed(self, e: Expr | BoolExpr, names: dict[Atom, str]) -> str:
+        """An expression as code. Its long parts are computed once, before: written out, a chain of
+        sizes would double with each step."""
+        for atom in sorted(e.atoms(), key=attrgetter("id")):  # from the inside out
+            if atom in names or atom.kind == "symbol":
+                continue
+            text = show(atom.expr, names, cut=False)
+            if len(text) > _LONG and not _may_fail(atom):
+                names[atom] = self.fresh()
+                self.lines.append(f"{names[atom]} = {text}")
+        return show(e, names, cut=False)
+
+    def solves(self, index: int, symbols: frozenset[Symbol]) -> bool:
+        """Is this the place that the value of its symbol was read from?"""
+        return any(self.convention.solved[s][0] == index for s in symbols)
+
+
+_LONG = 200
+
+
+def _may_fail(atom: Atom) -> bool:
+    """A divisor may be zero where a condition before has excluded it."""
+    return any(
+        a.kind in ("div", "mod") and not isinstance(a.args[1], int) for a in atom.expr.atoms()
+    )
+
+
+def _between(name: str, lo: int | None, hi: int | None) -> str:
+    return f"{'' if lo is None else f'{lo} <= '}{name}{'' if hi is None else f' <= {hi}'}"
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
+
+
+def _compiled(source: str, name: str, names: dict[str, Any]) -> Any:
+    exec(compile(source, _GENERATED, "exec"), names)
+    return names[name]
+
+
+# -------------------------------------------------------------------------------------- the results
+
+
+def _rebuilder(spec: TreeSpec) -> Callable[[Sequence[Any]], Any]:
+    """A function from flat results to the structure of `spec`."""
+    names: dict[str, Any] = {}
+    leaves: list[str] = []
+    result = _expression(spec, names, leaves)
+    unpacked = f"    {_tuple(leaves)} = values\n" if leaves else ""
+    source = f"def rebuild(values):\n{unpacked}    return {result}\n"
+    return _compiled(source, "rebuild", names)  # type: ignore[no-any-return]
+
+
+def _expression(spec: TreeSpec, names: dict[str, Any], leaves: list[str]) -> str:
+    if spec.is_leaf():
+        leaves.append(f"v{len(leaves)}")
+        return leaves[-1]
+    children = [_expression(child, names, leaves) for child in spec.children()]
+    if spec.type is tuple:
+        return _tuple(children)
+    if spec.type is list:
+        return f"[{', '.join(children)}]"
+
+    def constant(value: Any) -> str:
+        names[f"k{len(names)}"] = value
+        return f"k{len(names) - 1}"
+
+    if spec.type is dict:
+        pairs = zip(mapping_keys(spec), children, strict=True)
+        return f"{{{', '.join(f'{constant(k)}: {v}' for k, v in pairs)}}}"
+    if is_namedtuple(spec):
+        return f"{constant(spec.context)}({', '.join(children)})"
+    if spec.type is torch.Size:  # torch's registration would make it a tuple
+        return f"{constant(torch.Size)}({_tuple(children)})"
+    unflatten = constant(_pytree.SUPPORTED_NODES[spec.type].unflatten_fn)
+    return f"{unflatten}([{', '.join(children)}], {constant(spec.context)})"

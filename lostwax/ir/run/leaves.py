@@ -1,0 +1,202 @@
+"""What each input of a program must be, and what is said of a value that is not so.
+
+Must not know of structures: `calling.py` takes calls apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from lostwax.errors import InputValueError
+from lostwax.fake import FakeTensor
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.pytree import LEAVES, leaf_text
+from lostwax.ir.signature import CustomObjArgument
+from lostwax.ir.text import dtype_text, type_text
+from lostwax.sym import Expr, Size
+from lostwax.sym.real import Real
+
+
+@dataclass(frozen=True)
+class TensorLeaf:
+    """An input that is a tensor: sizes are an int (must be so) or an expression of symbols."""
+
+    path: str
+    size: tuple[Size, ...]
+    dtype: torch.dtype
+
+    @property
+    def text(self) -> str:
+        return f"{dtype_text(self.dtype)}[{', '.join(map(str, self.size))}]"
+
+
+@dataclass(frozen=True)
+class NumberLeaf:
+    """An input that is an int of which the program does not know the value."""
+
+    path: str
+    value: Expr
+
+    @property
+    def text(self) -> str:
+        return f"Sym({self.value})"
+
+
+@dataclass(frozen=True)
+class FloatLeaf:
+    """An input that is a float of which the program does not know the value."""
+
+    path: str
+    text: str = "float"
+
+
+@dataclass(frozen=True)
+class ConstantLeaf:
+    """An input whose value is baked into the program."""
+
+    path: str
+    value: Any
+
+    @property
+    def text(self) -> str:
+        return leaf_text(self.value)
+
+
+@dataclass(frozen=True)
+class AnyLeaf:
+    """An input of which nothing is checked: an object that only operators understand."""
+
+    path: str
+    text: str
+
+
+Leaf = TensorLeaf | NumberLeaf | FloatLeaf | ConstantLeaf | AnyLeaf
+
+
+def leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
+    """What an input must be, from its value at capture; `casts` as the module was cast since."""
+    if isinstance(captured, torch.Tensor):
+        # Sizes as they were declared: what the trace made of them since is among the guards.
+        fake = captured if isinstance(captured, FakeTensor) else None
+        size = tuple(captured.shape if fake is None else fake.fake_type.size)
+        return TensorLeaf(path, size, casts.get(captured.dtype, captured.dtype))
+    if isinstance(captured, CustomObjArgument):
+        return AnyLeaf(path, captured.class_fqn)
+    if isinstance(captured, torch.SymBool):
+        return AnyLeaf(path, type(captured).__name__)
+    if isinstance(captured, torch.SymInt):
+        captured = getattr(captured.node, "value", captured)
+    captured = unwrap(captured)
+    if isinstance(captured, Real):
+        return FloatLeaf(path)
+    return (
+        NumberLeaf(path, captured) if isinstance(captured, Expr) else ConstantLeaf(path, captured)
+    )
+
+
+_NUMBERS = (int, float, complex)
+
+
+def check_value(value: Any, expected: Leaf) -> None:
+    if isinstance(expected, TensorLeaf):
+        _check_tensor(value, expected)
+    elif isinstance(expected, NumberLeaf):
+        if type(value) not in (int, torch.SymInt):
+            raise _wrong(expected, value, "an int")
+    elif isinstance(expected, FloatLeaf):
+        if type(value) not in (float, torch.SymFloat):
+            raise _wrong(expected, value, "a float")
+    elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
+        told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
+        numbers = isinstance(value, _NUMBERS) and isinstance(expected.value, _NUMBERS)
+        again = "capture it again with the other one"
+        ways = f"{again}, or pass a tensor" if numbers else f"or {again}"
+        raise InputValueError(
+            f"{expected.path} is {_described(value)}, but the program was captured with {told}, "
+            "which is baked into it\n"
+            f"  fix: call it with that value, {ways}",
+            expected.path,
+        )
+
+
+def _check_tensor(value: Any, expected: TensorLeaf) -> None:
+    path = expected.path
+    if not isinstance(value, torch.Tensor):
+        raise _wrong(expected, value, f"a tensor {expected.text}")
+    if value.dtype is not expected.dtype:
+        raise _wrong_tensor(f"{path} is of {value.dtype}", str(expected.dtype), value, expected)
+    if value.layout is not torch.strided:
+        raise InputValueError(
+            f"{path} is of {value.layout}, but the program was captured for a dense tensor\n"
+            f"  fix: pass {path}.to_dense()",
+            path,
+        )
+    if value.ndim != len(expected.size):
+        dims = f"{len(expected.size)} dimensions"
+        raise _wrong_tensor(f"{path} has {value.ndim} dimensions", dims, value, expected)
+    for d, (size, given) in enumerate(zip(expected.size, value.shape, strict=True)):
+        if isinstance(size, int) and given != size:
+            error = _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
+            raise InputValueError(f"{error}\n{_fix_of_size(path, d)}", path)
+
+
+def _wrong(expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str) -> InputValueError:
+    text = f"{expected.path} is {_described(value)}, but the program was captured with {what}"
+    return InputValueError(text, expected.path)
+
+
+def _wrong_tensor(
+    given: str, wanted: str, value: torch.Tensor, expected: TensorLeaf
+) -> InputValueError:
+    return InputValueError(
+        f"{given}, but the program was captured for {wanted}\n"
+        f"  {expected.path}: expected {expected.text}, given {type_text(value)}",
+        expected.path,
+    )
+
+
+def _fix_of_size(path: str, d: int) -> str:
+    said = f"dynamic_shapes={{{path!r}: {{{d}: Dim('n')}}}}"
+    if not path.isidentifier():  # a part of an argument
+        said = f"{{{d}: Dim('n')}} at its place in dynamic_shapes"
+    return f"  fix: capture it again, for all sizes, {said}, or for this one"
+
+
+def _described(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor {type_text(value)}"
+    return "None" if value is None else f"{_type_name(value)} {leaf_text(value)}"
+
+
+def _type_name(value: Any) -> str:
+    return f"the {type(value).__name__}"
+
+
+def same_constant(a: Any, b: Any) -> bool:
+    """The same to a program: `1`, `1.0` and `True` are three constants, and so are `0.0` and
+    `-0.0`."""
+    if type(a) is not type(b):
+        return False
+    return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
+
+
+def same_default(value: Any, default: Any) -> bool:
+    """Is a value that of an argument that was left out at capture?"""
+    if value is default:
+        return True
+    compared = isinstance(value, (*LEAVES, tuple, list, dict)) and not isinstance(value, Tensor)
+    return compared and same_constant(value, default)
+
+
+def refuse_default(name: str, value: Any, default: Any) -> NoReturn:
+    raise InputValueError(
+        f"{name} is {_described(value)}, but it was left out at capture, and its default, "
+        f"{_described(default)}, is baked into the program\n"
+        "  fix: leave it out, or capture it again with this argument",
+        name,
+    )

@@ -1,0 +1,661 @@
+"""A program as an `nn.Module`: the state under its own names, the graph run on it.
+
+The graph that runs is the program's, followed by its writes (`write_back.py`). Must not change the
+program: what it writes is copied, all else shares memory with it.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from lostwax.errors import InputValueError, NotPickledError
+from lostwax.fake import FakeTensor
+from lostwax.identity import ByIdentity
+from lostwax.ir.graph.effects import has_effect
+from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.run.calling import Convention, call_with_self, given_self
+from lostwax.ir.run.in_place import written_in_place
+from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check, storage_key
+from lostwax.ir.run.questions import asks_check, same_pairs
+from lostwax.ir.run.settings import held_to_settings
+from lostwax.ir.run.write_back import (
+    GRADIENTS,
+    RESULTS,
+    draws_and_views,
+    graph_of_any_layout,
+    graph_to_run,
+    is_rebound,
+)
+from lostwax.ir.signature import (
+    ConstantArgument,
+    CustomObjArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    StateWrite,
+)
+from lostwax.location import warn
+from lostwax.ops.registry import aten
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+
+class JointResult(NamedTuple):
+    """What the module of a joint program returns: the result of the original, and gradients by the
+    names of parameters, and of inputs as Python writes them (`x`, `x['mask']`)."""
+
+    result: Any
+    gradients: dict[str, torch.Tensor]
+    input_gradients: dict[str, torch.Tensor]
+
+
+def program_module(program: ExportedProgram, check_guards: bool = True) -> ProgramModule:
+    """A module that runs the program; its `forward` shows the arguments of the original."""
+    convention = call_convention(program, check_guards, {})
+
+    def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
+        return self._running(self, args, kwargs)
+
+    me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    signature = convention.signature
+    own: dict[str, Any] = {"forward": forward, "__module__": __name__}
+    if "self" not in signature.parameters:
+        parameters = (me, *signature.parameters.values())
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    if convention.takes_self:
+        own |= {"forward": given_self(forward), "__call__": call_with_self}
+    cls = type("ProgramModule", (ProgramModule,), own)
+    module: ProgramModule = cls()
+    _fill(module, program)
+    module._keep(_running=_Running(program, check_guards, convention))
+    return module if program.training is None else module._marked(program.training)
+
+
+class ProgramModule(nn.Module):
+    """What `program.module()` gives: parameters and buffers by the original's names, `forward` with
+    the original's arguments."""
+
+    _running: _Running
+    _constants: dict[str, Any]
+
+    def train(self, mode: bool = True) -> ProgramModule:
+        """Marks the modules, as ever. What is computed was settled at capture."""
+        captured = self._running.program.training
+        if captured is not None and captured is not mode:
+            way, wanted = ("training", "eval()") if captured else ("evaluation", "train()")
+            warn(
+                f"{wanted} does not change what a program computes: it was captured in {way} mode, "
+                f"dropout and batch norm included; capture the original again after {wanted}",
+            )
+        return self._marked(mode)
+
+    def _marked(self, mode: bool) -> ProgramModule:
+        return super().train(mode)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _Maker(type(self)), (), self.__getstate__()  # type: ignore[no-untyped-call]
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
+        """`.to()` and its like: inputs are expected in the new dtype, and the devices that the
+        graph names are replaced."""
+        before = [(t.dtype, t.device) for t in state_of(self)]
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        after = [(t.dtype, t.device) for t in state_of(self)]
+        casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        if casts or moves:
+            constants = {k: _moved(v, moves) for k, v in self._constants.items()}
+            self._keep(_running=self._running.converted(casts, moves), _constants=constants)
+        return self
+
+    def _keep(self, **own: Any) -> None:
+        """What is ours and no state. By `setattr` it would be, if state has the name."""
+        self.__dict__.update(own)
+
+
+class _Maker:
+    """Makes the object for a copy of a module; a pickle cannot have it, and says so."""
+
+    def __init__(self, cls: type[ProgramModule]) -> None:
+        self.cls = cls
+
+    def __call__(self) -> ProgramModule:
+        return self.cls.__new__(self.cls)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise NotPickledError("the module of a program")
+
+
+def state_of(module: nn.Module) -> list[torch.Tensor]:
+    """By all names: a move to `meta` parts what was one tensor."""
+    parameters = module.named_parameters(remove_duplicate=False)
+    return [t for _, t in (*parameters, *module.named_buffers(remove_duplicate=False))]
+
+
+def changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """What has become of what, where that was the same for all."""
+    found: dict[Any, set[Any]] = {}
+    for before, after in pairs:
+        found.setdefault(before, set()).add(after)
+    return {b: next(iter(a)) for b, a in found.items() if len(a) == 1 and b not in a}
+
+
+def _moved(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+    if isinstance(value, torch.Tensor) and value.device in moves and not value.is_meta:
+        return value.to(moves[value.device])
+    return value
+
+
+# ---------------------------------------------------------------------------------------- the state
+
+
+def _fill(module: ProgramModule, program: ExportedProgram) -> None:
+    """Give the module the program's state, as deep as names go."""
+    state = own_state(program)
+    for name in names_in_order(program):
+        _register(module, name, state[name], persistent=name in program.state_dict)
+    buffers = buffer_ids(program)
+    constants = {}
+    for name, value in program.constants.items():
+        if id(value) in buffers:
+            _register(module, name, state[name], persistent=False)
+        else:
+            constants[name] = state[name]
+    module._keep(_constants=constants)
+
+
+def names_in_order(program: ExportedProgram) -> list[str]:
+    """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
+    buffers that are not in the former stand before the next one that is, or before the module that
+    has it; and before another name of theirs that is."""
+    if program.state_dict.keys() >= set(program.graph_signature.buffers):
+        return list(program.state_dict)
+    places = ByIdentity[Any, str]()
+    for name, tensor in program.state_dict.items():
+        places.setdefault(tensor, name)
+    order = {name: i for i, name in enumerate(program.state_dict)}
+    before: dict[str | None, list[str]] = {}
+    following: str | None = None
+    for name in reversed(program.graph_signature.buffers):
+        own = name if name in order else places.get(program.constants.get(name))
+        if own is not None and (following is None or order[own] < order[following]):
+            following = own
+        if name not in order and name in program.constants:
+            at = following and _first_beside(name, following, order)
+            before.setdefault(at, []).append(name)
+    waiting = {at: names[::-1] for at, names in before.items()}
+    found = [n for name in order for n in (*waiting.get(name, ()), name)]
+    return found + waiting.get(None, [])
+
+
+def _first_beside(name: str, other: str, names: Iterable[str]) -> str:
+    """The first of the names in what lies beside `name` and has `other`: a module, or it alone."""
+    parts, others = name.split("."), other.split(".")
+    depth = next((i for i, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), 0)
+    beside = ".".join(others[: depth + 1])
+    return next(n for n in names if n == beside or n.startswith(f"{beside}."))
+
+
+def buffer_ids(program: ExportedProgram) -> set[int]:
+    """The ids of the tensors that are buffers. A buffer may go by other names, too, also by one
+    that is in no `state_dict`: those are no inputs of their own."""
+    held = {**program.constants, **program.state_dict}
+    return {id(held[name]) for name in program.graph_signature.buffers if name in held}
+
+
+def own_state(program: ExportedProgram) -> dict[str, Any]:
+    """The state for one module: copied where the program writes, with all that shares its memory;
+    tied tensors stay tied."""
+    given: dict[str, Any] = {**program.constants, **program.state_dict}
+    outputs = program.graph_signature.output_specs
+    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    names = {s.target for s in outputs if s.kind in kinds and s.target in given}
+    names |= written_in_place(program)
+    written = {storage_key(given[name]) for name in names if name is not None}
+    made: dict[int, Any] = {}
+    storages: dict[int, Any] = {}
+    for value in given.values():
+        if isinstance(value, torch.Tensor) and id(value) not in made:
+            own: torch.Tensor = value
+            if storage_key(value) in written:
+                own = copy.deepcopy(value.detach(), storages)
+            made[id(value)] = _parameter(own, value) if isinstance(value, nn.Parameter) else own
+    return {name: made.get(id(value), value) for name, value in given.items()}
+
+
+def _parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
+    """`.to()` writes to parameters: never the user's own. Its gradient is as the user's would be,
+    also where hooks change that."""
+    with torch.inference_mode(given.is_inference()):
+        made = nn.Parameter(own.detach(), requires_grad=given.requires_grad)
+    hooks: Mapping[int, Any] = given._backward_hooks or {}
+    for hook in hooks.values():
+        made.register_hook(hook)
+    return made
+
+
+def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
+    *path, leaf = name.split(".")
+    for part in path:
+        if part not in root._modules:
+            root._modules[part] = nn.Module()
+        root = root._modules[part]  # type: ignore[assignment]
+    hold(root, leaf, value, persistent)
+
+
+def hold(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
+    """Give a module a parameter or a buffer, also by a name that our own classes have:
+    `register_buffer` would refuse it."""
+    if isinstance(value, nn.Parameter):
+        module._parameters[name] = value
+        return
+    module._buffers[name] = value
+    if not persistent:
+        module._non_persistent_buffers_set.add(name)
+
+
+def _fetcher(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:
+    """A function that reads the state in the order of the placeholders: flat, as it runs on each
+    call. Where something was replaced (a parametrization) names are looked up as Python does."""
+    lines: list[str] = []
+    modules = {"": "root"}
+    values = []
+    for spec in specs:
+        if spec.kind is InputKind.TOKEN or spec.target is None:
+            values.append("None")
+        elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
+            owner, _, leaf = spec.target.rpartition(".")
+            store = "_parameters" if spec.kind is InputKind.PARAMETER else "_buffers"
+            values.append(f"{_owner(owner, modules, lines)}.{store}[{leaf!r}]")
+        else:
+            values.append(f"root._constants[{spec.target!r}]")
+    body = "".join(f"        {line}\n" for line in lines)
+    source = (
+        f"def fetch(root):\n    try:\n{body}        return [{', '.join(values)}]\n"
+        "    except KeyError:\n        return by_name(root)\n"
+    )
+    names: dict[str, Any] = {"by_name": lambda root: [_look_up(root, spec) for spec in specs]}
+    exec(compile(source, f"{__file__}:generated", "exec"), names)
+    return names["fetch"]  # type: ignore[no-any-return]
+
+
+def _owner(path: str, modules: dict[str, str], lines: list[str]) -> str:
+    """The variable that holds the module at a path; each is read once."""
+    if path not in modules:
+        above, _, leaf = path.rpartition(".")
+        parent = _owner(above, modules, lines)
+        modules[path] = f"m{len(modules)}"
+        lines.append(f"{modules[path]} = {parent}._modules[{leaf!r}]")
+    return modules[path]
+
+
+def _look_up(root: ProgramModule, spec: InputSpec) -> Any:
+    if spec.target is None or spec.kind is InputKind.TOKEN:
+        return None
+    if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
+        return root._constants[spec.target]
+    return _named(root, spec.target)
+
+
+def _named(root: Any, name: str) -> Any:
+    if isinstance(root, _LiveState):
+        root = root._module
+    for part in name.split(".") if name else ():
+        root = held(root, part)
+    return root
+
+
+def held(module: Any, name: str) -> Any:
+    """What a module of the original's names has by one of them, before what our own classes call
+    so; else as Python looks it up, whatever was put in its place (a parametrization)."""
+    if isinstance(module, nn.Module):
+        stores: tuple[Mapping[str, Any], ...]
+        stores = (module._parameters, module._buffers, module._modules)
+        for store in stores:
+            if name in store:
+                return store[name]
+    return getattr(module, name)
+
+
+def rebinder(
+    program: ExportedProgram, specs: Sequence[OutputSpec]
+) -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
+    """A function that puts the last results of the graph in the places of state, and returns the
+    others; None if there are none such."""
+    if not specs:
+        return None
+    held = {**program.constants, **program.state_dict}
+    tied = [[n for n in held if held[n] is held[s.target or ""]] for s in specs]
+    count = len(specs)
+    places = any(n.target is aten.as_strided.default for n in program.graph.nodes)
+
+    def rebind(root: Any, results: Sequence[Any]) -> Sequence[Any]:
+        before = [_named(root, names[0]) for names in tied]
+        values = results[-count:]
+        if torch.compiler.is_exporting() and not isinstance(before[0], FakeTensor):
+            return _written_for_torch(before, values, results[:-count])
+        after = [_like(v, b, places) for v, b in zip(values, before, strict=True)]
+        for spec, names, old, new in zip(specs, tied, before, after, strict=True):
+            if spec.write is StateWrite.MEMORY:
+                old.data = new.detach()
+            else:
+                if isinstance(old, nn.Parameter):
+                    new = nn.Parameter(new.detach(), requires_grad=old.requires_grad)
+                for name in names:
+                    path, _, leaf = name.rpartition(".")
+                    _put(_named(root, path), leaf, new)
+        return results[:-count]
+
+    return rebind
+
+
+def _put(module: Any, name: str, value: torch.Tensor) -> None:
+    if isinstance(module, nn.Module) and name in module._buffers:
+        module._buffers[name] = value
+    else:
+        setattr(module, name, value)
+
+
+def _written_for_torch(
+    targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor], results: Sequence[Any]
+) -> Sequence[Any]:
+    """Write state for torch.export, which captures the module: it knows writes, but not all that is
+    put in the place of state. The results, copied where they show what is written to."""
+    shown = [
+        isinstance(r, torch.Tensor) and any(r is t or r._base is t for t in targets)
+        for r in results
+    ]
+    results = [r.clone() if is_shown else r for r, is_shown in zip(results, shown, strict=True)]
+    for target, value in zip(targets, [v.clone() for v in values], strict=True):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not target.requires_grad):
+            target.copy_(value)
+    return results
+
+
+def _like(value: torch.Tensor, before: Any, places: bool) -> torch.Tensor:
+    """The value as it can be in the place of another: itself, if it is laid out like that. The
+    graph counts on strides, and on offsets if it looks at `places` in memory."""
+    if (
+        value.dtype is before.dtype
+        and value.stride() == before.stride()
+        and value.device == before.device
+        and not (places and value.storage_offset() != before.storage_offset())
+    ):
+        return value
+    made = torch.empty_strided(
+        before.shape, before.stride(), dtype=before.dtype, device=before.device
+    )
+    return made.copy_(value)
+
+
+# ------------------------------------------------------------------------------------------ running
+
+
+class _Running:
+    """How one module runs: immutable, so that copies of the module share it."""
+
+    def __init__(
+        self,
+        program: ExportedProgram,
+        check_guards: bool,
+        convention: Convention,
+        casts: Mapping[torch.dtype, torch.dtype] | None = None,
+        moves: Mapping[torch.device, torch.device] | None = None,
+    ) -> None:
+        self.program = program
+        self.check_guards = check_guards
+        self.casts, self.moves = casts or {}, moves or {}
+        specs = program.graph_signature.input_specs
+        self.convention = convention
+        self.relaxed = False
+        self._use(graph_to_run(program, self.moves, self.casts))
+        self.bind, self.rebuild = convention.bind, rebuilder(program, convention)
+        self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
+        outputs = program.graph_signature.output_specs
+        self.rebind = rebinder(program, [s for s in outputs if is_rebound(s)])
+        self.asked = asks_check(program, convention.leaves)
+        self.overlap = input_overlap(program, convention)
+        if draws_and_views(program.graph_module):  # a second try would draw other numbers
+            self._relax()
+        self.state_overlap = _state_overlap(program, convention)
+
+    def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self.run(module, self.bind(args, kwargs))
+
+    def run(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Any:
+        """On inputs that were bound."""
+        return self.run_on(module, self.checked(module, inputs), inputs)
+
+    def checked(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Sequence[Any]:
+        """The state, if the program holds for it and for these inputs together."""
+        state = self.fetch(module)
+        if self.overlap is not None:
+            self.overlap(inputs)
+        if self.state_overlap is not None:
+            self.state_overlap(state, inputs)
+        if self.asked is not None:
+            self.asked(state, inputs)
+        return state
+
+    def run_on(self, module: ProgramModule, state: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
+        """On state and inputs that were checked."""
+        try:
+            results = self.forward(*state, *inputs)
+        except RuntimeError as error:
+            results = self._again(state, inputs, error)
+        if self.rebind is not None:
+            results = self.rebind(module, results)
+        return self.rebuild(results)
+
+    def _use(self, graph: GraphModule) -> None:
+        """Run this graph from now on."""
+        self.graph_module = graph
+        self.forward = partial(held_to_settings(self.program), graph.forward)
+        if self.program.graph_signature.backward_signature is not None:
+            self.forward = torch.no_grad()(self.forward)  # it has its own gradients
+
+    def _again(self, state: Sequence[Any], inputs: Sequence[Any], error: RuntimeError) -> Any:
+        """Where strides were in the way of a view, or of a kernel, go on with a graph that copies
+        there. Writes stand at the end: until now nothing has happened. (Numbers would have been
+        drawn, but then that graph is the only one.)"""
+        if not self.relaxed and any(text in str(error) for text in _LAYOUT_ERRORS):
+            self._relax()
+            try:
+                return self.forward(*state, *inputs)
+            except RuntimeError as another:
+                error = another
+        explain(self.program, self.convention, inputs, error)
+        raise error
+
+    def _relax(self) -> None:
+        self.relaxed = True
+        self._use(graph_of_any_layout(self.graph_module, self.program.reads_views))
+
+    def converted(
+        self,
+        casts: Mapping[torch.dtype, torch.dtype],
+        moves: Mapping[torch.device, torch.device],
+    ) -> _Running:
+        casts, moves = composed(self.casts, casts), composed(self.moves, moves)
+        convention = call_convention(self.program, self.check_guards, casts)
+        return _Running(self.program, self.check_guards, convention, casts, moves)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
+        return self
+
+
+def explain(
+    program: ExportedProgram, convention: Convention, inputs: Sequence[Any], error: RuntimeError
+) -> None:
+    """Raise in words of ours what torch says of inputs that are not as at capture.
+
+    Autograd does not let a program write to an input that newly requires gradients. A view of an
+    input may be one of the example's strides alone; so may a kernel's way.
+    """
+    is_leaf_written = "leaf Variable that requires grad" in str(error)
+    does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
+    captured = zip(inputs, _captured(program), convention.leaves, strict=True)
+    for given, example, leaf in captured:
+        if not isinstance(given, torch.Tensor):
+            continue
+        if is_leaf_written and given.requires_grad and not example.requires_grad:
+            raise InputValueError(
+                f"{leaf.path} requires gradients, which it did not at capture, and the program "
+                f"writes to it\n  fix: pass {leaf.path}.detach(), or capture it again with such "
+                "an input",
+                leaf.path,
+            ) from error
+        if does and given.stride() != example.stride():
+            fix = f"pass {leaf.path}.contiguous(), or " if example.is_contiguous() else ""
+            raise InputValueError(
+                f"{leaf.path} has strides {given.stride()}, but the program was captured with "
+                f"{tuple(example.stride())}, and {does} that these do not allow\n"
+                f"  fix: {fix}capture it again with such an input",
+                leaf.path,
+            ) from error
+
+
+_LAYOUT_ERRORS = {
+    "view size is not compatible": "takes a view",
+    "X.is_contiguous(memory_format)": "has a group_norm",
+}
+"""What torch says where strides are in the way, and what the program does there."""
+
+
+class LiveProgram:
+    """A program that runs on the state of the module it was captured from: what it writes, it
+    writes there."""
+
+    def __init__(self, program: ExportedProgram, root: nn.Module) -> None:
+        self._running = _Running(program, True, call_convention(program, True, {}))
+        self._root: Any = _LiveState(root, program.constants)
+        self._draws = any(has_effect(n.target) for n in program.graph.nodes)
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The inputs of the program in a call that it holds for; else what is wrong is raised."""
+        inputs = self._running.bind(args, kwargs)
+        self._running.checked(self._root, inputs)
+        return inputs
+
+    def __call__(self, inputs: tuple[Any, ...]) -> Any:
+        """On inputs that were bound. Their layouts are found out while it runs: `InputValueError`
+        says that they are not such as the program relies on; then nothing has happened."""
+        drawn = torch.get_rng_state() if self._draws else None
+        try:
+            return self._running.run(self._root, inputs)
+        except RuntimeError as error:
+            if drawn is not None:
+                torch.set_rng_state(drawn)
+            if LAYOUT_ASKED in str(error):
+                raise InputValueError(str(error)) from error
+            raise
+
+
+LAYOUT_ASKED = "as at capture: the program relies on them"
+"""What a program says whose input lies otherwise in memory than it counts on."""
+
+
+class _LiveState:
+    """A module's state, with the constants that a program carries beside it."""
+
+    def __init__(self, root: nn.Module, constants: Mapping[str, Any]) -> None:
+        self._module = root
+        self._constants = constants
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+    """One replacement after another: what was `a` at capture is today ..."""
+    return {**then, **{a: then.get(b, b) for a, b in first.items()}}
+
+
+def _captured(program: ExportedProgram) -> list[Any]:
+    """The values of the user's inputs at capture."""
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
+    found = []
+    for node, spec in zip(nodes, program.graph_signature.input_specs, strict=True):
+        if spec.kind is InputKind.USER_INPUT:
+            arg = spec.arg
+            constant = arg.value if isinstance(arg, ConstantArgument) else node.meta.get("val")
+            found.append(arg if isinstance(arg, CustomObjArgument) else constant)
+    return found
+
+
+def call_convention(
+    program: ExportedProgram, check_guards: bool, casts: Mapping[torch.dtype, torch.dtype]
+) -> Convention:
+    root = program.root_signature
+    if root is None:
+        program.validate()
+        raise AssertionError("a program without a root signature was found to be valid")
+    return Convention(
+        root.in_spec,
+        root.out_spec,
+        _captured(program),
+        root.forward_arg_names,
+        limits_by_name(program.range_constraints) if check_guards else {},
+        program.guards if check_guards else (),
+        casts,
+        root.signature,
+    )
+
+
+def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Sequence[Any]], Any]:
+    """A function from the values that a program returns, but for those that it writes, to the
+    result of a call."""
+    specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
+    count = sum(s.kind not in GRADIENTS for s in specs)
+    if count == len(specs):
+        return convention.rebuild
+
+    inputs = [s for s in program.graph_signature.input_specs if s.kind is InputKind.USER_INPUT]
+    paths = {s.arg.name: x.path for s, x in zip(inputs, convention.leaves, strict=True)}
+
+    def joint(values: Sequence[Any]) -> JointResult:
+        parameters, others = GRADIENTS
+        pairs = list(zip(specs, values, strict=True))
+        return JointResult(
+            convention.rebuild(values[:count]),
+            {str(s.target): v for s, v in pairs if s.kind is parameters},
+            {paths[str(s.target)]: v for s, v in pairs if s.kind is others},
+        )
+
+    return joint
+
+
+def _state_overlap(program: ExportedProgram, convention: Convention) -> StateCheck | None:
+    signature = program.graph_signature
+    users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+    state = [s for s in signature.input_specs if s.kind is not InputKind.USER_INPUT]
+    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+    outputs = signature.output_specs
+    targets = {s.target for s in outputs if s.kind in kinds and not is_rebound(s)}
+    inputs = set(signature.user_inputs_to_mutate.values())
+    return state_check(
+        [str(s.target) for s in state],
+        [x.path for x in convention.leaves],
+        {i for i, s in enumerate(state) if s.target in targets},
+        {i for i, name in enumerate(users) if name in inputs},
+        same_pairs(program.asks),
+    )
+
+
+def input_overlap(program: ExportedProgram, convention: Convention) -> Check | None:
+    signature = program.graph_signature
+    users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
+    targets = set(signature.user_inputs_to_mutate.values())
+    written = {i for i, name in enumerate(users) if name in targets}
+    paths = [x.path for x in convention.leaves]
+    return overlap_check(_captured(program), paths, written, same_pairs(program.asks))

@@ -1,0 +1,530 @@
+"""What the original's Python asked of the tensors it was given, beside their sizes and dtypes: the
+answers are baked into a program, so a call in which they are others is refused.
+
+So with the modes that it asked torch for: `torch.is_grad_enabled()`.
+
+Whether two arguments are one object (`x is y`) cannot be seen to be asked: it is taken to be. All
+else is here only where it was asked. Must not know how a capture finds it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lostwax.errors import InputValueError
+from lostwax.fake import FakeTensor
+from lostwax.ir.run.leaves import Leaf, TensorLeaf
+from lostwax.ir.signature import InputKind
+from lostwax.sym import Size
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+Ref = int | str
+"""A tensor that a program is given: the user's by its number among his inputs, state by name."""
+Answer = bool | int | str
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that was asked of tensors, and how it was answered. Of several tensors it is asked
+    whether it holds of any: so of what is computed from them, and then without gradients it holds
+    of none."""
+
+    what: str
+    of: tuple[Ref, ...]
+    answer: Answer
+    where: str
+    """The line that asks."""
+    computed: bool = False
+
+
+@dataclass(frozen=True)
+class Asks:
+    """All of one program."""
+
+    given: tuple[int, ...] = ()
+    """The user's tensors that the original's Python has seen."""
+    same: tuple[tuple[Ref, ...], ...] = ()
+    """Those that were one tensor at capture; all others were different ones."""
+    either: bool = False
+    """Does the program also hold where all of them are different ones?"""
+    questions: tuple[Question, ...] = ()
+
+
+def same_pairs(asks: Asks | None) -> set[tuple[Ref, Ref]]:
+    """The tensors that each call is asked to have as one, two by two."""
+    groups = () if asks is None or asks.either else asks.same
+    return {(a, b) for group in groups for i, a in enumerate(group) for b in group[i + 1 :]}
+
+
+AsksCheck = Callable[[Sequence[Any], Sequence[Any]], None]
+"""Of the state and of the user's inputs of a call."""
+
+
+def asks_check(program: ExportedProgram, leaves: Sequence[Leaf]) -> AsksCheck | None:
+    """A check of a call; None if there is nothing to check. `leaves` are what the user's inputs
+    must be."""
+    asks = program.asks
+    if asks is None:
+        return _all([*_layouts_again(program)])
+    specs = program.graph_signature.input_specs
+    names = [s.target for s in specs if s.kind is not InputKind.USER_INPUT]
+    state = {str(name): i for i, name in enumerate(names) if name is not None}
+    tensors = {**program.constants, **program.state_dict}
+    sizes = {name: _size(tensors[name]) for name in state if _is_tensor(tensors.get(name))}
+
+    def objects(of: Asks) -> list[AsksCheck]:
+        apart = [*_apart(of, leaves), *_apart_from_state(of, leaves, state, sizes)]
+        return [*_one(of, leaves, state), *apart]
+
+    parts = objects(asks)
+    if asks.either:
+        named = [_named(ref, leaves, state) for group in asks.same for ref in group]
+        paths = [each.text for each in named if each is not None]
+        parts = [_either(objects(replace(asks, same=())), parts, paths)]
+    return _all([*parts, *_asked(asks, leaves, state), *_layouts_again(program)])
+
+
+def _all(parts: Sequence[AsksCheck]) -> AsksCheck | None:
+    if not parts:
+        return None
+
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        for part in parts:
+            part(state, inputs)
+
+    return check
+
+
+def _either(
+    apart: Sequence[AsksCheck], one: Sequence[AsksCheck], paths: Sequence[str]
+) -> AsksCheck:
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        for parts in (apart, one):
+            try:
+                for part in parts:
+                    part(state, inputs)
+            except InputValueError:
+                continue
+            return
+        raise InputValueError(
+            f"of the tensors {', '.join(paths)} some are one, in another way than at capture\n"
+            "  why: the original may ask whether they are one, `a is b`, and would go another way\n"
+            "  fix: pass a tensor of its own for each (x.clone(), or x.view_as(x) if they are to "
+            "share memory), or the same as at capture",
+            paths[-1],
+        )
+
+    return check
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def _size(tensor: torch.Tensor) -> tuple[Size, ...]:
+    return tensor.fake_type.size if isinstance(tensor, FakeTensor) else tuple(tensor.shape)
+
+
+# ---------------------------------------------------------------------------------- which are one
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A tensor of a call, and what it is called."""
+
+    is_state: bool
+    index: int
+    path: str
+
+    def of(self, state: Sequence[Any], inputs: Sequence[Any]) -> Any:
+        return (state if self.is_state else inputs)[self.index]
+
+    @property
+    def text(self) -> str:
+        return f"the module's own {self.path}" if self.is_state else self.path
+
+
+def _named(ref: Ref, leaves: Sequence[Leaf], state: Mapping[str, int]) -> _Named | None:
+    """None if there is no such state any more."""
+    if isinstance(ref, int):
+        return _Named(False, ref, leaves[ref].path)
+    return _Named(True, state[ref], ref) if ref in state else None
+
+
+def _one(asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]) -> Iterator[AsksCheck]:
+    """What was one tensor at capture must be one again."""
+    for group in asks.same:
+        found = [named for ref in group if (named := _named(ref, leaves, state)) is not None]
+        for other in found[1:]:
+            yield _must_be_one(found[0], other)
+
+
+def _must_be_one(first: _Named, other: _Named) -> AsksCheck:
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        if first.of(state, inputs) is not other.of(state, inputs):
+            fix = "one tensor for both"
+            if first.is_state:
+                fix = f"that one, module.{first.path}"
+            raise InputValueError(
+                f"{first.text} and {other.text} were one tensor at capture, and are two here\n"
+                f"  why: the original may ask whether they are one, `a is b`, and would go another "
+                f"way\n"
+                f"  fix: pass {fix}; or capture it again, with a tensor of its own for "
+                f"{other.path}",
+                other.path,
+            )
+
+    return check
+
+
+def _apart(asks: Asks, leaves: Sequence[Leaf]) -> Iterator[AsksCheck]:
+    """What were different tensors at capture must be different again, where they can be one."""
+    later = {ref for group in asks.same for ref in group[1:]}
+    left = [i for i in asks.given if i not in later]
+    while left:
+        alike = [left.pop(0)]
+        for each in alike:  # which grows
+            more = [i for i in left if _are_alike(leaves[each], leaves[i])]
+            alike += more
+            left = [i for i in left if i not in more]
+        if len(alike) > 1:
+            yield _must_be_apart(sorted(alike), leaves)
+
+
+def _are_alike(a: Leaf, b: Leaf) -> bool:
+    if not (isinstance(a, TensorLeaf) and isinstance(b, TensorLeaf)):
+        return False
+    return a.dtype is b.dtype and _may_be_same(a.size, b.size)
+
+
+def _may_be_same(a: Sequence[Size], b: Sequence[Size]) -> bool:
+    fixed = [(m, n) for m, n in zip(a, b, strict=False) if type(m) is int and type(n) is int]
+    return len(a) == len(b) and all(m == n for m, n in fixed)
+
+
+def _must_be_apart(alike: Sequence[int], leaves: Sequence[Leaf]) -> AsksCheck:
+    count = len(alike)
+
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        if len({id(inputs[i]) for i in alike}) != count:
+            seen: dict[int, int] = {}
+            for i in alike:
+                first = seen.setdefault(id(inputs[i]), i)
+                if first != i:
+                    raise _are_one(leaves[first].path, leaves[i].path)
+
+    return check
+
+
+def _apart_from_state(
+    asks: Asks,
+    leaves: Sequence[Leaf],
+    state: Mapping[str, int],
+    sizes: Mapping[str, tuple[Size, ...]],
+) -> Iterator[AsksCheck]:
+    """A tensor of the user's that was none of the module's own must be none of them."""
+    owned = {i for group in asks.same if _has_state(group) for i in group if isinstance(i, int)}
+    for i in asks.given:
+        expected = leaves[i]
+        if i not in owned and isinstance(expected, TensorLeaf):
+            alike = {n: state[n] for n, s in sizes.items() if _may_be_same(expected.size, s)}
+            if alike:
+                yield _must_be_no_state(i, expected.path, alike)
+
+
+def _has_state(group: Sequence[Ref]) -> bool:
+    return any(isinstance(ref, str) for ref in group)
+
+
+def _must_be_no_state(index: int, path: str, alike: Mapping[str, int]) -> AsksCheck:
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        given = inputs[index]
+        for name, i in alike.items():
+            if state[i] is given:
+                raise _are_one(f"the module's own {name}", path)
+
+    return check
+
+
+def _are_one(first: str, other: str) -> InputValueError:
+    return InputValueError(
+        f"{first} and {other} are one tensor here, and were two at capture\n"
+        "  why: the original may ask whether they are one, `a is b`, and would go another way\n"
+        f"  fix: pass {other}.clone(), or {other}.view_as({other}) if they are to share memory; or "
+        "capture it again, with one tensor for both: if that does not matter to the original, the "
+        "program takes either",
+        other,
+    )
+
+
+# ----------------------------------------------------------------------------------- what was asked
+
+
+def _has_no_gradient(tensor: torch.Tensor) -> bool:
+    """(torch warns of the question where it is no leaf.)"""
+    return tensor.grad is None if tensor.is_leaf or tensor.retains_grad else True
+
+
+def _has_no_grad_fn(tensor: torch.Tensor) -> bool:
+    return tensor.grad_fn is None
+
+
+def _class_name(tensor: torch.Tensor) -> str:
+    cls = type(tensor)
+    if cls is FakeTensor:
+        kinds = {"Parameter": torch.nn.Parameter, "Buffer": torch.nn.Buffer}
+        return next((name for name, cls in kinds.items() if isinstance(tensor, cls)), "Tensor")
+    return cls.__qualname__
+
+
+def _requires_grad(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad
+
+
+def _strides(tensor: torch.Tensor) -> str:
+    return str(tuple(tensor.stride()))
+
+
+def _visible_strides(tensor: torch.Tensor) -> str:
+    sizes, strides = tensor.shape, tensor.stride()
+    seen = [st for s, st in zip(sizes, strides, strict=True) if s != 1] if tensor.numel() else []
+    return str(tuple(seen))
+
+
+GRADIENTS = "has a gradient"
+"""Whether tensors have any. The capture asks so itself, where what it records hangs on it."""
+STRIDES, OFFSET = "stride()", "storage_offset()"
+VISIBLE_STRIDES = "stride() of dimensions that are not of size 1"
+QUESTIONS: dict[str, Callable[[Any], Answer]] = {
+    "requires_grad": _requires_grad,
+    GRADIENTS: _requires_grad,
+    "is_leaf": lambda tensor: tensor.is_leaf,
+    "grad is None": _has_no_gradient,
+    "grad_fn is None": _has_no_grad_fn,
+    "is_inference()": lambda tensor: tensor.is_inference(),
+    "is_conj()": lambda tensor: tensor.is_conj(),
+    "is_neg()": lambda tensor: tensor.is_neg(),
+    "_is_view()": lambda tensor: tensor._is_view(),
+    "_base is None": lambda tensor: tensor._base is None,
+    "untyped_storage().nbytes()": lambda tensor: tensor.untyped_storage().nbytes(),
+    "class": _class_name,
+    STRIDES: _strides,
+    VISIBLE_STRIDES: _visible_strides,
+    OFFSET: lambda tensor: tensor.storage_offset(),
+}
+"""How each is answered by a tensor. Others are attributes that someone has put on it."""
+ATTRIBUTE = "attribute "
+"""Before the name of one of those."""
+
+
+def answer(what: str, tensor: Any) -> Answer:
+    """What a tensor answers, as it can be kept."""
+    if not what.startswith(ATTRIBUTE):
+        return QUESTIONS[what](tensor)
+    found = getattr(tensor, what.removeprefix(ATTRIBUTE), _ABSENT)
+    if found is _ABSENT:
+        return "not there"
+    is_plain = type(found) in PLAIN
+    return f"the {type(found).__name__} {found!r}" if is_plain else f"a {type(found).__name__}"
+
+
+_ABSENT = object()
+PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
+"""Of what classes an attribute can be."""
+
+
+MODES = (
+    "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "get_default_device",
+    "is_autocast_enabled", "is_autocast_cache_enabled", "get_autocast_dtype",
+    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
+    "get_deterministic_debug_mode", "get_float32_matmul_precision", "is_anomaly_enabled",
+    "is_anomaly_check_nan_enabled", "get_num_threads", "get_num_interop_threads",
+)  # fmt: skip
+"""The functions of torch that tell of its modes."""
+_MODE = re.compile(rf"torch\.({'|'.join(MODES)})\((?:'(\w+)')?\)")
+_FLAGS = {
+    "cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision"),
+    "mkldnn": ("enabled", "deterministic", "allow_tf32", "fp32_precision"),
+    "cuda.matmul": (
+        "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_fp16_accumulation",
+        "allow_fp16_reduced_precision_reduction_split_k", "fp32_precision",
+        "allow_bf16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction_split_k",
+    ),
+    "cuda": (
+        "flash_sdp_enabled()", "mem_efficient_sdp_enabled()", "math_sdp_enabled()",
+        "cudnn_sdp_enabled()", "fp16_bf16_reduction_math_sdp_allowed()",
+    ),
+    "miopen": ("immediate",),
+    "quantized": ("engine",),
+}  # fmt: skip
+FLAGS = frozenset(
+    (
+        *(f"torch.backends.{where}.{name}" for where, names in _FLAGS.items() for name in names),
+        "torch.backends.fp32_precision",
+        "torch.utils.deterministic.fill_uninitialized_memory",
+    )
+)
+"""Settings of torch that are read as attributes are."""
+
+
+def is_mode(what: str) -> bool:
+    return what in FLAGS or _MODE.fullmatch(what) is not None
+
+
+def mode_answer(what: str) -> Answer:
+    """What torch answers now, as it can be kept."""
+    found = _MODE.fullmatch(what)
+    if found is None:
+        try:
+            value = attrgetter(what.removeprefix("torch.").removesuffix("()"))(torch)
+        except AttributeError:  # in this version
+            return "not there"
+        value = value() if what.endswith("()") else value
+    else:
+        function, device = getattr(torch, found[1]), found[2]
+        value = function() if device is None else function(device)
+    return value if type(value) in (bool, int, str) else str(value)
+
+
+def _must_be_the_mode(question: Question) -> AsksCheck:
+    what, wanted = question.what, question.answer
+
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        found = mode_answer(what)
+        fake = next((each for each in (*state, *inputs) if type(each) is FakeTensor), None)
+        if fake is not None:
+            fake.fake_mode.mode_asked(what, found, question.where)
+        if found != wanted:
+            raise InputValueError(
+                f"{what} is {found} here, and was {wanted} at capture, where the original asks it\n"
+                f"  at {question.where}\n"
+                "  fix: call the program in the modes that it was captured in; or capture it again "
+                "in those of the call",
+                "",
+            )
+
+    return check
+
+
+def _asked(asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]) -> Iterator[AsksCheck]:
+    for question in asks.questions:
+        if is_mode(question.what):
+            yield _must_be_the_mode(question)
+            continue
+        of = [_named(ref, leaves, state) for ref in question.of]
+        there = [each for each in of if each is not None]
+        if question.computed:
+            if len(there) == len(of):  # what a pass took away cannot change
+                yield _must_be_computed_so(question, there)
+        elif there:
+            yield _must_be_so(question, there[0])
+
+
+def _must_be_so(question: Question, named: _Named) -> AsksCheck:
+    what, wanted, index, is_state = question.what, question.answer, named.index, named.is_state
+
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        tensor = (state if is_state else inputs)[index]
+        found = answer(what, tensor)
+        _ask_again(question, (tensor,))
+        if found != wanted:
+            raise InputValueError(
+                f"{named.text}: {what} is {found} here, and was {wanted} at capture, where the "
+                f"original asks it\n  at {question.where}\n"
+                f"  fix: {_fix(question, named)}capture it again with such a tensor",
+                named.path,
+            )
+
+    return check
+
+
+def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
+    """Where a program is captured in its turn, the answers are baked into the new one, too."""
+    fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
+    if question.what in (STRIDES, VISIBLE_STRIDES, OFFSET):
+        for fake in fakes:
+            fake.fake_mode.layout_asked(fake, question.what, question.what == STRIDES)
+    elif fakes:
+        fakes[0].fake_mode.asked_again(fakes, question.what, question.where, question.computed)
+
+
+def _layouts_again(program: ExportedProgram) -> Iterator[AsksCheck]:
+    """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen.
+    And with those that its views count on, if they must not be copies."""
+    nodes = program.graph.nodes
+    placeholders = [node for node in nodes if node.op == "placeholder"]
+    for i, node in enumerate(placeholders):
+        asked = [user for user in node.users if user.target in _OF_LAYOUT]
+        if asked:
+            dims = [user.args[1] for user in asked if len(user.args) > 1]
+            yield _ask_layout_again(i, dims, len(dims) < len(asked))
+    if not program.reads_views and any(node.target is _VIEW for node in nodes):
+        yield _ask_layouts_again
+
+
+_VIEW = torch.ops.aten.view.default
+_OF_LAYOUT = (torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default)
+
+
+def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksCheck:
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        count = len(state)
+        tensor = state[index] if index < count else inputs[index - count]
+        if type(tensor) is FakeTensor:
+            exact = any(tensor.fake_type.size[d] == 1 for d in dims)
+            tensor.fake_mode.layout_asked(tensor, "stride()", exact)
+            if offset:
+                tensor.fake_mode.layout_asked(tensor, "storage_offset()", exact)
+
+    return check
+
+
+def _ask_layouts_again(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+    for tensor in inputs:
+        if type(tensor) is FakeTensor:
+            tensor.fake_mode.layout_asked(tensor, "stride()", exact=False)
+
+
+def _fix(question: Question, named: _Named) -> str:
+    if question.what == "requires_grad" and question.answer is False and not named.is_state:
+        return f"pass {named.path}.detach(), or "
+    if question.what == "requires_grad" and named.is_state:
+        return f"module.{named.path}.requires_grad_({question.answer}), or "
+    return ""
+
+
+def _must_be_computed_so(question: Question, of: Sequence[_Named]) -> AsksCheck:
+    def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
+        tensors = [each.of(state, inputs) for each in of]
+        found = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        _ask_again(question, tensors)
+        if found is not question.answer:
+            does, did = ("requires", "none") if found else ("requires no", "one")
+            names = ", ".join(each.text for each in of[:3]) + ", ..." * (len(of) > 3)
+            if question.what == GRADIENTS:
+                raise InputValueError(
+                    f"what is computed from {names} {does} gradient here, and required {did} at "
+                    "capture; here the original goes a way of its own with gradients: a write that "
+                    "autograd does not see, a backward or a kernel for them\n"
+                    f"  at {question.where}\n"
+                    "  fix: export with an example that requires gradients; or pass "
+                    f"{of[0].path}.detach()",
+                    of[0].path,
+                )
+            raise InputValueError(
+                f"what is computed from {names} {does} gradient here, and required {did} at "
+                f"capture, where the original asks it\n  at {question.where}\n"
+                "  fix: call it with gradients switched on or off (torch.no_grad()), and with "
+                "tensors that require them, as at capture; or capture it again so",
+                of[0].path if of else "",
+            )
+
+    return check

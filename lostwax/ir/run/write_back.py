@@ -1,0 +1,395 @@
+"""The graph that runs: a program's own, followed by the writes that its signature speaks of.
+
+A program only computes; what the original wrote is written here, at the end. Must not change the
+program: a graph that writes is a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch._ops import OpOverload
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_aggregate
+from torch.utils import _pytree as pytree
+
+from lostwax.ir.graph.copying import copied_module
+from lostwax.ir.graph.effects import has_effect, lying_in
+from lostwax.ir.graph.gradient import kept_gradient, with_gradient
+from lostwax.ir.graph.retype import graph_modules
+from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
+from lostwax.ops.registry import aten
+
+if TYPE_CHECKING:
+    from lostwax.ir.program import ExportedProgram
+
+GRADIENTS = (OutputKind.GRADIENT_TO_PARAMETER, OutputKind.GRADIENT_TO_USER_INPUT)
+RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT, *GRADIENTS)
+_WRITTEN = (
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.PARAMETER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+)
+
+_OF_LAYOUT = (aten.sym_stride.int, aten.sym_storage_offset.default)
+"""What is asked of the input itself, and not of a copy."""
+
+
+def before_write(value: torch.Tensor) -> torch.Tensor:
+    """The value itself; for autograd a copy, since what it keeps for the gradient must not be
+    written to. (In the original the write stood elsewhere, or kept a copy itself.) A capture of the
+    module needs none: there, nothing is written."""
+    needs_own = torch.is_grad_enabled() and not torch.compiler.is_exporting()
+    return copied(value) if needs_own else value
+
+
+def copied(value: torch.Tensor) -> torch.Tensor:
+    """A copy with the strides of the original: views of it count on them."""
+    copy = value.clone()
+    if copy.stride() == value.stride():
+        return copy
+    same = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
+    return same.copy_(copy) if not _repeats(same) else copy
+
+
+def _repeats(value: torch.Tensor) -> bool:
+    """Does one place in memory stand for several elements?"""
+    return any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True))
+
+
+def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A write that is not a part of what is differentiated."""
+    with torch.no_grad():
+        return target.copy_(value)
+
+
+def write_to_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """To a leaf with a gradient the original wrote under `no_grad`, else autograd would have
+    refused it; a write to another is seen, as one to a buffer."""
+    is_seen = not (target.is_leaf and target.requires_grad)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and is_seen):
+        return target.copy_(value)
+
+
+def is_rebound(spec: OutputSpec) -> bool:
+    """Does the module that runs put the value itself in the place of state, as the original did?"""
+    return spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
+
+
+def graph_to_run(
+    program: ExportedProgram,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
+) -> GraphModule:
+    """The program's own graph if it only computes results; else a copy that also writes. It returns
+    the results, then the values of the state that is rebound."""
+    specs = program.graph_signature.output_specs
+    if all(s.kind in RESULTS for s in specs) and not moves and not casts:
+        return program.graph_module
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    output: Any = graph.graph_copy(program.graph, copies)
+    replace_named(graph, moves, casts)
+    targets = _written_to(program, copies)
+    rebound = [i for i in targets if is_rebound(specs[i])]
+    writer = _Writer(graph, targets, program.graph_module)
+    writer.finish(list(output), specs, rebound)
+    return GraphModule(program.graph_module, graph)
+
+
+def replace_named(
+    graph: Graph,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
+) -> None:
+    """Devices and types that the nodes name, after the state was moved or cast.
+
+    A program does not know whether the original has named a type or has asked a tensor for it, as
+    recurrent layers do: a type that state had follows it. Ranges of numbers stay as exact as they
+    are: the original's would, too, unless it has asked.
+    """
+    extremes = {
+        sign * torch.finfo(a).max: sign * torch.finfo(b).max
+        for a, b in casts.items()
+        for sign in (1, -1)
+        if a.is_floating_point and b.is_floating_point
+    }
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, torch.dtype):
+            return casts.get(value, value)
+        return extremes.get(value, value) if value.__class__ is float else value
+
+    for node in graph.nodes:
+        if moves:
+            node.args = with_devices(node.args, moves)
+            node.kwargs = with_devices(node.kwargs, moves)
+        if casts and node.target not in _RANGES:
+            node.args = map_aggregate(node.args, replaced)
+            node.kwargs = map_aggregate(node.kwargs, replaced)
+            if len(node.all_input_nodes) > 1 and isinstance(node.target, OpOverload):
+                node.target = _in_types_of_state(node.target, casts)
+
+
+def _in_types_of_state(target: OpOverload, casts: Mapping[torch.dtype, torch.dtype]) -> Any:
+    """The operator, which gets what has stayed as it was (a literal of the original's) in the type
+    of the state where it takes tensors of one type only."""
+    if of_any_layout(target, reads_views=True) is not None:
+        return target
+
+    def cast(value: Any) -> Any:
+        is_old = isinstance(value, torch.Tensor) and value.dtype in casts
+        return value.to(casts[value.dtype]) if is_old else value
+
+    def operator(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return target(*args, **kwargs)
+        except RuntimeError:
+            types = {a.dtype for a in pytree.tree_leaves(args) if isinstance(a, torch.Tensor)}
+            if len(types) < 2 or types.isdisjoint(casts):
+                raise
+        return target(*pytree.tree_map(cast, args), **pytree.tree_map(cast, kwargs))
+
+    return operator
+
+
+_RANGES: frozenset[Any] = frozenset(
+    (
+        *(aten.arange.default, aten.arange.start, aten.arange.start_step),
+        *(aten.linspace.default, aten.logspace.default),
+    )
+)
+
+
+def graph_with_writes(
+    program: ExportedProgram, left_out: Container[int]
+) -> tuple[Graph, dict[Node, Node]]:
+    """A copy of the graph that writes and returns the results, and the values of the state that is
+    rebound, but for the outputs left out; and the copies of its nodes."""
+    graph = Graph()
+    copies: dict[Node, Node] = {}
+    output: Any = graph.graph_copy(program.graph, copies)
+    targets = _written_to(program, copies)
+    specs = program.graph_signature.output_specs
+    kept = [i for i in range(len(specs)) if i not in left_out]
+    wanted = {k: targets[i] for k, i in enumerate(kept) if i in targets}
+    writer = _Writer(graph, wanted, program.graph_module)
+    rebound = [k for k in wanted if is_rebound(specs[kept[k]])]
+    writer.finish([output[i] for i in kept], [specs[i] for i in kept], rebound)
+    return graph, copies
+
+
+def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[int, Node]:
+    """For each output that is a write, by index, the placeholder that it writes to."""
+    signature = program.graph_signature
+    placeholders = [copies[n] for n in program.graph.nodes if n.op == "placeholder"]
+    return written_placeholders(signature.input_specs, placeholders, signature.output_specs)
+
+
+def written_placeholders(
+    inputs: Sequence[InputSpec], placeholders: Sequence[Node], outputs: Sequence[OutputSpec]
+) -> dict[int, Node]:
+    """For each output that is a write, by index, the placeholder that it writes to."""
+    by_name = {s.arg.name: n for s, n in zip(inputs, placeholders, strict=True)}
+    by_target = {s.target: n for s, n in zip(inputs, placeholders, strict=True)}
+    return {
+        i: by_name[s.target or ""]
+        if s.kind is OutputKind.USER_INPUT_MUTATION
+        else by_target[s.target]
+        for i, s in enumerate(outputs)
+        if s.kind in _WRITTEN
+    }
+
+
+def with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+    return map_aggregate(args, lambda a: moves.get(a, a) if isinstance(a, torch.device) else a)
+
+
+class _Writer:
+    """Ends a graph with the writes of its signature and the results alone.
+
+    What the original wrote in place, and results that show it, share memory: such a result is made
+    from what was written to. Where it put another tensor in the state's place, results stay what
+    they are: the next write must not reach them. A value that shows the state before a write, and
+    is needed after it, is copied first.
+    """
+
+    def __init__(self, graph: Graph, targets: Mapping[int, Node], bodies: nn.Module) -> None:
+        self.graph = graph
+        self.bodies = bodies
+        self.targets = targets
+        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph._root)
+        self.copies: dict[Node, Node] = {}
+        self.made: dict[Node, Node] = {}
+        """What a value is after the writes, of those that are views of what was written."""
+        self.done: dict[Node, Node] = {}
+        """For a write, and for a view of what it has written, the same before it."""
+        self.first_write: Node | None = None
+        self.itself: dict[Node, Node] = {}
+        """The same where the signature does not say how it was written: as torch's own reader does,
+        the state is returned in the place of this very value, and not of views of it."""
+
+    def finish(
+        self, values: list[Any], specs: Sequence[OutputSpec], more: Sequence[int] = ()
+    ) -> None:
+        """`more`: the outputs that are not written, but returned after the results."""
+        changed = {
+            t: self.before(t)
+            for i, t in self.targets.items()
+            if values[i] is not t and (i not in more or specs[i].write is StateWrite.MEMORY)
+        }
+        old = set(changed.values())
+        saved = [self.saved(changed.get(value, value), old) for value in values]
+        for i, target in self.targets.items():
+            if target in changed and i not in more:
+                write = self.writing(specs[i].kind, saved[i], changed[target])
+                done = self.graph.call_function(write, (target, saved[i]))
+                self.first_write = self.first_write or done
+                self.done[done] = target
+                if not is_rebound(specs[i]):
+                    self.show(saved[i], done, specs[i], old)
+        results = [v for v, s in zip(saved, specs, strict=True) if s.kind in RESULTS]
+        results += [saved[i] for i in more]
+        results = [self.itself.get(v) or self.derived(v) for v in results]
+        self.graph.output(tuple(results))
+
+    def show(self, value: Node, done: Node, spec: OutputSpec, old: set[Node]) -> None:
+        """What the value is after the write: what was written to."""
+        if spec.kind is OutputKind.USER_INPUT_MUTATION:
+            self.made[value] = done  # what was handed in is handed out
+        elif spec.write is None:
+            self.itself.setdefault(value, done)
+            return
+        elif value.op != "placeholder":
+            self.made.setdefault(value, done)
+        while value.target is aten.detach.default and value not in old:
+            value = value.args[0]  # type: ignore[assignment]
+            if value.op == "call_function" and value not in old:
+                self.made.setdefault(value, done)
+
+    def writing(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
+        """How an output is written to its target. The write to an input stood under `no_grad` in
+        the original if it left the input's gradient as it was."""
+        if kind is OutputKind.PARAMETER_MUTATION:
+            return write_to_parameter
+        while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
+            kept = kept_gradient(value, self.bodies)
+            if kept is None:
+                return aten.copy_.default  # type: ignore[no-any-return]
+            value = kept
+        return aten.copy_.default if kind is OutputKind.BUFFER_MUTATION else write_unseen
+
+    def before(self, target: Node) -> Node:
+        """What the graph reads in the place of an input that is written at its end."""
+        users = [user for user in target.users if user.target not in _OF_LAYOUT]
+        with self.graph.inserting_before(self.begin):
+            old = self.graph.call_function(before_write, (target,))
+        for user in users:
+            user.replace_input_with(target, old)
+        return old
+
+    def saved(self, value: Any, old: set[Node]) -> Any:
+        """A copy of what is about to be overwritten, if the value is that or a view of it."""
+        if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
+            return value
+        if value not in self.copies:
+            base = lying_in(value)
+            if base is None or value in old:
+                self.copies[value] = self.graph.call_function(copied, (value,))
+            else:
+                self.copies[value] = self.moved(value, base, self.saved(base, old))
+        return self.copies[value]
+
+    def derived(self, value: Any) -> Any:
+        """A result, read from where it was written to, if it is a view of a written value."""
+        if not isinstance(value, Node) or value in self.made:
+            return self.made.get(value, value)
+        base = lying_in(value)
+        new = None if base is None else self.derived(base)
+        if new is base or base is None:
+            return value
+        self.made[value] = moved = self.moved(value, base, new)
+        if value.target is aten.view.default:
+            moved.meta[SHOWN] = True
+            self.tried(moved)
+        return moved
+
+    def tried(self, value: Node) -> Node | None:
+        """The same view of what is written to, before anything is written: where strides are in its
+        way, that is to be known while nothing has happened."""
+        if value in self.done:
+            return self.done[value]
+        base = lying_in(value)
+        before = None if base is None or base is not value.args[0] else self.tried(base)
+        if before is None:  # with a gradient of its own
+            return None
+        with self.graph.inserting_before(self.first_write):
+            tried = self.graph.node_copy(value, lambda n: before if n is base else n)
+        self.done[value] = tried
+        return tried
+
+    def moved(self, value: Node, base: Node, new: Any) -> Node:
+        """What the value is of another base."""
+        made: Any = value.args[0]
+        if made is base or made.target is not with_gradient:
+            return self.graph.node_copy(value, lambda n: new if n is base else n)
+        backward, outputs, inputs, saved = made.args
+        outputs = [new if o is base else o for o in outputs]
+        again = self.graph.call_function(with_gradient, (backward, outputs, inputs, saved))
+        return self.graph.node_copy(value, lambda n: again if n is made else n)
+
+
+def view_chain(node: Node) -> list[Node]:
+    """The node, what it is a view of, what that is a view of, ..."""
+    chain = [node]
+    while (base := lying_in(chain[-1])) is not None:
+        chain.append(base)
+    return chain
+
+
+# ------------------------------------------------------------------------------ layouts of any kind
+
+
+SHOWN = "shown"
+"""In the `meta` of a view which the caller gets of what was written: a copy would be another."""
+
+
+def of_any_layout(target: Any, reads_views: bool) -> Any:
+    """What does the same as an operator whatever the strides of its argument; None if it does."""
+    if target is aten.native_group_norm.default:
+        return _group_norm
+    return aten.reshape.default if target is aten.view.default and reads_views else None
+
+
+def draws_and_views(module: GraphModule) -> bool:
+    """Does it draw random numbers, or act otherwise, and is something in it that strides may be in
+    the way of?"""
+    targets = {id(n.target): n.target for each in graph_modules(module) for n in each.graph.nodes}
+    found = [t for t in targets.values() if of_any_layout(t, True) is not None]
+    return bool(found) and any(has_effect(t) and not _is_check(t) for t in targets.values())
+
+
+def _is_check(target: Any) -> bool:
+    return str(target).startswith(("aten._assert", "aten.sym_constrain"))
+
+
+def graph_of_any_layout(module: GraphModule, reads_views: bool) -> GraphModule:
+    """A copy that runs where strides are in the way of the graph itself."""
+    copy, _ = copied_module(module)
+    for each in graph_modules(copy):
+        for node in each.graph.nodes:
+            if node.op == "call_function" and SHOWN not in node.meta:
+                node.target = of_any_layout(node.target, reads_views) or node.target
+        each.recompile()
+    return copy
+
+
+def _group_norm(value: torch.Tensor, *args: Any) -> Any:
+    """The operator takes dense tensors alone; torch's function makes them so."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    form = formats.get(value.dim(), torch.contiguous_format)
+    is_dense = value.is_contiguous() or value.is_contiguous(memory_format=form)
+    return aten.native_group_norm.default(value if is_dense else value.contiguous(), *args)

@@ -1,0 +1,447 @@
+"""Modules that run a graph node by node, and the calls between them.
+
+A module of an unflattened program has a graph for each way in which it is called. Its parent's
+graph calls it like any module, so that hooks run and another module can take its place. Must not
+know how the graphs were made.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.fx import Graph, Node
+from torch.utils import _pytree as pytree
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import InputStructureError, SwapError
+from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
+from lostwax.ir.run.calling import Convention
+from lostwax.ir.run.module import held
+from lostwax.ir.run.write_back import SHOWN, of_any_layout
+from lostwax.ir.text import graph_text, source_text
+
+
+class Container(nn.Module):
+    """A module that only holds others, as `nn.ModuleList` and `nn.ModuleDict` do: `m[0]`,
+    `m["a"]`, `m.a`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._constants: dict[str, Any] = {}
+        """Tensors and objects that are no state. Not among the attributes: those of the original
+        may be called as ours are (`graph`, `bodies`)."""
+
+    def __getattr__(self, name: str) -> Any:
+        constants = self.__dict__.get("_constants", {})
+        return constants[name] if name in constants else super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        constants = self.__dict__.get("_constants", {})
+        if name in constants:
+            constants[name] = value
+        else:
+            super().__setattr__(name, value)
+
+    def __getitem__(self, key: int | str) -> nn.Module:
+        if isinstance(key, int) and key < 0:
+            key += len(self)
+        found = self._modules.get(str(key))
+        if found is None:
+            raise (IndexError if isinstance(key, int) else KeyError)(key)
+        return found
+
+    def __setitem__(self, key: int | str, module: nn.Module) -> None:
+        self[key]  # it is there
+        self._modules[str(key)] = module
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return iter(m for m in self._modules.values() if m is not None)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> Container:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in self._constants.items():
+            if isinstance(value, torch.Tensor):
+                self._constants[name] = value.to(fn(value).device)
+        return self
+
+
+@dataclass(eq=False)
+class Body:
+    """What a module does in one or several of its calls.
+
+    The last `extras` of the graph's inputs are values that are no arguments of the original's call;
+    what it returns after its `results` are values that the caller also needs.
+    """
+
+    graph: Graph
+    extras: int
+    results: int
+    convention: Convention | None = None
+    """The original's arguments and results; None: inputs and results stand flat."""
+    reads_views: bool = False
+    """As the program says."""
+    dead: dict[Node, list[Node]] = field(default_factory=dict)
+    """After a node, the values that nothing reads any more."""
+
+    def __post_init__(self) -> None:
+        seen: set[Node] = set()
+        for node in reversed(self.graph.nodes):
+            last = [n for n in dict.fromkeys(node.all_input_nodes) if n not in seen]
+            self.dead[node] = last
+            seen.update(last)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the arguments."""
+        names = [n.name for n in self.graph.nodes if n.op == "placeholder"]
+        return names[: len(names) - self.extras]
+
+    def with_graph(self, graph: Graph) -> Body:
+        """The same, with another graph."""
+        return Body(graph, self.extras, self.results, self.convention, self.reads_views)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Body:
+        return self
+
+
+class Running(Container):
+    """A module with graphs of its own."""
+
+    bodies: dict[str, Body]
+    """By the name of the call: equal ones are one object."""
+
+    if TYPE_CHECKING:
+        graph: Graph
+        """The graph of its first call."""
+        arg_names: list[str]
+        """The names of the arguments of its first call."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Asked for what is not there otherwise: state that is called `graph` comes first."""
+        if name in ("graph", "arg_names"):
+            for held in (self._parameters, self._buffers, self._modules, self._constants):
+                if name in held:
+                    return held[name]
+            first = next(iter(self.bodies.values()))
+            return first.graph if name == "graph" else first.names
+        return super().__getattr__(name)
+
+
+class InterpreterModule(Running):
+    """A submodule of the original. Its parameters, buffers and submodules have their own names.
+
+    With a preserved call signature it takes and returns what the original does; else it takes the
+    values that it reads, in the order in which it reads them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bodies = {}
+
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
+        order = _ORDER.get()
+        if order is None or order.module is not self:
+            body = next(iter(self.bodies.values()))
+            self._check_alone(body)
+            return self._run(body, args, kwargs, ())[0]
+        _ORDER.set(None)
+        result, order.given = self._run(order.body, args, kwargs, order.extras)
+        return result
+
+    def _run(
+        self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any], extras: Sequence[Any]
+    ) -> tuple[Any, Sequence[Any]]:
+        if body.convention is not None:
+            inputs = body.convention.bind(args, kwargs)
+            values = run(self, body, [*inputs, *extras])
+            results = body.convention.rebuild(values[: body.results])
+        else:
+            values = run(self, body, [*_flat(body, args, kwargs), *extras])
+            results = values[0] if len(values) == 1 else values or None
+        return results, values[body.results :]
+
+    def _check_alone(self, body: Body) -> None:
+        if body.extras:
+            needed = [n.name for n in body.graph.nodes if n.op == "placeholder"][-body.extras :]
+            raise SwapError(
+                f"this module cannot run by itself: it also reads {', '.join(needed)}, which are "
+                "no arguments of it and are computed outside.\n"
+                "  instead: call the whole unflattened module"
+            )
+
+    def print_readable(self, print_output: bool = True) -> str:
+        """The graphs as Python, those of the submodules nested; printed and returned."""
+        text = readable(self, type(self).__name__)
+        if print_output:
+            sys.stdout.write(text + "\n")
+        return text
+
+
+def _flat(body: Body, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+    """Arguments by their order or the names of the graph's inputs."""
+    names = body.names
+    rest = names[len(args) :]
+    if len(args) > len(names) or set(rest) != set(kwargs):
+        given = ", ".join([leaf_text(a) for a in args] + [f"{k}=..." for k in kwargs])
+        raise InputStructureError(
+            f"this module takes {len(names)} values, {', '.join(names)}\n  called with: ({given})"
+        )
+    return [*args, *(kwargs[name] for name in rest)]
+
+
+# ----------------------------------------------------------------------------------------- running
+
+
+@dataclass
+class _Order:
+    """What a parent tells the module that it calls, beside the arguments."""
+
+    module: nn.Module
+    body: Body
+    extras: Sequence[Any]
+    given: Sequence[Any] | None = None
+    """The values beside the results; None: it was not the module's own graph that ran."""
+
+
+EXTRAS = "_extras"
+"""The keyword under which a node that calls a module has what is no argument of the original's."""
+_ORDER: ContextVar[_Order | None] = ContextVar("order", default=None)
+_ROOT: ContextVar[nn.Module | None] = ContextVar("root", default=None)
+
+
+@dataclass(frozen=True)
+class Calling:
+    """Of a node that calls a module (in `meta["calling"]`): which of its bodies it means."""
+
+    path: str
+    """From the root."""
+    relative: str | None
+    """From the module whose graph this is; None: it lies elsewhere."""
+    name: str
+    more: tuple[str, ...]
+    """What the values beside the results are."""
+
+
+@dataclass(frozen=True)
+class _Missing:
+    """In the place of a value that a module which was put in another's place does not give."""
+
+    path: str
+    value: str
+
+    def refuse(self, reader: str) -> SwapError:
+        return SwapError(
+            f"{reader} reads {self.value}, which the original module {self.path!r} computes "
+            "beside its results; the module in its place does not give it.\n"
+            "  why: the original also wrote to a tensor, or another module read its inner values\n"
+            f"  instead: exchange a larger module, one that {reader} is a part of"
+        )
+
+
+_FRAMES = 12
+"""Of Python's stack that a module in a module may take here; the original's takes four."""
+_NESTED = 40
+"""Modules in modules that fit into any stack."""
+_ROOM = threading.Lock()
+_LIMITS: list[int] = []
+
+
+@contextmanager
+def room_for(depth: int) -> Iterator[None]:
+    """Inside, modules may be nested so deep. Python's limit is one for all threads: it is put back
+    by the last who needs another."""
+    if depth <= _NESTED:
+        yield
+        return
+    with _ROOM:
+        _LIMITS.append(sys.getrecursionlimit())
+        sys.setrecursionlimit(_LIMITS[-1] + depth * _FRAMES)
+    try:
+        yield
+    finally:
+        with _ROOM:
+            least = _LIMITS[0]
+            _LIMITS.pop()
+            if not _LIMITS:
+                sys.setrecursionlimit(least)
+
+
+@contextmanager
+def rooted(root: nn.Module) -> Iterator[None]:
+    """Inside, modules that call one which is not a part of them find it below this root."""
+    token = _ROOT.set(root)
+    try:
+        yield
+    finally:
+        _ROOT.reset(token)
+
+
+def run(module: nn.Module, body: Body, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """What the graph returns for these inputs."""
+    values: dict[Node, Any] = {}
+    given = iter(inputs)
+    for node in body.graph.nodes:
+        if node.op == "placeholder":
+            values[node] = next(given)
+            continue
+        if node.op == "output":
+            return _read(node.args[0], values, "the caller")  # type: ignore[no-any-return]
+        try:
+            values[node] = _step(module, node, values, body.reads_views)
+        except Exception as error:
+            _note(error, node)
+            raise
+        for dead in body.dead[node]:
+            values.pop(dead, None)
+    raise AssertionError("a graph without an output")
+
+
+def _step(module: nn.Module, node: Node, values: dict[Node, Any], reads_views: bool) -> Any:
+    if node.op == "get_attr":
+        return attribute(module, str(node.target))
+    calling = node.meta.get("calling")
+    if calling is not None:
+        return _call(module, node, calling, values)
+    args = _read(node.args, values, node.name)
+    kwargs = _read(node.kwargs, values, node.name)
+    try:
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    except RuntimeError:
+        other = of_any_layout(node.target, reads_views)
+        if other is None or SHOWN in node.meta:
+            raise
+    return other(*args, **kwargs)  # where strides were in the way
+
+
+def _read(arg: Any, values: dict[Node, Any], reader: str) -> Any:
+    """The argument with values in the place of nodes, in plain containers."""
+    if isinstance(arg, Node):
+        found = values[arg]
+        if isinstance(found, _Missing):
+            raise found.refuse(reader)
+        return found
+    if isinstance(arg, list):
+        return [_read(a, values, reader) for a in arg]
+    if isinstance(arg, tuple):
+        return tuple([_read(a, values, reader) for a in arg])
+    if isinstance(arg, dict):
+        return {k: _read(a, values, reader) for k, a in arg.items()}
+    return arg
+
+
+def _call(module: nn.Module, node: Node, calling: Calling, values: dict[Node, Any]) -> Any:
+    called = _found(module, calling)
+    args = _read(node.args, values, node.name)
+    kwargs = {k: _read(v, values, node.name) for k, v in node.kwargs.items() if k != EXTRAS}
+    if not isinstance(called, InterpreterModule) or calling.name not in called.bodies:
+        result = called(*args, **kwargs)
+        more: Sequence[Any] = [_Missing(calling.path, name) for name in calling.more]
+        return (result, more) if calling.more else result
+    extras = _read(node.kwargs.get(EXTRAS, ()), values, node.name)
+    order = _Order(called, called.bodies[calling.name], extras)
+    token = _ORDER.set(order)
+    try:
+        result = called(*args, **kwargs)
+    finally:
+        _ORDER.reset(token)
+    if not calling.more:
+        return result
+    return result, order.given or [_Missing(calling.path, name) for name in calling.more]
+
+
+def _found(module: nn.Module, calling: Calling) -> nn.Module:
+    if calling.relative is not None:
+        return attribute(module, calling.relative)  # type: ignore[no-any-return]
+    root = _ROOT.get()
+    if root is None:
+        raise SwapError(
+            f"this module calls {calling.path!r}, which is not a part of it.\n"
+            "  instead: call the whole unflattened module"
+        )
+    return attribute(root, calling.path)  # type: ignore[no-any-return]
+
+
+def attribute(module: nn.Module, path: str) -> Any:
+    """What a module holds by a name of the original's: before what our classes call so."""
+    found: Any = module
+    for part in path.split(".") if path else ():
+        found = _held(found, part)
+    return found
+
+
+def _held(module: Any, name: str) -> Any:
+    if isinstance(module, Container) and name in module._constants:
+        return module._constants[name]
+    return held(module, name)
+
+
+def _note(error: Exception, node: Node) -> None:
+    """Where it happened, once: the innermost graph knows best."""
+    source = source_text(node)
+    if not getattr(error, "__notes__", None):
+        error.add_note(f"while running {node.name}{f' ({source})' if source else ''}")
+
+
+# -------------------------------------------------------------------------- structures in the graph
+
+
+@dataclass(frozen=True)
+class Structured:
+    """A function from leaves to a structure that FX has no notation for."""
+
+    spec: TreeSpec
+
+    def __call__(self, *leaves: Any) -> Any:
+        return pytree.tree_unflatten(leaves, self.spec)
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """A function from the results of a module to their leaves."""
+
+    spec: TreeSpec
+    path: str
+
+    def __call__(self, result: Any) -> list[Any]:
+        leaves, spec = pytree.tree_flatten(result)
+        if spec != self.spec:
+            expected = sketch_spec(self.spec, iter(["*"] * self.spec.num_leaves))
+            raise InputStructureError(
+                f"the module {self.path!r} returned another structure than the original\n"
+                f"  the original: {expected}\n  returned:     {sketch(result)}",
+                self.path,
+            )
+        return leaves
+
+
+# --------------------------------------------------------------------------------------------- text
+
+
+def readable(module: nn.Module, name: str) -> str:
+    """Each graph of a module and of its submodules as a class, nested as the modules are."""
+    lines: list[str] = []
+    bodies = getattr(module, "bodies", {})
+    distinct = {id(body): (call, body) for call, body in reversed(bodies.items())}
+    for i, (_, body) in enumerate(reversed(distinct.values())):
+        lines += graph_text(body.graph, name if i == 0 else f"{name}_{i}").split("\n")
+    if not lines:
+        lines = [f"class {name}(torch.nn.Module):", "    pass"]
+    for child_name, child in module.named_children():
+        if isinstance(child, Container):
+            text = readable(child, child_name if child_name.isidentifier() else f"_{child_name}")
+            lines += ["", *(f"    {line}" if line else "" for line in text.split("\n"))]
+    return "\n".join(lines)

@@ -1,0 +1,470 @@
+"""A program's graph, cut into the bodies of its modules.
+
+Each call of a submodule gets a graph of its own. State that lies below the module is read from it,
+all else that it reads is handed in; sizes are taken from what is at hand. A buffer is written
+where its new value is computed, if nobody reads the old one later. Must not make modules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from operator import getitem
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+from torch.fx.node import map_arg
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import VerificationError
+from lostwax.fake import FakeTensor
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.graph.effects import viewed
+from lostwax.ir.program import ExportedProgram, ModuleCallSignature
+from lostwax.ir.pytree import mapping_keys
+from lostwax.ir.run.calling import Convention
+from lostwax.ir.run.write_back import before_write, graph_with_writes, is_rebound, view_chain
+from lostwax.ir.signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
+from lostwax.ir.text import type_text
+from lostwax.ir.unflatten.call_tree import Call, call_tree
+from lostwax.ir.unflatten.interpreter import EXTRAS, Body, Calling, Leaves, Structured
+from lostwax.ops.registry import aten
+from lostwax.sym import Expr
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+class Bodies:
+    """The bodies of all modules of a program."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        sunk = sunk_writes(program)
+        written = {i for i, _ in sunk.values()}
+        self.graph, copies = graph_with_writes(program, written)
+        specs = enumerate(program.graph_signature.output_specs)
+        self.rebound = [s for i, s in specs if is_rebound(s) and i not in written]
+        """What the root returns after the results."""
+        self.nodes = {n.name: copies[n] for n in program.graph.nodes if n in copies}
+        self.state = self._state(copies)
+        self.numbers = free_numbers(self.graph)
+        self.tree, self.owners = call_tree(self.graph, self.numbers)
+        self.writes: dict[str, list[tuple[Node, Node]]] = {}
+        """By the name of a call: which buffer gets which value at its end."""
+        outputs: Any = program.graph.output_node().args[0]
+        for target, (index, name) in sunk.items():
+            value = outputs[index]
+            self.writes.setdefault(name, []).append((copies[target], copies[value]))
+        self.written = {target for pairs in self.writes.values() for target, _ in pairs}
+        self.signatures = {e.fqn: e.signature for e in program.module_call_graph if e.signature}
+        self.escaping = self._escaping()
+        self.subgraphs: list[tuple[str, str, GraphModule]] = []
+        self.of: dict[str, dict[str, Body]] = {}
+        """By the path of a module: its bodies by the names of its calls."""
+        self._distinct: dict[Any, Body] = {}
+        self.root = _Part(self, self.tree).body()
+
+    def _state(self, copies: dict[Node, Node]) -> dict[Node, list[str]]:
+        """Inputs that are state: all names that they go by."""
+        held = {**self.program.constants, **self.program.state_dict}
+        names: dict[int, list[str]] = {}
+        for name, value in held.items():
+            names.setdefault(id(value), []).append(name)
+        found = {}
+        placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
+        specs = self.program.graph_signature.input_specs
+        for node, spec in zip(placeholders, specs, strict=True):
+            if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
+                others = names.get(id(held.get(spec.target)), [])
+                found[copies[node]] = [spec.target, *(n for n in others if n != spec.target)]
+        return found
+
+    def _escaping(self) -> dict[Call, dict[Node, None]]:
+        """What of each call is read outside of it, in order."""
+        found: dict[Call, dict[Node, None]] = {call: {} for call in self.tree.calls()}
+
+        def used(node: Node, at: Call) -> None:
+            outside = set(at.chain())
+            for call in self.owners[node].chain() if node in self.owners else ():
+                if call not in outside:
+                    found[call][node] = None
+
+        for node in self.owners:
+            for user in node.users:
+                if user not in self.numbers:
+                    used(node, self.owners.get(user, self.tree))
+        for call in self.tree.calls():
+            for _, value in self.writes.get(call.name, ()):
+                used(value, call)
+            signature = self.signatures.get(call.name)
+            if call.parent is not None and signature is not None:
+                for node in self.named(signature.inputs, call):
+                    used(node, call.parent)
+                for node in self.named(signature.outputs, call):
+                    used(node, call)
+        return found
+
+    def named(self, args: Sequence[Any], call: Call) -> list[Node]:
+        """The nodes that arguments of a signature name."""
+        return [self.node(a, call) for a in args if not isinstance(a, ConstantArgument)]
+
+    def node(self, arg: Any, call: Call) -> Node:
+        found = self.nodes.get(arg.name)
+        if found is None:
+            raise VerificationError(
+                f"the call signature of {call.name!r} speaks of {arg.name!r}, which the graph does "
+                "not have: a pass has removed or renamed it"
+            )
+        return found
+
+    def shared(self, key: Any, body: Body) -> Body:
+        """The first body that does the same."""
+        return self._distinct.setdefault(key, body)
+
+
+# ------------------------------------------------------------------------------ a part of the graph
+
+
+class _Part:
+    """Makes the graph of one call."""
+
+    def __init__(self, bodies: Bodies, call: Call) -> None:
+        self.bodies = bodies
+        self.call = call
+        self.signature = bodies.signatures.get(call.name) if call.parent is not None else None
+        self.graph = Graph()
+        self.local: dict[Node, Node] = {}
+        """Nodes of the whole graph → nodes of this one."""
+        self.inputs: list[Node] = []
+        """What is handed in beside the arguments of a signature."""
+        self.attributes: dict[Node, Node] = {}
+        """State as it is read, before any write."""
+        self.last: Node = self.graph._root
+        """The last input."""
+        self.head: Node | None = None
+        """The last node that reads state: those stand first."""
+
+    def body(self) -> Body:
+        convention = self._arguments()
+        for item in self.call.items:
+            if isinstance(item, Call):
+                self._call(item)
+            else:
+                self.local[item] = self.graph.node_copy(item, self.value)
+        for target, value in self.bodies.writes.get(self.call.name, ()):
+            self.value(target)
+            write = (self.attributes[target], self.value(value))
+            self.graph.call_function(aten.copy_.default, write)
+        results, more = self._results()
+        self.graph.output(tuple(self._leaf(r) for r in (*results, *more)))
+        extras = len(self.inputs) if self.signature is not None else 0
+        self.more = more
+        reads_views = self.bodies.program.reads_views
+        return Body(self.graph, extras, len(results), convention, reads_views)
+
+    def _arguments(self) -> Convention | None:
+        bodies, signature = self.bodies, self.signature
+        if self.call.parent is None:
+            for node in bodies.graph.nodes:
+                if node.op == "placeholder" and node not in bodies.state:
+                    self.local[node] = self._placeholder(node)
+            return None
+        if signature is None:
+            return None
+        captured = []
+        for i, arg in enumerate(signature.inputs):
+            if isinstance(arg, ConstantArgument):
+                self.last = _after(self.graph, self.last, f"constant_{i}")
+                captured.append(CustomObjArgument("", repr(arg.value)))
+            else:
+                node = bodies.node(arg, self.call)
+                made = self._placeholder(node)
+                self.local.setdefault(node, made)
+                captured.append(CustomObjArgument("", type_text(node.meta.get("val"))))
+        return Convention(
+            signature.in_spec, signature.out_spec, captured, signature.forward_arg_names
+        )
+
+    def _placeholder(self, node: Node) -> Node:
+        self.last = _after(self.graph, self.last, node.name)
+        self.last.meta = dict(node.meta)
+        return self.last
+
+    def _results(self) -> tuple[list[Any], list[Node]]:
+        """The results, and what else is read outside."""
+        bodies, call = self.bodies, self.call
+        if call.parent is None:
+            return list(bodies.graph.output_node().args[0]), []  # type: ignore[arg-type]
+        escaping = list(bodies.escaping[call])
+        if self.signature is None:
+            return escaping, []
+        results = [
+            a.value if isinstance(a, ConstantArgument) else bodies.node(a, call)
+            for a in self.signature.outputs
+        ]
+        return results, [n for n in escaping if n not in results]
+
+    def _leaf(self, value: Any) -> Any:
+        return self.value(value) if isinstance(value, Node) else value
+
+    # ---- values
+
+    def value(self, node: Node) -> Node:
+        """A value of the whole graph here: it is known, it is state, a size, or handed in."""
+        found = self.local.get(node)
+        if found is None:
+            found = self.local[node] = self._fetched(node)
+        return found
+
+    def _fetched(self, node: Node) -> Node:
+        if node in self.bodies.state:
+            name = self._own_name(node)
+            if name is not None:
+                return self._read_state(node, name)
+        elif node.op == "get_attr":
+            return self._subgraph(node)
+        elif isinstance(node.meta.get("val"), _SYMBOLIC):
+            size = self._size(node)
+            if size is not None:
+                return size
+        assert self.call.parent is not None, f"{node.name} is computed after it is read"
+        self.inputs.append(node)
+        return self._placeholder(node)
+
+    def _own_name(self, node: Node) -> str | None:
+        """Where state lies below this module."""
+        prefix = f"{self.call.path}." if self.call.path else ""
+        names = self.bodies.state[node]
+        return next((n[len(prefix) :] for n in names if n.startswith(prefix)), None)
+
+    def _read_state(self, node: Node, name: str) -> Node:
+        with self.graph.inserting_after(self.head or self.last):
+            read = self.head = self.graph.create_node("get_attr", name, name=node.name)
+        read.meta = dict(node.meta)
+        self.attributes[node] = read
+        if node in self.bodies.written:
+            with self.graph.inserting_after(read):
+                self.head = self.graph.call_function(before_write, (read,))
+            self.head.meta = dict(node.meta)
+        return self.head
+
+    def _subgraph(self, node: Node) -> Node:
+        owner = self.bodies.program.graph_module
+        found = getattr(owner, str(node.target))
+        self.bodies.subgraphs.append((self.call.path, str(node.target), found))
+        return self.graph.create_node("get_attr", node.target, name=node.name)
+
+    def _size(self, node: Node) -> Node | None:
+        """A symbolic number, computed from what is at hand."""
+        if self._is_at_hand(node):
+            return self.graph.node_copy(node, self.value)
+        expr = unwrap(node.meta["val"])
+        for known, here in list(self.local.items()):
+            fake = known.meta.get("val")
+            if isinstance(expr, Expr) and isinstance(fake, FakeTensor):
+                for dim, size in enumerate(fake.fake_type.size):
+                    if size == expr:
+                        made = self.graph.call_function(aten.sym_size.int, (here, dim))
+                        made.meta = dict(node.meta)
+                        return made
+        return None
+
+    def _is_at_hand(self, node: Node) -> bool:
+        if node in self.local:
+            return True
+        if node in self.bodies.state:
+            return self._own_name(node) is not None
+        is_number = isinstance(node.meta.get("val"), _SYMBOLIC)
+        return (
+            is_number
+            and node.op == "call_function"
+            and all(map(self._is_at_hand, node.all_input_nodes))
+        )
+
+    # ---- calls
+
+    def _call(self, call: Call) -> None:
+        part = _Part(self.bodies, call)
+        body = part.body()
+        body = self.bodies.shared(_key(call, body, self.bodies.of), body)
+        self.bodies.of.setdefault(call.path, {})[call.name] = body
+        prefix = f"{self.call.path}." if self.call.path else ""
+        is_inside = call.path.startswith(prefix) and call.path != self.call.path
+        extras = tuple(self.value(n) for n in part.inputs)
+        args: tuple[Any, ...] = extras
+        kwargs: dict[str, Any] = {}
+        if part.signature is not None:
+            args, kwargs = self._structured(part.signature, call)
+            kwargs |= {EXTRAS: extras} if extras else {}
+        node = self.graph.create_node(
+            "call_module", call.path.removeprefix(prefix), args, kwargs, call.path.replace(".", "_")
+        )
+        node.meta["calling"] = Calling(
+            call.path,
+            call.path.removeprefix(prefix) if is_inside else None,
+            call.name,
+            tuple(n.name for n in part.more),
+        )
+        self._take(node, part)
+
+    def _structured(
+        self, signature: ModuleCallSignature, call: Call
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        leaves = iter(
+            [
+                a.value
+                if isinstance(a, ConstantArgument)
+                else self.value(self.bodies.node(a, call))
+                for a in signature.inputs
+            ]
+        )
+        positional, by_name = signature.in_spec.children()
+        args = tuple(self._tree(spec, leaves) for spec in positional.children())
+        named = zip(mapping_keys(by_name), by_name.children(), strict=True)
+        return args, {name: self._tree(spec, leaves) for name, spec in named}
+
+    def _tree(self, spec: TreeSpec, leaves: Any) -> Any:
+        """A structure of nodes: as FX writes it, or made by a call."""
+        if spec.is_leaf():
+            return next(leaves)
+        if spec.type not in (tuple, list, dict):
+            parts = tuple(next(leaves) for _ in range(spec.num_leaves))
+            made = Structured(spec)
+            return self.graph.create_node("call_function", made, parts, name="structured")
+        children = [self._tree(child, leaves) for child in spec.children()]
+        if spec.type is dict:
+            return dict(zip(mapping_keys(spec), children, strict=True))
+        return tuple(children) if spec.type is tuple else children
+
+    def _take(self, node: Node, part: _Part) -> None:
+        """Names for what a call returns."""
+        results, more = part._results()
+        if more:
+            node.meta["val"] = None
+            given = self.graph.call_function(getitem, (node, 1))
+            for i, each in enumerate(more):
+                self._item(each, given, i)
+            node = self.graph.call_function(getitem, (node, 0))
+        signature = part.signature
+        if signature is None and len(results) == 1:
+            self.local[results[0]] = node
+            node.meta["val"] = results[0].meta.get("val")
+            return
+        if signature is not None:
+            if signature.out_spec.is_leaf():
+                node.meta["val"] = getattr(results[0], "meta", {}).get("val")
+                if results[0] in self.bodies.escaping[part.call]:
+                    self.local[results[0]] = node
+                return
+            leaves = Leaves(signature.out_spec, part.call.path)
+            node = self.graph.create_node("call_function", leaves, (node,), name="leaves")
+        for i, each in enumerate(results):
+            if each in self.bodies.escaping[part.call] and each not in self.local:
+                self._item(each, node, i)
+
+    def _item(self, value: Node, of: Node, index: int) -> None:
+        made = self.graph.create_node("call_function", getitem, (of, index), name=value.name)
+        made.meta = dict(value.meta)
+        self.local[value] = made
+
+
+def _after(graph: Graph, node: Node, name: str) -> Node:
+    """A new input after the last one."""
+    with graph.inserting_after(node):
+        return graph.placeholder(name)
+
+
+class _Ref(int):
+    def __repr__(self) -> str:
+        return f"%{int(self)}"
+
+
+def _key(call: Call, body: Body, of: dict[str, dict[str, Body]]) -> Any:
+    """Equal for two bodies of a module that do the same."""
+    places = {n: _Ref(i) for i, n in enumerate(body.graph.nodes)}
+    lines = []
+    for node in body.graph.nodes:
+        calling = node.meta.get("calling")
+        target: Any = "" if node.op == "placeholder" else node.target
+        if calling is not None:
+            target = (calling.path, id(of[calling.path][calling.name]))
+        args = map_arg((node.args, node.kwargs), places.__getitem__)
+        lines.append((node.op, target, repr(args)))
+    convention = body.convention
+    structure = None if convention is None else (repr(convention.in_spec), convention.names)
+    return (call.path, tuple(lines), body.extras, body.results, repr(structure))
+
+
+# ------------------------------------------------------------------------------- numbers and writes
+
+
+def free_numbers(graph: Graph) -> set[Node]:
+    """Symbolic numbers that come from the sizes of the graph's inputs: they belong to no module,
+    each computes them where it needs them."""
+    found: set[Node] = set()
+    for node in graph.nodes:
+        if (
+            node.op == "call_function"
+            and isinstance(node.meta.get("val"), _SYMBOLIC)
+            and all(n.op == "placeholder" or n in found for n in node.all_input_nodes)
+            and node.target is not aten._local_scalar_dense.default
+        ):
+            found.add(node)
+    return found
+
+
+def sunk_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
+    """Buffers that can be written inside a call: the input → the index of the output that writes
+    it, and the name of the call. There nothing reads the old value later, and no result shares
+    memory with the new one."""
+    graph, signature = program.graph, program.graph_signature
+    _, owners = call_tree(graph, free_numbers(graph))
+    places = {n: i for i, n in enumerate(graph.nodes)}
+    placeholders = [n for n in graph.nodes if n.op == "placeholder"]
+    specs = zip(placeholders, signature.input_specs, strict=True)
+    buffers = {s.target: n for n, s in specs if s.kind is InputKind.BUFFER}
+    values: Sequence[Any] = graph.output_node().args[0]  # type: ignore[assignment]
+    names = _names(program)
+    shown = Counter(n for value in values if isinstance(value, Node) for n in view_chain(value))
+    found = {}
+    for i, (spec, value) in enumerate(zip(signature.output_specs, values, strict=True)):
+        if spec.kind is OutputKind.BUFFER_MUTATION and value in owners and viewed(value) is None:
+            target = buffers[spec.target]
+            call = _home(owners[value], names[spec.target or ""])
+            if (
+                call is not None
+                and shown[value] == 1
+                and not _is_read_after(target, call.last, places)
+            ):
+                found[target] = (i, call.name)
+    return found
+
+
+def _names(program: ExportedProgram) -> dict[str, list[str]]:
+    held = {**program.constants, **program.state_dict}
+    by_id: dict[int, list[str]] = {}
+    for name, value in held.items():
+        by_id.setdefault(id(value), []).append(name)
+    return {name: by_id[id(value)] for name, value in held.items()}
+
+
+def _home(call: Call, names: Iterable[str]) -> Call | None:
+    """The innermost call around, below whose module the state lies."""
+    for each in reversed(call.chain()[1:]):
+        if any(name.startswith(f"{each.path}.") for name in names):
+            return each
+    return None
+
+
+def _is_read_after(target: Node, end: int, places: dict[Node, int]) -> bool:
+    """Is the input, or a view of it, read after this place?"""
+    todo = [target]
+    while todo:
+        node = todo.pop()
+        for user in node.users:
+            if places[user] > end:
+                return True
+            if viewed(user) is node:
+                todo.append(user)
+    return False

@@ -1,0 +1,298 @@
+"""The modules of a program back: a hierarchy of modules with the original's names, each with the
+part of the graph that was recorded while it was called.
+
+Graphs are cut along the tree of calls (`call_tree.py`); what a part reads from outside becomes its
+input, what others read of it its result. Must not compute anything anew: the same operators run in
+the same order.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import nn
+from torch.fx import Graph
+from torch.utils import _pytree as pytree
+from torch.utils._pytree import TreeSpec
+
+from lostwax.errors import InputStructureError, SwapError
+from lostwax.identity import ByIdentity
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.pytree import sketch_spec
+from lostwax.ir.run.calling import call_with_self, given_self
+from lostwax.ir.run.module import (
+    buffer_ids,
+    call_convention,
+    changes,
+    composed,
+    explain,
+    hold,
+    input_overlap,
+    names_in_order,
+    own_state,
+    rebinder,
+    rebuilder,
+    state_of,
+)
+from lostwax.ir.run.questions import asks_check
+from lostwax.ir.run.settings import held_to_settings
+from lostwax.ir.run.write_back import replace_named
+from lostwax.ir.signature import InputKind
+from lostwax.ir.unflatten.interpreter import (
+    Body,
+    Container,
+    InterpreterModule,
+    Running,
+    attribute,
+    readable,
+    room_for,
+    rooted,
+    run,
+)
+from lostwax.ir.unflatten.split import Bodies
+
+
+class FlatArgsAdapter(ABC):
+    """Lets an unflattened module be called with another structure of arguments than the program
+    was captured with."""
+
+    @abstractmethod
+    def adapt(
+        self,
+        target_spec: TreeSpec,
+        input_spec: TreeSpec,
+        input_args: list[Any],
+        metadata: dict[str, Any] | None = None,
+        obj: Any | None = None,
+    ) -> list[Any]:
+        """The leaves for `target_spec`, from those that were given in the structure `input_spec`.
+
+        Both specs describe `(args, kwargs)`. `obj` is the module that is called.
+        """
+
+
+def unflatten(
+    program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+) -> UnflattenedModule:
+    """The program as a hierarchy of modules with the original's names.
+
+    It computes what the program does. A submodule that was captured with
+    `preserve_module_call_signature` takes and returns what the original does, so that another
+    module can be put in its place. `flat_args_adapter` is asked when the arguments of a call have
+    another structure than at capture.
+    """
+    return UnflattenedModule(program, flat_args_adapter)
+
+
+class UnflattenedModule(Running):
+    """What `unflatten` gives: `state_dict`, names and submodules as the original's."""
+
+    def __init__(
+        self, program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
+    ) -> None:
+        super().__init__()
+        self.flat_args_adapter = flat_args_adapter
+        self.graph_signature = program.graph_signature
+        self.module_call_graph = program.module_call_graph
+        self.range_constraints = program.range_constraints
+        self._program = program
+        self._casts: dict[torch.dtype, torch.dtype] = {}
+        self._convention = call_convention(program, True, {})
+        self._rebuild = rebuilder(program, self._convention)
+        self._asked = asks_check(program, self._convention.leaves)
+        self._overlap = input_overlap(program, self._convention)
+        self._held = held_to_settings(program)
+        paths = (e.fqn for e in program.module_call_graph)
+        self._depth = max((path.count(".") + 1 for path in paths), default=0)
+        with room_for(self._depth):
+            bodies = Bodies(program)
+        self.bodies = {"": bodies.root}
+        self._rebind = rebinder(program, bodies.rebound)
+        _build(self, program, bodies)
+        preserved = [e.fqn for e in program.module_call_graph if e.signature and "@" not in e.fqn]
+        # Modules that were called and computed nothing: no graph calls them.
+        idle = {p: attribute(self, p) for p in preserved if p and p not in bodies.of}
+        self.__dict__["_idle"] = idle
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return call_with_self(self, *args, **kwargs)
+
+    @given_self
+    def forward(self, /, *args: Any, **kwargs: Any) -> Any:
+        self._check_idle()
+        if self.flat_args_adapter is not None:
+            args, kwargs = self._adapted(self.flat_args_adapter, args, kwargs)
+        inputs = self._convention.bind(args, kwargs)
+        if self._overlap is not None:
+            self._overlap(inputs)
+        if self._asked is not None:
+            self._asked(self._state(), inputs)
+        is_joint = self.graph_signature.backward_signature is not None
+        with room_for(self._depth), rooted(self), torch.no_grad() if is_joint else nullcontext():
+            results = self._held(self._run, *inputs)
+        if self._rebind is not None:
+            results = self._rebind(self, results)
+        return self._rebuild(results)
+
+    def _run(self, *inputs: Any) -> Sequence[Any]:
+        try:
+            return run(self, self.bodies[""], inputs)
+        except RuntimeError as error:
+            explain(self._program, self._convention, inputs, error)
+            raise
+
+    def _state(self) -> list[Any]:
+        """In the order of the program's inputs; None for what is not under its name."""
+        specs = [s for s in self.graph_signature.input_specs if s.kind is not InputKind.USER_INPUT]
+        return [_held(self, s.target) for s in specs]
+
+    def _check_idle(self) -> None:
+        for path, module in self._idle.items():
+            if attribute(self, path) is not module:
+                raise SwapError(
+                    f"the module {path!r} was exchanged, but nothing calls it: the original "
+                    "computed nothing, so the program does not know where it stood.\n"
+                    f"  instead: exchange the module around it, with its own call signature kept"
+                )
+
+    def _adapted(
+        self, adapter: FlatArgsAdapter, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        target = self._convention.in_spec
+        leaves, given = pytree.tree_flatten((args, kwargs))
+        if given == target:
+            return args, kwargs
+        found = adapter.adapt(target_spec=target, input_spec=given, input_args=leaves, obj=self)
+        if len(found) != target.num_leaves:
+            expected = sketch_spec(target, iter(["*"] * target.num_leaves))
+            raise InputStructureError(
+                f"{type(adapter).__name__}.adapt returned {len(found)} values, the program takes "
+                f"{target.num_leaves}: {expected}"
+            )
+        return pytree.tree_unflatten(found, target)
+
+    def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> UnflattenedModule:
+        """`.to()` and its like, as for `program.module()`."""
+        before = [(t.dtype, t.device) for t in state_of(self)]
+        super()._apply(fn, recurse)
+        after = [(t.dtype, t.device) for t in state_of(self)]
+        casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        if casts:
+            casts = composed(self._casts, casts)
+            convention = call_convention(self._program, True, casts)
+            self.__dict__.update(_casts=casts, _convention=convention)
+        if moves or casts:
+            _replace_named(self, moves, casts)
+        return self
+
+    def print_readable(self, print_output: bool = True) -> str:
+        """The graphs as Python, those of the submodules nested; printed and returned."""
+        with room_for(self._depth):
+            text = readable(self, "UnflattenedModule")
+        if print_output:
+            sys.stdout.write(text + "\n")
+        return text
+
+
+def _replace_named(
+    root: nn.Module,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
+) -> None:
+    """Graphs name devices and types: each module gets graphs of its own that name the new ones."""
+    made: ByIdentity[Body, Body] = ByIdentity()
+    for module in root.modules():
+        bodies: dict[str, Body] = getattr(module, "bodies", {})
+        for name, body in bodies.items():
+            if body not in made:
+                graph = Graph()
+                graph.output(graph.graph_copy(body.graph, {}))
+                replace_named(graph, moves, casts)
+                made[body] = body.with_graph(graph)
+            bodies[name] = made[body]
+
+
+# -------------------------------------------------------------------------------------- the modules
+
+
+def _held(module: nn.Module, path: str | None) -> Any:
+    try:
+        return attribute(module, path) if path else None
+    except AttributeError:
+        return None
+
+
+def _build(root: UnflattenedModule, program: ExportedProgram, bodies: Bodies) -> None:
+    """Submodules for every name, then their state."""
+    aliases = _aliases(program, bodies)
+    made: dict[str, nn.Module] = {"": root}
+    for path in _paths(program, bodies):
+        above, _, name = path.rpartition(".")
+        held = made[above]._modules
+        if name not in held:
+            known = made.get(aliases.get(path, path))
+            held[name] = _module(path, bodies) if known is None else known
+        made[path] = held[name]  # type: ignore[assignment]
+    _fill(made, program)
+    for path, name, graph in bodies.subgraphs:
+        made[path].register_module(name, graph)
+
+
+def _module(path: str, bodies: Bodies) -> Container:
+    if path not in bodies.of:
+        return Container()
+    module = InterpreterModule()
+    module.bodies = bodies.of[path]
+    return module
+
+
+def _paths(program: ExportedProgram, bodies: Bodies) -> list[str]:
+    """All names of modules, each after the one that it lies in."""
+    named = [e.fqn for e in program.module_call_graph if "@" not in e.fqn]
+    state = [name.rpartition(".")[0] for name in (*program.state_dict, *program.constants)]
+    found: dict[str, None] = {}
+    for path in (*named, *bodies.of, *state):
+        parts = path.split(".")
+        for i in range(len(parts) if path else 0):
+            found[".".join(parts[: i + 1])] = None
+    return list(found)
+
+
+def _aliases(program: ExportedProgram, bodies: Bodies) -> dict[str, str]:
+    """Modules that are one by several names, as far as their state shows it: the later name by the
+    first."""
+    held: dict[str, dict[str, int]] = {}
+    for name, value in (*program.state_dict.items(), *program.constants.items()):
+        parts = name.split(".")
+        for i in range(1, len(parts)):
+            inner = held.setdefault(".".join(parts[:i]), {})
+            inner[".".join(parts[i:])] = id(value)
+    first: dict[Any, str] = {}
+    found: dict[str, str] = {}
+    for path, inner in held.items():
+        known = first.setdefault(frozenset(inner.items()), path)
+        nested = path.startswith(f"{known}.") or known.startswith(f"{path}.")
+        if known != path and not nested and path not in bodies.of:
+            found[path] = known
+    return {a: b for a, b in found.items() if a.rpartition(".")[0] not in found}
+
+
+def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
+    """The state, under each of its names."""
+    buffers = buffer_ids(program)
+    state = own_state(program)
+    for name in dict.fromkeys((*names_in_order(program), *state)):
+        value = state[name]
+        path, _, leaf = name.rpartition(".")
+        module = made[path]
+        is_kept = name in program.state_dict
+        if is_kept or id(program.constants[name]) in buffers:
+            hold(module, leaf, value, is_kept)
+        else:
+            module._constants[leaf] = value  # type: ignore[index, operator]

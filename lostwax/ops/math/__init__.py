@@ -1,0 +1,1 @@
+"""Operators that compute: pointwise, reductions, products, linear algebra, Fourier transforms."""

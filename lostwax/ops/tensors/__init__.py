@@ -1,0 +1,1 @@
+"""Operators that make, view, rearrange and index tensors."""

@@ -1,0 +1,401 @@
+"""Random tensors: factories, fillings, samples of distributions, dropout.
+
+The rules are sizes and dtypes: which numbers come out, and that two calls differ, is not theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lostwax.ops.elementwise import like, named
+from lostwax.ops.registry import rule
+from lostwax.ops.shapes import (
+    Scalar,
+    broadcast_sizes,
+    elementwise,
+    fail,
+    met,
+    promote,
+    require,
+    shown,
+)
+from lostwax.ops.spelling import not_implemented, scalar_type
+from lostwax.ops.tensors.factory import Device, made, made_like
+from lostwax.sym import Size, eq
+from lostwax.types import TensorType
+
+Generator = torch.Generator | None
+
+
+def _fractional(dtype: torch.dtype, kernel: str) -> None:
+    if not (dtype.is_floating_point or dtype.is_complex):
+        not_implemented(kernel, dtype)
+
+
+# ---------------------------------------------------------------------------------------- factories
+
+_KERNEL = {"rand": "check_uniform_bounds", "randn": "normal_kernel_cpu"}
+
+
+def _sized(kernel: str) -> Any:
+    def random(
+        size: Sequence[Size],
+        *,
+        generator: Generator = None,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: Device = None,
+        pin_memory: bool | None = None,
+    ) -> TensorType:
+        out = made(size, dtype, layout, device)
+        _fractional(out.dtype, kernel)
+        return out
+
+    return random
+
+
+def _like(kernel: str) -> Any:
+    def random_like(
+        self: TensorType,
+        *,
+        generator: Generator = None,
+        dtype: torch.dtype | None = None,
+        layout: torch.layout | None = None,
+        device: Device = None,
+        pin_memory: bool | None = None,
+        memory_format: torch.memory_format | None = None,
+    ) -> TensorType:
+        out = made_like(self, dtype, layout, device, memory_format)
+        _fractional(out.dtype, kernel)
+        return out
+
+    return random_like
+
+
+for _name, _kernel in _KERNEL.items():
+    rule(*named(f"{_name} {_name}.generator"))(_sized(_kernel))
+    rule(*named(f"{_name}_like {_name}_like.generator"))(_like(_kernel))
+
+
+def _check_interval(low: Size, high: Size) -> None:
+    if not met(low < high):
+        fail(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
+
+
+@rule(*named("randint randint.generator"))
+def randint(
+    high: Size,
+    size: Sequence[Size],
+    *,
+    generator: Generator = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    _check_interval(0, high)
+    return made(size, dtype or torch.int64, layout, device)
+
+
+@rule(*named("randint.low randint.low_generator"))
+def randint_low(
+    low: Size,
+    high: Size,
+    size: Sequence[Size],
+    *,
+    generator: Generator = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    _check_interval(low, high)
+    return made(size, dtype or torch.int64, layout, device)
+
+
+def _randint_like(
+    x: TensorType,
+    generator: Generator = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    return made_like(x, dtype, layout, device, memory_format)
+
+
+@rule(
+    *named("randint_like randint_like.generator randint_like.Tensor randint_like.Tensor_generator")
+)
+def randint_like(self: TensorType, high: Any, **options: Any) -> TensorType:
+    if not isinstance(high, TensorType):
+        _check_interval(0, high)
+    return _randint_like(self, **options)
+
+
+@rule(*named("randint_like.low_dtype randint_like.low_generator_dtype"))
+def randint_like_low(self: TensorType, low: Size, high: Size, **options: Any) -> TensorType:
+    _check_interval(low, high)
+    return _randint_like(self, **options)
+
+
+@rule(*named("randperm randperm.generator"))
+def randperm(
+    n: Size,
+    *,
+    generator: Generator = None,
+    dtype: torch.dtype | None = torch.int64,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    return made((n,), dtype or torch.int64, layout, device)
+
+
+# --------------------------------------------------------- a tensor filled anew, keeping its layout
+
+
+@rule(*named("uniform"))
+def uniform(self: TensorType, *bounds: float, generator: Generator = None) -> TensorType:
+    _fractional(self.dtype, "check_uniform_bounds")
+    low, high = (*bounds, *(0.0, 1.0)[len(bounds) :])
+    if low > high:
+        fail(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
+    return like(self)
+
+
+@rule(*named("normal_functional normal_"))
+def normal_filled(
+    self: TensorType, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None
+) -> TensorType:
+    _check_std(std)
+    _fractional(self.dtype, "normal_kernel_cpu")
+    return like(self)
+
+
+def _check_std(std: float) -> None:
+    if std < 0:
+        fail(f"normal expects std >= 0.0, but found std {std:g}")
+
+
+@rule(*named("exponential"))
+def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = None) -> TensorType:
+    if not self.dtype.is_floating_point:
+        fail(
+            "Exponential distribution is a continuous probability distribution. dtype must be a "
+            f"floating point but you specified {scalar_type(self.dtype)}"
+        )
+    if lambd <= 0:
+        fail(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
+    return like(self)
+
+
+@rule(*named("cauchy"))
+def cauchy(
+    self: TensorType, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None
+) -> TensorType:
+    if sigma <= 0:
+        fail(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
+    return like(self)
+
+
+@rule(*named("log_normal"))
+def log_normal(
+    self: TensorType, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None
+) -> TensorType:
+    if std <= 0:
+        fail(f"log_normal_ expects std > 0.0, but found std={std:g}")
+    return like(self)
+
+
+@rule(*named("geometric"))
+def geometric(self: TensorType, p: float, *, generator: Generator = None) -> TensorType:
+    if not 0 < p < 1:
+        fail(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
+    return like(self)
+
+
+@rule(*named("random"))
+def random(self: TensorType, *, generator: Generator = None) -> TensorType:
+    return like(self)
+
+
+@rule(*named("random.to"))
+def random_to(self: TensorType, to: Size, *, generator: Generator = None) -> TensorType:
+    _check_interval(0, to)
+    return like(self)
+
+
+@rule(*named("random.from"))
+def random_from(
+    self: TensorType, low: Size, to: Size | None, *, generator: Generator = None
+) -> TensorType:
+    if to is not None:
+        _check_interval(low, to)
+    return like(self)
+
+
+# ------------------------------------------------------------------------- samples of distributions
+
+
+@rule(*named("bernoulli"))
+def bernoulli(self: TensorType, *, generator: Generator = None) -> TensorType:
+    if not self.dtype.is_floating_point:
+        not_implemented("bernoulli_tensor_cpu_p_", self.dtype)
+    return self.fresh()
+
+
+@rule(*named("bernoulli.p"))
+def bernoulli_p(self: TensorType, p: float = 0.5, *, generator: Generator = None) -> TensorType:
+    _check_probability(p)
+    return self.fresh()
+
+
+def _check_probability(p: float) -> None:
+    if not 0 <= p <= 1:
+        fail(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+
+
+@rule(*named("bernoulli.Tensor"))
+def bernoulli_tensor(self: TensorType, p: TensorType, *, generator: Generator = None) -> TensorType:
+    if p.size != self.size:
+        size = broadcast_sizes((self.size, p.size))
+        if len(size) != len(self.size):
+            fail(
+                f"The expanded size of the tensor must match the existing size.  Target sizes: "
+                f"{shown(self.size)}.  Tensor sizes: {shown(p.size)}"
+            )
+    return like(self)
+
+
+@rule(*named("poisson _standard_gamma _sample_dirichlet"))
+def sample(self: TensorType, generator: Generator = None) -> TensorType:
+    return self.fresh()
+
+
+@rule(*named("binomial"))
+def binomial(count: TensorType, prob: TensorType, generator: Generator = None) -> TensorType:
+    if count.dtype is not prob.dtype:
+        fail(f"Found dtype {scalar_type(prob.dtype)} but expected {scalar_type(count.dtype)}")
+    return elementwise((count, prob), count.dtype).fresh()
+
+
+@rule(*named("_standard_gamma_grad _dirichlet_grad"))
+def gamma_grad(*operands: TensorType) -> TensorType:
+    return elementwise(operands, promote(*operands)).fresh()
+
+
+@rule(*named("normal.Tensor_Tensor"))
+def normal_tensors(mean: TensorType, std: TensorType, *, generator: Generator = None) -> TensorType:
+    return mean.fresh(broadcast_sizes((mean.size, std.size)))
+
+
+@rule(*named("normal.Tensor_float"))
+def normal_mean(mean: TensorType, std: float = 1.0, *, generator: Generator = None) -> TensorType:
+    _check_std(std)
+    return mean.fresh()
+
+
+@rule(*named("normal.float_Tensor"))
+def normal_std(mean: float, std: TensorType, *, generator: Generator = None) -> TensorType:
+    return std.fresh()
+
+
+@rule(*named("normal.float_float"))
+def normal_sized(
+    mean: float,
+    std: float,
+    size: Sequence[Size],
+    *,
+    generator: Generator = None,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: Device = None,
+    pin_memory: bool | None = None,
+) -> TensorType:
+    _check_std(std)
+    return made(size, dtype, layout, device)
+
+
+@rule(*named("multinomial"))
+def multinomial(
+    self: TensorType, num_samples: Size, replacement: bool = False, *, generator: Generator = None
+) -> TensorType:
+    if len(self.size) not in (1, 2):
+        fail("prob_dist must be 1 or 2 dim")
+    if not self.dtype.is_floating_point:
+        fail(
+            "multinomial only supports floating-point dtypes for input, got: "
+            f"{scalar_type(self.dtype)}"
+        )
+    require(num_samples > 0, "cannot sample n_sample <= 0 samples")
+    require(self.size[-1] <= 1 << 24, "number of categories cannot exceed 2^24")
+    if not replacement:
+        require(
+            num_samples <= self.size[-1],
+            "cannot sample n_sample > prob_dist.size(-1) samples without replacement",
+        )
+    return self.fresh((*self.size[:-1], num_samples), torch.int64)
+
+
+# ------------------------------------------------------------------------------------ noise in nets
+
+
+@rule(*named("native_dropout"))
+def native_dropout(
+    input: TensorType, p: float, train: bool | None
+) -> tuple[TensorType, TensorType]:
+    if (train is None or train) and not 0 <= p <= 1:
+        _check_probability(1 - p)
+    if not (input.dtype.is_floating_point or input.dtype.is_complex):
+        fail(
+            f"result type Float can't be cast to the desired output type {scalar_type(input.dtype)}"
+        )
+    out = like(input)
+    return out, out.replace(dtype=torch.bool)
+
+
+@rule(*named("native_dropout_backward"))
+def native_dropout_backward(grad_output: TensorType, mask: TensorType, scale: float) -> TensorType:
+    return elementwise((grad_output, mask), promote(grad_output, scale))
+
+
+def _check_noise(x: TensorType, noise: TensorType) -> None:
+    text = (
+        "noise tensor shape must match self tensor shape. "
+        f"Got self.shape = {shown(x.size)} noise.shape = {shown(noise.size)}"
+    )
+    if len(x.size) != len(noise.size):
+        fail(text)
+    for a, b in zip(x.size, noise.size, strict=True):
+        require(eq(a, b), text)
+
+
+@rule(*named("rrelu_with_noise rrelu_with_noise_"))
+def rrelu_with_noise(
+    self: TensorType,
+    noise: TensorType,
+    lower: Scalar = 0.125,
+    upper: Scalar = 1 / 3,
+    training: bool = False,
+    generator: Generator = None,
+) -> TensorType:
+    _check_noise(self, noise)
+    return self.fresh() if training else elementwise((self,), self.dtype)
+
+
+@rule(*named("rrelu_with_noise_functional"))
+def rrelu_with_noise_functional(
+    self: TensorType,
+    noise: TensorType,
+    lower: Scalar = 0.125,
+    upper: Scalar = 1 / 3,
+    training: bool = False,
+    generator: Generator = None,
+) -> tuple[TensorType, TensorType]:
+    _check_noise(self, noise)
+    return like(self), like(noise)

@@ -1,0 +1,594 @@
+"""New tensors made of the elements of others in other places: copies, joins, pads, repeats, shifts,
+triangles, and the `*_scatter` forms that write a part of a copy.
+
+Which positions are read is known from the arguments alone, never from data: that is `indexing.py`.
+Must not know of storages: what comes out is always new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lostwax.ops.elementwise import like
+from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
+from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.shapes import (
+    Scalar,
+    becomes,
+    broadcast_sizes,
+    copy_strides,
+    fail,
+    format_strides,
+    hint,
+    is_one,
+    met,
+    must_be_one,
+    promote,
+    require,
+    same,
+    same_device,
+    shown,
+    wrap_dim,
+    wrap_dims,
+)
+from lostwax.ops.spelling import not_implemented
+from lostwax.ops.tensors.view_parts import diagonal, select, sliced
+from lostwax.ops.tensors.views import strided, swapped, unsqueezed, view_strides
+from lostwax.sym import Size, decide, eq, known, minimum
+from lostwax.types import Sizes, TensorType
+
+# ------------------------------------------------------------------------------------------- copies
+
+
+@rule(aten.clone.default)
+def clone(self: TensorType, *, memory_format: torch.memory_format | None = None) -> TensorType:
+    return TensorType(self.size, self.dtype, self.device, copy_strides(self, memory_format))
+
+
+@rule(aten.lift_fresh_copy.default, aten._lazy_clone.default)
+def copied(self: TensorType) -> TensorType:
+    return like(self)
+
+
+@rule(aten._to_copy.default)
+def to_copy(
+    self: TensorType,
+    *,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    device: torch.device | str | None = None,
+    pin_memory: bool | None = None,
+    non_blocking: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorType:
+    where = self.device if device is None else torch.device(device)
+    return TensorType(self.size, dtype or self.dtype, where, copy_strides(self, memory_format))
+
+
+def _storage_copy(x: TensorType) -> TensorType:
+    """A copy of the whole storage, seen as `x` sees it; an expanded `x` is made dense."""
+    for s, step in zip(x.size, x.stride, strict=True):
+        if step.__class__ is int and step == 0 and not is_one(s):
+            return like(x)
+    return x
+
+
+def _check_written(size: Sizes, src: Sizes) -> None:
+    """May a tensor of size `src` be copied into one of this size?"""
+    if len(src) > len(size):
+        shape = broadcast_sizes((size, src))
+        fail(f"output with shape {shown(size)} doesn't match the broadcast shape {shown(shape)}")
+    for d, (have, given) in enumerate(zip(size[len(size) - len(src) :], src, strict=True)):
+        if given is have or is_one(given) or same(have, given) or becomes(given, have):
+            continue
+        # The example broadcasts a 1: only sound when that size is always 1.
+        if hint(given) == 1 != hint(have) and decide(eq(given, 1)):
+            continue
+        if have == 1:
+            text = f"output with shape {shown(size)} doesn't match the broadcast shape {shown(src)}"
+        else:
+            text = (
+                f"The size of tensor a ({have}) must match the size of tensor b ({given}) at "
+                f"non-singleton dimension {d + len(size) - len(src)}"
+            )
+        require(eq(given, 1 if must_be_one(given, have) else have), text)
+
+
+@rule(aten.copy.default)
+def copy(self: TensorType, src: TensorType, non_blocking: bool = False) -> TensorType:
+    if src.size != self.size:
+        _check_written(self.size, src.size)
+    return _storage_copy(self)
+
+
+@rule(aten.fill.Scalar, aten.fill.Tensor)
+def fill(self: TensorType, value: Scalar) -> TensorType:
+    if isinstance(value, TensorType) and value.size:
+        fail(
+            "fill_ only supports 0-dimension value tensor but got tensor with "
+            f"{len(value.size)} dimensions."
+        )
+    if isinstance(value, complex) and not self.dtype.is_complex:
+        fail("value cannot be converted to type float without overflow")
+    return like(self)
+
+
+@rule(aten.zero.default)
+def zero(self: TensorType) -> TensorType:
+    return like(self)
+
+
+# ------------------------------------------------------------------- a copy with a part overwritten
+
+
+def _overwritten(x: TensorType, src: TensorType, part: TensorType) -> TensorType:
+    text = (
+        "expected src to have a size equal to the slice of self. "
+        f"src size = {shown(src.size)}, slice size = {shown(part.size)}"
+    )
+    if len(src.size) != len(part.size):
+        fail(text)
+    for a, b in zip(src.size, part.size, strict=True):
+        require(eq(a, b), text)
+    same_device((x, src), "copy_")
+    return _storage_copy(x)
+
+
+@rule(aten.slice_scatter.default)
+def slice_scatter(
+    self: TensorType,
+    src: TensorType,
+    dim: int = 0,
+    start: Size | None = None,
+    end: Size | None = None,
+    step: Size = 1,
+) -> TensorType:
+    return _overwritten(self, src, sliced(self, dim, start, end, step))
+
+
+@rule(aten.select_scatter.default)
+def select_scatter(self: TensorType, src: TensorType, dim: int, index: Size) -> TensorType:
+    return _overwritten(self, src, select(self, dim, index))
+
+
+@rule(aten.diagonal_scatter.default)
+def diagonal_scatter(
+    self: TensorType, src: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> TensorType:
+    return _overwritten(self, src, diagonal(self, offset, dim1, dim2))
+
+
+@rule(aten.as_strided_scatter.default)
+def as_strided_scatter(
+    self: TensorType,
+    src: TensorType,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+) -> TensorType:
+    return _overwritten(self, src, strided(self, size, stride, storage_offset))
+
+
+def _zeros_of(grad_output: TensorType, input_sizes: Sequence[Size], *args: object) -> TensorType:
+    """The gradient of a part: zeros of the size of the whole."""
+    return grad_output.fresh(tuple(input_sizes))
+
+
+rule(
+    aten.slice_backward.default,
+    aten.select_backward.default,
+    aten.diagonal_backward.default,
+)(_zeros_of)
+
+
+# ------------------------------------------------------------------------------------ cat and stack
+
+
+def _is_skipped(t: TensorType, others_have: int) -> bool:
+    """A vector without elements joins anything, as it always did; one with some only vectors."""
+    if len(t.size) != 1:
+        return False
+    n = t.size[0]
+    if isinstance(n, int):
+        return n == 0
+    return others_have != 1 and met(eq(n, 0))
+
+
+def _joined_size(tensors: Sequence[TensorType], dim: int, skipped: Sequence[bool]) -> Sizes:
+    counted = [i for i, skip in enumerate(skipped) if not skip]
+    if not counted:
+        return (0,)
+    first = tensors[counted[0]].size
+    total: Size = 0
+    for i in counted:
+        size = tensors[i].size
+        if size is not first:
+            _check_joinable(first, size, dim, i)
+        total = total + size[dim]
+    return (*first[:dim], total, *first[dim + 1 :])
+
+
+def _check_joinable(first: Sizes, size: Sizes, dim: int, at: int) -> None:
+    if len(size) != len(first):
+        fail(f"Tensors must have same number of dimensions: got {len(first)} and {len(size)}")
+    for d, (a, b) in enumerate(zip(first, size, strict=True)):
+        if d != dim and a is not b and a != b and not met(eq(a, b)):
+            fail(
+                f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
+                f"got size {b} for tensor number {at} in the list."
+            )
+
+
+def joined(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
+    if not tensors:
+        fail("torch.cat(): expected a non-empty list of Tensors", ValueError)
+    for i, t in enumerate(tensors):
+        if not t.size:
+            fail(f"zero-dimensional tensor (at position {i}) cannot be concatenated")
+    rank = max(len(t.size) for t in tensors)
+    skipped = [_is_skipped(t, rank) for t in tensors]
+    used = next((t for t, skip in zip(tensors, skipped, strict=True) if not skip), tensors[0])
+    size = _joined_size(tensors, wrap_dim(dim, len(used.size)), skipped)
+    first = tensors[0]
+    dtype = first.dtype
+    if any(t.dtype is not dtype for t in tensors):
+        dtype = promote(*tensors)
+    if any(t.device is not first.device for t in tensors):
+        same_device(tensors, "cat")
+    stride = None
+    if len(size) in (4, 5) and all(suggests_channels_last(t) for t in tensors):
+        stride = format_strides(size, suggested_format(first))
+    return TensorType(size, dtype, first.device, stride)
+
+
+rule(aten.cat.default)(joined)
+
+
+@rule(aten.stack.default)
+def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
+    """Joined along the dimension and then split off, as eager does: its layout shows it when the
+    parts are channels-last."""
+    if not tensors:
+        fail("stack expects a non-empty TensorList")
+    first = tensors[0].size
+    for i, t in enumerate(tensors):
+        _check_equal(first, t.size, i)
+    d = wrap_dim(dim, len(first) + 1)
+    if d == len(first):
+        return joined([unsqueezed(t, d) for t in tensors], d)
+    whole = joined(tensors, d)
+    size = (*first[:d], len(tensors), *first[d:])
+    return TensorType(size, whole.dtype, whole.device, view_strides(whole, size))
+
+
+def _check_equal(first: Sizes, size: Sizes, at: int) -> None:
+    if size is first or size == first:
+        return
+    text = (
+        f"stack expects each tensor to be equal size, but got {shown(first)} at entry 0 and "
+        f"{shown(size)} at entry {at}"
+    )
+    if len(size) != len(first):
+        fail(text)
+    for a, b in zip(first, size, strict=True):
+        require(eq(a, b), text)
+
+
+@rule(aten._stack.default)
+def plain_stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
+    first = tensors[0].size
+    d = wrap_dim(dim, len(first) + 1)
+    out = joined([unsqueezed(t, d) for t in tensors], d)
+    return TensorType(out.size, out.dtype, out.device)
+
+
+@rule(aten.block_diag.default)
+def block_diag(tensors: Sequence[TensorType]) -> TensorType:
+    rows: Size = 0
+    columns: Size = 0
+    for i, t in enumerate(tensors):
+        n = len(t.size)
+        if n > 2:
+            fail(
+                "torch.block_diag: Input tensors must have 2 or fewer dimensions. "
+                f"Input {i} has {n} dimensions"
+            )
+        rows = rows + (t.size[0] if n == 2 else 1)
+        columns = columns + (t.size[-1] if n else 1)
+    first = tensors[0]
+    dtype = first.dtype
+    for t in tensors:
+        dtype = torch.promote_types(dtype, t.dtype)
+    return first.fresh((rows, columns), dtype)
+
+
+def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> int:
+    """The dimension along which the tensors are cut."""
+    if num_chunks < 1:
+        fail("_chunk_cat expects positive num_chunks")
+    if not tensors:
+        fail("_chunk_cat expects a non-empty input tensor list")
+    first = tensors[0]
+    for t in tensors:
+        if not met(t.numel() > 0):
+            fail("_chunk_cat expects non-empty tensor")
+    if any(len(t.size) != len(first.size) for t in tensors):
+        if dim < 0:
+            fail("_chunk_cat expects non-negative dim when input tensors have different ndims")
+        d = dim
+    else:
+        d = wrap_dim(dim, len(first.size))
+    if any(d >= len(t.size) for t in tensors):
+        fail("_chunk_cat expects dim < ndim for all input tensors")
+    for t in tensors[1:]:
+        for a, b in zip(t.size[:d], first.size[:d], strict=True):
+            if not met(eq(a, b)):
+                fail("_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors")
+    return d
+
+
+@rule(aten._chunk_cat.default)
+def chunk_cat(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> TensorType:
+    """Each tensor is cut into so many chunks along `dim`, flattened, and joined behind it."""
+    d = _check_chunks(tensors, dim, num_chunks)
+    first = tensors[0]
+    width: Size = 0
+    for t in tensors:
+        rest: Size = (t.size[d] + num_chunks - 1) // num_chunks
+        for s in t.size[d + 1 :]:
+            rest = rest * s
+        width = width + rest
+    return first.fresh((*first.size[:d], num_chunks, width))
+
+
+# --------------------------------------------------------------------------------------------- pads
+
+
+@rule(aten.constant_pad_nd.default)
+def constant_pad_nd(self: TensorType, pad: Sequence[Size], value: Scalar = 0) -> TensorType:
+    rank, given = len(self.size), len(pad)
+    if given % 2:
+        fail(f"Length of pad must be even but instead it equals {given}")
+    if given > 2 * rank:
+        fail(
+            "Length of pad should be no more than twice the number of dimensions of the input. "
+            f"Pad length is {given}while the input has {rank}dimensions."
+        )
+    size = list(self.size)
+    for i in range(given // 2):
+        d = rank - 1 - i
+        before, after = pad[2 * i], pad[2 * i + 1]
+        size[d] = self.size[d] + before + after
+        left = self.size[d] + minimum(before, 0) + minimum(after, 0)
+        require(left >= 0, "narrow(): length must be non-negative.")
+    if all(known(p <= 0) is True for p in pad):
+        part = TensorType(tuple(size), self.dtype, self.device, self.stride)
+        return like(self if part.size == self.size else part)
+    return fresh_like(self, tuple(size))
+
+
+_AXES = ("W", "H", "D")
+
+
+def _check_pad_input(x: TensorType, dims: int, padding: Sequence[Size]) -> None:
+    if len(padding) != 2 * dims:
+        fail(f"padding size is expected to be {2 * dims}, but got: {len(padding)}")
+    rank = len(x.size)
+    ok = rank in (dims + 1, dims + 2)
+    for s in x.size[rank - dims - 1 :] if ok else ():
+        ok = ok and s != 0
+        if ok and s.__class__ is not int:
+            require(s >= 1, "input dimensions other than the batch must not be 0")
+    if not ok:
+        fail(
+            f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size "
+            f"and other non-zero dimensions for input, but got: {shown(x.size)}"
+        )
+
+
+def padded_size(x: TensorType, dims: int, padding: Sequence[Size], reflect: bool) -> Sizes:
+    _check_pad_input(x, dims, padding)
+    rank = len(x.size)
+    out = list(x.size)
+    for i in range(dims):
+        d = rank - 1 - i
+        before, after = padding[2 * i], padding[2 * i + 1]
+        if reflect:
+            for p in (before, after):
+                if not met(p < x.size[d]):
+                    fail(
+                        "Argument #4: Padding size should be less than the corresponding input "
+                        f"dimension, but got: padding ({before}, {after}) at dimension {d} of "
+                        "input "
+                        f"{shown(x.size)}"
+                    )
+        out[d] = x.size[d] + before + after
+        if not met(out[d] >= 1):
+            fail(
+                f"input ({_AXES[i]}: {x.size[d]}) is too small. Calculated output {_AXES[i]}: "
+                f"{out[d]}"
+            )
+    return tuple(out)
+
+
+_UNPADDABLE = (torch.bool,)
+
+
+def _pad_rule(name: str, dims: int) -> Rule:
+    reflect = name == "reflection"
+
+    def pad(self: TensorType, padding: Sequence[Size]) -> TensorType:
+        size = padded_size(self, dims, padding, reflect)
+        if self.dtype in _UNPADDABLE:
+            not_implemented(f"{name}_pad{dims}d", self.dtype)
+        return fresh_like(self, size)
+
+    return pad
+
+
+def _pad_backward_rule(name: str, dims: int) -> Rule:
+    reflect = name == "reflection"
+
+    def pad_backward(
+        grad_output: TensorType, self: TensorType, padding: Sequence[Size]
+    ) -> TensorType:
+        for d, s in enumerate(padded_size(self, dims, padding, reflect)):
+            if d >= len(self.size) - dims:
+                what = ("width", "height", "depth")[len(self.size) - 1 - d]
+                if not met(eq(grad_output.size[d], s)):
+                    fail(
+                        f"grad_output {what} unexpected. Expected: {s}, Got: {grad_output.size[d]}"
+                    )
+        return fresh_like(self, self.size, grad_output.dtype)
+
+    return pad_backward
+
+
+for _name in ("reflection", "replication"):
+    for _dims in (1, 2, 3):
+        _packet = f"{_name}_pad{_dims}d"
+        rule(getattr(aten, _packet).default)(_pad_rule(_name, _dims))
+        rule(getattr(aten, f"{_packet}_backward").default)(_pad_backward_rule(_name, _dims))
+
+
+# ------------------------------------------------------------------------ repeat, shift, turn, mask
+
+
+@rule(aten.repeat.default)
+def repeat(self: TensorType, repeats: Sequence[Size]) -> TensorType:
+    new = len(repeats) - len(self.size)
+    if new < 0:
+        fail(
+            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+            "tensor"
+        )
+    size = tuple([s * r for s, r in zip((*[1] * new, *self.size), repeats, strict=True)])
+    for r in repeats:
+        if not met(r >= 0):
+            fail(f"Trying to create tensor with negative dimension {r}: {shown(size)}")
+    return self.fresh(size)
+
+
+@rule(aten.roll.default)
+def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> TensorType:
+    if not shifts:
+        fail("`shifts` required")
+    if not dims and len(shifts) == 1:
+        return self.fresh()
+    if len(shifts) != len(dims):
+        fail(f"shifts and dimensions must align. shifts: {len(shifts)}, dims:{len(dims)}")
+    if not self.size:
+        fail(f"Dimension specified as {dims[0]} but tensor has no dimensions", IndexError)
+    wrapped = [wrap_dim(d, len(self.size)) for d in dims]
+    if 0 in self.size:
+        return like(self)
+    # Two parts joined: a part without elements counts as row-major, and then so does the whole.
+    if any(
+        isinstance(n, int) and isinstance(s, int) and s % n == 0
+        for n, s in zip([self.size[d] for d in wrapped], shifts, strict=True)
+    ):
+        return self.fresh()
+    return fresh_like(self, self.size)
+
+
+@rule(aten.flip.default)
+def flip(self: TensorType, dims: Sequence[int]) -> TensorType:
+    if dims:
+        wrap_dims(dims, len(self.size))
+    return like(self)
+
+
+@rule(aten.rot90.default)
+def rot90(self: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorType:
+    rank = len(self.size)
+    if len(dims) != 2:
+        fail(f"expected total rotation dims == 2, but got dims = {len(dims)}")
+    if rank < 2:
+        fail(f"expected total dims >= 2, but got total dims = {rank}")
+    a, b = wrap_dim(dims[0], rank), wrap_dim(dims[1], rank)
+    if a == b:
+        fail(
+            f"expected rotation dims to be different, but got dim0 = {dims[0]} and dim1 = {dims[1]}"
+        )
+    if k % 4 == 0:
+        return TensorType(self.size, self.dtype, self.device)
+    flipped = like(self)
+    return flipped if k % 4 == 2 else swapped(flipped, a, b)
+
+
+@rule(aten.tril.default, aten.triu.default)
+def triangle(self: TensorType, diagonal: Size = 0) -> TensorType:
+    if len(self.size) < 2:
+        fail("tril: input tensor must have at least 2 dimensions")
+    return self.fresh()
+
+
+@rule(aten.diag_embed.default)
+def diag_embed(self: TensorType, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorType:
+    rank = len(self.size) + 1
+    a, b = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
+    if a == b:
+        fail(f"diagonal dimensions cannot be identical {dim1}, {dim2}")
+    side = self.size[-1] + abs(offset)
+    rest = iter(self.size[:-1])
+    return self.fresh(tuple([side if d in (a, b) else next(rest) for d in range(rank)]))
+
+
+# ----------------------------------------------------------------------------------------- channels
+
+
+def _check_pixels(op: str, x: TensorType, name: str, factor: int) -> None:
+    if len(x.size) < 3:
+        fail(
+            f"{op} expects input to have at least 3 dimensions, but got input with "
+            f"{len(x.size)} dimension(s)"
+        )
+    if factor <= 0:
+        fail(f"{op} expects a positive {name}, but got {factor}")
+
+
+@rule(aten.pixel_shuffle.default)
+def pixel_shuffle(self: TensorType, upscale_factor: int) -> TensorType:
+    r = upscale_factor
+    _check_pixels("pixel_shuffle", self, "upscale_factor", r)
+    c, h, w = self.size[-3:]
+    if not met(eq(c % (r * r), 0)):
+        fail(
+            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the "
+            "square of "
+            f"upscale_factor, but input.size(-3)={c} is not divisible by {r * r}"
+        )
+    return fresh_like(self, (*self.size[:-3], c // (r * r), h * r, w * r))
+
+
+@rule(aten.pixel_unshuffle.default)
+def pixel_unshuffle(self: TensorType, downscale_factor: int) -> TensorType:
+    r = downscale_factor
+    _check_pixels("pixel_unshuffle", self, "downscale_factor", r)
+    c, h, w = self.size[-3:]
+    for what, at, s in (("height", -2, h), ("width", -1, w)):
+        if not met(eq(s % r, 0)):
+            fail(
+                f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but "
+                f"input.size({at})={s} is not divisible by {r}"
+            )
+    return fresh_like(self, (*self.size[:-3], c * (r * r), h // r, w // r))
+
+
+@rule(aten.channel_shuffle.default)
+def channel_shuffle(self: TensorType, groups: Size) -> TensorType:
+    if len(self.size) <= 2:
+        fail(
+            f"channel_shuffle expects input with > 2 dims, but got input with sizes "
+            f"{shown(self.size)}"
+        )
+    if not met(groups > 0):
+        fail(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
+    c = self.size[1]
+    if not met(eq(c % groups, 0)):
+        fail(
+            f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
+        )
+    return fresh_like(self, self.size)

@@ -1,0 +1,1 @@
+"""The zip file: its records, raw weights, example inputs."""

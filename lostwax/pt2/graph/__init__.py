@@ -1,0 +1,1 @@
+"""The JSON object of a program: graph, signature, structures, symbolic numbers."""

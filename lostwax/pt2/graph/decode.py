@@ -1,0 +1,613 @@
+"""A program from the JSON object of a `.pt2`.
+
+The file is not trusted: a name must be an identifier and be defined once before it is used, an
+operator must be registered, a size must be a number or parse as one. What goes wrong becomes a
+`LoadError` that says where. Nothing is run, imported or evaluated.
+"""
+
+from __future__ import annotations
+
+import keyword
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from itertools import count
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx._lazy_graph_module import _LazyGraphModule
+
+from lostwax.errors import LoadError, LostwaxError
+from lostwax.fake import FakeTensorMode
+from lostwax.fake.symbolic.node import wrap
+from lostwax.fake.tensor import new_fake
+from lostwax.ir.graph.writer import SPOKEN
+from lostwax.ir.program import ExportedProgram, ModuleCallEntry
+from lostwax.ir.ranges import RangeConstraints
+from lostwax.ir.signature import ExportGraphSignature, InputKind
+from lostwax.pt2 import original
+from lostwax.pt2.container.weights import read_device
+from lostwax.pt2.graph import metadata
+from lostwax.pt2.graph.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
+from lostwax.pt2.graph.signature import read_call_graph, read_signature
+from lostwax.pt2.graph.symbols import SymbolReader, hints_of
+from lostwax.pt2.graph.targets import target_named, unspeakable
+from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
+from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
+from lostwax.sym import Expr, ShapeEnv, Size
+from lostwax.types import TensorType
+
+Json = Mapping[str, Any]
+
+_FAULTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError, OverflowError)
+
+
+def decode(
+    given: Json, state_dict: dict[str, Any], constants: dict[str, Any], place: str
+) -> ExportedProgram:
+    """The program, with this state."""
+    reading = _Reading(place)
+    with reading.here("its records"):
+        _check_version(given)
+        given = (given.get("lostwax") or {}).get("whole", given)
+        return _program(reading, given, state_dict, constants)
+
+
+class _Reading:
+    """What is being read, for messages; and what all graphs of a program share."""
+
+    def __init__(self, place: str) -> None:
+        self.where: list[str] = [place]
+
+    @contextmanager
+    def here(self, what: str) -> Iterator[None]:
+        self.where.append(what)
+        try:
+            yield
+        except LoadError as error:
+            if error.where:
+                raise
+            raise LoadError(error.message, tuple(self.where)) from None
+        except RecursionError:
+            raise LoadError("it is nested too deeply", tuple(self.where)) from None
+        except _FAULTS as error:
+            raise LoadError(_told(error), tuple(self.where)) from error
+        self.where.pop()
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    if isinstance(error, LostwaxError):
+        return str(error)
+    return f"it is damaged ({type(error).__name__}: {str(error)[:300]})"
+
+
+def _check_version(given: Json) -> None:
+    version = given["schema_version"]
+    if version["major"] != SCHEMA_MAJOR:
+        raise LoadError(
+            f"the program is written in schema {version['major']}.{version['minor']}; lostwax "
+            f"reads schema {SCHEMA_MAJOR}, which torch 2.11 to 2.13 write"
+        )
+    given_opset = given["opset_version"].get("aten", 0)
+    if given_opset.__class__ is not int or given_opset > OPSET["aten"]:
+        raise LoadError(
+            f"the program uses version {given_opset} of the operators aten; this torch "
+            f"({torch.__version__}) has version {OPSET['aten']}, in which they may mean something "
+            "else\n  fix: load it with a newer torch"
+        )
+
+
+def _program(
+    reading: _Reading, given: Json, state_dict: dict[str, Any], constants: dict[str, Any]
+) -> ExportedProgram:
+    module = given["graph_module"]
+    graph = module["graph"]
+    own = given.get("lostwax") or {}
+    env = ShapeEnv()
+    mode = FakeTensorMode(shape_env=env)
+    hints = hints_of(_sizes(graph))
+    told, defined = own.get("symbols", {}), own.get("defined", ())
+    symbols = SymbolReader(env, _ranges(given), hints, told, defined, own.get("integers", ()))
+    with reading.here("the signature"):
+        signature = read_signature(module["signature"], own.get("writes"))
+    names = [spec.arg.name for spec in signature.input_specs]
+    builder = _GraphReader(reading, mode, symbols, own)
+    made = builder.graph(graph, names)
+    with reading.here("the module call graph"):
+        calls = read_call_graph(module["module_call_graph"], signature)
+    _rename(signature, calls, builder.renamed)
+    root = calls[0].signature if calls and calls[0].fqn == "" else None
+    if root is None:
+        raise LoadError("the module call graph does not begin with the root and its signature")
+    users = [
+        node.meta["val"]
+        for node, spec in zip(made.graph.find_nodes(op="placeholder"), signature.input_specs)  # noqa: B905
+        if spec.kind is InputKind.USER_INPUT
+    ]
+    with reading.here("the guards"):
+        where = places(root.in_spec, root.forward_arg_names, users) + flat_places(users)
+        guards = read_guards(given, symbols, where)
+        for fact in read_facts(given, symbols, guards):
+            env.learn(fact)
+            if env.steps > MAX_LEARNING:
+                raise LoadError("its conditions on sizes are too many, or too intricate")
+    program = ExportedProgram(
+        graph_module=made,
+        graph_signature=signature,
+        state_dict=state_dict,
+        constants=constants,
+        range_constraints=_constraints(given, symbols),
+        module_call_graph=calls,
+        dialect=_dialect(given),
+        guards=tuple(guards),
+    )
+    with reading.here("the original"):
+        original.read(own.get("original"), program)
+    return program
+
+
+def _rename(
+    signature: ExportGraphSignature, calls: list[ModuleCallEntry], renamed: Mapping[str, str]
+) -> None:
+    for old, new in renamed.items():
+        signature.replace_all_uses(old, new)
+        for call in calls:
+            for arg in (*call.signature.inputs, *call.signature.outputs) if call.signature else ():
+                if arg.name == old:
+                    arg.name = new
+
+
+def _dialect(given: Json) -> str:
+    names = given.get("verifiers") or ["ATEN"]
+    if not isinstance(names, list) or not isinstance(names[0], str):
+        raise LoadError("the names of its verifiers are damaged")
+    return names[0]
+
+
+# ------------------------------------------------------------------------------------------- ranges
+
+
+def _ranges(given: Json) -> dict[str, tuple[int | None, int | None]]:
+    found = {}
+    for name, limits in given["range_constraints"].items():
+        lo, hi = limits["min_val"], limits["max_val"]
+        if not all(b is None or b.__class__ is int for b in (lo, hi)):
+            raise LoadError(f"the range of {name} is {lo!r} to {hi!r}")
+        found[name] = (lo, hi)
+    return found
+
+
+def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
+    """Of the symbols that the program has, and of sizes that are computed of them."""
+    limits = _ranges(given)
+    own = given.get("lostwax")
+    names = own["ranges"] if isinstance(own, dict) else list(limits)
+    in_files = {told["name"]: name for name, told in symbols.told.items()}
+    found = ((symbols.named(n), limits[in_files.get(n, n)]) for n in map(_text, names))
+    return RangeConstraints((e, both) for e, both in found if e is not None)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise LoadError(f"{value!r} is not a name")
+    return value
+
+
+def _sizes(graph: Json) -> Iterator[Any]:
+    for meta in graph["tensor_values"].values():
+        yield from meta["sizes"]
+    yield from graph["sym_int_values"].values()
+
+
+# ------------------------------------------------------------------------------------------- graphs
+
+
+class _GraphReader:
+    """One graph: its values by the names that the file gives them."""
+
+    def __init__(
+        self,
+        reading: _Reading,
+        mode: FakeTensorMode,
+        symbols: SymbolReader,
+        beside: Json,
+        depth: int = 0,
+        title: str = "main",
+    ) -> None:
+        if depth > MAX_GRAPH_DEPTH:
+            raise LoadError(f"graphs are nested deeper than {MAX_GRAPH_DEPTH} levels")
+        self.reading, self.mode, self.symbols, self.depth = reading, mode, symbols, depth
+        self.title = title
+        self.beside = beside
+        self.recorded = beside.get("values", {}).get(title, {})
+        self.items = beside.get("items", {}).get(title, {})
+        self.fx = fx.Graph()
+        self.values: dict[str, fx.Node] = {}
+        self.names: set[str] = set()
+        self.numbers = count()
+        """Of lists among results, which have no name in the file."""
+        self.renamed: dict[str, str] = {}
+        self.children: dict[str, fx.GraphModule] = {}
+        self.given: Json = {}
+
+    def graph(self, given: Json, names: list[str] | None = None) -> fx.GraphModule:
+        self.given = given
+        inputs = given["inputs"]
+        if names is not None and len(names) != len(inputs):
+            raise LoadError(f"it has {len(inputs)} inputs, its signature {len(names)}")
+        for i, argument in enumerate(inputs):
+            with self.reading.here(f"input {i} of graph {self.title!r}"):
+                self._input(argument, names[i] if names is not None else f"arg{i}_1")
+        # One frame for all nodes: what is being read is only needed when it cannot be.
+        i = -1
+        try:
+            for i, node in enumerate(given["nodes"]):  # noqa: B007
+                self._node(node)
+        except (LoadError, RecursionError, *_FAULTS):
+            with self.reading.here(f"node {i} of graph {self.title!r}"):
+                raise
+        with self.reading.here(f"the outputs of graph {self.title!r}"):
+            self._output(given)
+        with self.reading.here(f"the order of graph {self.title!r}"):
+            self._rearrange(self.beside.get("order", {}).get(self.title))
+        return _LazyGraphModule(self.children, self.fx)
+
+    def _rearrange(self, names: list[str] | None) -> None:
+        """Put the nodes in the order that our own record has."""
+        if names is None:
+            return
+        nodes = {node.name: node for node in self.fx.nodes}
+        if len(names) != len(nodes) or nodes.keys() != set(names):
+            return
+        seen: set[fx.Node] = set()
+        for node in map(nodes.__getitem__, names):
+            if not seen.issuperset(node.all_input_nodes):
+                raise LoadError(f"the node {node.name!r} stands before what it reads")
+            seen.add(node)
+            self.fx._root.prepend(node)
+
+    def _insert(
+        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> fx.Node:
+        graph = self.fx
+        node = fx.Node(graph, name, op, target, args, kwargs)
+        graph._graph_namespace.associate_name_with_obj(name, node)
+        graph._graph_namespace._used_names.add(name)
+        graph._insert(node)
+        graph._find_nodes_lookup_table.insert(node)
+        graph._len += 1
+        return node
+
+    def _name(self, name: Any) -> str:
+        """A name for a node: as in the file, unless generated code could not use it."""
+        if name.__class__ is not str or not name.isidentifier() or not name.isascii():
+            raise LoadError(f"{name!r} is not a name")
+        free = f"{name}_" if name in SPOKEN else name
+        while free in self.names:
+            free += "_"
+        self.names.add(free)
+        return free
+
+    def _of_list(self) -> str:
+        """What reads a list among several results is called, which files do not say: as a capture
+        calls it, by the next number that no value has."""
+        values = self.given["tensor_values"]
+        numbered = (f"getitem_{n}" if n else "getitem" for n in self.numbers)
+        return next(name for name in numbered if name not in values and name not in self.names)
+
+    def _define(self, name: Any, node: fx.Node) -> None:
+        if name in self.values:
+            raise LoadError(f"the value {name!r} is defined twice")
+        self.values[name] = node
+        if node.name != name:
+            self.renamed[name] = node.name
+
+    def _input(self, argument: Json, name: str) -> None:
+        kind, given = _union(argument)
+        if kind == "as_tensor":
+            name, value = given["name"], self._tensor(given["name"])
+        elif kind in _SYMBOLIC:
+            name = given["as_name"]
+            value = self._number(kind, name)
+        else:
+            value = self._argument(argument)
+        target = self._name(name)
+        node = self._insert("placeholder", target, target, (), {})
+        node.meta["val"] = value
+        self._define(name, node)
+
+    def _output(self, given: Json) -> None:
+        values = [self._argument(a) for a in given["outputs"]]
+        if given.get("is_single_tensor_return"):
+            (result,) = values
+            shown = _shown(result)
+        else:
+            result = tuple(values)
+            shown = tuple(map(_shown, values))
+        node = self._insert("output", self._name("output"), "output", (result,), {})
+        node.meta["val"] = shown
+
+    # ---- values
+
+    def _tensor(self, name: Any) -> torch.Tensor:
+        meta = self.given["tensor_values"][name]
+        sizes, strides = meta["sizes"], meta["strides"]
+        size = self.symbols.size
+        dtype = DTYPES.get(meta["dtype"])
+        if dtype is None or len(sizes) != len(strides) or len(sizes) > MAX_DIMS:
+            raise LoadError(f"the type of {name!r} is damaged")
+        layout = [size(s) for s in (*sizes, *strides, meta["storage_offset"])]
+        if name in self.recorded:
+            layout = self._recorded_layout(name, len(layout))
+        dims, device = len(sizes), _device(meta["device"])
+        t = TensorType(tuple(layout[:dims]), dtype, device, tuple(layout[dims:-1]), layout[-1])
+        grad = meta["requires_grad"] is True and (dtype.is_floating_point or dtype.is_complex)
+        return new_fake(self.mode, t, requires_grad=grad)
+
+    def _recorded_layout(self, name: str, count: int) -> list[Size]:
+        """Sizes, strides and offset as they were before more became known of them."""
+        given = self.recorded[name]
+        found = [self.symbols.expression(s) if isinstance(s, str) else s for s in given]
+        if len(found) != count or not all(s.__class__ in (int, Expr) for s in found):
+            raise LoadError(f"our own record of {name!r} is damaged")
+        return found
+
+    def _number(self, kind: str, name: Any) -> Any:
+        if name in self.recorded:
+            return wrap(self.symbols.expression(self.recorded[name]))
+        return self.symbols.number(self.given[_SYMBOLIC[kind]][name])
+
+    # ---- nodes
+
+    def _node(self, given: Json) -> None:
+        target = target_named(given["target"])
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        names = _names(target) if isinstance(target, OpOverload) else None
+        for item in given["inputs"]:
+            value = self._argument(item["arg"])
+            name, count = item["name"], len(args)
+            by_name = item.get("kind") == KEYWORD or bool(kwargs)
+            if names is not None and not by_name:  # what is left out is left out in the middle, too
+                by_name = count >= len(names) or names[count] != name
+            if not by_name:
+                args.append(value)
+            elif name in kwargs or not _is_keyword(name, names):
+                raise LoadError(f"{given['target']} has no argument {name!r}, or has it twice")
+            else:
+                kwargs[name] = value
+        unnamed = unspeakable(target) if names is not None else None
+        if unnamed is not None and len(args) == unnamed[0] + 1 and args[-1] == unnamed[1]:
+            args.pop()  # written out for torch's reader
+        outputs = given["outputs"]
+        several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
+        if isinstance(target, HigherOrderOperator):
+            several = given.get("is_hop_single_tensor_return") is not True
+        meta = metadata.read(given["metadata"])
+        if several:
+            self._several(given, target, tuple(args), kwargs, meta)
+        else:
+            self._one(given, target, tuple(args), kwargs, meta)
+
+    def _one(
+        self, given: Json, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+    ) -> None:
+        outputs = given["outputs"]
+        if not outputs or "as_none" in outputs[0]:
+            name = self._name(given.get("name") or _base_name(target))
+            self._insert("call_function", name, target, args, kwargs).meta = {**meta, "val": None}
+            return
+        name, value = self._result(outputs[0])
+        node = self._insert("call_function", self._name(name), target, args, kwargs)
+        node.meta = {**meta, "val": value}
+        self._define(name, node)
+
+    def _result(self, output: Json) -> tuple[str, Any]:
+        kind, given = _union(output)
+        if kind == "as_tensor":
+            return given["name"], self._tensor(given["name"])
+        if kind in _SYMBOLIC:
+            return given["as_name"], self._number(kind, given["as_name"])
+        raise LoadError(f"it returns {kind}, which no operator does")
+
+    def _several(
+        self, given: Json, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
+    ) -> None:
+        """An operator that returns several values, each of which has a name in the file."""
+        name = self._name(given.get("name") or _base_name(target))
+        node = self._insert("call_function", name, target, args, kwargs)
+        outputs = given["outputs"]
+        unread = f"{given.get('name')}_unused"
+        schema_list = isinstance(target, OpOverload) and len(target._schema.returns) == 1
+        if schema_list and len(outputs) == 1:
+            value: Any = self._items(node, outputs[0]["as_tensors"], unread, meta)
+        else:
+            value = tuple([self._item(node, i, o, unread, meta) for i, o in enumerate(outputs)])
+        node.meta = {**meta, "val": value}
+
+    def _items(self, node: fx.Node, outputs: Any, unread: str, meta: Any) -> list[Any]:
+        return [self._item(node, i, {"as_tensor": o}, unread, meta) for i, o in enumerate(outputs)]
+
+    def _item(self, node: fx.Node, index: int, output: Json, unread: str, meta: Any) -> Any:
+        """One of several results: a node that reads it, unless its name says that nobody does."""
+        if "as_none" in output:
+            return None
+        unread = f"{unread}_{index}"
+        if "as_tensors" in output:
+            items = output["as_tensors"]
+            if all(o["name"] == f"{unread}_{i}" for i, o in enumerate(items)):
+                return [self._tensor(o["name"]) for o in items]
+            name = self._name(self._of_list())
+            whole = self._insert("call_function", name, operator.getitem, (node, index), {})
+            values = self._items(whole, items, unread, meta)
+            whole.meta = {**meta, "val": values}
+            return values
+        name, value = self._result(output)
+        if name == unread:
+            return value
+        item = self._insert("call_function", self._name(name), operator.getitem, (node, index), {})
+        own = metadata.read(self.items[name]) if name in self.items else meta
+        item.meta = {**own, "val": value}
+        self._define(name, item)
+        return value
+
+    # ---- arguments
+
+    def _argument(self, given: Json) -> Any:
+        if len(given) != 1:
+            raise LoadError("an argument is not exactly one of its kinds")
+        for kind, value in given.items():
+            if kind == "as_tensor":
+                return self._value(value["name"])
+            read = _ARGUMENTS.get(kind)
+            if read is None:
+                raise LoadError(f"{kind!r} is no kind of argument")
+            return read(self, value)
+        raise AssertionError("unreachable")
+
+    def _value(self, name: Any) -> fx.Node:
+        found = self.values.get(name)
+        if found is None:
+            raise LoadError(f"the value {name!r} is used, and nothing before defines it")
+        return found
+
+    def _symbolic(self, given: Json) -> Any:
+        kind, value = _union(given)
+        return self._value(value) if kind == "as_name" else _plain(kind, value)
+
+    def _subgraph(self, given: Json) -> fx.Node:
+        wanted = given["name"]
+        if wanted.__class__ is str and hasattr(fx.GraphModule, wanted):
+            wanted = f"{wanted}_graph"  # it becomes an attribute of a module
+        name = self._name(wanted)
+        title, depth = f"{self.title}.{given['name']}", self.depth + 1
+        reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
+        self.children[name] = reader.graph(given["graph"])
+        return self._insert("get_attr", name, name, (), {})
+
+
+_SYMBOLIC = {
+    "as_sym_int": "sym_int_values",
+    "as_sym_float": "sym_float_values",
+    "as_sym_bool": "sym_bool_values",
+}
+
+
+def _union(given: Json) -> tuple[str, Any]:
+    if len(given) != 1:
+        raise LoadError("a field that is one of several kinds has not exactly one")
+    ((kind, value),) = given.items()
+    return kind, value
+
+
+def _plain(kind: str, value: Any) -> Any:
+    wanted = {"as_int": int, "as_float": float, "as_bool": bool, "as_string": str}[kind]
+    if kind == "as_float":
+        return _float(value)
+    if value.__class__ is not wanted:
+        raise LoadError(f"{str(value)[:100]!r} is no {wanted.__name__}")
+    return value
+
+
+_INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf"), "NaN": float("nan")}
+
+
+def _float(value: Any) -> float:
+    if value.__class__ is float or value.__class__ is int:
+        return float(value)
+    if value.__class__ is str and value in _INFINITE:
+        return _INFINITE[value]
+    raise LoadError(f"{str(value)[:100]!r} is no float")
+
+
+def _literal(kind: str) -> Callable[[_GraphReader, Any], Any]:
+    return lambda reader, value: _plain(kind, value)
+
+
+def _literals(kind: str) -> Callable[[_GraphReader, Any], Any]:
+    return lambda reader, values: [_plain(kind, v) for v in values]
+
+
+def _numbered(table: Mapping[int, Any], what: str) -> Callable[[_GraphReader, Any], Any]:
+    def read(reader: _GraphReader, value: Any) -> Any:
+        if value.__class__ is not int or value not in table:
+            raise LoadError(f"{value!r} is the number of no {what}")
+        return table[value]
+
+    return read
+
+
+def _complex(reader: _GraphReader, value: Json) -> complex:
+    return complex(_float(value["real"]), _float(value["imag"]))
+
+
+def _optional(reader: _GraphReader, given: Json) -> Any:
+    return None if "as_none" in given else reader._value(given["as_tensor"]["name"])
+
+
+_ARGUMENTS: dict[str, Callable[[_GraphReader, Any], Any]] = {
+    "as_none": lambda reader, value: None,
+    "as_tensors": lambda reader, values: [reader._value(v["name"]) for v in values],
+    "as_optional_tensors": lambda reader, values: [_optional(reader, v) for v in values],
+    "as_nested_tensors": lambda reader, lists: [
+        [reader._value(v["name"]) for v in values] for values in lists
+    ],
+    **{f"as_{kind}": _literal(f"as_{kind}") for kind in ("int", "float", "bool", "string")},
+    **{f"as_{kind}s": _literals(f"as_{kind}") for kind in ("int", "float", "bool", "string")},
+    "as_int_lists": lambda reader, lists: [[_plain("as_int", v) for v in vs] for vs in lists],
+    "as_float_lists": lambda reader, lists: [[_float(v) for v in values] for values in lists],
+    "as_complex": _complex,
+    **dict.fromkeys(_SYMBOLIC, _GraphReader._symbolic),
+    **{
+        f"{kind}s": lambda reader, values: [reader._symbolic(v) for v in values]
+        for kind in _SYMBOLIC
+    },
+    "as_scalar_type": _numbered(DTYPES, "dtype"),
+    "as_memory_format": _numbered(MEMORY_FORMATS, "memory format"),
+    "as_layout": _numbered(LAYOUTS, "layout"),
+    "as_device": lambda reader, given: _device(given),
+    "as_graph": _GraphReader._subgraph,
+    "as_operator": lambda reader, name: target_named(name),
+    "as_string_to_argument": lambda reader, given: {
+        name: reader._argument(value) for name, value in given.items()
+    },
+}
+
+
+_DEVICES: dict[tuple[Any, Any], torch.device] = {}
+
+
+def _device(given: Json) -> torch.device:
+    key = (given["type"], given.get("index"))
+    found = _DEVICES.get(key)
+    if found is None:
+        found = read_device(given)
+        if len(_DEVICES) < 1000:
+            _DEVICES[key] = found
+    return found
+
+
+@cache
+def _names(target: OpOverload) -> tuple[str, ...]:
+    return tuple(a.name for a in target._schema.arguments)
+
+
+def _is_keyword(name: Any, names: tuple[str, ...] | None) -> bool:
+    """May an argument be given by this name? It becomes part of generated code."""
+    if names is not None:
+        return name in names
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _base_name(target: Any) -> str:
+    name = getattr(target, "__name__", "node").partition(".")[0]
+    return name if name.isidentifier() else "node"
+
+
+def _shown(value: Any) -> Any:
+    return value.meta.get("val") if isinstance(value, fx.Node) else value

@@ -1,0 +1,135 @@
+"""Where a node comes from, in files: each entry of `node.meta` as one string, both ways.
+
+A name of a class or function is looked up among operators and the modules of torch.nn; others stay
+text. Nothing is imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+from lostwax.errors import LoadError, SaveError
+from lostwax.ir.decompose.decompose import Origin
+from lostwax.pt2.graph.targets import name_of, target_named
+
+_OUTER_COMMA = re.compile(r",(?![^\[]*\])")
+
+
+_NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
+"""Of nodes that stand in no module: torch cannot unflatten a program that has such nodes."""
+
+
+def written(meta: dict[str, Any]) -> dict[str, str]:
+    """The entries that files keep."""
+    out: dict[str, str] = {}
+    if meta.get("stack_trace"):
+        out["stack_trace"] = meta["stack_trace"]
+    stack = (meta.get("nn_module_stack") or _NO_MODULE).items()
+    out["nn_module_stack"] = ";".join(f"{k},{p},{_type_text(t)}" for k, (p, t) in stack)
+    if meta.get("source_fn_stack"):
+        sources = meta["source_fn_stack"]
+        out["source_fn_stack"] = ";".join(f"{name},{_function_text(f)}" for name, f in sources)
+    if meta.get("torch_fn"):
+        out["torch_fn"] = ";".join(meta["torch_fn"])
+    if meta.get("custom"):
+        out["custom"] = _json(meta["custom"])
+    if meta.get("from_node_text"):
+        out["from_node"] = meta["from_node_text"]
+    if meta.get("decomposed_from"):  # our own: torch's reader passes over it
+        origins = meta["decomposed_from"]
+        out["decomposed_from"] = ";".join(f"{o.name},{name_of(o.target)}" for o in origins)
+    return out
+
+
+def read(given: dict[str, Any]) -> dict[str, Any]:
+    """The entries of `node.meta`; what a file does not say is empty."""
+    stack, sources = given.get("nn_module_stack"), given.get("source_fn_stack")
+    out: dict[str, Any] = {
+        "stack_trace": str(given.get("stack_trace") or ""),
+        "nn_module_stack": _module_stack(stack) if stack else {},
+        "source_fn_stack": [_source(part) for part in sources.split(";")] if sources else [],
+    }
+    if given.get("torch_fn"):
+        out["torch_fn"] = tuple(given["torch_fn"].split(";"))
+    if given.get("custom"):
+        out["custom"] = json.loads(given["custom"])
+    if given.get("from_node"):
+        out["from_node_text"] = str(given["from_node"])
+    if given.get("decomposed_from"):
+        parts = [part.partition(",") for part in given["decomposed_from"].split(";")]
+        out["decomposed_from"] = tuple(Origin(n, target_named(t)) for n, _, t in parts)
+    return out
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise SaveError(f"meta['custom'] of a node is not plain data: {error}") from None
+
+
+def _module_stack(text: str) -> dict[str, tuple[str, str]]:
+    stack = {}
+    for part in text.split(";"):
+        fields = _OUTER_COMMA.split(part)
+        if len(fields) != 3:
+            raise LoadError(f"{part[:200]!r} is not a module: a key, a path and a type are")
+        stack[fields[0]] = (fields[1], fields[2])
+    return {} if stack == _NO_MODULE else stack
+
+
+def _type_text(kind: Any) -> str:
+    return kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+_HOMES = {
+    "torch.nn.functional": nn.functional,
+    "torch.linalg": torch.linalg,
+    "torch.fft": torch.fft,
+    "torch.special": torch.special,
+    "torch.Tensor": torch.Tensor,
+    "torch": torch,
+}
+"""Where functions that nodes come from are looked up, by name."""
+
+
+def _function_text(function: Any) -> str:
+    if isinstance(function, (str, type)):
+        return _type_text(function)
+    name = getattr(function, "__name__", "")
+    for home, names in _HOMES.items():
+        for known in (name, name.removeprefix(f"{home.rpartition('.')[2]}_")):
+            if getattr(names, known, None) is function:
+                return f"{home}.{known}"
+    try:
+        return name_of(function)
+    except SaveError:
+        name = getattr(function, "__qualname__", None) or type(function).__name__
+        return f"{getattr(function, '__module__', '')}.{name}"
+
+
+def _source(text: str) -> tuple[str, Any]:
+    name, _, function = text.partition(",")
+    return name, _function(function)
+
+
+def _function(text: str) -> Any:
+    module, _, leaf = text.rpartition(".")
+    if text.startswith("torch.nn.") and module != "torch.nn.functional":
+        found = getattr(sys.modules.get(module), leaf, None)
+        is_module = isinstance(found, type) and issubclass(found, nn.Module)
+        return found if is_module else text
+    if module in _HOMES:
+        found = getattr(_HOMES[module], leaf, None)
+        return found if inspect.isroutine(found) else text
+    try:
+        return target_named(text)
+    except LoadError:
+        return text

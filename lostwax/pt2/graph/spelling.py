@@ -1,0 +1,305 @@
+"""Symbolic numbers into files: sympy's srepr text with an example value.
+
+An expression that is long, or that torch has no words for, gets a name: torch reads a symbol of its
+own there, and our own record says once what it stands for, so that files grow with the number of
+expressions and not with their expansions. What `symbols.py` would not read back is refused here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any
+
+from lostwax.errors import SaveError
+from lostwax.pt2.limits import MAX_CHAIN
+from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known, to_srepr
+from lostwax.sym.expressions.expr import Atom
+from lostwax.sym.real import (
+    Real,
+    completed,
+    current_real,
+    defined_integers,
+    definition,
+    evaluate_real,
+)
+from lostwax.sym.text.parse import MAX_BITS, MAX_DEGREE, MAX_DEPTH, MAX_LENGTH, extent
+
+_LONG, _DEEP = 1200, 24
+"""Characters and levels of a text that is written out: far above what sizes of models need."""
+_UNBACKED_FLOAT = re.compile(r"zuf\d+", re.ASCII)
+
+
+class SymbolWriter:
+    """Numbers of one program as the file has them. `symbols` collects those that were written,
+    `defined` the names that were given to expressions, with their texts.
+
+    `examples` has the values of all symbols in an example that is not the program's own.
+    """
+
+    def __init__(self, examples: Mapping[Symbol, int]) -> None:
+        self.examples = examples
+        self.symbols: dict[str, Symbol] = {}
+        self.floats: dict[str, Real] = {}
+        self.defined: list[tuple[str, str]] = []
+        self.named: dict[str, Expr | Real] = {}
+        """By name, what was given one."""
+        self._spelled: dict[Atom, str] = {}
+        self._texts: dict[Any, str] = {}
+        self._taken: set[str] = set()
+
+    def size(self, value: Size) -> dict[str, Any]:
+        value = settled(value)
+        if isinstance(value, int):
+            return {"as_int": value}
+        return self._expression(value, "as_int")
+
+    def number(self, value: Any) -> tuple[str, dict[str, Any]]:
+        """The kind of a number ("int", "float", "bool"), and what the file says of its value."""
+        value = settled_number(value)
+        if isinstance(value, (bool, BoolExpr)):
+            plain = isinstance(value, bool)
+            return "bool", {"as_bool": value} if plain else self._expression(value, "as_bool")
+        if isinstance(value, (int, Expr)):
+            return "int", self.size(value)
+        if isinstance(value, float):
+            return "float", {"as_float": value}
+        return "float", self._expression(value, "as_float")
+
+    def _expression(self, value: Any, kind: str) -> dict[str, Any]:
+        text = self.text(value)
+        hint = None if kind == "as_bool" else self._example(value)
+        return {"as_expr": {"expr_str": text, "hint": None if hint is None else {kind: hint}}}
+
+    def _example(self, value: Expr | Real) -> int | float | None:
+        if not self.examples or value.hint is None:
+            return value.hint
+        values = completed(self.examples, value.symbols())
+        try:
+            return (
+                evaluate_real(value, values) if isinstance(value, Real) else evaluate(value, values)
+            )
+        except (ArithmeticError, ValueError):
+            return None
+
+    def text(self, value: Any) -> str:
+        """As sympy's `srepr` writes it, or the name that stands for it."""
+        found = self._texts.get(value)
+        if found is None:
+            found = self._text(value)
+            if isinstance(value, Expr):
+                found = self._shortened(value, found)
+            _check(found)
+            self._texts[value] = found
+        return found
+
+    def _text(self, value: Any) -> str:
+        if isinstance(value, Real):
+            return self._real(value)
+        if isinstance(value, (Expr, BoolExpr)):
+            for atom in sorted(value.atoms(), key=attrgetter("id")):  # from the inside out
+                if atom not in self._spelled:
+                    self._spelled[atom] = self._atom(atom)
+        return to_srepr(value, self._spelled)
+
+    def _atom(self, atom: Atom) -> str:
+        what = definition(atom) if isinstance(atom, Symbol) else None
+        if what is not None:
+            return self._defined(what.op, what.args, atom.expr)
+        if not isinstance(atom, Symbol):
+            _check_extent(atom)
+            return self._shortened(atom.expr, to_srepr(atom.expr, self._spelled))
+        name = file_name(atom)
+        self.symbols[name] = atom
+        positive = not atom.unbacked and atom.lo is not None and atom.lo >= 0
+        # torch takes a size for positive, and allows 0 and 1 all the same
+        sign = "positive=True, " if positive else ""
+        return f"Symbol({name!r}, {sign}integer=True)"
+
+    # ---- names for expressions
+
+    def _shortened(self, value: Expr | Real, text: str) -> str:
+        if len(text) > _LONG or _depth(text) > _DEEP:
+            return self._give_name(value, text)
+        return text
+
+    def _give_name(self, value: Expr | Real, text: str) -> str:
+        """A symbol of torch's that stands for an expression: one of data if the expression is."""
+        _check(text)
+        if isinstance(value, Expr) and value.depth > MAX_CHAIN:
+            raise SaveError(
+                f"a size is made of others in {value.depth} steps, more than the {MAX_CHAIN} that "
+                "files have room for\n"
+                "  instead: give the program this number as an input, or in a tensor"
+            )
+        name = self._free_name(value)
+        self.named[name] = value
+        self.defined.append((name, text))
+        return f"Symbol({name!r})" if isinstance(value, Real) else f"Symbol({name!r}, integer=True)"
+
+    def _free_name(self, value: Expr | Real) -> str:
+        """torch takes `u` and `zuf` for the beginning of a number of data."""
+        if not self._taken:
+            self._taken = {file_name(s) for s in value.env.symbols}
+        is_float = isinstance(value, Real)
+        kind = ("zuf" if is_float else "u") if value.unbacked else ("ef" if is_float else "e")
+        number = 0
+        while f"{kind}{number}" in self._taken or f"{kind}{number}" in self.floats:
+            number += 1
+        self._taken.add(f"{kind}{number}")
+        return f"{kind}{number}"
+
+    # ---- floats, and what they define
+
+    def integers(self) -> list[str]:
+        """The texts of all integers that only floats give, in the order in which they were made."""
+        envs = dict.fromkeys(s.expr.env for s in self.symbols.values())
+        envs |= dict.fromkeys(r.env for r in self.floats.values())
+        return [self.text(symbol.expr) for env in envs for symbol in defined_integers(env)]
+
+    def _defined(self, op: str, args: tuple[Any, ...], value: Expr) -> str:
+        inner = ", ".join(map(self._real, args))
+        if op == "is_integer":
+            return self._give_name(value, f"IsInteger({inner})")
+        rounding = {"trunc": "Trunc", "floor": "Floor", "ceil": "Ceil", "round": "Round"}
+        if op in rounding:
+            return self._shortened(value, f"{rounding[op]}ToInt({inner})")
+        pair = f"ExprCondPair(Integer(1), {_RELATIONS[op]}({inner}))"
+        return self._shortened(value, f"Piecewise({pair}, ExprCondPair(Integer(0), true))")
+
+    def _real(self, value: Any) -> str:
+        if not isinstance(value, Real):
+            return f"Float({repr(float(value))!r}, precision=53)"
+        found = self._texts.get(value)
+        if found is None:
+            found = self._texts[value] = self._float(value)
+        return found
+
+    def _float(self, value: Real) -> str:
+        if value.op == "symbol":
+            name = value.args[0]
+            if not _UNBACKED_FLOAT.fullmatch(name):
+                name = self._free_name(value)
+            self.floats[name] = value
+            return f"Symbol({name!r})"
+        if value.is_ratio:
+            if value.below == 1:
+                return f"ToFloat({self.text(value.above)})"
+            return f"IntTrueDiv({self.text(value.above)}, {self.text(value.below)})"
+        args = [self._real(a) for a in value.args]
+        if value.op == "-":
+            args[1] = f"Mul(Integer(-1), {args[1]})"
+        elif value.op == "neg":
+            args.insert(0, "Integer(-1)")
+        elif value.op == "round":
+            args[1] = f"Integer({int(value.args[1])})"
+        function = _FLOAT_FUNCTIONS.get(value.op) or f"OpaqueUnaryFn_{value.op}"
+        text = f"{function}({', '.join(args)})"
+        return self._give_name(value, text) if _is_opaque(value) else self._shortened(value, text)
+
+
+def _is_opaque(value: Real) -> bool:
+    """Has torch no words for it? A function that it does not know it takes for what the example
+    says, so there must be one."""
+    if value.op in ("//", "%"):
+        return True
+    return value.unbacked and value.op not in _FLOAT_FUNCTIONS
+
+
+def _check(text: str) -> None:
+    if len(text) > MAX_LENGTH or _depth(text) > MAX_DEPTH - 4:
+        raise SaveError(
+            f"an expression of sizes has {len(text)} characters in {_depth(text)} levels, more "
+            "than files have room for\n"
+            "  instead: give the program this number as an input, or in a tensor"
+        )
+
+
+def _check_extent(atom: Atom) -> None:
+    for operand in atom.args:
+        _, degree, bits = extent(operand)
+        if degree > MAX_DEGREE or bits > MAX_BITS:
+            raise SaveError(
+                f"a size is a polynomial of degree {degree} with coefficients of {bits} bits, more "
+                "than files have room for\n"
+                "  instead: give the program this number as an input, or in a tensor"
+            )
+
+
+def _depth(text: str) -> int:
+    """How deep parentheses are nested."""
+    depth = deepest = 0
+    for sign in _PARENTHESES.findall(text):
+        depth += 1 if sign == "(" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+_PARENTHESES = re.compile(r"[()]")
+
+
+def _is_fixed(symbol: Symbol) -> bool:
+    return isinstance(current(symbol.expr), int)
+
+
+def as_recorded(value: Any) -> Any:
+    """What the graph says of a number, whatever became known of it later."""
+    inner = getattr(getattr(value, "node", None), "value", None)
+    return value if inner is None else inner
+
+
+def settled_number(value: Any) -> Any:
+    """A number of the graph as torch's part of a file has it."""
+    value = as_recorded(value)
+    if isinstance(value, Expr):
+        return settled(value)
+    if isinstance(value, Real):
+        return current_real(value)
+    if isinstance(value, BoolExpr) and any(_is_fixed(s) for s in value.symbols()):
+        certain = known(value)  # the file does not say any more where that symbol comes from
+        return value if certain is None else certain
+    return value
+
+
+def settled(size: Size) -> Size:
+    """Under today's facts, but for what depends on data: there facts hold behind an assertion, and
+    the nodes before it are what they were. Of two forms that take each other's place (`min(s0, s1 +
+    1)` and `min(s0 - 1, s1) + 1`) the one that is given: else a file would not read back as it was.
+    """
+    now = current(size)
+    if isinstance(size, Expr) and size.unbacked and isinstance(now, Expr):
+        return size
+    return size if now is not size and current(now) is size else now
+
+
+_RELATIONS = {
+    "==": "Equality",
+    "<": "StrictLessThan",
+    "<=": "LessThan",
+    ">": "StrictGreaterThan",
+    ">=": "GreaterThan",
+}
+_FLOAT_FUNCTIONS = {
+    "+": "Add",
+    "-": "Add",
+    "neg": "Mul",
+    "*": "Mul",
+    "/": "FloatTrueDiv",
+    "**": "FloatPow",
+    "max": "Max",
+    "min": "Min",
+    "abs": "Abs",
+    "//": "FloatFloorDiv",
+    "%": "FloatMod",
+    "round": "RoundDecimal",
+}
+
+
+def file_name(symbol: Symbol) -> str:
+    """The name of a symbol in files. torch takes `u` and `zuf` for the beginning of an unbacked
+    one."""
+    name = symbol.name
+    if not symbol.unbacked and name.startswith(("u", "zuf")):
+        return f"s_{name}"
+    return name

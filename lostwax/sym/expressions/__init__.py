@@ -1,0 +1,1 @@
+"""Expressions in canonical form, and the rules that keep them so."""

@@ -1,0 +1,457 @@
+"""Integer and boolean expressions in canonical form: polynomials over atoms, and conditions on
+them.
+
+An `Expr` is a polynomial with integer coefficients over *atoms* (symbols, floor quotients,
+remainders, maxima, minima). Every expression of an environment is made by `Algebra.make`, which
+returns the equal one that exists: equal is identical, and a computed result can be remembered by
+its operands.
+
+Must not know what is true of a symbol: facts are the business of the layers above, which complete
+`Algebra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+
+from lostwax.sym.expressions.terms import Monomial, Terms
+from lostwax.sym.text.show import show
+
+if TYPE_CHECKING:
+    from lostwax.sym.env import ShapeEnv
+
+Size: TypeAlias = "int | Expr"
+Condition: TypeAlias = "bool | BoolExpr"
+
+_by_id = attrgetter("id")
+
+
+class Atom:
+    """An integer that polynomials take as given.
+
+    `kind` is "symbol", "div" (floor division), "mod" (Python's remainder), "max" or "min"; a
+    divisor is never zero where the atom is used, because a guard says so. `hidden` atoms depend on
+    symbols that only the engine knows.
+    """
+
+    __slots__ = (
+        "_rank", "args", "atoms", "bounds", "bounds_at", "depth", "expr", "hidden", "hint", "id",
+        "kind", "normal", "normal_at", "operands", "unbacked",
+    )  # fmt: skip
+
+    def __init__(self, env: ShapeEnv, kind: str, operands: tuple[Expr, ...], hint: int | None):
+        self.id = env.next_id()
+        self.kind = kind
+        self.operands = operands
+        self.args: tuple[Size, ...] = tuple(plain(x) for x in operands)
+        self.hint = hint
+        self.unbacked: bool = any(x.unbacked for x in operands)
+        self.hidden: bool = any(x.hidden for x in operands)
+        self.depth = 1 + max((x.depth for x in operands), default=-1)
+        # itself and all atoms within; their ids ascend from the inside out
+        self.atoms: frozenset[Atom] = frozenset((self,)).union(*(x.atoms() for x in operands))
+        self.normal_at = self.bounds_at = -1
+        self.normal: Expr
+        self.bounds: tuple[int | None, int | None]
+        self._rank: tuple[Any, ...] | None = None
+        self.expr = env.make({(self,): 1})
+
+    def __repr__(self) -> str:
+        return str(self.expr)
+
+    def rank(self) -> tuple[Any, ...]:
+        """An order that depends on what an atom is, not on when it was made: the work that
+        questions cost, and with it the ids, differ from example to example.
+        """
+        if self._rank is None:
+            parts = (x.rank() for x in self.operands)
+            self._rank = (0, self.id) if self.kind == "symbol" else (1, self.kind, *parts)
+        return self._rank
+
+
+class Symbol(Atom):
+    """A size or integer of the program. `lo` and `hi` are what is promised at birth; None is no
+    bound.
+    """
+
+    __slots__ = ("declared", "hi", "lo", "name", "origin", "place", "root", "source")
+
+    def __init__(
+        self,
+        env: ShapeEnv,
+        name: str,
+        *,
+        hint: int | None,
+        lo: int | None,
+        hi: int | None,
+        source: str | None = None,
+        declared: str | None = None,
+        origin: str | None = None,
+        root: Symbol | None = None,
+    ):
+        self.name = name
+        self.source = source or name
+        self.lo, self.hi = lo, hi
+        self.declared = declared
+        self.origin = origin
+        self.root = root
+        self.place = -1
+        """Among the symbols of the environment."""
+        super().__init__(env, "symbol", (), hint)
+        self.unbacked = self.expr.unbacked = hint is None
+        self.hidden = self.expr.hidden = root is not None
+
+
+class Expr:
+    """An integer expression. Operators give `int | Expr`: a plain int whenever the result is
+    constant.
+    """
+
+    __slots__ = (
+        "_atoms", "_symbols", "bounds", "bounds_at", "composite", "const", "current", "current_at",
+        "depth", "env", "face", "form", "hidden", "hint", "id", "normal", "normal_at", "product",
+        "terms", "unbacked",
+    )  # fmt: skip
+
+    def __init__(self, env: ShapeEnv, terms: Terms):
+        self.env = env
+        self.id = env.next_id()
+        self.terms = terms
+        self.const: int | None = terms.get((), 0) if len(terms) <= (() in terms) else None
+        composite = unbacked = hidden = False
+        depth = 0
+        for monomial in terms:  # in locals: a new expression is the engine's dearest step
+            for atom in monomial:
+                if atom.kind != "symbol":
+                    composite = True
+                    depth = max(depth, atom.depth)
+                if atom.unbacked:
+                    unbacked = True
+                if atom.hidden:
+                    hidden = True
+        self.composite: bool = composite
+        self.unbacked: bool = unbacked
+        self.hidden: bool = hidden
+        self.depth: int = depth
+        self.hint = _value(terms)
+        self.face: Any = None  # what a layer above shows for this expression
+        self.form: Any = None  # what it has in common with others elsewhere, see `world.py`
+        # two factors, where they were multiplied out: signs and ranges are hard to see afterwards
+        self.product: tuple[Expr, Expr] | None = None
+        self._atoms: frozenset[Atom] | None = None
+        self._symbols: frozenset[Symbol] | None = None
+        self.normal_at = self.current_at = self.bounds_at = -1
+        self.normal: Expr
+        self.current: Expr
+        self.bounds: tuple[int | None, int | None]
+
+    def rank(self) -> tuple[Any, ...]:
+        return tuple(sorted((rank_of(m), k) for m, k in self.terms.items()))
+
+    def atoms(self) -> frozenset[Atom]:
+        """All atoms, also those within others."""
+        if self._atoms is None:
+            self._atoms = frozenset().union(*(a.atoms for m in self.terms for a in m))
+        return self._atoms
+
+    def symbols(self) -> frozenset[Symbol]:
+        if self._symbols is None:
+            self._symbols = frozenset(a for a in self.atoms() if isinstance(a, Symbol))
+        return self._symbols
+
+    def __add__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.sums.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.sums, self.env.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.differences.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.differences, self.env.sub, self, other)
+
+    def __rsub__(self, other: int) -> Size:
+        return self.env.operate(self.env.differences, self.env.sub, other, self)
+
+    def __mul__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.products.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.products, self.env.mul, self, other)
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Size:
+        return self * -1
+
+    def __floordiv__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.quotients.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.quotients, self.env.checked_floordiv, self, other)
+
+    def __rfloordiv__(self, other: int) -> Size:
+        return self.env.operate(self.env.quotients, self.env.checked_floordiv, other, self)
+
+    def __mod__(self, other: Size) -> Size:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.remainders.get((self, other))
+            if found is not None:
+                return found
+        return self.env.operate(self.env.remainders, self.env.checked_mod, self, other)
+
+    def __rmod__(self, other: int) -> Size:
+        return self.env.operate(self.env.remainders, self.env.checked_mod, other, self)
+
+    def __ge__(self, other: Size) -> Condition:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.comparisons.get((self, other))
+            if found is not None:
+                return found
+        return self.env.compare(self.env.comparisons, self.env.at_least, self, other)
+
+    def __le__(self, other: Size) -> Condition:
+        if type(other) is int or type(other) is Expr:
+            found = self.env.comparisons.get((other, self))
+            if found is not None:
+                return found
+        return self.env.compare(self.env.comparisons, self.env.at_least, other, self)
+
+    def __gt__(self, other: Size) -> Condition:
+        return self.env.compare(self.env.strict_comparisons, self.env.more_than, self, other)
+
+    def __lt__(self, other: Size) -> Condition:
+        return self.env.compare(self.env.strict_comparisons, self.env.more_than, other, self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"the truth of {self} is a question: ask decide(ne(e, 0)) or known(ne(e, 0))"
+        )
+
+    def __int__(self) -> NoReturn:
+        raise TypeError(
+            f"{self} is symbolic: specialize(e) makes it an int, at the price of a guard"
+        )
+
+    __index__ = __int__
+
+    def __str__(self) -> str:
+        return show(self)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> Expr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Expr:
+        return self
+
+
+class BoolExpr:
+    """A condition: `poly == 0` ("eq"), `poly != 0` ("ne"), `poly >= 0` ("ge"), or "and"/"or" of
+    `args`.
+    """
+
+    __slots__ = (
+        "_atoms", "_rank", "args", "asked_at", "depth", "env", "face", "hint", "id", "kind",
+        "poly", "unbacked",
+    )  # fmt: skip
+
+    def __init__(self, env: ShapeEnv, kind: str, poly: Expr, args: tuple[BoolExpr, ...] = ()):
+        self.env = env
+        self.id = env.next_id()
+        self.kind = kind
+        self.poly = poly  # of "and" and "or": zero
+        self.args = args
+        self.unbacked: bool = poly.unbacked or any(x.unbacked for x in args)
+        self.depth: int = 1 + max((x.depth for x in args), default=-1)
+        self.hint = self._hint()
+        self.asked_at = -1
+        self.face: Any = None  # what a layer above shows for this condition
+        self._atoms: frozenset[Atom] | None = None
+        self._rank: tuple[Any, ...] | None = None
+
+    def _hint(self) -> bool | None:
+        if not self.args:
+            value = self.poly.hint
+            return None if value is None else holds(self.kind, value)
+        hints = [x.hint for x in self.args]
+        ends = self.kind == "or"  # the value of one part that settles the whole
+        return ends if ends in hints else None if None in hints else not ends
+
+    def atoms(self) -> frozenset[Atom]:
+        if self._atoms is None:
+            self._atoms = self.poly.atoms().union(*(x.atoms() for x in self.args))
+        return self._atoms
+
+    def rank(self) -> tuple[Any, ...]:
+        """An order that depends on what a condition says, not on when it was made."""
+        if self._rank is None:
+            terms = self.poly.terms
+            of = sorted((rank_of(m), k) for m, k in terms.items() if m)
+            of[:1] = [(m, -k) for m, k in of[:1]]  # `n >= 4 and n <= 5`
+            parts = (x.rank() for x in self.args)
+            self._rank = (bool(self.args), tuple(of), -terms.get((), 0), self.kind, *parts)
+        return self._rank
+
+    def symbols(self) -> frozenset[Symbol]:
+        return frozenset(a for a in self.atoms() if isinstance(a, Symbol))
+
+    def __and__(self, other: Condition) -> Condition:
+        return self.env.all_of((self, other))
+
+    def __or__(self, other: Condition) -> Condition:
+        return self.env.any_of((self, other))
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __invert__(self) -> Condition:
+        return self.env.negate(self)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"`{self}` is a question: decide(b) answers it, known(b) only if it is certain"
+        )
+
+    def __str__(self) -> str:
+        return show(self)
+
+    __repr__ = __str__
+
+    def __copy__(self) -> BoolExpr:
+        return self
+
+    def __deepcopy__(self, memo: object) -> BoolExpr:
+        return self
+
+
+def rank_of(monomial: Monomial) -> tuple[Any, ...]:
+    return tuple(sorted(atom.rank() for atom in monomial))
+
+
+# ------------------------------------------------------------------------------------------- values
+
+
+def plain(e: Expr) -> Size:
+    return e if e.const is None else e.const
+
+
+def apply(kind: str, values: list[int]) -> int:
+    """What an atom of this kind means."""
+    if kind == "div":
+        return values[0] // values[1]
+    if kind == "mod":
+        return values[0] % values[1]
+    return max(values) if kind == "max" else min(values)
+
+
+def holds(kind: str, value: int) -> bool:
+    """What a condition of this kind says of its polynomial's value."""
+    return value == 0 if kind == "eq" else value != 0 if kind == "ne" else value >= 0
+
+
+def _value(terms: Terms) -> int | None:
+    total = 0
+    for monomial, product in terms.items():
+        for atom in monomial:
+            if atom.hint is None:
+                return None
+            product *= atom.hint
+        total += product
+    return total
+
+
+def evaluate(e: Size | Condition, values: Mapping[Symbol, int]) -> int:
+    """The value of an expression or condition (0 or 1) where the symbols have `values`."""
+    if isinstance(e, int):
+        return e
+    known: dict[Atom, int] = {}
+
+    def poly(x: Expr) -> int:
+        total = 0
+        for monomial, product in x.terms.items():
+            for atom in monomial:
+                product *= known[atom]
+            total += product
+        return total
+
+    def condition(b: BoolExpr) -> bool:
+        if not b.args:
+            return holds(b.kind, poly(b.poly))
+        return (all if b.kind == "and" else any)(condition(x) for x in b.args)
+
+    for atom in sorted(e.atoms(), key=_by_id):  # the inner ones are older: no recursion
+        if isinstance(atom, Symbol):
+            known[atom] = values[atom]
+        else:
+            known[atom] = apply(atom.kind, [poly(x) for x in atom.operands])
+    return poly(e) if isinstance(e, Expr) else condition(e)
+
+
+# ----------------------------------------------------------------- what Python has no operators for
+
+
+def eq(a: Size, b: Size) -> Condition:
+    """`a == b` as a condition; a bool when it is certain by structure."""
+    if type(a) is Expr:
+        return a.env.equal(a, b)
+    if type(b) is Expr:
+        return b.env.equal(b, a)
+    return bool(a == b)
+
+
+def ne(a: Size, b: Size) -> Condition:
+    return negate(eq(a, b))
+
+
+def negate(b: Condition) -> Condition:
+    """`not b`. Unlike `~b`, also right for a plain bool."""
+    return b.env.negate(b) if type(b) is BoolExpr else not b
+
+
+def maximum(*sizes: Size) -> Size:
+    return _extremum("max", sizes)
+
+
+def minimum(*sizes: Size) -> Size:
+    return _extremum("min", sizes)
+
+
+def _extremum(kind: str, sizes: tuple[Size, ...]) -> Size:
+    for size in sizes:
+        if type(size) is Expr:
+            return size.env.extremum_of(kind, sizes)
+    return max(sizes) if kind == "max" else min(sizes)
+
+
+def ceildiv(a: Size, b: Size) -> Size:
+    """`a / b` rounded up."""
+    return -(-a // b)
+
+
+def quotient(a: Size, b: Size) -> Size | None:
+    """The exact quotient where `a` is `b` times something by structure alone; no guard, no fact."""
+    env = a.env if isinstance(a, Expr) else b.env if isinstance(b, Expr) else None
+    if env is None:
+        return a // b if b and not a % b else None
+    known = env.exact.get((a, b), _UNASKED)
+    if known is not _UNASKED:
+        return known  # type: ignore[return-value]
+    x, y = env.operand(a), env.operand(b)
+    assert x is not None
+    assert y is not None
+    found = env.exact_quotient(env.current_form(x), env.current_form(y))
+    result = env.exact[a, b] = None if found is None else plain(found)
+    return result
+
+
+_UNASKED = object()

@@ -1,0 +1,1 @@
+"""Expressions as text: readable, and as sympy's srepr; written and read."""

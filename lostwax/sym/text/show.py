@@ -1,0 +1,220 @@
+"""Expressions as text: readable Python, and sympy's srepr form, which `.pt2` files hold.
+
+Prints only; `parse.py` reads both forms back. Imports nothing of the house at run time, so that
+expr.py can use it for its own `repr`: it looks at `.terms`, `.kind`, `.poly`, `.args` and asks no
+questions of an environment.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+if TYPE_CHECKING:
+    from lostwax.sym.expressions.expr import Atom, BoolExpr, Size, Symbol
+
+    Terms: TypeAlias = Mapping[tuple[Atom, ...], int]
+    Printable: TypeAlias = Size | BoolExpr | bool
+
+# How tightly a text holds together. A quotient stands below a product, although Python gives them
+# one rank: `2*(s0//8)` and `-(s0//8)` need their parentheses, `2*s0//8` does not.
+_OR, _AND, _COMPARISON, _SUM, _QUOTIENT, _PRODUCT, _POWER, _ATOM = range(8)
+
+CUT = "(...)"
+"""In the place of an expression that is too long to be read."""
+_LONGEST = 1000
+
+_PRIMARY = re.compile(r"[A-Za-z_]\w*(\.\w+(\(\))?|\[[^\[\]]*\])*")
+
+
+def show(
+    e: Printable,
+    names: Mapping[Any, str] | None = None,
+    joined: tuple[str, str] = ("and", "or"),
+    cut: bool = True,
+) -> str:
+    """`e` as readable Python. `names` replaces symbols, or other atoms, by texts such as
+    `x.shape[0]`. `joined` are `&` and `|` where conditions are not to be decided. What is too long
+    to be read is `CUT`, unless it is for a machine."""
+    return _Python(names or {}, joined, _LONGEST if cut else sys.maxsize).any(e)[0]
+
+
+def to_srepr(e: Printable, spelling: Mapping[Atom, str] | None = None) -> str:
+    """`e` as sympy's `srepr` writes it, with torch's names for the functions sympy does not have.
+
+    `spelling` gives the whole text of a symbol (`Symbol('s0', integer=True)`) where the default,
+    which states the sign that `symbol.lo` promises, is not wanted; and of any other atom.
+    """
+    return _Srepr(spelling or {}).any(e)
+
+
+class _Python:
+    """Each method returns a text and how tightly it holds together."""
+
+    def __init__(self, names: Mapping[Any, str], joined: tuple[str, str], longest: int) -> None:
+        self.names = names
+        self.joined = joined
+        self.longest = longest
+        self.atoms: dict[Atom, tuple[str, int]] = {}
+
+    def any(self, e: Printable) -> tuple[str, int]:
+        if isinstance(e, bool):
+            return str(e), _ATOM
+        if isinstance(e, int):
+            return str(e), _ATOM if e >= 0 else _SUM
+        if hasattr(e, "terms"):
+            return self.sum(e.terms)
+        return self.bool(e)
+
+    def at_least(self, need: int, text: str, rank: int) -> str:
+        return text if rank >= need else f"({text})"
+
+    def sum(self, terms: Terms) -> tuple[str, int]:
+        ordered = sorted(terms.items(), key=_reading_order)
+        if not ordered:
+            return "0", _ATOM
+        # `8 - s0` reads better than `-s0 + 8`
+        first = next((i for i, (_, c) in enumerate(ordered) if c > 0), 0)
+        monomial, coefficient = ordered.pop(first)
+        text, rank = self.term(monomial, abs(coefficient))
+        if coefficient < 0:
+            text, rank = "-" + self.at_least(_PRODUCT, text, rank), _SUM
+        for monomial, coefficient in ordered:
+            text += " - " if coefficient < 0 else " + "
+            text += self.term(monomial, abs(coefficient))[0]
+        return text, _SUM if ordered else rank
+
+    def term(self, monomial: tuple[Atom, ...], coefficient: int) -> tuple[str, int]:
+        factors = [self.power(atom, n) for atom, n in Counter(_in_order(monomial)).items()]
+        if coefficient != 1 or not factors:
+            factors.insert(0, (str(coefficient), _ATOM))
+        if len(factors) == 1:
+            return factors[0]
+        return "*".join(self.at_least(_POWER, *f) for f in factors), _PRODUCT
+
+    def power(self, atom: Atom, exponent: int) -> tuple[str, int]:
+        text, rank = self.atom(atom)
+        if exponent == 1:
+            return text, rank
+        return f"{self.at_least(_ATOM, text, rank)}**{exponent}", _POWER
+
+    def atom(self, atom: Atom) -> tuple[str, int]:
+        """Written once, however often it stands in others; and cut where it is for nobody to read
+        any more: written out, a chain of sizes doubles with each step."""
+        found = self.atoms.get(atom)
+        if found is None:
+            found = self.written_out(atom)
+            if len(found[0]) > self.longest:
+                found = CUT, _ATOM
+            self.atoms[atom] = found
+        return found
+
+    def written_out(self, atom: Atom) -> tuple[str, int]:
+        text = self.names.get(atom)
+        if text is not None or atom.kind == "symbol":
+            text = text or cast("Symbol", atom).name
+            return text, _ATOM if _PRIMARY.fullmatch(text) else _OR
+        if atom.kind in ("max", "min"):
+            return f"{atom.kind}({', '.join(self.any(x)[0] for x in atom.args)})", _ATOM
+        above = self.at_least(_PRODUCT, *self.any(atom.args[0]))
+        below = self.at_least(_POWER, *self.any(atom.args[1]))
+        return f"{above}//{below}" if atom.kind == "div" else f"{above} % {below}", _QUOTIENT
+
+    def bool(self, b: BoolExpr) -> tuple[str, int]:
+        if b.kind in ("and", "or"):
+            rank = _AND if b.kind == "and" else _OR
+            word = self.joined[b.kind == "or"]
+            need = rank + 1 if word == b.kind else _SUM  # & and | hold tighter than comparisons
+            parts = (self.at_least(need, *self.any(x)) for x in b.args)
+            return f" {word} ".join(parts), rank
+        return self.comparison(b.kind, b.poly.terms), _COMPARISON
+
+    def comparison(self, kind: str, terms: Terms) -> str:
+        """`p >= 0` with the positive terms on one side and the negative ones on the other."""
+        left = {m: c for m, c in terms.items() if m and c > 0}
+        right = {m: -c for m, c in terms.items() if m and c < 0}
+        constant = terms.get((), 0)
+        sign = {"eq": "==", "ne": "!=", "ge": ">="}[kind]
+        if kind == "ge" and constant == -1 and left and right:
+            sign, constant = ">", 0
+        if not left or (right and _first(right) < _first(left)):
+            left, right, constant = right, left, -constant
+            sign = {">=": "<=", ">": "<"}.get(sign, sign)
+        if constant and (constant < 0 or not right):
+            right[()] = -constant
+        elif constant:
+            left[()] = constant
+        return f"{self.sum(left)[0]} {sign} {self.sum(right)[0]}"
+
+
+class _Srepr:
+    def __init__(self, spelling: Mapping[Atom, str]) -> None:
+        self.spelling = spelling
+
+    def any(self, e: Printable) -> str:
+        if isinstance(e, bool):
+            return "true" if e else "false"
+        if isinstance(e, int):
+            return f"Integer({e})"
+        if hasattr(e, "terms"):
+            return self.call("Add", self.terms(e.terms), alone="Integer(0)")
+        return self.bool(e)
+
+    def call(self, function: str, args: Iterable[str], alone: str) -> str:
+        """A sum or product: of one argument it is that argument, of none it is `alone`."""
+        args = list(args)
+        if len(args) < 2:
+            return args[0] if args else alone
+        return f"{function}({', '.join(args)})"
+
+    def terms(self, terms: Terms) -> list[str]:
+        ordered = sorted(terms.items(), key=_reading_order)
+        return [self.call("Mul", self.factors(m, c), alone="Integer(1)") for m, c in ordered]
+
+    def factors(self, monomial: tuple[Atom, ...], coefficient: int) -> list[str]:
+        out = [f"Integer({coefficient})"] if coefficient != 1 or not monomial else []
+        for atom, n in Counter(_in_order(monomial)).items():
+            text = self.atom(atom)
+            out.append(text if n == 1 else f"Pow({text}, Integer({n}))")
+        return out
+
+    def atom(self, atom: Atom) -> str:
+        given = self.spelling.get(atom)
+        if given is not None:
+            return given
+        if atom.kind == "symbol":
+            return self.symbol(cast("Symbol", atom))
+        # torch's `Mod` is only defined for nonnegative arguments, its `PythonMod` is Python's `%`
+        function = {"div": "FloorDiv", "mod": "PythonMod", "max": "Max", "min": "Min"}[atom.kind]
+        return f"{function}({', '.join(self.any(x) for x in atom.args)})"
+
+    def symbol(self, symbol: Symbol) -> str:
+        sign = ""
+        if symbol.lo is not None and symbol.lo >= 0:
+            sign = "positive=True, " if symbol.lo > 0 else "nonnegative=True, "
+        return f"Symbol({symbol.name!r}, {sign}integer=True)"
+
+    def bool(self, b: BoolExpr) -> str:
+        if b.kind in ("and", "or"):
+            return f"{b.kind.capitalize()}({', '.join(self.any(x) for x in b.args)})"
+        relation = {"eq": "Equality", "ne": "Unequality", "ge": "GreaterThan"}[b.kind]
+        return f"{relation}({self.any(b.poly)}, Integer(0))"
+
+
+def _in_order(monomial: tuple[Atom, ...]) -> list[Atom]:
+    return sorted(monomial, key=lambda atom: atom.rank())
+
+
+def _reading_order(item: tuple[tuple[Atom, ...], int]) -> tuple[int, list[Any]]:
+    """High degrees first, then the older symbols, then what is made of them; the constant comes
+    last.
+    """
+    monomial = item[0]
+    return -len(monomial), [atom.rank() for atom in _in_order(monomial)]
+
+
+def _first(terms: Terms) -> tuple[int, list[Any]]:
+    return min(_reading_order(item) for item in terms.items())

@@ -14,11 +14,13 @@ import torch
 
 CORE = {
     *("test_walking_skeleton.py", "test_torch_version.py", "test_docs.py"),
-    *("capture/test_export.py", "capture/test_dynamic.py", "capture/test_state.py"),
-    *("capture/test_gradients.py", "capture/test_inner_gradients.py", "capture/test_nn_modules.py"),
-    *("capture/test_torch_unchanged.py", "capture/test_exportdb.py", "capture/test_operators.py"),
-    *("fake/test_mode.py", "fake/test_symnode.py", "ir/test_decompose.py"),
-    *("pt2/test_corpus.py", "pt2/test_peer.py", "pt2/test_interop.py", "pt2/test_numbers.py"),
+    *("capture/test_export.py", "capture/test_exportdb.py", "capture/shapes/test_dynamic.py"),
+    *("capture/patches/test_nn_modules.py", "capture/patches/test_torch_unchanged.py"),
+    *("capture/trace/test_gradients.py", "capture/trace/test_inner_gradients.py"),
+    *("capture/trace/test_operators.py", "capture/state/test_module_state.py"),
+    *("fake/test_mode.py", "fake/symbolic/test_node.py", "ir/decompose/test_decompose.py"),
+    *("pt2/test_corpus.py", "pt2/test_peer.py", "pt2/test_interop.py"),
+    *("pt2/graph/test_spelling.py",),
 }
 SAMPLED = {"ops/test_conformance.py": 8}
 """Of these files every eighth test."""

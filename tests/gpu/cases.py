@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import lostwax
 from examples.models import MODELS
-from tests.capture.autocast_lists import EXPECTED, Lists
+from tests.capture.patches.autocast_lists import EXPECTED, Lists
 from tests.gpu import triton_cases
 
 Case = Callable[[], float]

@@ -18,8 +18,8 @@ import lostwax
 from examples.models import MODELS
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.pt2 import original
-from tests.capture import sized_programs
 from tests.capture.programs import generate
+from tests.capture.shapes import sized_programs
 from tests.capture.small import Rounded
 from tests.pt2.compare import (
     assert_identical,

@@ -1,8 +1,8 @@
 """What a capture records: steps and the values they make, in order, in regions.
 
 A log, not yet a graph: recording appends one small object. The graph is built from the log when the
-capture is over (`to_graph.py`), so that what nobody reads never becomes a node. Must not know of fake
-tensors' aliasing.
+capture is over (`to_graph.py`), so that what nobody reads never becomes a node. Must not know of
+fake tensors' aliasing.
 """
 
 from __future__ import annotations

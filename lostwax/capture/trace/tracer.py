@@ -2,8 +2,8 @@
 
 One trip through Python per operator: evaluate it on fakes, append a step to the region. Views and
 writes go through `functionalize.py`, so the recorded program is functional. Real tensors that meet
-an operator become constants of the program. Must not build a graph (`to_graph.py`) and must not know
-of modules or signatures (`export.py`).
+an operator become constants of the program. Must not build a graph (`to_graph.py`) and must not
+know of modules or signatures (`export.py`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """`stft` and `istft`, taken apart here: C++ reads plain sizes, and at the end of `istft` data. And
 what transforms ask of sizes.
 
-The values are those of C++ at every size. Fills the table of `composites.py`; must not compute types
-itself.
+The values are those of C++ at every size. Fills the table of `composites.py`; must not compute
+types itself.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from torch.nn import functional
 from lostwax import Dim, export
 from lostwax.errors import CaptureError
 from lostwax.fake import FakeTensor
-from tests.capture.surroundings import Doubled, look
+from tests.capture.patches.surroundings import Doubled, look
 
 X = torch.randn(2, 3, 8)
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
 from lostwax.errors import CaptureError
-from tests.capture.test_gradients import (
+from tests.capture.trace.test_gradients import (
     Clamped,
     InPlace,
     Product,

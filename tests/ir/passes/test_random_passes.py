@@ -1,6 +1,6 @@
 """Random programs through all passes: they still do what eager does, and share the same memory.
 
-python -m tests.ir.test_random_passes [count [first seed]]
+python -m tests.ir.passes.test_random_passes [count [first seed]]
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from lostwax.passes import (
     RuntimeAssertions,
     UnusedState,
 )
-from tests.capture import test_fuzz_dims as fuzz_dims
+from tests.capture.aliasing.test_fuzz import Outcome, check
 from tests.capture.programs import generate
-from tests.capture.test_fuzz import Outcome, check
+from tests.capture.shapes import test_fuzz_dims as fuzz_dims
 
 CHUNKS, SIZE = 5, 40
 ALL = Pipeline(

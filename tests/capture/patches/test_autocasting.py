@@ -17,7 +17,7 @@ from lostwax.capture import capture, export
 from lostwax.errors import CaptureError, SettingsError
 from lostwax.fake import FakeTensorMode
 from lostwax.passes import ConstantFolding
-from tests.capture.autocast_lists import BF16, EXPECTED, F32, Lists
+from tests.capture.patches.autocast_lists import BF16, EXPECTED, F32, Lists
 from tests.capture.small import Of, same
 
 X = torch.randn(2, 3, 4)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 import lostwax
 from lostwax import Dim, export
-from tests.capture.surroundings import Doubled, keys, look
+from tests.capture.patches.surroundings import Doubled, keys, look
 
 PACKAGE = Path(lostwax.__file__).parent
 WATCHED = {

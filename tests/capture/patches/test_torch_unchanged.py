@@ -136,7 +136,7 @@ def static_cache() -> None:
 
 
 def test_torch_is_as_before_after_a_static_cache() -> None:
-    code = "from tests.capture.test_torch_unchanged import static_cache; static_cache()"
+    code = "from tests.capture.patches.test_torch_unchanged import static_cache; static_cache()"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, timeout=300)
 
 

@@ -6,7 +6,7 @@ apart: where eager takes a view at some sizes only, the program may copy. Wrong 
 that is not the program's own, and a program that cannot be built. A refusal to export is no fault
 here, but is counted; its reasons are shown by
 
-    python -m tests.capture.test_fuzz_sizes [count [first seed]]
+    python -m tests.capture.shapes.test_fuzz_sizes [count [first seed]]
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lostwax import Dim, export
 from lostwax.errors import LostwaxError, VerificationError
 from tests.capture.compare import differences, run
 from tests.capture.programs import Program
-from tests.capture.sized_programs import generate, resized, state_of
+from tests.capture.shapes.sized_programs import generate, resized, state_of
 
 CHUNKS, SIZE = 6, 40
 """240 programs in CI, in pieces that a run in parallel can share out."""

@@ -4,7 +4,7 @@ Values, sizes, dtypes and strides of results; what is written to inputs and buff
 share memory with inputs, state or each other. Each program runs twice, so that state carries over.
 A refusal is no fault here, but is counted; its reasons are shown by
 
-    python -m tests.capture.test_fuzz [count [first seed]]
+    python -m tests.capture.aliasing.test_fuzz [count [first seed]]
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ require gradients; and those of `gradient_programs`, whose inputs are leaves, an
 inputs and state afterwards, and what shares memory, are compared as well. What eager cannot
 differentiate is left out.
 
-    python -m tests.capture.test_gradient_fuzz [count [first seed]]
+    python -m tests.capture.trace.test_gradient_fuzz [count [first seed]]
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from lostwax.capture import export
 from lostwax.errors import LostwaxError
 from tests.capture.compare import storage
-from tests.capture.gradient_programs import GradientProgram, given, grown
 from tests.capture.programs import Program, generate
+from tests.capture.trace.gradient_programs import GradientProgram, given, grown
 
 CHUNKS, SIZE = 4, 100
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from tests.capture.test_gradients import Clamped, InPlace, Product, Reversed, Rounded
+from tests.capture.trace.test_gradients import Clamped, InPlace, Product, Reversed, Rounded
 
 SIZE = (3, 4)
 

@@ -17,7 +17,7 @@ from lostwax.fake.symbolic.indexing import getitem, setitem
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.sym import ShapeEnv, evaluate
 from lostwax.torch_version import TORCH
-from tests.fake.mini import WRITTEN, Mini, MiniMode, Trace
+from tests.fake.symbolic.mini import WRITTEN, Mini, MiniMode, Trace
 
 B, S, T, N = ("b", 4), ("s", 8), ("t", 8), ("n", 3)
 S7 = ("s", 7)

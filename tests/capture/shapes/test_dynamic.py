@@ -20,7 +20,7 @@ from lostwax.errors import CaptureError, ConstraintViolationError, InputValueErr
 from lostwax.fake import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from tests.capture.compare import differences, run
-from tests.capture.dynamic_models import CASES, Case, grid
+from tests.capture.shapes.dynamic_models import CASES, Case, grid
 
 SIZES = (0, 1, 2, 13)
 LARGE = 40

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from lostwax import logs
-from lostwax.capture.arguments import Call
+from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.export import export_call
 from lostwax.capture.python.functions_run import Notes, Ran, union, watch
 from lostwax.capture.python.iterators import Stream, drawn_from
@@ -203,7 +203,7 @@ class Captured:
         why: tuple[str, ...],
     ) -> Variant | None:
         """None if a program would not do what the module does."""
-        call = Call(self.wrapped, args, kwargs)
+        call = ExampleCall(self.wrapped, args, kwargs)
         spec, varying = self._spec(call)
         where = user_location()
         logs.dynamic.info("capture %d at %s", len(self.variants), where)
@@ -252,7 +252,7 @@ class Captured:
                 return self._program(args, kwargs, spec)
         return program, world, lost
 
-    def _spec(self, call: Call) -> tuple[Spec | None, tuple[str, ...]]:
+    def _spec(self, call: ExampleCall) -> tuple[Spec | None, tuple[str, ...]]:
         """Which sizes and numbers of this call are dynamic."""
         places = self._varying(call)
         paths = call.paths()
@@ -263,7 +263,7 @@ class Captured:
         is_static = all(e is None or e == Static() for leaf in leaves for e in _flat(leaf))
         return (None if is_static else Spec(leaves, paths)), texts
 
-    def _varying(self, call: Call) -> set[tuple[int, int | None]]:
+    def _varying(self, call: ExampleCall) -> set[tuple[int, int | None]]:
         if self.dynamic is False:
             return set()
         numbers = [_numbers(leaf) for leaf in call.leaves]

@@ -33,7 +33,6 @@ from lostwax.capture.module_calls import Calls
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
-from lostwax.capture.patches.swap import claim, is_alone, one_at_a_time
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import functions_of, line_that_asks
 from lostwax.capture.python.reachable import held_functions
@@ -59,6 +58,7 @@ from lostwax.capture.state.unkept_changes import is_heard, tell
 from lostwax.capture.steps.log import Value
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
+from lostwax.capture.threads import claim, is_alone, one_at_a_time
 from lostwax.capture.trace.grad_marks import (
     OwnLeavesError,
     check_next_gradient,

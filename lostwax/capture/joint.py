@@ -16,10 +16,10 @@ from torch import nn
 
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Capture
-from lostwax.capture.patches.swap import one_at_a_time
 from lostwax.capture.shapes.spec import Spec, resolve
 from lostwax.capture.steps.log import Value
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, new_place
+from lostwax.capture.threads import one_at_a_time
 from lostwax.errors import JointError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.program import ExportedProgram

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.patches.swap import Answer, Shown, is_capturing, running
+from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake import autocast

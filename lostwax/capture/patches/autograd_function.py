@@ -24,8 +24,9 @@ from torch.utils.hooks import RemovableHandle
 
 from lostwax import torch_version
 from lostwax.capture.aliasing.functionalize import View, made, track_view
-from lostwax.capture.patches.swap import Answer, is_capturing, running
+from lostwax.capture.patches.swap import Answer
 from lostwax.capture.steps.log import Body, Region, Value, values_of
+from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.convert import Made

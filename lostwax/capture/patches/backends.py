@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from lostwax.capture.patches.swap import Answer, Shown, is_capturing
+from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.threads import is_capturing
 from lostwax.errors import SettingsError
 from lostwax.location import user_location
 

@@ -20,10 +20,10 @@ import torch
 from torch import nn
 
 from lostwax.capture.patches import swap
-from lostwax.capture.patches.swap import is_capturing
 from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import is_user_code

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture.patches.swap import Shown, is_capturing, running
+from lostwax.capture.patches.swap import Shown
+from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace import single_step_composites
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, operator

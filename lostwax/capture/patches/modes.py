@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.capture.patches.swap import Answer, Shown, is_capturing, outside, running
+from lostwax.capture.patches.swap import Answer, Shown
 from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.threads import is_capturing, outside, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
 from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from lostwax.capture import threads
 from lostwax.capture.patches import swap
-from lostwax.capture.patches.swap import Answer, Answers, Shown, is_capturing
+from lostwax.capture.patches.swap import Answer, Answers, Shown
+from lostwax.capture.threads import is_capturing
 from lostwax.fake.undo import Undo
 
 _shared: Any = random._inst
@@ -29,7 +31,7 @@ _numpy_random: Any = np.random
 
 def own(undo: Undo) -> None:
     """From here on what this thread draws is not drawn from the generators of all."""
-    if swap.is_alone():
+    if threads.is_alone():
         undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
         return
     undo.add(partial(_tell_of_copies, _python_state(), _numpy_state(), undo))
@@ -52,7 +54,7 @@ def _put_back(python: Any, array: bytes, undo: Undo) -> None:
     drawn = [] if _python_state() == python else ["random"]
     if _numpy_state() != array:
         drawn.append("numpy.random")
-    if drawn and swap.is_alone():  # else another may have drawn since
+    if drawn and threads.is_alone():  # else another may have drawn since
         _set_python_state(python)
         if array:
             ctypes.memmove(_numpy_address(), array, len(array))

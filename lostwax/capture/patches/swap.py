@@ -3,103 +3,22 @@ captures*: every other thread sees them as they are.
 
 Nothing is put into the places of functions, where other threads, tables and imports would find it.
 What a function does is exchanged by its code (`Answers`), and what an attribute of a module shows
-by the module's class (`Shown`); both ask for the thread first. All of it is made once, not for each
-capture. Must not know what the functions do.
+by the module's class (`Shown`); both ask for the thread first (`capture/threads.py`). All of it is
+made once, not for each capture. Must not know what the functions do.
 """
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter, is_
-from threading import RLock, get_ident
+from threading import get_ident
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from lostwax.errors import CaptureError
-from lostwax.fake import thread_state
+from lostwax.capture import threads
 from lostwax.fake.undo import Undo
-from lostwax.location import user_location
-
-if TYPE_CHECKING:
-    from lostwax.capture.trace.tracer import Tracer
-    from lostwax.fake.thread_state import ThreadState
-
-running: list[Tracer] = []
-"""Of the captures that run, the innermost last. They are of one thread: others wait."""
-_outside: list[ThreadState] = []
-"""For each of them, what torch kept for the thread before."""
-_capturing = 0
-"""The thread that captures."""
-
-
-def is_capturing() -> bool:
-    """Is it this thread that captures?"""
-    return get_ident() == _capturing
-
-
-one_at_a_time = RLock()
-"""A capture puts fakes into its module: another thread's capture waits."""
-_LONGEST = 120.0
-"""Seconds that a call of a module waits for its capture: the capture may wait for that call."""
-
-
-def wait() -> None:
-    """Wait in another thread until nothing is captured."""
-    if not one_at_a_time.acquire(timeout=_LONGEST):
-        raise CaptureError(
-            "a module is called in this thread while another thread exports it, and that takes too "
-            f"long.\n  at {user_location()}\n"
-            "  why: while it is exported, its parameters have no data; and if its own forward "
-            "waits for this thread, it waits for ever\n"
-            "  instead: call a module's parts in the thread that calls its forward"
-        )
-    one_at_a_time.release()
-
-
-def claim(tracer: Tracer, undo: Undo) -> None:
-    """From here on no other thread computes with the fakes of this tracer: before they are in the
-    module, until they are out of it."""
-    undo.add(partial(setattr, tracer, "thread", 0))
-    tracer.thread = get_ident()
-
-
-def is_alone() -> bool:
-    """Is there no other thread that runs Python?"""
-    return len(sys._current_frames()) == 1
-
-
-def begin(tracer: Tracer, undo: Undo) -> None:
-    """From here on this thread captures."""
-    global _capturing
-    undo.add(partial(_end, _capturing, len(running)))
-    undo.add(undo.put_thread_back)  # here, too: what follows is put back outside of the tracer
-    running.append(tracer)
-    _outside.append(undo.thread)
-    _capturing = get_ident()
-
-
-def _end(before: int, count: int) -> None:
-    global _capturing
-    _capturing = before
-    del running[count:], _outside[count:]
-
-
-def outside(function: Callable[..., Any], *args: Any) -> Any:
-    """Call something in the capturing thread that is no part of the capture: torch is as it was
-    before it."""
-    global _capturing
-    thread, inside = _capturing, thread_state.take()
-    try:
-        _capturing = 0
-        # Transforms of torch.func stay: they could not be entered again.
-        thread_state.put_back(_outside[-1]._replace(transforms=inside.transforms))
-        return function(*args)
-    finally:
-        thread_state.put_back(inside)
-        _capturing = thread
 
 
 def set_all(owners: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
@@ -159,7 +78,7 @@ def _stand_in(answer: Answer, code: CodeType) -> CodeType:
 
 def _choosing(plain: FunctionType, answer: Callable[..., Any]) -> CodeType:
     def choose(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() == _capturing:
+        if get_ident() == threads.capturing:
             return answer(plain, *args, **kwargs)
         return plain(*args, **kwargs)
 
@@ -235,7 +154,7 @@ def _attribute(shown: Shown) -> property:
             found = module.__dict__[name]
         except KeyError:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}") from None
-        return function if found is original and get_ident() == _capturing else found
+        return function if found is original and get_ident() == threads.capturing else found
 
     def put(module: Any, value: Any) -> None:
         module.__dict__[name] = original if value is function else value  # as it was got

@@ -16,7 +16,8 @@ import torch
 from torch.utils._device import _device_constructors
 
 from lostwax import torch_version
-from lostwax.capture.patches.swap import Answer, Shown, is_capturing, running
+from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.threads import is_capturing, running
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import has_symbol

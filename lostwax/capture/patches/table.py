@@ -26,6 +26,7 @@ from typing import Any
 
 from torch import nn
 
+from lostwax.capture import threads
 from lostwax.capture.patches import (
     autocasting,
     autograd_function,
@@ -65,7 +66,7 @@ def apply(
 ) -> None:
     """From here on this thread captures `mod`, with these functions in its attributes, and these
     modules of it."""
-    swap.begin(tracer, undo)
+    threads.begin(tracer, undo)
     autograd_function.begin(tracer, undo)
     ANSWERS.give(undo)
     if nn_modules.has_averages(modules):

@@ -15,7 +15,7 @@ import torch
 import torch.utils.checkpoint
 from torch._higher_order_ops import utils as torch_wrappers
 
-from lostwax.capture.patches import swap
+from lostwax.capture import threads
 from lostwax.capture.patches.swap import Answer
 from lostwax.capture.trace import refusals
 
@@ -99,14 +99,14 @@ def _keep_saved(plain: Any, hooks: Any, *error: Any) -> Any:
 
 def _context(plain: Any) -> Any:
     """`torch.library.get_ctx()` in a fake kernel of the user's."""
-    contexts = swap.running[-1].contexts
+    contexts = threads.running[-1].contexts
     return contexts[-1] if contexts else plain()
 
 
 def _import(plain: Any, *args: Any) -> Any:
     """A module that is imported for the first time, in the middle of a capture, is no part of it:
     what it keeps of torch's functions, and the tensors that it makes, are real."""
-    return swap.outside(plain, *args)
+    return threads.outside(plain, *args)
 
 
 def _of_devices(*names: str) -> list[Any]:
@@ -166,7 +166,7 @@ def stances() -> list[tuple[Any, type]]:
 
 
 def _stance(held: Any) -> Any:
-    return "force_eager" if swap.is_capturing() else held.__dict__["stance"]
+    return "force_eager" if threads.is_capturing() else held.__dict__["stance"]
 
 
 def _set_stance(held: Any, value: Any) -> None:

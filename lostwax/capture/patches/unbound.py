@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from lostwax.capture.patches.swap import Shown, is_capturing, set_all
+from lostwax.capture.patches.swap import Shown, set_all
 from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import is_user_code

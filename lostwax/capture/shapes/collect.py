@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
-from lostwax.capture.arguments import Call
+from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.shapes.dims import Dim, Dynamic
 from lostwax.errors import DynamicShapesError
 from lostwax.identity import ByIdentity
@@ -66,7 +66,7 @@ class ShapesCollection:
         self, m: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """The same as a dict by argument, with None for what was not assigned."""
-        call = Call(m, args, kwargs)
+        call = ExampleCall(m, args, kwargs)
         lost = [each for each in self._shapes if not any(each is leaf for leaf in call.leaves)]
         if lost:
             kinds = ", ".join(leaf_text(tensor) for tensor in lost)
@@ -115,15 +115,15 @@ class AdditionalInputs:
         self, m: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None
     ) -> dict[str, Any]:
         """As a dict by argument: `Dim.DYNAMIC` for what differs, None for the rest."""
-        call = Call(m, args, kwargs)
+        call = ExampleCall(m, args, kwargs)
         others = [self._like(call, i) for i in range(len(self._examples))]
         columns = zip(call.paths(), call.leaves, *others, strict=True)
         return call.mirrored([_varying(path, list(values)) for path, *values in columns])
 
-    def _like(self, call: Call, i: int) -> list[Any]:
+    def _like(self, call: ExampleCall, i: int) -> list[Any]:
         """The leaves of an added call, which must have the structure of the first."""
         args, kwargs = self._examples[i]
-        other = Call(call.function, args, kwargs)
+        other = ExampleCall(call.function, args, kwargs)
         if other.arguments.keys() == call.arguments.keys():
             ordered = [other.arguments[name] for name in call.arguments]
             trees = [argument.tree for argument in call.arguments.values()]

@@ -16,7 +16,7 @@ import torch
 import torch.utils._pytree as pytree
 from torch.utils._pytree import SUPPORTED_NODES, TreeSpec
 
-from lostwax.capture.arguments import Argument, Call, Label, labels
+from lostwax.capture.example_call import Argument, ExampleCall, Label, labels
 from lostwax.capture.shapes.dims import (
     Auto,
     DerivedDim,
@@ -35,7 +35,7 @@ Leaf: TypeAlias = tuple[Entry, ...] | Entry | None
 WILDCARD = "*"
 
 
-def read(dynamic_shapes: Any, call: Call) -> list[Leaf]:
+def read(dynamic_shapes: Any, call: ExampleCall) -> list[Leaf]:
     """What was written, for each leaf of the call."""
     given = _Reader(call).read(dynamic_shapes)
     named = _named(dynamic_shapes)
@@ -98,7 +98,7 @@ UNSAID = _Unsaid()
 class _Reader:
     """Walks the structure of a call and what was written for it side by side."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ExampleCall) -> None:
         self.call = call
         self.found: list[Any] = [UNSAID] * len(call.leaves)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.arguments import Call
+from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.shapes.dims import DerivedDim, Dim, Static
 from lostwax.capture.shapes.reader import Entry, Leaf, read, shown, wrong
 from lostwax.errors import DynamicShapesError, ParseError
@@ -75,7 +75,7 @@ class Spec:
     paths: list[str]
     roots: dict[str, Root] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
-    call: Call | None = None
+    call: ExampleCall | None = None
 
     def __bool__(self) -> bool:
         return any(leaf is not None for leaf in self.leaves)
@@ -91,7 +91,7 @@ def resolve(
     """What `dynamic_shapes`, marks on the tensors and `constraints` say of this call."""
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
-    call = Call(function, args, kwargs)
+    call = ExampleCall(function, args, kwargs)
     spec = Spec(read(dynamic_shapes, call), call.paths(), call=call)
     spec.roots = _roots(list(_named_places(spec, call.leaves)))
     spec.constraints = _constraints(constraints, spec, call.leaves)

@@ -23,8 +23,8 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
-from lostwax.capture.patches.swap import wait
 from lostwax.capture.python.per_class import PerClass
+from lostwax.capture.threads import wait
 from lostwax.fake.tensor import FakeTensor, refuse_thread
 from lostwax.fake.undo import Undo
 from lostwax.location import JUDGED, is_user_code

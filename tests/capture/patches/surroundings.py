@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lostwax.capture.patches import swap, table
+from lostwax.capture import threads
+from lostwax.capture.patches import table
 from lostwax.fake import FakeTensor
 
 
@@ -54,7 +55,7 @@ def look(*modules: nn.Module) -> dict[str, Any]:
         "exporting": (torch.compiler.is_exporting(), torch.compiler.is_compiling()),
         "codes": [each.__code__ for each in table.ANSWERS.functions],
         "classes": [type(owner) for owner, _ in table.CLASSES],
-        "running": (list(swap.running), swap.is_capturing()),
+        "running": (list(threads.running), threads.is_capturing()),
         "collects": gc.isenabled(),
         "python": hash(random.getstate()),
         "numpy": np.random.get_state()[1].tobytes(),  # type: ignore[index,union-attr]
@@ -66,5 +67,5 @@ def look(*modules: nn.Module) -> dict[str, Any]:
         "tensors": [id(t) for m in modules for t in (*m.parameters(), *m.buffers())],
         "profile": sys.getprofile(),
         "context": [v.name for v, value in copy_context().items() if value and v.name in OWN],
-        "waited for": swap.one_at_a_time._is_owned(),  # type: ignore[attr-defined]
+        "waited for": threads.one_at_a_time._is_owned(),  # type: ignore[attr-defined]
     }

@@ -33,7 +33,7 @@ WATCHED = {
     str(PACKAGE / name)
     for name in ("fake/undo.py", "fake/thread_state.py", "capture/patches/swap.py",
                  "capture/patches/table.py", "capture/patches/random_numbers.py",
-                 "collector.py")
+                 "capture/threads.py", "collector.py")
 }  # fmt: skip
 ENTERING = {
     "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_put",

@@ -506,7 +506,7 @@ def test_a_refusal_shows_the_line() -> None:
     def forward(self: Any, x: Tensor) -> Tensor:
         return (x + 1).resize_(2)  # here
 
-    with pytest.raises(CaptureError, match=r"test_mutation\.py:\d+ in forward: .*# here"):
+    with pytest.raises(CaptureError, match=r"test_functionalize\.py:\d+ in forward: .*# here"):
         export(module(forward), (torch.ones(3),))
 
 

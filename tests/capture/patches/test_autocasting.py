@@ -110,7 +110,9 @@ def test_an_operator_of_the_users_says_what_it_does() -> None:
     product.register_fake(lambda x: x @ x.mT)
     module = cast(lambda self, x: product(x))
     assert module(X).dtype is BF16  # in eager its kernel is under autocast
-    with pytest.raises(CaptureError, match=r"product[\s\S]*test_autocast.py[\s\S]*register_auto"):
+    with pytest.raises(
+        CaptureError, match=r"product[\s\S]*test_autocasting.py[\s\S]*register_auto"
+    ):
         export(module, (X,))
     export(module, (X.double(),))
     product.register_autocast("cpu", BF16)
@@ -172,7 +174,9 @@ def test_what_torch_has_switched_off_is_refused() -> None:
     module, args = on_cuda(lambda: nn.Linear(4, 4), (2, 4))
     with (
         torch.autocast("cuda", BF16),
-        pytest.raises(CaptureError, match=r"around the export[\s\S]*test_autocast.py[\s\S]*inst"),
+        pytest.raises(
+            CaptureError, match=r"around the export[\s\S]*test_autocasting.py[\s\S]*inst"
+        ),
     ):
         export(module, args)
 
@@ -200,7 +204,7 @@ def test_what_is_not_on_that_device_is_asked_as_in_eager() -> None:
             y = torch.ones(4, 4, device="cuda")
             return y @ y
 
-    with pytest.raises(CaptureError, match=r"nobody knows[\s\S]*test_autocast.py"):
+    with pytest.raises(CaptureError, match=r"nobody knows[\s\S]*test_autocasting.py"):
         export(Of(later), (X,))
 
 

@@ -324,7 +324,7 @@ def test_a_branch_on_data_is_refused() -> None:
     with pytest.raises(DataDependentError) as error:
         export(f, (torch.randn(3), torch.tensor(5)))
     text = str(error.value)
-    assert "item() at test_symbolic.py" in text
+    assert "item() at test_symbols.py" in text
     assert "return a + 1 if n.item() > 2 else a" in text
     assert "torch._check(u0 >= 3)" in text
 

@@ -332,12 +332,12 @@ def test_the_whole_story():
     assert lines[1] == "  batch, declared Dim('batch'): x.shape[0] is batch (16 in the example)"
     assert "right only where x.shape[0] % 8 == 0, which is not so at batch = 17" in lines[2]
     assert lines[3].strip() == "because aten.reshape.default requires it"
-    assert "test_dynamic_errors.py" in lines[4]
+    assert "test_violations.py" in lines[4]
     assert lines[4].endswith("in blocks: return x.reshape(-1, 8, x.shape[1])")
 
 
 def test_a_loop_over_a_size_is_explained(errors):
-    assert "at test_dynamic_errors.py" in str(errors["constant"])
+    assert "at test_violations.py" in str(errors["constant"])
     assert "a loop over a size is unrolled, one turn each" in str(errors["constant"])
 
 

@@ -192,7 +192,7 @@ def test_nothing_is_left_in_caches_outside_of_the_module(fails: bool) -> None:
                 torch.testing.assert_close(export(mod, (x,)).module()(x), x + positions(4) + 2)
         texts = " ".join(str(w.message) for w in told)
         for name in ("TABLES", "SEEN", "SCALE"):
-            assert f"keeps a tensor in {name}, a global of test_untouched.py" in texts
+            assert f"keeps a tensor in {name}, a global of test_snapshot.py" in texts
         assert not SEEN
         assert SCALE is None
         assert TABLES.keys() == {"held"}

@@ -39,7 +39,7 @@ def test_metadata_of_nodes() -> None:
     program = export(Of(forward), (X,))
     trace = next(n for n in program.graph.nodes if n.op == "call_function").meta["stack_trace"]
     lines = trace.splitlines()
-    assert 'test_metadata.py", line' in lines[-2]
+    assert 'test_provenance.py", line' in lines[-2]
     assert lines[-1].strip() == "return x.sin()"
     assert any("return helper(x)" in line for line in lines)
 

@@ -81,7 +81,9 @@ def the_buffer(net: Net, x: Tensor) -> Tensor:
 )
 def test_what_the_caller_holds_keeps_its_gradients(forward: Any, text: str) -> None:
     net, x = Net(forward), X.clone()
-    with pytest.raises(CaptureError, match=rf"{text}[\s\S]*at test_marks.py:\d+[\s\S]*instead"):
+    with pytest.raises(
+        CaptureError, match=rf"{text}[\s\S]*at test_grad_marks.py:\d+[\s\S]*instead"
+    ):
         export(net, (x,))
     assert net.weight.grad is net.scale.grad is x.grad is None
     assert net.weight.requires_grad
@@ -162,7 +164,9 @@ def test_another_leaf_in_the_place_of_a_parameter() -> None:
 
 def test_what_made_a_tensor_is_not_known() -> None:
     asked = Net(lambda net, x: (net.weight * x, (net.weight * x).grad_fn is None))
-    with pytest.raises(UnsupportedFakeError, match=r"grad_fn of [\s\S]*test_marks[\s\S]*x.is_leaf"):
+    with pytest.raises(
+        UnsupportedFakeError, match=r"grad_fn of [\s\S]*test_grad_marks[\s\S]*x.is_leaf"
+    ):
         export(asked, (X,))
     with torch.no_grad():
         assert export(asked, (X,)).module()(X)[1] is True

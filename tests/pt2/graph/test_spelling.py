@@ -212,7 +212,7 @@ def test_numbers_that_torch_reads(text: str) -> None:
 def test_numbers_that_torch_does_not_read(text: str) -> None:
     with pytest.warns(UserWarning, match="torch.export.load will not read") as told:
         data, _ = round_trip(text)
-    assert "test_numbers.py" in str(told[0].message)
+    assert "test_spelling.py" in str(told[0].message)
     assert "of numbers" in str(told[0].message)
     with pytest.raises(Exception, match=r"(?s)."):
         peer_load(data)

@@ -19,16 +19,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.aliasing.functionalize import Root, is_differentiable, made
+from lostwax.capture.aliasing.functionalize import is_differentiable
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.python.containers import is_object, items, key_of, parts
-from lostwax.capture.steps.log import Body, Region, Step, Value
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.numbers import simplified, sources
+from lostwax.ir.trace.log import Body, Region, Step, Value
+from lostwax.ir.trace.views import Root, make_root
 from lostwax.sym import BoolExpr, Expr, Guard, Symbol, evaluate, ne
 from lostwax.sym.real import Real
 from lostwax.types import TensorType
@@ -208,7 +209,7 @@ def _stale(tracer: Tracer, kept: FakeTensor, old: Symbol, new: Expr) -> FakeTens
     offset = _renamed(t.offset, old, new)
     renamed = TensorType(tuple(size), t.dtype, t.device, tuple(stride), offset)
     fake = new_fake(tracer, renamed, None, is_differentiable(tracer.value_of(kept)))
-    made(fake, None, None)
+    make_root(fake, None, None)
     return fake
 
 

@@ -55,7 +55,6 @@ from lostwax.capture.state.module_state import (
 )
 from lostwax.capture.state.root_module import forward_of, module_of
 from lostwax.capture.state.unkept_changes import is_heard, tell
-from lostwax.capture.steps.log import Value
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.threads import claim, is_alone, one_at_a_time
@@ -103,6 +102,7 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
+from lostwax.ir.trace.log import Value
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import in_order
 from lostwax.sym.real import Real

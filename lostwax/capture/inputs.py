@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.aliasing import state_views
-from lostwax.capture.aliasing.functionalize import Root, check_layout
+from lostwax.capture.aliasing.functionalize import check_layout
 from lostwax.capture.shapes.symbols import Symbols
 from lostwax.capture.state.module_state import Slot, State, check_alike
-from lostwax.capture.steps.log import Value, new_value
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.trace.python_questions import Asked
 from lostwax.capture.trace.tracer import Tracer
@@ -26,6 +25,8 @@ from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked_leaf
 from lostwax.ir.graph.numbers import Origin
 from lostwax.ir.run.questions import Asks, Question, Ref
 from lostwax.ir.signature import StateWrite
+from lostwax.ir.trace.log import Value, new_value
+from lostwax.ir.trace.views import Root
 
 
 class Replaced(NamedTuple):

@@ -17,7 +17,6 @@ from torch import nn
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Capture
 from lostwax.capture.shapes.spec import Spec, resolve
-from lostwax.capture.steps.log import Value
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, new_place
 from lostwax.capture.threads import one_at_a_time
 from lostwax.errors import JointError
@@ -26,6 +25,7 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths
 from lostwax.ir.signature import OutputKind
 from lostwax.ir.text import type_text
+from lostwax.ir.trace.log import Value
 from lostwax.sym import current
 from lostwax.types import TensorType
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture.aliasing.functionalize import Root, Tracked
-from lostwax.capture.steps.log import Step, Value
 from lostwax.fake.tensor import UNSURE_STRIDE
+from lostwax.ir.trace.log import Step, Value
+from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import Location, user_location
 from lostwax.ops.registry import aten, operator
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from torch._ops import OpOverload
 
-from lostwax.capture.aliasing.functionalize import Root
-from lostwax.capture.steps.log import Step, Value
 from lostwax.errors import CaptureError
+from lostwax.ir.trace.log import Step, Value
+from lostwax.ir.trace.views import Root
 from lostwax.location import Location
 from lostwax.ops.registry import operator
 from lostwax.ops.shapes import shown

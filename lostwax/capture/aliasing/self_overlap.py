@@ -11,9 +11,9 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from lostwax.capture.aliasing.functionalize import Tracked
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.trace.views import Tracked
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.sym import expect

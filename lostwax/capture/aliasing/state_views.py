@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from lostwax.capture.aliasing.functionalize import Root, Tracked, View
 from lostwax.errors import CaptureError
+from lostwax.ir.trace.views import Root, Tracked, View
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.types import TensorType

@@ -23,9 +23,7 @@ from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
 
 from lostwax import torch_version
-from lostwax.capture.aliasing.functionalize import View, made, track_view
 from lostwax.capture.patches.swap import Answer
-from lostwax.capture.steps.log import Body, Region, Value, values_of
 from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
@@ -35,6 +33,8 @@ from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.numbers import sources
 from lostwax.ir.run.questions import GRADIENTS
+from lostwax.ir.trace.log import Body, Region, Value, values_of
+from lostwax.ir.trace.views import View, make_root, track_view
 from lostwax.location import user_location, warn
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr
@@ -503,7 +503,7 @@ class _Backward:
         if fake not in self.inside:
             self.saved.append(self.tracer.value_of(fake))
             inner = self.inside[fake] = new_fake(self.tracer, fake.fake_type)
-            self.inputs.append(made(inner, None, None).value)
+            self.inputs.append(make_root(inner, None, None).value)
             self.inside[inner] = inner
         return self.inside[fake]
 

@@ -16,12 +16,12 @@ from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from lostwax.capture.steps.log import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.ir.graph.writer import SPOKEN, TAKEN, base_name
+from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.real import Real
 from lostwax.sym.reasoning.narrowing import spelled

@@ -12,11 +12,12 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
-from lostwax.capture.aliasing.functionalize import Root, gradient_sources, is_differentiable
+from lostwax.capture.aliasing.functionalize import gradient_sources, is_differentiable
 from lostwax.capture.state.unkept_changes import tell
-from lostwax.capture.steps.log import Value
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.ir.trace.log import Value
+from lostwax.ir.trace.views import Root
 from lostwax.location import Location, user_location
 from lostwax.types import TensorType
 

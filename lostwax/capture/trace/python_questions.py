@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from lostwax.capture.aliasing.functionalize import Tracked, gradient_sources
-from lostwax.capture.steps.log import Value
+from lostwax.capture.aliasing.functionalize import gradient_sources
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
 from lostwax.ir.run.questions import ATTRIBUTE, GRADIENTS, PLAIN, Answer, Question, Ref, answer
+from lostwax.ir.trace.log import Value
+from lostwax.ir.trace.views import Tracked
 from lostwax.location import Location
 
 _OF_GRADIENTS = ("requires_grad", "is_leaf", "grad_fn is None", GRADIENTS)

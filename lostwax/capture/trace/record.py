@@ -11,14 +11,14 @@ import torch
 from torch import get_default_dtype, is_inference_mode_enabled
 
 from lostwax.capture.aliasing import functionalize
-from lostwax.capture.aliasing.functionalize import View, made, track, track_view
-from lostwax.capture.steps.log import SHARED, Step, Value, new_value
 from lostwax.errors import CaptureError
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
 from lostwax.ir.graph.numbers import Origin, size_of, sources
+from lostwax.ir.trace.log import SHARED, Step, Value, new_value
+from lostwax.ir.trace.views import View, make_root, track, track_view
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten
 from lostwax.sym import Expr
@@ -44,7 +44,7 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         step = tracer.append(record.overload, operands, kwargs)
     if type(out) is not FakeTensor:
         return tracer.results(step, out)
-    step.result = made(out, step, None).value
+    step.result = make_root(out, step, None).value
     return out
 
 
@@ -190,7 +190,7 @@ def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
         return computed(tracer, record, args, kwargs)
     out = new_fake(tracer, asked[0], args[0].fake_storage)
     step = tracer.append(record.overload, asked[1], kwargs)
-    step.result = made(out, step, None).value
+    step.result = make_root(out, step, None).value
     return out
 
 
@@ -305,7 +305,8 @@ def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     if isinstance(tensor, FakeTensor):
         return tensor
     fake = tracer.computed(record.overload, args, kwargs)
-    value = made(fake, None, None).value  # a literal is the program's own: it may be written to
+    # A literal is the program's own: it may be written to.
+    value = make_root(fake, None, None).value
     value.is_literal = True
     tracer.grad_marks.made.append(fake)
     tracer.constants.append((tensor, value))

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch._ops import OpOverload
 
-from lostwax.capture.aliasing.functionalize import made
-from lostwax.capture.steps.log import Step, Value, is_shared, new_value
 from lostwax.capture.trace.record import question
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.trace.log import Step, Value, is_shared, new_value
+from lostwax.ir.trace.views import make_root
 from lostwax.ops.registry import Operator, aten
 from lostwax.types import TensorType
 
@@ -132,9 +132,9 @@ def _recorded(
     step.tensors = tensors
     if types.__class__ is TensorType:
         out = new_fake(tracer, types)
-        step.result = made(out, step, None).value
+        step.result = make_root(out, step, None).value
     else:
         out = new_fake(tracer, types[0])
         rest = [new_value(step, i, types[i], None) for i in range(1, len(types))]
-        step.result = (made(out, step, 0).value, *rest)
+        step.result = (make_root(out, step, 0).value, *rest)
     return out

@@ -20,16 +20,7 @@ from torch import is_grad_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import functionalize
-from lostwax.capture.aliasing.functionalize import (
-    Root,
-    Tracked,
-    View,
-    is_differentiable,
-    keeps_gradient,
-    made,
-    track,
-    track_view,
-)
+from lostwax.capture.aliasing.functionalize import is_differentiable, keeps_gradient
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import (
@@ -40,7 +31,6 @@ from lostwax.capture.aliasing.state_views import (
     shown_state,
     ways,
 )
-from lostwax.capture.steps.log import Body, Region, Step, Value, new_number, new_value, shared
 from lostwax.capture.steps.provenance import Place, Provenance, operator_in_progress
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLANS, TAKING_APART, kept, plan
@@ -62,6 +52,8 @@ from lostwax.identity import Seen
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.graph.numbers import Origin, sources
 from lostwax.ir.run.questions import GRADIENTS, mode_answer
+from lostwax.ir.trace.log import Body, Region, Step, Value, new_number, new_value, shared
+from lostwax.ir.trace.views import Root, Tracked, View, make_root, track, track_view
 from lostwax.location import Location, is_user_code, user_location
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same_sizes
@@ -155,7 +147,7 @@ class Tracer(FakeTensorMode):
 
     def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Root:
         """A tensor that the program is given."""
-        root = made(fake, None, None, kind, name)
+        root = make_root(fake, None, None, kind, name)
         self.region.inputs.append(root.value)
         self.users.add(root.value)
         return root
@@ -165,7 +157,7 @@ class Tracer(FakeTensorMode):
     ) -> list[Root]:
         """Many of them."""
         nothing = repeat(None)
-        roots = list(map(made, fakes, nothing, nothing, kinds, names))
+        roots = list(map(make_root, fakes, nothing, nothing, kinds, names))
         self.region.inputs += [root.value for root in roots]
         return roots
 
@@ -206,7 +198,7 @@ class Tracer(FakeTensorMode):
             _check_gradless(tensor)
             with torch._C._DisableTorchDispatch():
                 tensor = tensor.detach()
-        root = made(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
+        root = make_root(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
         self.constants.append((tensor, root.value))
 
     def state_of(self, tensor: torch.Tensor) -> Root | None:
@@ -404,7 +396,7 @@ class Tracer(FakeTensorMode):
 
     def _output(self, step: Step, out: Any, index: Any) -> Any:
         if type(out) is FakeTensor:
-            return made(out, step, index).value
+            return make_root(out, step, index).value
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]
             return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])

@@ -1,8 +1,8 @@
-"""What a capture records: steps and the values they make, in order, in regions.
+"""What a recorder records: steps and the values they make, in order, in regions.
 
-A log, not yet a graph: recording appends one small object. The graph is built from the log when the
-capture is over (`to_graph.py`), so that what nobody reads never becomes a node. Must not know of
-fake tensors' aliasing.
+A log, not yet a graph: recording appends one small object. Nodes are made of the log when the
+recording is over, so that what nobody reads never becomes a node. Must not know of fake tensors'
+aliasing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 from torch.fx.immutable_collections import immutable_list
 
-from lostwax.capture.steps.provenance import Place
 from lostwax.types import TensorType
 
 
@@ -65,7 +64,8 @@ class Step:
     target: Any
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    place: Place
+    place: Any
+    """Where it was recorded, for a capture to say (`provenance.Place`)."""
     grad: bool
     """Whether gradients flow through it (`no_grad` regions switch that off)."""
     tensors: Sequence[int] | None

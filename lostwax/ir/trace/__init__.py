@@ -1,0 +1,1 @@
+"""Recording what is computed on fakes as a functional program: steps, values, views and writes."""

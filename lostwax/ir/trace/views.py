@@ -1,0 +1,114 @@
+"""Which tensors of a recording share memory, and what each of them is a view of.
+
+Every tensor belongs to a *root* (the tensor whose storage it views) and knows what it is a view of,
+up to the root. A write gives the root a new value; the version of the root tells which of its views
+have to be taken anew when they are next read. Must not record: recorders do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch._ops import OpOverload
+
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.trace.log import Step, Value
+from lostwax.types import TensorType
+
+
+class View(NamedTuple):
+    """One link from a tensor to a view of it."""
+
+    func: OpOverload
+    args: tuple[Any, ...]
+    """The arguments after the viewed tensor."""
+    kwargs: dict[str, Any]
+    position: int | None
+    """Which of several outputs (`split`)."""
+    grad: bool = True
+    """Whether gradients flow through it."""
+    history: Value | None = None
+    """Of a detached tensor to which something was written since: what has its gradient."""
+    whole: bool = False
+    """Whether it is evaluated by other operators, which are not the program's."""
+
+
+class Tracked:
+    """What a fake of the trace knows of itself; kept in `fake.tracked`."""
+
+    __slots__ = ("base", "root", "seen", "type", "value", "view")
+
+    value: Value
+    root: Root
+    type: TensorType
+    """Its type to the user: places in memory count from the storage's start."""
+    base: Tracked | None
+    """What it is a view of; None: it is the root."""
+    view: View | None
+    seen: int
+    """The root's version at which `value` was right."""
+
+    def way(self) -> list[Tracked]:
+        """From the root's own tensor to this view."""
+        found = [self]
+        while (base := found[-1].base) is not None:
+            found.append(base)
+        return found[::-1]
+
+
+class Root(Tracked):
+    """A tensor that owns its storage: its value is the storage's functional content. Its values
+    keep its type, which is their layout."""
+
+    __slots__ = ("kind", "name", "others", "version")
+
+    version: int
+    """How often it was written."""
+    others: bool
+    """Another input shares this memory without being a view we know."""
+    kind: str
+    """What it is to the user, for a message: "" for what the program makes itself."""
+    name: str
+
+    def write(self, value: Value) -> None:
+        self.value = value
+        self.seen = self.version = self.version + 1
+
+
+def make_root(
+    fake: FakeTensor, step: Step | None, index: Any, kind: str = "", name: str = ""
+) -> Root:
+    """A new tensor, of a step or given to the program: its value, and its own root."""
+    value = Value()
+    value.step = step
+    value.index = index
+    value.type = t = fake.fake_type
+    value.fake = fake
+    value.is_literal = False
+    root = Root()
+    root.value = value
+    root.root = fake.tracked = root
+    root.type = t
+    root.base = root.view = None
+    root.seen = root.version = 0
+    root.others = False
+    root.kind = kind
+    root.name = name
+    return root
+
+
+def track(fake: FakeTensor, value: Value) -> Root:
+    """A fake that stands for a value: its own root."""
+    root = make_root(fake, None, None)
+    root.value = value
+    return root
+
+
+def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> None:
+    tracked = fake.tracked = Tracked()
+    tracked.value = value
+    tracked.root = root = base.root
+    tracked.type = fake.fake_type
+    tracked.base = base
+    tracked.view = view
+    tracked.seen = root.version

@@ -31,7 +31,7 @@ from lostwax.ir.graph.numbers import simplified, sources
 from lostwax.ir.trace.log import Body, Region, Step, Value
 from lostwax.ir.trace.views import Root, make_root
 from lostwax.sym import BoolExpr, Expr, Guard, Symbol, evaluate, ne
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
 
 

@@ -105,7 +105,7 @@ from lostwax.ir.signature import (
 from lostwax.ir.trace.log import Value
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import in_order
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 
 
 def export(

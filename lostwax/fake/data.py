@@ -19,7 +19,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import ShapeEnv, Size, eq
-from lostwax.sym.real import unbacked_real
+from lostwax.sym.numbers.real import unbacked_real
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode

@@ -26,7 +26,7 @@ from lostwax.pt2 import original, peer
 from lostwax.pt2.graph.spelling import SymbolWriter
 from lostwax.pt2.graph.symbols import SymbolReader
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
-from lostwax.sym.real import completed, definition
+from lostwax.sym.numbers.real import completed, definition
 from lostwax.sym.text.show import CUT
 
 

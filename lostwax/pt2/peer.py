@@ -31,7 +31,7 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.ir.text import source_text, target_text
-from lostwax.sym.real import MATH
+from lostwax.sym.numbers.real import MATH
 
 _SPOKEN = frozenset((*keyword.kwlist, "self", "torch", "pytree", "fx_pytree"))
 """What the code that torch generates for a call means something else by."""

@@ -15,7 +15,7 @@ from lostwax.errors import LostwaxError
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
-from lostwax.sym.real import completed, definition
+from lostwax.sym.numbers.real import completed, definition
 from tests.ops.conformance import Seen
 
 SEARCHED = 50  # values of an unbacked symbol that are tried, either side of 0

@@ -38,7 +38,7 @@ from lostwax.ir.trace.views import View, make_root, track_view
 from lostwax.location import user_location, warn
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 
 _Function: Any = torch.autograd.Function
 _CHECKPOINT: Any = torch.utils.checkpoint.CheckpointFunction

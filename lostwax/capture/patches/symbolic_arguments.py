@@ -24,7 +24,7 @@ from lostwax.fake.tensor import has_symbol
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import broadcast_sizes
-from lostwax.sym.real import MATH
+from lostwax.sym.numbers.real import MATH
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LISTS = (list, tuple)  # and torch.Size

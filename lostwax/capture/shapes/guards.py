@@ -14,7 +14,7 @@ from lostwax.errors import CaptureError
 from lostwax.ir.graph.numbers import Origins, sources
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
-from lostwax.sym.real import definition
+from lostwax.sym.numbers.real import definition
 
 _FIRST_SIZES = 256
 

@@ -17,7 +17,7 @@ from lostwax.capture.shapes.spec import Constraint, Spec
 from lostwax.errors import DynamicShapesError
 from lostwax.location import user_location
 from lostwax.sym import BoolExpr, Condition, Expr, Guard, ShapeEnv, Symbol
-from lostwax.sym.real import Real, unbacked_real
+from lostwax.sym.numbers.real import Real, unbacked_real
 
 
 class Place(NamedTuple):

@@ -23,8 +23,8 @@ from lostwax.ir.graph.numbers import Numbers, Origin, Origins, simplified, sourc
 from lostwax.ir.graph.writer import SPOKEN, TAKEN, base_name
 from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.sym import BoolExpr, Expr, Guard
-from lostwax.sym.real import Real
-from lostwax.sym.reasoning.narrowing import spelled
+from lostwax.sym.numbers.narrowing import spelled
+from lostwax.sym.numbers.real import Real
 
 _aten = torch.ops.aten
 # Names that are taken: for placeholders, and for calls, which shadow nothing that Python knows.

@@ -58,7 +58,7 @@ from lostwax.location import Location, is_user_code, user_location
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same_sizes
 from lostwax.sym import Expr, ShapeEnv
-from lostwax.sym.reasoning import narrowing
+from lostwax.sym.numbers import narrowing
 from lostwax.types import TensorType
 
 _function_modes: Any = torch._C._len_torch_function_stack

@@ -28,8 +28,8 @@ from lostwax.fake.symbolic.operations import (
     same_truth,
 )
 from lostwax.sym import Expr, expect, negate
-from lostwax.sym.arith import indicator
-from lostwax.sym.real import real
+from lostwax.sym.numbers.integers import indicator
+from lostwax.sym.numbers.real import real
 
 _SymInt, _SymFloat, _SymBool = torch.SymInt, torch.SymFloat, torch.SymBool
 _SYMBOLIC = (_SymInt, _SymFloat, _SymBool)

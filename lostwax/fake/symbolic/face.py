@@ -26,7 +26,7 @@ from lostwax.sym import (
     known,
     specialize,
 )
-from lostwax.sym.real import Real, current_real, specialize_real
+from lostwax.sym.numbers.real import Real, current_real, specialize_real
 
 _RELATIONS = {"eq": "Eq", "ne": "Ne", "ge": "Ge"}
 

@@ -43,8 +43,16 @@ from lostwax.sym import (
     negate,
     specialize,
 )
-from lostwax.sym.arith import indicator, power, remainder, truncdiv
-from lostwax.sym.real import Number, Real, compare, current_real, divide, real, specialize_real
+from lostwax.sym.numbers.integers import indicator, power, remainder, truncdiv
+from lostwax.sym.numbers.real import (
+    Number,
+    Real,
+    compare,
+    current_real,
+    divide,
+    real,
+    specialize_real,
+)
 
 _SymInt: Any = torch.SymInt
 _SymFloat: Any = torch.SymFloat

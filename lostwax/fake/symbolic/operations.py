@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from lostwax.sym import BoolExpr, Expr, Size, decide, eq, maximum, minimum, ne, negate, specialize
-from lostwax.sym.arith import (
+from lostwax.sym.numbers.integers import (
     absolute,
     bit_and,
     bit_or,
@@ -26,7 +26,7 @@ from lostwax.sym.arith import (
     shift_left,
     shift_right,
 )
-from lostwax.sym.real import MATH, Number, Real, apply, compare, divide, extremum, real
+from lostwax.sym.numbers.real import MATH, Number, Real, apply, compare, divide, extremum, real
 
 Value: TypeAlias = "Size | Number | BoolExpr"
 

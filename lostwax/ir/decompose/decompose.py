@@ -36,7 +36,7 @@ from lostwax.ir.rules.graph import attribute
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram, ModuleCallEntry

@@ -32,7 +32,7 @@ from lostwax.ir.text import source_text, type_text
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)

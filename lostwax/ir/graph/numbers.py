@@ -21,7 +21,7 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import Atom, BoolExpr, Expr, Symbol, current, maximum, minimum, negate
 from lostwax.sym.expressions.expr import rank_of
-from lostwax.sym.real import MATH, Definition, Real, current_real, definition
+from lostwax.sym.numbers.real import MATH, Definition, Real, current_real, definition
 
 _ATOMS: dict[str, tuple[Any, Callable[[Any, Any], Any]]] = {
     "div": (operator.floordiv, operator.floordiv),

@@ -23,7 +23,7 @@ from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
 from lostwax.ops.shapes import same
-from lostwax.sym.real import MATH
+from lostwax.sym.numbers.real import MATH
 from lostwax.types import TensorType
 
 Found = Iterator[tuple[Node | str | None, str]]

@@ -19,7 +19,7 @@ from lostwax.ir.pytree import LEAVES, leaf_text
 from lostwax.ir.signature import CustomObjArgument
 from lostwax.ir.text import dtype_text, type_text
 from lostwax.sym import Expr, Size
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from lostwax.ops.registry import aten, rule, rules
 from lostwax.ops.shapes import fail, met, require, shown
 from lostwax.ops.spelling import not_implemented, require_same_dtype
 from lostwax.sym import Size, eq
-from lostwax.sym.real import real
+from lostwax.sym.numbers.real import real
 from lostwax.types import Sizes, TensorType
 
 Ints = Sequence[int]

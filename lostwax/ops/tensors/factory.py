@@ -28,7 +28,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import cpp_type, scalar_type
 from lostwax.sym import Expr, Size, ceildiv, decide, ne
-from lostwax.sym.real import Real, real
+from lostwax.sym.numbers.real import Real, real
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
 CPU = torch.device("cpu")

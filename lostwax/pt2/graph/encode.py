@@ -51,7 +51,7 @@ from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
 from lostwax.sym import Expr
-from lostwax.sym.real import Real
+from lostwax.sym.numbers.real import Real
 
 Json = dict[str, Any]
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -16,7 +16,7 @@ from lostwax.errors import SaveError
 from lostwax.pt2.limits import MAX_CHAIN
 from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known, to_srepr
 from lostwax.sym.expressions.expr import Atom
-from lostwax.sym.real import (
+from lostwax.sym.numbers.real import (
     Real,
     completed,
     current_real,

@@ -25,8 +25,8 @@ from lostwax.sym import (
     parse,
     parse_srepr,
 )
-from lostwax.sym.arith import choose, indicator
-from lostwax.sym.real import MATH, Number, Real, apply, real_symbol
+from lostwax.sym.numbers.integers import choose, indicator
+from lostwax.sym.numbers.real import MATH, Number, Real, apply, real_symbol
 from lostwax.sym.text.parse import (
     MAX_BITS,
     MAX_DEGREE,

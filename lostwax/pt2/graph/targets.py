@@ -17,7 +17,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
 
 from lostwax.errors import LoadError, SaveError
-from lostwax.sym.real import MATH
+from lostwax.sym.numbers.real import MATH
 
 _OPERATORS = (
     *("eq", "ne", "le", "ge", "lt", "gt", "neg", "pos", "mul", "add", "sub", "floordiv", "mod"),

@@ -20,7 +20,7 @@ import torch
 from lostwax.errors import DataDependentError
 from lostwax.fake.symbolic.node import BoolNode, FloatNode, IntNode, install, unwrap, wrap
 from lostwax.sym import BoolExpr, Expr, ShapeEnv, evaluate
-from lostwax.sym.real import Real, completed, evaluate_real, unbacked_real
+from lostwax.sym.numbers.real import Real, completed, evaluate_real, unbacked_real
 from lostwax.torch_version import TORCH
 
 GRID = [-9, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 9, 10, 16]

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias, TypeGuard
 
 from lostwax.errors import DataDependentError
-from lostwax.sym.arith import absolute, round_half_even, truncdiv
 from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expressions.expr import (
     Condition,
@@ -33,6 +32,7 @@ from lostwax.sym.expressions.expr import (
     negate,
     quotient,
 )
+from lostwax.sym.numbers.integers import absolute, round_half_even, truncdiv
 
 Number: TypeAlias = "Real | float"
 

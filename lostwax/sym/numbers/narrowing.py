@@ -13,8 +13,8 @@ from typing import Any
 
 from lostwax.sym.env import ShapeEnv, known
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Symbol, evaluate
-from lostwax.sym.real import FUNCTIONS, Definition, Real, completed, definition, enclosed
-from lostwax.sym.reasoning.intervals import interval
+from lostwax.sym.numbers.intervals import interval
+from lostwax.sym.numbers.real import FUNCTIONS, Definition, Real, completed, definition, enclosed
 
 
 def install(env: ShapeEnv) -> None:

@@ -1,0 +1,1 @@
+"""Numbers that programs compute from sizes: integer functions, floats, conditions on floats."""

@@ -1,4 +1,5 @@
-"""Every exception lostwax raises. The docstring of a class is its help page.
+"""Every exception that lostwax raises. The docstring of a class is its help page: it says what the
+cause is and, under "What to do", how to go on. `docs/errors.md` shows each with an example.
 
 Layer 0: imports nothing of the house. An error says what was refused, where in the user's code,
 why, and what to write instead; it carries the values it speaks of.
@@ -14,7 +15,12 @@ from typing import Any
 
 
 class LostwaxError(Exception):
-    """The root of every error that lostwax raises on purpose."""
+    """The base class of every error that lostwax raises on purpose.
+
+    What to do: catch it where any refusal of lostwax is meant. Most classes below are also a
+    `RuntimeError`, `ValueError` or `TypeError`, so that code written for `torch.export` catches
+    them as it is.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -31,8 +37,8 @@ _watching = _Watching()
 
 @contextmanager
 def watched() -> Iterator[list[LostwaxError]]:
-    """The errors that are made inside, also those that somebody catches: a program whose own code
-    goes on after a refusal would not be what eager runs."""
+    """List the errors that are made inside, also those that the user's code catches: after a
+    refusal, eager would not go on as that code does."""
     before, seen = _watching.lists, list[LostwaxError]()
     _watching.lists = (*before, seen)
     try:
@@ -42,7 +48,7 @@ def watched() -> Iterator[list[LostwaxError]]:
 
 
 class DataDependentError(LostwaxError, RuntimeError):
-    """A question whose answer lies in the data of a tensor that has none.
+    """The program asks for the data of a tensor that has none, most often by branching on it.
 
     Fake tensors know sizes, not values. `x.item()`, `x.nonzero()` and boolean masks give *unbacked*
     symbols: integers without an example value. A Python branch on one cannot be decided while
@@ -56,16 +62,18 @@ class DataDependentError(LostwaxError, RuntimeError):
 class ContradictionError(LostwaxError, RuntimeError):
     """Two facts about sizes exclude each other: no input can satisfy both.
 
-    What to do: look at the guards named in the message; one of the `torch._check` or declared
-    ranges is too narrow.
+    What to do: the message names the condition. One `torch._check` before it, or one declared
+    range, is too narrow.
     """
 
 
 class ParseError(LostwaxError, ValueError):
-    """A text that was to be an integer expression is not one. The message shows the text and the
-    position.
+    """A text that should be an integer expression is not one.
 
     `text` is the whole text, `position` the index of the character where reading stopped.
+
+    What to do: correct the text at the position that the message points to. Known are integers,
+    names, `+ - * // %`, comparisons, `and`, `or`, `not`, `min` and `max`.
     """
 
     def __init__(self, message: str, text: str = "", position: int = 0) -> None:
@@ -77,7 +85,12 @@ class ParseError(LostwaxError, ValueError):
 
 
 class UnsupportedFakeError(LostwaxError, RuntimeError):
-    """An operation that needs a tensor's data, storage or layout in a way fakes cannot offer."""
+    """An operation needs the data, the memory or the layout of a tensor in a way that a fake tensor
+    cannot offer.
+
+    What to do: keep the computation in torch, and read data (`numpy()`, `tolist()`, `data_ptr()`)
+    from the real tensor, after the program has run.
+    """
 
 
 class NonFakeInputError(LostwaxError, RuntimeError):
@@ -108,7 +121,7 @@ class InputStructureError(LostwaxError, TypeError):
     """A program was called with another structure of arguments than the one it was captured with.
 
     Containers are part of a program: how many arguments, which keys, which types. The message shows
-    both structures and the first place where they part. `path` is that place, as Python.
+    both structures and the first place where they differ. `path` is that place, as Python.
 
     What to do: call the module as it was called at capture; or capture it again with these
     arguments.
@@ -120,8 +133,8 @@ class InputStructureError(LostwaxError, TypeError):
 
 
 class InputValueError(LostwaxError, ValueError):
-    """An argument has the right place, but is not what the program was captured for: another size,
-    dtype, constant, or an overlap in memory.
+    """An argument stands in the right place, but is not what the program was captured for: it has
+    another size, dtype or value, or it overlaps another argument in memory.
 
     Sizes that were not declared dynamic, and Python numbers, strings and the like, are baked into
     the program. `path` is the argument, as Python.
@@ -136,9 +149,11 @@ class InputValueError(LostwaxError, ValueError):
 
 
 class SettingsError(LostwaxError, RuntimeError):
-    """torch is set otherwise than a capture, or a program, can follow: autocast, the default dtype
-    or device around the call of a program are not those of its capture; or a module that is being
-    captured sets what kernels read when they run (`torch.backends`, determinism).
+    """torch has a setting that a program, or a capture, cannot follow.
+
+    Either a program is called under another autocast, default dtype or default device than it was
+    captured with; or a module that is being captured sets what kernels read when they run
+    (`torch.backends`, determinism).
 
     What to do: set it around the export, or around the program's call, as the message says.
     """
@@ -148,8 +163,10 @@ class InputTypeError(LostwaxError, TypeError):
     """An argument or a result is of a type that a program cannot have: neither a leaf (tensor,
     number, bool, str, dtype, layout, memory format, device, None) nor a known container.
 
+    `path` is the argument, as Python.
+
     What to do: for a dataclass, `lostwax.register_dataclass(cls)`; for another class,
-    `torch.utils._pytree.register_pytree_node`. `path` is the argument, as Python.
+    `torch.utils._pytree.register_pytree_node`.
     """
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -161,8 +178,10 @@ class DynamicShapesError(LostwaxError, ValueError):
     """What was written for `dynamic_shapes`, `constraints` or a `Dim` does not fit the example
     call, or contradicts itself.
 
-    The message names the argument, what was given, what was expected, and code that would do.
-    `path` is the argument, as Python; empty if it is not about one.
+    `path` is the argument, as Python; it is empty if the error is not about one argument.
+
+    What to do: the message names the argument, what was given and what was expected, and shows a
+    spec that would do.
     """
 
     def __init__(self, message: str, path: str = "") -> None:
@@ -173,10 +192,10 @@ class DynamicShapesError(LostwaxError, ValueError):
 class ConstraintViolationError(LostwaxError, ValueError):
     """The program does not hold for all sizes that were declared.
 
-    The message lists each dimension that is lost, with the guard, the user's line, a size at which
-    the trace would be wrong, and the declarations to write instead. `fixes` are those, one by one.
-    With the fixes in them, `dynamic_shapes` is the whole spec and `constraints` are all relations:
-    those that were stated, and those that no Dim can express.
+    The message lists each dimension that cannot vary as declared: the condition, the user's line, a
+    size at which the program would be wrong, and the declarations to write instead. `fixes` holds
+    these declarations one by one. `dynamic_shapes` is the whole spec with the fixes in it, and
+    `constraints` lists all relations: those that were stated, and those that no Dim can express.
 
     What to do: paste the fixes; or export again with
     `refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)` and `error.constraints`; or
@@ -198,11 +217,15 @@ class ConstraintViolationError(LostwaxError, ValueError):
 class RegistrationError(LostwaxError, ValueError):
     """A class cannot be registered as a container: it is not a dataclass, or it is registered
     already under another name.
+
+    What to do: decorate it with `@dataclasses.dataclass`; or register another kind of class with
+    `torch.utils._pytree.register_pytree_node`.
     """
 
 
 class NotPickledError(LostwaxError, pickle.PicklingError):
-    """A program, or its module, was to be pickled: types of values and their origin would be lost.
+    """A program, or its module, was about to be pickled. The types of its values and their origin
+    would be lost.
 
     What to do: `lostwax.save(program, path)` and `lostwax.load(path)`; copies are made with `copy`.
     """
@@ -215,7 +238,7 @@ class NotPickledError(LostwaxError, pickle.PicklingError):
 
 
 class NotCallableError(LostwaxError, RuntimeError):
-    """An ExportedProgram is data: it has no state of its own to run with.
+    """An ExportedProgram was called. It is data, and has no state of its own to run with.
 
     What to do: `program.module()` gives an `nn.Module` to call, move and train.
     """
@@ -225,8 +248,8 @@ class VerificationError(LostwaxError, ValueError):
     """A program breaks rules of the IR specification. Each line of the message names the node, the
     rule and what is wrong; `violations` holds them.
 
-    What to do: it is the pass that last changed the graph that is at fault, or a file that was
-    written by something else than a verified program.
+    What to do: look for the mistake in the pass that changed the graph last, or in whatever wrote
+    the file that the program comes from.
     """
 
     def __init__(self, message: str, violations: tuple[object, ...] = ()) -> None:
@@ -235,10 +258,10 @@ class VerificationError(LostwaxError, ValueError):
 
 
 class SaveError(LostwaxError, ValueError):
-    """A program holds something that a `.pt2` file cannot. Nothing was written: a file that was
-    there before is as it was.
+    """A program holds something that a `.pt2` file cannot hold, or what was to be saved is no
+    program. Nothing was written: a file that was there before is as it was.
 
-    The message names the place and what to do.
+    What to do: the message names the place, and says what to change there.
     """
 
 
@@ -258,14 +281,15 @@ class LoadError(LostwaxError, ValueError):
 
 
 class CaptureError(LostwaxError, RuntimeError):
-    """Something in the program cannot be captured into a functional graph.
+    """The module does something that a functional graph cannot do again: it sets a seed, keeps a
+    tensor for its next call to change, leaves gradients behind, writes to memory that overlaps.
 
-    The message names the user's line, the reason and what to write instead.
+    What to do: the message names the line of the module, the reason, and what to write instead.
     """
 
 
 class UnknownModuleError(LostwaxError, ValueError):
-    """A path that was to name a submodule names none. `path` is that path.
+    """A path that should name a submodule names none. `path` is that path.
 
     What to do: write it as `module.named_modules()` does, "layers.0.attention".
     """
@@ -276,9 +300,9 @@ class UnknownModuleError(LostwaxError, ValueError):
 
 
 class DecompositionError(LostwaxError, ValueError):
-    """An entry of a table of decompositions does not stand for its operator: it raises, or what it
-    returns has another size, another dtype, or another number of outputs. `operator` is the one it
-    was meant for.
+    """An entry of a table of decompositions cannot replace its operator: it raises, or what it
+    returns has another size, another dtype, or another number of outputs. `operator` is the one
+    that it was meant for.
 
     What to do: let the function return what the operator returns; or keep the operator whole,
     `table.keep(op)`.
@@ -290,8 +314,8 @@ class DecompositionError(LostwaxError, ValueError):
 
 
 class JointError(LostwaxError, ValueError):
-    """A module cannot be captured together with its backward: it is not said what is to be
-    differentiated, or nothing of it has a gradient.
+    """A module cannot be captured together with its backward: it is not clear which result to
+    differentiate, or none of them has a gradient.
 
     What to do: name the loss, `loss_index=0` or `loss=lambda result: ...`; or ask for the gradients
     of all results against incoming ones, `tangents=True`.
@@ -299,28 +323,32 @@ class JointError(LostwaxError, ValueError):
 
 
 class CheckError(LostwaxError, AssertionError):
-    """A program does not do what its module does, or there is nothing to compare them with. The
+    """A program does not do what its module does, or there was nothing to compare them with. The
     message is the report of `lostwax.check`: the case, the first node that differs, and code that
     shows it.
 
     What to do: run the code. If the module's own Python changes with the size (`if x.shape[0] >
-    3`), capture each branch for itself; if it draws random numbers of its own, pass them in;
-    otherwise it is a fault of lostwax: please report it with the code.
+    3`), capture each branch for itself; if it draws random numbers from Python or numpy, pass them
+    in. Otherwise it is a fault of lostwax: please report it with the code.
     """
 
 
 class SwapError(LostwaxError, RuntimeError):
-    """A module of an unflattened program cannot run here: alone, or in another module's place.
+    """A module of an unflattened program cannot run alone, or cannot be exchanged for another.
 
-    Modules hand each other values that are no arguments: a tensor that one wrote to, a weight of
-    another. The message names the value. What to do: run the whole unflattened module; or exchange
-    a larger module, inside which such values stay.
+    Modules hand each other values that are no arguments: a tensor that one of them wrote to, a
+    weight of another one. The message names the value.
+
+    What to do: run the whole unflattened module; or exchange a larger module, inside which such
+    values stay.
     """
 
 
 class NotYetError(LostwaxError, NotImplementedError):
-    """A part of the interface that is planned and not built yet. The message says what to do until
-    then."""
+    """A part of the interface is planned, and not built yet.
+
+    What to do: the message says what to write until then.
+    """
 
     def __init__(self, what: str, instead: str, *, why: str = "", where: str = "") -> None:
         at = f"\n  at {where}" if where else ""
@@ -329,13 +357,13 @@ class NotYetError(LostwaxError, NotImplementedError):
 
 
 class PassError(LostwaxError, ValueError):
-    """A pass cannot run, or gave back something that is no program.
+    """A pass cannot run, or returned something that is no program.
 
     The message names the pass, and the rule or property that is broken; `name` is the pass,
     `violations` are the rules that the result breaks.
 
-    What to do: a pass that requires a property comes after one that ensures it; a pass that breaks
-    a rule has a bug, and the node is named that shows it.
+    What to do: put a pass that requires a property after one that ensures it. If a pass breaks a
+    rule, correct the pass: the message names the node.
     """
 
     def __init__(self, message: str, name: str = "", violations: tuple[object, ...] = ()) -> None:

@@ -1,4 +1,5 @@
-"""Every Python block of the documentation runs, and prints what stands below it.
+"""Every Python block of the documentation runs, and prints what stands below it; links lead
+somewhere; the files that are spoken of exist; the page of errors says what the classes say.
 
 The blocks of a page share their names, in the order they stand. A `text` block that directly
 follows a `python` block is what that block prints, to the letter but for line numbers of the page.
@@ -6,14 +7,18 @@ follows a `python` block is what that block prints, to the letter but for line n
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import inspect
 import io
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from lostwax import errors
 from lostwax.ir.passes import properties
 
 ROOT = Path(__file__).parent.parent
@@ -99,3 +104,116 @@ def test_an_error_points_into_the_page(page):
     with pytest.raises(ZeroDivisionError) as error:
         check_page(page("a\nb\n```python\n1 / 0\n```\n"))
     assert error.traceback[-1].lineno + 1 == 4
+
+
+# --------------------------------------------------------------------------------- between pages
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def prose(text: str) -> str:
+    """A page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+
+
+def anchors(text: str) -> set[str]:
+    """The names by which GitHub links to the headings of a page."""
+    titles = re.findall(r"^#+ (.*)$", prose(text), re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def dead_links(page: Path) -> list[str]:
+    dead = []
+    for link in LINK.findall(prose(page.read_text())):
+        file, _, anchor = link.partition("#")
+        to = page.parent / file if file else page
+        if link.startswith(("http:", "https:")):
+            continue
+        if not to.exists() or (anchor and anchor not in anchors(to.read_text())):
+            dead.append(link)
+    return dead
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    assert dead_links(page) == []
+
+
+def test_a_dead_link_is_found(page):
+    text = "# A `b`, c\n[1](page.md#a-b-c) [2](#a-b-c)\n[3](gone.md) [4](#gone) [5](https://x.y)\n"
+    assert dead_links(page(text)) == ["gone.md", "#gone"]
+
+
+def test_each_page_is_found_from_the_index_and_leads_on():
+    index = ROOT / "docs" / "index.md"
+    listed = LINK.findall(index.read_text())
+    for page in sorted(set(index.parent.glob("*.md")) - {index}):
+        assert page.name in listed
+        top = page.read_text().split("\n\n")[1]
+        assert "(index.md)" in top, page.name
+        assert "Read next:" in top, page.name
+
+
+# ------------------------------------------------------------------------ files that are spoken of
+
+FILE = re.compile(r"(?<![\w./-])((?:[\w.-]+/)*[\w-]+\.(?:py|md|toml))\b(?![.(])")
+OF_USERS = {"model.py", "train.py"}
+
+
+def spoken_of(text: str) -> Iterator[str]:
+    """The files that the docstrings of a module speak of."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)):
+            yield from FILE.findall(ast.get_docstring(node) or "")
+
+
+def missing(names: Iterator[str] | list[str], files: list[str]) -> set[str]:
+    return {name for name in names if not any(f"/{file}".endswith(f"/{name}") for file in files)}
+
+
+def test_files_that_are_spoken_of_are_here():
+    """So that nothing points to a file that was moved, or to a document that readers do not
+    have."""
+    folders = ("lostwax", "tests", "docs", "bench", "fuzz", "sweep", "examples")
+    found = [path for folder in folders for path in (ROOT / folder).rglob("*.*")]
+    files = [path.relative_to(ROOT).as_posix() for path in [*found, *ROOT.glob("*.*")]]
+    faults = {}
+    for path in (ROOT / "lostwax").rglob("*.py"):
+        faults[path] = missing(spoken_of(path.read_text()), files)
+    for page in PAGES:
+        faults[page] = missing(FILE.findall(LINK.sub("", prose(page.read_text()))), files)
+    assert {str(path): names for path, names in faults.items() if names - OF_USERS} == {}
+
+
+def test_a_file_that_is_not_here_is_found():
+    source = '''def f():
+    """Written by `sym/env.py`, as said in docs/gone.md and old.py; not in f.python."""'''
+    assert missing(spoken_of(source), ["lostwax/sym/env.py"]) == {"docs/gone.md", "old.py"}
+
+
+# ---------------------------------------------------------------------------- the page of errors
+
+CLASSES = [each for each in vars(errors).values() if inspect.isclass(each)]
+ERRORS = [c for c in CLASSES if issubclass(c, errors.LostwaxError)]
+
+
+def section(name: str) -> str:
+    _, _, rest = (ROOT / "docs" / "errors.md").read_text().partition(f"\n## {name}\n\n")
+    return re.split(r"^## ", rest, flags=re.M)[0]
+
+
+def test_the_page_of_errors_has_all_of_them_in_order():
+    titles = re.findall(r"^## (.*)$", prose((ROOT / "docs" / "errors.md").read_text()), re.M)
+    assert titles == [error.__name__ for error in ERRORS]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+def test_the_page_says_of_an_error_what_its_class_says_and_shows_it(error):
+    help_text = inspect.getdoc(error)
+    assert "\n\nWhat to do: " in help_text
+    text = section(error.__name__)
+    said = help_text.replace("What to do:", "**What to do:**")
+    assert text.startswith(said), f"docs/errors.md, {error.__name__}: should begin with\n\n{said}"
+    (block,) = blocks(text)
+    if error is not errors.LostwaxError:
+        assert block.output.startswith(f"{error.__name__}: ")

@@ -1,4 +1,4 @@
-"""The architecture of DESIGN §2, held by a scan of the source: layer order, no import cycles, no
+"""The layers of CONTRIBUTING.md, held by a scan of the source: layer order, no import cycles, no
 forbidden imports. The checks are functions over a package folder, so that each can be shown
 to fail on a small tree that breaks it.
 
@@ -208,6 +208,14 @@ def test_the_peer_is_not_imported():
 
 def test_sym_imports_no_torch():
     assert torch_in_sym(PACKAGE) == []
+
+
+def test_contributing_says_what_each_folder_is():
+    told = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    folders = [
+        path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*/__init__.py")
+    ]
+    assert [f for f in folders if f"`{f}/`" not in told and f != "ir/passes/transforms"] == []
 
 
 def test_the_scan_sees_the_package():

@@ -348,7 +348,7 @@ def test_derived_knowledge_is_reported_over_the_users_symbols(env, s):
     assert [x.name for x in env.ranges()] == ["s"]
 
 
-# ---- the hard cases of facts/symbolic-integers.md, at the level of numbers
+# ---- hard cases, at the level of numbers
 
 
 def certain(b):

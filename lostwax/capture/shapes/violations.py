@@ -1,7 +1,7 @@
 """Declared dimensions that a trace does not hold for, told in one error with code to paste; and
 that code applied to a spec.
 
-Only tells and rewrites; what is violated was found by demands.py and sym/guards.py.
+Only tells and rewrites; what is violated was found by guards.py and sym/guards.py.
 """
 
 from __future__ import annotations

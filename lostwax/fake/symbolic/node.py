@@ -2,11 +2,10 @@
 
     wrap(expr) -> torch.SymInt      unwrap(symint) -> expr
 
-torch's C++ asks a node by method name (facts/symnode-protocol.md): arithmetic, and questions of
-five kinds. A node holds one value of `lostwax.sym` and passes the question on to it. Arithmetic
-methods are called by C++ alone and mean what C++ means by them; Python's operators go past the
-nodes (`classes.py`). `has_hint` is never true: it would make C++ branch on every size that might
-be 1.
+torch's C++ asks a node by method name: arithmetic, and questions of five kinds. A node holds one
+value of `lostwax.sym` and passes the question on to it. Arithmetic methods are called by C++ alone
+and mean what C++ means by them; Python's operators go past the nodes (`classes.py`). `has_hint` is
+never true: it would make C++ branch on every size that might be 1.
 
 Must not decide anything by itself, and must not import sympy: `face.py` does, when torch's
 Python helpers ask.

@@ -1,6 +1,6 @@
 """A program as the JSON object of a `.pt2`: graph, signature, structure, ranges.
 
-One method for one record of the schema (`schema.py`; facts of the form in docs/pt2.md). Must not
+One method for one record of the schema (`schema.py`; the form in docs/pt2.md). Must not
 touch tensors' data nor change the program; what torch's reader would refuse is refused here.
 """
 

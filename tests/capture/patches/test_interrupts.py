@@ -29,12 +29,17 @@ from lostwax import Dim, export
 from tests.capture.patches.surroundings import Doubled, keys, look
 
 PACKAGE = Path(lostwax.__file__).parent
-WATCHED = {
-    str(PACKAGE / name)
-    for name in ("fake/undo.py", "fake/thread_state.py", "capture/patches/swap.py",
-                 "capture/patches/table.py", "capture/patches/random_numbers.py",
-                 "capture/threads.py", "collector.py")
-}  # fmt: skip
+
+
+def files(*names: str) -> set[str]:
+    assert all((PACKAGE / name).exists() for name in names)
+    return {str(PACKAGE / name) for name in names}
+
+
+WATCHED = files(
+    "fake/undo.py", "fake/thread_state.py", "capture/patches/swap.py", "capture/patches/table.py",
+    "capture/patches/random_numbers.py", "capture/threads.py", "collector.py",
+)  # fmt: skip
 ENTERING = {
     "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_put",
     "leave_as_it_was", "_put_all_back", "_put_back", "stances", "has_averages", "run", "_run",
@@ -136,7 +141,9 @@ class AtCapture(At):
         return frame.f_code.co_filename in AROUND or frame.f_code.co_name == "undone"
 
 
-AROUND = {str(PACKAGE / "capture" / name) for name in ("adaptive.py", "told.py", "ran.py")}
+AROUND = files(
+    "capture/adaptive.py", "capture/state/unkept_changes.py", "capture/python/functions_run.py"
+)
 
 
 @pytest.mark.parametrize("lines", [False, True])
@@ -266,7 +273,7 @@ def test_an_alarm_at_a_random_time(make: Any, alarm: Callable[[float], Any]) -> 
 
 # -------------------------------------------------------------------------------------------- files
 
-FILES = {str(PACKAGE / "pt2" / name) for name in ("writer.py", "saving.py", "archive.py")}
+FILES = files("pt2/saving.py", "pt2/container/writer.py", "pt2/container/archive.py")
 
 
 class AtFile(At):

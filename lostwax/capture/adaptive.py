@@ -18,8 +18,8 @@ from torch import nn
 from lostwax import logs
 from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.export import export_call
-from lostwax.capture.python.functions_run import Notes, Ran, union, watch
-from lostwax.capture.python.iterators import Stream, drawn_from
+from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
+from lostwax.capture.python.iterators import Stream, put_back_drawn
 from lostwax.capture.shapes.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.shapes.spec import Leaf, Spec
 from lostwax.capture.state.root_module import module_of
@@ -47,7 +47,7 @@ class Variant:
     varying: tuple[str, ...]
     """The sizes and numbers that were made dynamic."""
     world: World
-    ran: Ran | None
+    ran: FunctionKeys | None
     """The functions that have run."""
     mode: Any
     gradients: tuple[bool, ...]
@@ -83,10 +83,10 @@ class Captured:
         self.wrapped = mod
         self.dynamic = dynamic
         self.variants: list[Variant] = []
-        self._ran: Ran | None = None
+        self._ran: FunctionKeys | None = None
         """The functions that have run so far. None: not known, and all that they may run is looked
         at. It is, until something among that cannot be compared."""
-        self._worlds: dict[Ran | None, list[World]] = {}
+        self._worlds: dict[FunctionKeys | None, list[World]] = {}
         """Those that programs were captured in, each once; the present one is the last."""
         self._seen: dict[Any, _Seen] = {}
         self.eager: list[str] = []
@@ -120,7 +120,7 @@ class Captured:
         if self._is_eager and not self.variants:
             return self.wrapped(*args, **kwargs)
         mode = _mode()
-        worlds: dict[Ran | None, World] = {}
+        worlds: dict[FunctionKeys | None, World] = {}
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
             if variant.ran not in worlds:
@@ -148,7 +148,7 @@ class Captured:
     def _watched(self, mode: Any, args: tuple[Any, ...], kwargs: Any, why: tuple[str, ...]) -> Any:
         """Run the module itself, to see what runs: most of what a library has, no call of the
         module reads. The capture is for the calls to come."""
-        notes = Notes()
+        notes = FunctionNotes()
         result = notes.call(self.wrapped, *args, **kwargs)
         self._ran = union(self._ran or frozenset(), notes.ran())
         self._capture(mode, args, kwargs, why)
@@ -160,7 +160,7 @@ class Captured:
             self._unsure.append(why)
             warn(f"lostwax.capture runs the module itself: {why}")
 
-    def _world(self, ran: Ran | None) -> World:
+    def _world(self, ran: FunctionKeys | None) -> World:
         """What these functions read beside the arguments, as it is now."""
         worlds = self._worlds.setdefault(ran, [])
         if worlds and worlds[-1].is_unchanged():
@@ -239,13 +239,14 @@ class Captured:
             return None
         streams = list(map(Stream, world.random))
 
-        def work(undo: Undo) -> tuple[ExportedProgram, list[str], Notes | None]:
+        def work(undo: Undo) -> tuple[ExportedProgram, list[str], FunctionNotes | None]:
             lost = listen(undo)
-            notes = None if self._ran is None else watch(undo)  # which costs: each call is noted
+            # Noting each call costs time.
+            notes = None if self._ran is None else watch_functions(undo)
             return export_call(self.wrapped, args, kwargs, spec), lost, notes
 
         program, lost, notes = undone(work)
-        lost += filter(None, [drawn_from(streams)])
+        lost += filter(None, [put_back_drawn(streams)])
         if notes is not None and not lost:
             known, self._ran = self._ran, union(self._ran, notes.ran())
             if self._ran != known:  # functions have run whose world was not looked at

@@ -34,7 +34,7 @@ from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
-from lostwax.capture.python.assignments import functions_of, line_that_asks
+from lostwax.capture.python.assignments import functions_of, line_that_reads
 from lostwax.capture.python.reachable import held_functions
 from lostwax.capture.repeated_tensors import for_either
 from lostwax.capture.replaced_layouts import check_relaid
@@ -273,7 +273,7 @@ class Capture:
     def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """What the program computes."""
         try:
-            return functions_run.watched(self.call, *args, **kwargs)
+            return functions_run.call_watched(self.call, *args, **kwargs)
         except TypeError as error:
             refuse_scripted(error)
             raise
@@ -291,7 +291,7 @@ class Capture:
 
     def _check_versions(self) -> None:
         """How often a view of state was written to is nothing that a program knows."""
-        line = line_that_asks("_version", functions_of(self.call, self.state.modules))
+        line = line_that_reads("_version", functions_of(self.call, self.state.modules))
         if line is not None:
             tensor, root = self.tracer.state_views[0]
             size = tuple(tensor.shape)

@@ -22,7 +22,7 @@ from torch import nn
 from lostwax.capture.patches import swap
 from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
-from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -144,11 +144,11 @@ _Place = _Global | _Variable | _Defaults | _Shown
 
 def _asking(functions: Iterable[Any]) -> Iterator[_Place]:
     """Where these functions, and those that they name, have `type` from."""
-    for function in reached(functions):
+    for function in reachable_functions(functions):
         if not isinstance(function, FunctionType):
             continue
         known = function.__globals__
-        for part in code_names.codes(function.__code__):
+        for part in code_names.nested_codes(function.__code__):
             if not _SHOWING.isdisjoint(part.co_names):
                 yield _Shown(function)
             read = [name for name in part.co_names if known.get(name, _ABSENT) is type]
@@ -158,7 +158,7 @@ def _asking(functions: Iterable[Any]) -> Iterator[_Place]:
         for cell in function.__closure__ or ():
             if _content(cell) is type:
                 yield _Variable(cell)
-        if any(value is type for _, value in code_names.defaults(function)):
+        if any(value is type for _, value in code_names.argument_defaults(function)):
             yield _Defaults(function)
 
 

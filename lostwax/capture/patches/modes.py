@@ -19,7 +19,7 @@ from torch import nn
 from lostwax.capture.patches.swap import Answer, Shown
 from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
-from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing, outside, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
@@ -137,9 +137,9 @@ def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
 
 def _imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
     """The globals by which these functions, and those that they name, know one of ours."""
-    for function in reached(functions):
+    for function in reachable_functions(functions):
         code = getattr(function, "__code__", None)
-        for part in code_names.codes(code) if code is not None else ():
+        for part in code_names.nested_codes(code) if code is not None else ():
             for name in part.co_names:
                 if _is_ours(function.__globals__.get(name)):
                     yield function.__globals__, name

@@ -41,7 +41,7 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
-from lostwax.capture.python.reachable import plain
+from lostwax.capture.python.reachable import unwrap
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
 
@@ -72,7 +72,7 @@ def apply(
     if nn_modules.has_averages(modules):
         _AVERAGES.give(undo)
     swap.show([*CLASSES, *torch_functions.stances()], undo)
-    functions = [*functions, *([] if isinstance(mod, nn.Module) else [plain(mod)])]
+    functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
     classes.answer(functions, modules, undo)
     modes.begin(tracer, functions, modules, undo)
     unbound.show(functions, modules, undo)

@@ -21,7 +21,7 @@ from torch import nn
 from lostwax.capture.patches.swap import Shown, set_all
 from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
-from lostwax.capture.python.reachable import methods, reached
+from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -125,11 +125,11 @@ def _put_back() -> None:
 
 def _naming(functions: Iterable[Any]) -> Iterator[bool]:
     """Do these functions, or those that they name, have `torch.Tensor` and such a name in them?"""
-    for function in reached(functions):
+    for function in reachable_functions(functions):
         code = getattr(function, "__code__", None)
         if code is not None:
-            held = [function.__globals__, dict(code_names.closed_over(function))]
-            yield any(map(partial(_names_one, held), code_names.codes(code)))
+            held = [function.__globals__, dict(code_names.closure_variables(function))]
+            yield any(map(partial(_names_one, held), code_names.nested_codes(code)))
 
 
 def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:

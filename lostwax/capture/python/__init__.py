@@ -1,1 +1,1 @@
-"""What is read of the user's Python without running it: functions, names, containers, iterators."""
+"""Reads the user's Python without running it: functions, names, containers, iterators."""

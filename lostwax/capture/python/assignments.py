@@ -1,7 +1,6 @@
-"""The line of the user's that sets an attribute, or changes what is in it, or asks for it, found by
-reading: for messages about what a call has left behind.
+"""Finds the user's line that sets or reads an attribute, for messages about what a call changed.
 
-A guess where several do: the first, as calls go from the start. Must not run anything.
+If several lines do, we guess the one that is called first. Must not run anything.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from torch import nn
 
 from lostwax.capture.python import code_names
 from lostwax.capture.python.containers import is_object
-from lostwax.capture.python.reachable import methods, plain, reached
+from lostwax.capture.python.reachable import methods, reachable_functions, unwrap
 from lostwax.location import Location
 
 _SETTING = ("STORE_ATTR", "DELETE_ATTR", "STORE_DEREF", "STORE_GLOBAL")
@@ -29,7 +28,7 @@ _CHANGING = frozenset(
 
 
 def line_that_sets(name: str, starts: Iterable[Any]) -> Location | None:
-    """Where one of these functions, or of those that they name, sets what has this name."""
+    """The line where these functions, or the ones that they name, set or change `name`."""
     read = [(code, _lines(code)) for code in _codes(starts) if name in _names_in(code)]
     for is_it in (_sets, _changes):
         for code, lines in read:
@@ -39,8 +38,8 @@ def line_that_sets(name: str, starts: Iterable[Any]) -> Location | None:
     return None
 
 
-def line_that_asks(name: str, starts: Iterable[Any]) -> Location | None:
-    """Where one of them reads an attribute of this name, of something else than `self`."""
+def line_that_reads(name: str, starts: Iterable[Any]) -> Location | None:
+    """The line where they read the attribute `name` of anything but `self`."""
     for code in _codes(starts):
         before: Any = None
         for each in dis.get_instructions(code) if name in code.co_names else ():
@@ -52,20 +51,20 @@ def line_that_asks(name: str, starts: Iterable[Any]) -> Location | None:
 
 
 def functions_of(call: Any, modules: Iterable[nn.Module]) -> list[Any]:
-    """What is called, and all that the modules, and the objects that they hold, have; that which
-    runs first at the end."""
+    """The called function, and the methods of the modules and of the objects in their attributes.
+    The one that runs first comes last, since `reachable_functions` begins at the end."""
     modules = list(modules)
     classes = dict.fromkeys(type(module) for module in modules)
     held = (value for module in modules for value in vars(module).values())
     objects = dict.fromkeys(type(value) for value in held if is_object(value))
     found = [each for cls in (*objects, *classes) for each in methods(cls)]
-    return [*found, *(plain(cls.forward) for cls in reversed(classes)), plain(call)]
+    return [*found, *(unwrap(cls.forward) for cls in reversed(classes)), unwrap(call)]
 
 
 def _codes(starts: Iterable[Any]) -> Iterator[CodeType]:
-    for function in reached(starts):
+    for function in reachable_functions(starts):
         if isinstance(function, FunctionType) and function.__name__ != "__init__":
-            yield from code_names.codes(function.__code__)
+            yield from code_names.nested_codes(function.__code__)
 
 
 def _names_in(code: CodeType) -> tuple[str, ...]:
@@ -73,7 +72,7 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
 
 
 def _lines(code: CodeType) -> dict[int, list[tuple[str, Any]]]:
-    """What is done on each line."""
+    """The instructions of each line: their names and arguments."""
     found: dict[int, list[tuple[str, Any]]] = {}
     for each in dis.get_instructions(code):
         line = each.positions.lineno if each.positions is not None else None
@@ -87,7 +86,7 @@ def _sets(name: str, line: list[tuple[str, Any]]) -> bool:
 
 
 def _changes(name: str, line: list[tuple[str, Any]]) -> bool:
-    """Does it take it, and change what is in it?"""
+    """Does the line load `name`, and change an item or call a method that changes a container?"""
     ops = {op for op, _ in line}
     changes = bool({"STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR"} & ops) or any(
         a in _CHANGING for _, a in line

@@ -1,7 +1,7 @@
-"""What can hold something: containers, tuples, objects of the user's with attributes or slots,
-tensors, which hold a gradient, and what gives another value each time (`iterators.py`).
+"""Objects that can hold others: containers, tuples, the user's objects with attributes or slots,
+tensors (they hold a gradient), and iterators and random generators (`iterators.py`).
 
-Which of them a class is, is found once for each class. Must not know of modules' registries.
+Each class is sorted into these kinds once. Must not know of modules' registries.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from lostwax.capture.python.per_class import PerClass
 from lostwax.fake.tensor import FakeTensor
 
 GONE: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
-"""What a slot holds that was not set."""
+"""Stands for the value of a slot, attribute or key that is not set."""
 
 
-class Slots:
-    """The attributes of an object whose class has `__slots__`, as a container; its copy is a
-    dictionary."""
+class SlotAttributes:
+    """An object's `__slots__` attributes, with the methods of a dict."""
 
     def __init__(self, owner: Any, places: dict[str, Any]) -> None:
         self.owner = owner
@@ -49,7 +48,7 @@ class Slots:
         return getattr(self.owner, name, GONE)
 
     def __setitem__(self, name: str, value: Any) -> None:
-        """Whatever the class says of being set (a frozen dataclass)."""
+        """Sets it even if the class forbids that, as a frozen dataclass does."""
         if value is not GONE:
             self._places[name].__set__(self.owner, value)
         elif self[name] is not GONE:
@@ -63,8 +62,8 @@ class Slots:
             self[name] = value
 
 
-class OfClass:
-    """The attributes of a class, as a container."""
+class ClassAttributes:
+    """The attributes of a class, with the methods of a dict."""
 
     def __init__(self, owner: type) -> None:
         self.owner = owner
@@ -82,7 +81,7 @@ class OfClass:
         return dict(vars(self.owner))
 
     def clear(self) -> None:
-        """What is not there again is taken away by `update`."""
+        """Does nothing: `update` deletes what the new content lacks."""
 
     def update(self, content: dict[str, Any]) -> None:
         now = self.copy()
@@ -93,24 +92,24 @@ class OfClass:
                 type.__setattr__(self.owner, name, value)
 
 
-NAMED = (dict, Slots, OfClass)
+NAMED = (dict, SlotAttributes, ClassAttributes)
 
 
 def parts(value: Any) -> list[Any]:
-    """The containers that something is made of: itself, its attributes, its slots."""
+    """The containers that a value consists of: itself, its attributes, its slots."""
     made_of = [get(value) for get in _GETTERS[type(value)]]
     return [value, *made_of] if isinstance(value, tuple) else made_of
 
 
 def members(container: Any) -> Any:
-    """What is in a container, or a tuple."""
+    """The values in a container or tuple."""
     if isinstance(container, dict) and type(container) is not dict:
         return [value for _, value in own_items(container)]
     return container.values() if isinstance(container, NAMED) else container
 
 
 def items(container: Any) -> list[tuple[Any, Any]]:
-    """The same, with keys."""
+    """The keys and values in a container or tuple."""
     if isinstance(container, NAMED):
         return own_items(container if isinstance(container, dict) else container.copy())
     is_set = isinstance(container, set)
@@ -118,7 +117,7 @@ def items(container: Any) -> list[tuple[Any, Any]]:
 
 
 def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """What a dict holds. The methods of a class of its own may load something, or count."""
+    """The items of a dict, without calling a subclass's methods: they may load or count."""
     if type(container) is dict:
         return list(container.items())
     keys = (
@@ -128,12 +127,12 @@ def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def key_of(container: Any) -> int:
-    """What tells it from all others."""
-    return -id(container.owner) if isinstance(container, Slots) else id(container)
+    """A number that identifies the container: a `SlotAttributes` is made anew for each look."""
+    return -id(container.owner) if isinstance(container, SlotAttributes) else id(container)
 
 
 def is_object(value: Any) -> bool:
-    """Has it attributes that something may be kept in?"""
+    """Is it an object of the user's, which may keep something in its attributes?"""
     return ODD[type(value)] and bool(_GETTERS[type(value)]) and not isinstance(value, _NO_OBJECTS)
 
 
@@ -143,9 +142,9 @@ def _is_holder(cls: type) -> bool:
 
 
 def _is_stream(cls: type) -> bool:
-    """An iterator that is no object of the user's, which would be looked into; but no file."""
+    """Is it a random generator, or an iterator that we cannot look into? Files do not count."""
     is_iterator = hasattr(cls, "__next__") and not issubclass(cls, io.IOBase)
-    return issubclass(cls, RANDOM) or (is_iterator and not _GETTERS[cls])
+    return issubclass(cls, RANDOM_GENERATORS) or (is_iterator and not _GETTERS[cls])
 
 
 def _is_odd(cls: type) -> bool:
@@ -160,7 +159,7 @@ def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
         if cls.__dictoffset__ != 0:
             found.append(vars)
         if places := _slots(cls):
-            found.append(lambda value: Slots(value, places))
+            found.append(lambda value: SlotAttributes(value, places))
     return found
 
 
@@ -169,7 +168,7 @@ def _itself(value: Any) -> Any:
 
 
 def _is_the_users(cls: type) -> bool:
-    """Classes written in Python, but for those that are looked after otherwise."""
+    """Is the class written in Python, and not handled elsewhere?"""
     if not cls.__flags__ & _HEAP or issubclass(cls, (type, Enum, torch.Tensor)):
         return False
     package, _, rest = cls.__module__.partition(".")
@@ -185,22 +184,22 @@ def _slots(cls: type) -> dict[str, Any]:
 _HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _NOT_THE_USERS = frozenset(("torch", "lostwax", "functools", "logging", "threading", "weakref"))
 _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions))
-"""Modules of torch whose objects keep what they have computed once."""
+"""Modules of torch whose objects cache in their attributes what they compute."""
 _NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 _GETTERS = PerClass(_getters)
-"""What gives the containers that an object of a class is made of."""
-RANDOM = (
+"""For each class: the functions that return the containers an object of it consists of."""
+RANDOM_GENERATORS = (
     random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
 )  # fmt: skip
 STREAMS = PerClass(_is_stream)
-"""Does it give another value each time?"""
+"""Is it an iterator or a random generator, which gives another value each time?"""
 HOLDERS = PerClass(_is_holder)
 """Can it hold something?"""
-BUT_TUPLES = PerClass(lambda cls: HOLDERS[cls] and cls is not tuple)
-"""And is it no tuple? Modules have many of those, nearly always of numbers."""
+HOLDERS_BUT_TUPLES = PerClass(lambda cls: HOLDERS[cls] and cls is not tuple)
+"""The same without tuples: modules have many of these, nearly always of numbers."""
 ODD = PerClass(_is_odd)
-"""Does it hold something, and is no plain container?"""
+"""Can it hold something, but is neither a tuple nor one of Python's own containers?"""
 CLASSES = PerClass(lambda cls: tuple([each for each in cls.__mro__ if _is_the_users(each)]))
-"""Those of the user's that a class is made of."""
+"""The user's classes among a class and its bases."""

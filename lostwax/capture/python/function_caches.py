@@ -1,7 +1,7 @@
-"""What functions with a cache (`functools.lru_cache`) have in it: eager code finds it there, also
-when what it was computed from has changed since; so a capture must.
+"""Reads the results in the cache of a function (`functools.lru_cache`). Eager code finds them there
+even if what they were computed from has changed since; so a capture must, too.
 
-Python shows what is in such a cache to its garbage collector alone. Must not call the functions,
+Python shows the content of such a cache only to its garbage collector. Must not call the functions,
 nor the user's `__eq__` and `__hash__`.
 """
 
@@ -14,12 +14,12 @@ import torch
 
 from lostwax.capture.python.reachable import CACHED
 
-Results = dict[int, tuple[Any, Any]]
+CachedResults = dict[int, tuple[Any, Any]]
 """Keys and results, by the key's identity."""
 
 
-def results(function: Any) -> Results | None:
-    """What is in the cache of a function; None: it cannot be told."""
+def cached_results(function: Any) -> CachedResults | None:
+    """The content of a function's cache, or None if we cannot read it."""
     info, held = function.cache_info(), gc.get_referents(function)
     start = 1 if held and held[0] is CACHED else 0
     if info.maxsize is None:
@@ -33,8 +33,8 @@ def results(function: Any) -> Results | None:
     return None if pairs is None else {id(key): (key, result) for key, result in pairs}
 
 
-def are_still_there(before: Results, now: Results) -> bool:
-    """There may be more."""
+def are_still_there(before: CachedResults, now: CachedResults) -> bool:
+    """Does the cache still hold all results that it had before? It may hold more."""
     return all(now.get(key, _NONE)[1] is held[1] for key, held in before.items())
 
 
@@ -42,7 +42,7 @@ _NONE = (None, object())
 
 
 def is_plain(value: Any) -> bool:
-    """Is it made of numbers and text alone?"""
+    """Does it consist only of numbers, text, dtypes, devices and layouts?"""
     if isinstance(value, (tuple, list)):
         return all(map(is_plain, value))
     return type(value) in _PLAIN
@@ -53,10 +53,10 @@ _PLAIN = frozenset(
 )
 
 
-def is_plain_since(before: Results | None, function: Any) -> bool:
-    """Is what has got into the cache since made of numbers and text? Keys may be objects, which
-    have no data."""
-    now = results(function)
+def is_plain_since(before: CachedResults | None, function: Any) -> bool:
+    """Are all results added to the cache since then plain? Their keys may be any objects but
+    tensors and symbolic sizes."""
+    now = cached_results(function)
     if before is None or now is None:
         return False
     new = [held for key, held in now.items() if before.get(key, _NONE)[1] is not held[1]]
@@ -64,7 +64,7 @@ def is_plain_since(before: Results | None, function: Any) -> bool:
 
 
 def _has_sizes(key: Any) -> bool:
-    """Is one of the arguments a size that is not known, or a fake?"""
+    """Is one of the arguments a symbolic number or a tensor?"""
     parts = list(key) if isinstance(key, (list, tuple)) else [key]
     return any(isinstance(each, _SIZES) for each in parts)
 

@@ -1,5 +1,5 @@
-"""Which functions a call runs. What others would read is no matter, as long as what these read is
-the same: then these run again, and no others.
+"""Notes which functions of the user's a call runs. As long as the values that they read stay the
+same, the next call runs the same functions; what others would read does not matter.
 
 Must not know what the functions do.
 """
@@ -17,33 +17,34 @@ from lostwax.fake.undo import Undo
 from lostwax.location import is_user_code
 
 T = TypeVar("T")
-Ran = frozenset[tuple[str, int, str]]
-"""By file, line and name: while it is captured, a function may have other code."""
+FunctionKeys = frozenset[tuple[str, int, str]]
+"""Functions by file, line and name: a capture may exchange a function's code object."""
 
 
-def union(one: Ran | None, other: Ran | None) -> Ran | None:
-    """None stands for all functions."""
+def union(one: FunctionKeys | None, other: FunctionKeys | None) -> FunctionKeys | None:
+    """The functions in either; None stands for all functions."""
     return None if one is None or other is None else one | other
 
 
-def place_of(code: CodeType) -> tuple[str, int, str]:
+def function_key(code: CodeType) -> tuple[str, int, str]:
     return code.co_filename, code.co_firstlineno, code.co_qualname
 
 
-class Notes:
-    """Which functions have run."""
+class FunctionNotes:
+    """Notes the code of the functions that run."""
 
     def __init__(self) -> None:
         self._codes: set[CodeType] = set()
         self._are_all = True
 
-    def ran(self) -> Ran | None:
-        """The user's; None if that cannot be known, since somebody else looked at calls."""
+    def ran(self) -> FunctionKeys | None:
+        """The user's functions that ran; None if another profiler was active, so that we could not
+        note them."""
         codes = filter(is_user_code, self._codes)
-        return frozenset(map(place_of, codes)) if self._are_all else None
+        return frozenset(map(function_key, codes)) if self._are_all else None
 
     def call(self, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """Call it, and note what runs in this thread."""
+        """Call the function, and note what runs in this thread."""
         if sys.getprofile() is not None:
             self._are_all = False
             return function(*args, **kwargs)
@@ -60,12 +61,12 @@ class Notes:
             sys.setprofile(None)
 
 
-_notes: ContextVar[Notes | None] = ContextVar("notes", default=None)
+_notes: ContextVar[FunctionNotes | None] = ContextVar("notes", default=None)
 
 
-def watch(undo: Undo) -> Notes:
-    """From here on it is noted what captures run."""
-    notes = Notes()
+def watch_functions(undo: Undo) -> FunctionNotes:
+    """From here on, note the functions that captures run."""
+    notes = FunctionNotes()
     undo.add(partial(_notes.set, _notes.get()))
     if sys.getprofile() is None:
         undo.add(partial(sys.setprofile, None))
@@ -73,8 +74,8 @@ def watch(undo: Undo) -> Notes:
     return notes
 
 
-def watched(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-    """Call it, as part of a capture."""
+def call_watched(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+    """Call the function as part of a capture, and note what runs if someone asked for it."""
     notes = _notes.get()
     if notes is None:
         return function(*args, **kwargs)

@@ -1,9 +1,8 @@
-"""What gives another value each time it is asked, and keeps to itself where it stands: iterators
-and generators of Python (`itertools.count()`), random generators of their own
-(`random.Random(0)`, `numpy.random.default_rng()`).
+"""Streams give another value each time they are asked: Python's iterators and generators
+(`itertools.count()`), and random generators (`random.Random(0)`, `numpy.random.default_rng()`).
 
-A value that a module takes from one is baked into its program, which is told of. Random generators
-are put back; no iterator can be. Must not take anything from them.
+A value that a module takes from a stream is baked into the program, so we tell the user. Random
+generators are put back; iterators cannot be. Must not take anything from a stream.
 """
 
 from __future__ import annotations
@@ -16,30 +15,28 @@ from typing import Any
 
 import numpy as np
 
-from lostwax.capture.python.containers import RANDOM, STREAMS
-
-__all__ = ["RANDOM", "STREAMS", "Stream", "drawn_from", "taken"]
+from lostwax.capture.python.containers import RANDOM_GENERATORS, STREAMS
 
 
 class Stream:
-    """One of them, as it stood."""
+    """An iterator or a random generator, and its position before the call."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self._before = _standing(value)
+        self._before = _position(value)
 
     def is_moved(self) -> bool:
-        """Has something been taken from it? (Of some iterators it cannot be told.)"""
-        return not _are_same(_standing(self.value), self._before)
+        """Has something been taken from it? (Some iterators do not show it.)"""
+        return not _are_same(_position(self.value), self._before)
 
     def put_back(self) -> None:
-        if isinstance(self.value, RANDOM) and self.is_moved():
-            _put(self.value, self._before)
+        if isinstance(self.value, RANDOM_GENERATORS) and self.is_moved():
+            _set_position(self.value, self._before)
 
 
-def taken(stream: Stream, where: str) -> str:
-    """What is said of one that was moved."""
-    kind, is_random = type(stream.value).__name__, isinstance(stream.value, RANDOM)
+def describe_taken(stream: Stream, where: str) -> str:
+    """The text that tells the user of a stream that was moved."""
+    kind, is_random = type(stream.value).__name__, isinstance(stream.value, RANDOM_GENERATORS)
     end = (
         "It stands where it did before. torch.rand would be drawn anew in each run."
         if is_random
@@ -51,20 +48,20 @@ def taken(stream: Stream, where: str) -> str:
     )
 
 
-def drawn_from(streams: Iterable[Stream]) -> str:
-    """What is said of those that have been drawn from, once they are put back; nothing if none."""
+def put_back_drawn(streams: Iterable[Stream]) -> str:
+    """Put back the streams that were moved, and return a text about the first; "" if none was."""
     moved = [each for each in streams if each.is_moved()]
     for each in moved:
         each.put_back()
-    return taken(moved[0], "a random generator that it holds or names") if moved else ""
+    return describe_taken(moved[0], "a random generator that it holds or names") if moved else ""
 
 
-# ------------------------------------------------------------------------------- where they stand
+# -------------------------------------------------------------------------------------- positions
 
 
-def _standing(value: Any) -> Any:
+def _position(value: Any) -> Any:
     if isinstance(value, random.SystemRandom):
-        return None  # it stands nowhere
+        return None  # it has no position
     if isinstance(value, random.Random):
         return random.Random.getstate(value)
     if isinstance(value, np.random.RandomState):
@@ -76,31 +73,31 @@ def _standing(value: Any) -> Any:
     if isinstance(value, GeneratorType):
         frame = value.gi_frame
         held = () if frame is None else (frame.f_lasti, *frame.f_locals.values())
-        return (*held, _inner(value.gi_yieldfrom))
+        return (*held, _inner_position(value.gi_yieldfrom))
     if isinstance(value, (CoroutineType, AsyncGeneratorType)):
         return None
-    return _reduced(value)
+    return _reduce(value)
 
 
-def _reduced(value: Any) -> Any:
-    """What Python's own iterators say when they are copied."""
+def _reduce(value: Any) -> Any:
+    """The position of one of Python's own iterators: what it tells `copy`."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             found = value.__reduce__()
         except TypeError:
             return repr(value) if "__repr__" in vars(type(value)) else None
-    return tuple(map(_inner, found)) if isinstance(found, tuple) else found
+    return tuple(map(_inner_position, found)) if isinstance(found, tuple) else found
 
 
-def _inner(value: Any) -> Any:
+def _inner_position(value: Any) -> Any:
     if type(value) is tuple:
-        return tuple(map(_inner, value))
-    return _standing(value) if STREAMS[type(value)] else value
+        return tuple(map(_inner_position, value))
+    return _position(value) if STREAMS[type(value)] else value
 
 
 def _are_same(one: Any, other: Any) -> bool:
-    """By identity, but for what is made anew when it is asked for."""
+    """By identity, except for values that each look makes anew."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -114,7 +111,7 @@ def _are_same(one: Any, other: Any) -> bool:
     return type(one) in (int, float, str, bytes) and one == other
 
 
-def _put(value: Any, state: Any) -> None:
+def _set_position(value: Any, state: Any) -> None:
     if isinstance(value, random.Random):
         random.Random.setstate(value, state)
     elif isinstance(value, np.random.RandomState):

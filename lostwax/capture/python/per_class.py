@@ -1,4 +1,4 @@
-"""What is known of classes, found once for each.
+"""A table of what we find out about classes, once for each.
 
 Must not keep every class alive that was ever seen: users make classes as they go.
 """
@@ -13,7 +13,7 @@ _MOST = 1000
 
 
 class PerClass(dict[Any, Found]):
-    """What a function says of each class."""
+    """A function's answer for each class."""
 
     def __init__(self, find: Callable[[Any], Found]) -> None:
         self._find = find

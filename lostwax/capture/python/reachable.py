@@ -1,7 +1,7 @@
-"""The user's functions that a module or a function may call, found by reading: its methods, what
-those name, what they are closed over, and what that names in turn.
+"""Finds the user's functions that a module or function may call by reading code: its methods, the
+functions that those name or close over, and so on.
 
-Must not call anything, nor follow what is found only while running.
+Must not call anything, nor follow what is known only while it runs.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from typing import Any
 from torch import nn
 
 from lostwax.capture.python import code_names
-from lostwax.capture.python.functions_run import Ran, place_of
+from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.identity import Seen
 from lostwax.location import is_user_code
 
 CACHED: Any = type(functools.cache(len))
-"""What `functools.lru_cache` makes."""
+"""The class of functions with `functools.lru_cache`."""
 
 
 def methods(cls: type) -> list[Any]:
-    """The functions of a class and of those that it is made of."""
-    return [plain(each) for base in cls.__mro__ for each in vars(base).values()]
+    """The functions of a class and its bases."""
+    return [unwrap(each) for base in cls.__mro__ for each in vars(base).values()]
 
 
-def plain(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """The function under a method, a property or a partial."""
     if isinstance(value, (staticmethod, classmethod, MethodType)):
-        return plain(value.__func__)
+        return unwrap(value.__func__)
     if isinstance(value, (functools.partial, functools.cached_property)):
-        return plain(value.func)
+        return unwrap(value.func)
     return value.fget if isinstance(value, property) else value
 
 
 def held_functions(modules: Iterable[nn.Module]) -> list[Any]:
-    """The functions in attributes of modules."""
+    """The functions in attributes of the modules themselves, not of their classes."""
     found: list[Any] = []
     for attributes in map(vars, modules):
         if not _HELD.isdisjoint(map(type, attributes.values())):  # rare
             found += [
-                plain(v) for n, v in attributes.items() if type(v) in _HELD and n != _COMPILED
+                unwrap(v) for n, v in attributes.items() if type(v) in _HELD and n != _COMPILED
             ]
     return found
 
@@ -52,9 +52,9 @@ _HELD = frozenset((FunctionType, MethodType, functools.partial))
 _COMPILED = "_compiled_call_impl"  # the capture's own, or torch.compile's
 
 
-def reached(starts: Iterable[Any], ran: Ran | None = None) -> Iterator[Any]:
-    """These functions and those that they name, each once: plain ones, and those with a cache,
-    after which comes the function that they cache. With `ran` only those that have run."""
+def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None = None) -> Iterator[Any]:
+    """These functions and the ones that they name, each once. A function with a cache comes before
+    the one that it caches. If `ran` is given, only functions in it."""
     left, seen = list(starts), Seen()
     while left:
         function = left.pop()
@@ -67,17 +67,17 @@ def reached(starts: Iterable[Any], ran: Ran | None = None) -> Iterator[Any]:
         code = function.__code__ if isinstance(function, FunctionType) else None
         if code is None or code in seen or not is_user_code(code):
             continue
-        if ran is not None and place_of(code) not in ran:
+        if ran is not None and function_key(code) not in ran:
             continue
         seen.add(code)
         yield function
-        left += _closed_over(function)
-        for part in code_names.codes(code):
-            left += _named(part, function.__globals__)
+        left += _functions_closed_over(function)
+        for part in code_names.nested_codes(code):
+            left += _functions_named(part, function.__globals__)
 
 
-def _closed_over(function: FunctionType) -> Iterator[Any]:
-    for _, value in code_names.closed_over(function):
+def _functions_closed_over(function: FunctionType) -> Iterator[Any]:
+    for _, value in code_names.closure_variables(function):
         if isinstance(value, nn.Module):
             for cls in {*map(type, value.modules())}:
                 yield from methods(cls)
@@ -85,12 +85,11 @@ def _closed_over(function: FunctionType) -> Iterator[Any]:
             yield value
 
 
-def _named(code: CodeType, known: dict[str, Any]) -> list[Any]:
-    """The functions that a code names: globals, and those of modules among them."""
+def _functions_named(code: CodeType, known: dict[str, Any]) -> list[Any]:
+    """The functions that a code names: globals, and functions of modules that it names."""
     values = [known[name] for name in code.co_names if name in known]
-    values += [
-        sys.modules[name] for name in code_names.imported(code, known) if name in sys.modules
-    ]
+    imported = code_names.modules_imported(code, known)
+    values += [sys.modules[name] for name in imported if name in sys.modules]
     modules = [vars(v) for v in values if isinstance(v, ModuleType)]
     values += [m[name] for m in modules for name in code.co_names if name in m]
     return [v for v in values if isinstance(v, (FunctionType, CACHED))]

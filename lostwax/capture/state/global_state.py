@@ -18,10 +18,10 @@ from torch import nn
 
 from lostwax.capture.python import code_names, function_caches
 from lostwax.capture.python.assignments import functions_of, line_that_sets
-from lostwax.capture.python.containers import GONE, items
-from lostwax.capture.python.iterators import STREAMS, Stream, taken
+from lostwax.capture.python.containers import GONE, STREAMS, items
+from lostwax.capture.python.iterators import Stream, describe_taken
 from lostwax.capture.python.per_class import PerClass
-from lostwax.capture.python.reachable import CACHED, methods, plain, reached
+from lostwax.capture.python.reachable import CACHED, methods, reachable_functions, unwrap
 from lostwax.capture.state.unkept_changes import is_heard
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -96,7 +96,7 @@ def tell_of_numbers(
             continue
         if isinstance(seen[1], Stream):
             if seen[1].is_moved():
-                undo.notes.append(taken(seen[1], f"{each.name}, {each}"))
+                undo.notes.append(describe_taken(seen[1], f"{each.name}, {each}"))
         elif not _holds_fakes(each.value):
             changed = _changed(each.name, str(each), each.value, *seen)
             if changed is not None:
@@ -111,7 +111,7 @@ def _put_all_back(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
 
 def _look(keeper: Keeper) -> Any:
     if isinstance(keeper, CACHED):
-        return keeper.cache_info().misses, function_caches.results(keeper)
+        return keeper.cache_info().misses, function_caches.cached_results(keeper)
     value = keeper.value
     if STREAMS[type(value)]:
         return value, Stream(value)
@@ -207,7 +207,7 @@ def _keepers(mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module]) -
     for cls in {*map(type, modules)}:
         for each in _OF_CLASSES[cls]:
             found[id(each)] = each
-    functions = [*functions, *([] if isinstance(mod, nn.Module) else [plain(mod)])]
+    functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
     found |= {id(each): each for each in _reading(functions)}
     return list(found.values())
 
@@ -217,15 +217,15 @@ _OF_CLASSES = PerClass(lambda cls: tuple(_reading(methods(cls))))
 
 def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
     """What these functions, and those that they name, keep something in."""
-    for function in reached(functions):
+    for function in reachable_functions(functions):
         if isinstance(function, CACHED):
             yield function
             continue
-        for part in code_names.codes(function.__code__):
+        for part in code_names.nested_codes(function.__code__):
             yield from _written(part, function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):  # noqa: B905
             found = Cell(cell, name, function.__qualname__)
-            if name in code_names.variables_set(function.__code__) or STREAMS[type(found.value)]:
+            if name in code_names.nonlocals_set(function.__code__) or STREAMS[type(found.value)]:
                 yield found
 
 

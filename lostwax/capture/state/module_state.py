@@ -15,7 +15,7 @@ from torch import nn
 
 from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.containers import GONE
-from lostwax.capture.python.iterators import taken
+from lostwax.capture.python.iterators import describe_taken
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.state.snapshot import REGISTRIES, Entry, Snapshot
 from lostwax.capture.state.unkept_changes import tell
@@ -271,7 +271,7 @@ class State:
         moved = {id(each.value): each for each in saved.streams if each.is_moved()}
         for at in chain.from_iterable(self._held_now(saved)) if moved else ():
             if (stream := moved.pop(id(at.value), None)) is not None:
-                tell(taken(stream, f"its attribute {at.where}"))
+                tell(describe_taken(stream, f"its attribute {at.where}"))
 
     def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
         """What is held, attribute by attribute."""

@@ -65,7 +65,7 @@ def _stand_in(function: Any) -> nn.Module:
         vars(made)["self"] = owner
     plain = getattr(function, "__func__", function)
     if isinstance(plain, FunctionType) and plain.__closure__:
-        vars(made)["closure"] = dict(code_names.closed_over(plain))
+        vars(made)["closure"] = dict(code_names.closure_variables(plain))
     return made
 
 
@@ -120,15 +120,15 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
     if not isinstance(plain, FunctionType):
         plain = type(plain).__call__  # of an object
     if isinstance(plain, FunctionType):
-        yield from code_names.closed_over(plain)
-        yield from code_names.defaults(plain)
+        yield from code_names.closure_variables(plain)
+        yield from code_names.argument_defaults(plain)
         yield from _globals(plain)
 
 
 def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """What its code reads of modules and their methods, and of functions of the same file."""
     known = function.__globals__
-    for code in code_names.codes(function.__code__):
+    for code in code_names.nested_codes(function.__code__):
         named = {name: known[name] for name in code.co_names if name in known}
         likely = {name: value for name, value in named.items() if _may_have_state(value, known)}
         read = code_names.globals_read(code) if likely else ()

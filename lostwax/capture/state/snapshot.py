@@ -18,14 +18,14 @@ import torch
 from torch import nn
 
 from lostwax.capture.python.containers import (
-    BUT_TUPLES,
     CLASSES,
     GONE,
     HOLDERS,
+    HOLDERS_BUT_TUPLES,
     NAMED,
     ODD,
     STREAMS,
-    OfClass,
+    ClassAttributes,
     items,
     key_of,
     members,
@@ -104,7 +104,7 @@ class Snapshot:
         """Those that are no state."""
         self.streams: list[Stream] = []
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
-        self.classes = list(map(OfClass, dict.fromkeys(classes)))
+        self.classes = list(map(ClassAttributes, dict.fromkeys(classes)))
         """Those of the modules."""
         containers = self._others()
         self._empty += filterfalse(None, containers)
@@ -115,7 +115,7 @@ class Snapshot:
         """Everything that holds something, but for the modules and what registers their state and
         children, and for hooks where there are none."""
         values, types = self._values, list(map(type, self._values))
-        containers = list(compress(values, map(BUT_TUPLES.__getitem__, types)))
+        containers = list(compress(values, map(HOLDERS_BUT_TUPLES.__getitem__, types)))
         left: list[Any] = []
         if any(map(ODD.__getitem__, set(map(type, containers)))):
             left = [v for v in containers if ODD[type(v)]]

@@ -34,16 +34,16 @@ from lostwax.capture.python.containers import (
     CLASSES,
     GONE,
     HOLDERS,
-    RANDOM,
+    RANDOM_GENERATORS,
     STREAMS,
     is_object,
     items,
     parts,
 )
-from lostwax.capture.python.function_caches import Results, are_still_there, results
-from lostwax.capture.python.functions_run import Ran
+from lostwax.capture.python.function_caches import CachedResults, are_still_there, cached_results
+from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.python.per_class import PerClass
-from lostwax.capture.python.reachable import CACHED, plain, reached
+from lostwax.capture.python.reachable import CACHED, reachable_functions, unwrap
 from lostwax.capture.state.root_module import module_of
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
 from lostwax.identity import Seen
@@ -124,7 +124,7 @@ class _Now:
 class Look:
     """One look at all that there is, or that the functions read which have run."""
 
-    def __init__(self, subject: Any, ran: Ran | None) -> None:
+    def __init__(self, subject: Any, ran: FunctionKeys | None) -> None:
         self._ran = ran
         self.entries: dict[str, Entry] = {}
         self.maps: list[Any] = []
@@ -154,7 +154,7 @@ class Look:
         self._reads_data = False
         self.random: list[Any] = []
         """Random generators: it is seen if a call draws from them."""
-        self.caches: list[tuple[Any, Results]] = []
+        self.caches: list[tuple[Any, CachedResults]] = []
         """Functions with a cache, and what they have in it."""
         self._left: list[tuple[str, Any]] = [("the hooks of all modules", _HOOKS_OF_ALL)]
         self._weak: list[tuple[str, Callable[[], Any]]] = []
@@ -180,7 +180,7 @@ class Look:
             while self._left and not self.unsure:
                 self._visit(*self._left.pop())
             starts, self._starts = self._starts, []
-            for function in reached(starts, self._ran):
+            for function in reachable_functions(starts, self._ran):
                 if not self._is_new(function):
                     continue
                 if isinstance(function, FunctionType):
@@ -274,7 +274,7 @@ class Look:
                 self._left += [(_at(path, f"({i})"), each) for i, each in enumerate(held)]
 
     def _visit_stream(self, path: str, value: Any) -> None:
-        if isinstance(value, RANDOM) and not isinstance(value, SystemRandom):
+        if isinstance(value, RANDOM_GENERATORS) and not isinstance(value, SystemRandom):
             self._add(path, Entry("object", value))
             if self._is_new(value):
                 self.random.append(value)
@@ -360,7 +360,7 @@ class Look:
             self._add(path, Entry("object", value))
             self._starts.append(value)
             if value.__code__.co_filename == functools.__file__:  # of `singledispatch`
-                closure = code_names.closed_over(value)
+                closure = code_names.closure_variables(value)
                 self._left += [(_at(path, f".{name}"), each) for name, each in closure]
 
     def _visit_holder(self, path: str, value: Any) -> None:
@@ -401,7 +401,7 @@ class Look:
                 self.maps.append(held)
                 for name, value in held.items():
                     if name not in _OF_EVERY_CLASS:
-                        self._left.append((f"{each.__qualname__}.{name}", plain(value)))
+                        self._left.append((f"{each.__qualname__}.{name}", unwrap(value)))
 
     # ------------------------------------------------------------------------ what functions read
 
@@ -417,16 +417,16 @@ class Look:
             self.maps.append(function.__kwdefaults__)
         for key, value in vars(function).items():
             self._left.append((f"{name}.{key}", value))
-        for inner, value in code_names.closed_over(function):
+        for inner, value in code_names.closure_variables(function):
             self._left.append((f"{inner}\0, in the closure of {name},", value))
-        for inner, value in code_names.defaults(function):
+        for inner, value in code_names.argument_defaults(function):
             self._left.append((f"{inner}\0, a default of {name},", value))
-        for code in code_names.codes(function.__code__):
+        for code in code_names.nested_codes(function.__code__):
             further = code_names.words(code)
             self._reads_data |= not _READING.isdisjoint(further)
             for each in code_names.globals_read(code):
                 self._watch(known, each, further)
-            for each in code_names.imported(code, known):
+            for each in code_names.modules_imported(code, known):
                 self._watch(sys.modules, each, further)
             if not _ALL_NAMES.isdisjoint(code_names.globals_read(code)):
                 self._watch_module(str(known.get("__name__")))
@@ -435,7 +435,7 @@ class Look:
                     self._watch_module(each)
 
     def _read_cache(self, function: Any) -> None:
-        found, name = results(function), f"the cache of {function.__qualname__}"
+        found, name = cached_results(function), f"the cache of {function.__qualname__}"
         if found is None or len(found) > MOST:
             self.unsure.append(f"{name} cannot be looked into")
             return

@@ -18,8 +18,13 @@ import torch
 
 from lostwax.capture.aliasing.state_views import is_derived
 from lostwax.capture.python.containers import GONE
-from lostwax.capture.python.function_caches import Results, are_still_there, is_plain_since, results
-from lostwax.capture.python.functions_run import Ran
+from lostwax.capture.python.function_caches import (
+    CachedResults,
+    are_still_there,
+    cached_results,
+    is_plain_since,
+)
+from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.surroundings.look import FORWARD, Entry, Look, bytes_of
 from lostwax.capture.surroundings.tensor_places import (
     TOLD,
@@ -39,7 +44,7 @@ class World:
     """What `subject`, a module or a function, reads beside its arguments, as it is now. `ran`: of
     its functions those that read."""
 
-    def __init__(self, subject: Any, ran: Ran | None = None) -> None:
+    def __init__(self, subject: Any, ran: FunctionKeys | None = None) -> None:
         self.key: Any = object()
         """The same for worlds that are equal."""
         found = Look(subject, ran)
@@ -86,7 +91,7 @@ class World:
     def captured(self) -> None:
         """A program was captured in it: what caches have got meanwhile, the program has read."""
         for function, known in self._caches:
-            known.update(results(function) or {})
+            known.update(cached_results(function) or {})
 
     def _objects(self) -> Iterator[Any]:
         return chain(
@@ -175,10 +180,10 @@ _CELL, _CODE = attrgetter("cell_contents"), attrgetter("__code__", "__defaults__
 _MOST_TOLD = 3  # of the differences
 
 
-def _is_as_before(cache: tuple[Any, Results]) -> bool:
+def _is_as_before(cache: tuple[Any, CachedResults]) -> bool:
     """Numbers may have come into it since; objects are to be looked at."""
     function, known = cache
-    now = results(function)
+    now = cached_results(function)
     if now is None or not are_still_there(known, now):
         return False
     return len(now) == len(known) or is_plain_since(known, function)

@@ -22,8 +22,8 @@ from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, un
 from lostwax.capture.python.iterators import Stream, put_back_drawn
 from lostwax.capture.shapes.dims import Auto, Hint, Static, marks_of
 from lostwax.capture.shapes.spec import Leaf, Spec
-from lostwax.capture.state.root_module import module_of
-from lostwax.capture.state.unkept_changes import listen
+from lostwax.capture.state.root_module import find_root_module
+from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.surroundings.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
 from lostwax.fake.undo import Undo, undone
@@ -95,7 +95,7 @@ class Captured:
         """Why no call was captured while that was so."""
         self._is_eager = False
         """Is that so of all calls that no program holds for?"""
-        module_of(mod)  # or it is no module, no function and no method
+        find_root_module(mod)  # or it is no module, no function and no method
 
     @property
     def programs(self) -> list[ExportedProgram]:
@@ -222,7 +222,7 @@ class Captured:
             logs.dynamic.info("  the module itself runs: %s", lost[0])
             return None
         world.captured()
-        run = LiveProgram(program, module_of(self.wrapped))
+        run = LiveProgram(program, find_root_module(self.wrapped))
         gradients = _gradients(call.leaves)
         variant = Variant(program, where, why, varying, world, self._ran, mode, gradients, run, 1)
         self.variants.append(variant)
@@ -240,7 +240,7 @@ class Captured:
         streams = list(map(Stream, world.random))
 
         def work(undo: Undo) -> tuple[ExportedProgram, list[str], FunctionNotes | None]:
-            lost = listen(undo)
+            lost = collect_changes(undo)
             # Noting each call costs time.
             notes = None if self._ran is None else watch_functions(undo)
             return export_call(self.wrapped, args, kwargs, spec), lost, notes

@@ -45,16 +45,16 @@ from lostwax.capture.shapes.spec import Spec, resolve
 from lostwax.capture.shapes.symbols import Symbols
 from lostwax.capture.shapes.violations import report
 from lostwax.capture.state import global_state
-from lostwax.capture.state.argument_containers import lent, tell_of_changes
+from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
 from lostwax.capture.state.module_state import (
-    Kept,
-    State,
+    KeptTensor,
+    ModuleState,
     is_from_outside,
-    kept_tensor,
+    kept_tensor_error,
     refuse_scripted,
 )
-from lostwax.capture.state.root_module import forward_of, module_of
-from lostwax.capture.state.unkept_changes import is_heard, tell
+from lostwax.capture.state.root_module import find_root_module, forward_of
+from lostwax.capture.state.unkept_changes import note_change, tell_of_change
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.threads import claim, is_alone, one_at_a_time
@@ -186,8 +186,8 @@ class Capture:
         same sizes in all of them."""
         self.call = mod
         self.args, self.kwargs = args, kwargs
-        self.root = module_of(mod)
-        self.state = State(self.root)
+        self.root = find_root_module(mod)
+        self.state = ModuleState(self.root)
         self.calls = Calls(self.state.places, preserved)
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
@@ -219,7 +219,7 @@ class Capture:
         return program if type(self.root) is not nn.Module else _trimmed(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
-        undo.tell = tell
+        undo.tell = tell_of_change
         collector.pause(undo.add)
         tracer = self.tracer
         claim(tracer, undo)
@@ -230,11 +230,13 @@ class Capture:
         tracer.sees_gradients = self.grad
         check_hooks(tracer, self.state.modules)
         args, kwargs = put_together(given.users, self.in_spec)
-        containers = lent(zip(self.argument_names, (*args, *kwargs.values()), strict=False))
+        containers = find_containers(
+            zip(self.argument_names, (*args, *kwargs.values()), strict=False)
+        )
         functions = held_functions(self.state.modules)  # before caught calls are among them
         tracer.provenance.catch_calls(self.state.modules, undo)
         self.state.replace(given.fakes, undo)
-        kept_before = global_state.leave_as_it_was(self.call, functions, self.state.modules, undo)
+        kept_before = global_state.restore_later(self.call, functions, self.state.modules, undo)
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
@@ -250,7 +252,7 @@ class Capture:
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
             read += [out for out in outputs if is_from_outside(out)]
-            self.reassigned, kept = self.state.after(given.fakes, read, self.call)
+            self.reassigned, kept = self.state.find_changes(given.fakes, read, self.call)
             replaced = given.replaced(self.reassigned)
             given.check_replaced(replaced, outputs)
             check_relaid(tracer, given, replaced, outputs)
@@ -285,9 +287,9 @@ class Capture:
         """A program has the values of tensors, not the very objects: who would go on to change
         those (`m.view.data = ...`) can do without a program."""
         if any(is_from_outside(out) and self.given.is_view_of_state(out) for out in outputs):
-            is_heard("a result is itself a tensor that the module keeps, a view of its state")
+            note_change("a result is itself a tensor that the module keeps, a view of its state")
         for name in self.given.renamed(self.reassigned):
-            is_heard(f"{name} is replaced by a view of itself")
+            note_change(f"{name} is replaced by a view of itself")
 
     def _check_versions(self) -> None:
         """How often a view of state was written to is nothing that a program knows."""
@@ -297,17 +299,17 @@ class Capture:
             size = tuple(tensor.shape)
             refuse_version(f"a tensor, in a module that keeps a view {size} of {root.name},", line)
 
-    def _check_caches(self, kept: list[Kept], outputs: list[Any]) -> None:
+    def _check_caches(self, kept: list[KeptTensor], outputs: list[Any]) -> None:
         """Tensors that the call left in modules are no matter if they are caches."""
         shared = [each for each in kept if each.is_shared]
         if shared:
-            raise kept_tensor(shared[0], "it belongs to a class, and to all modules of it")
+            raise kept_tensor_error(shared[0], "it belongs to a class, and to all modules of it")
         tensors = [self.tracer.adopt(each.tensor) for each in kept]
         try:
             first = self._recorded(outputs, self.out_spec)
             caches.check(self.tracer, tensors, self.given.tensors(), first, self._next)
         except caches.NoCache as reason:
-            raise kept_tensor(kept[0], str(reason)) from None
+            raise kept_tensor_error(kept[0], str(reason)) from None
 
     def _next(self) -> caches.Run:
         """The call that would come next."""
@@ -496,7 +498,7 @@ class Capture:
         specs = [
             InputSpec(parameter, TensorArgument(name), slot.name)
             if slot.kind == "parameter"
-            else InputSpec(buffer, TensorArgument(name), slot.name, slot.persistent)
+            else InputSpec(buffer, TensorArgument(name), slot.name, slot.is_persistent)
             for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
@@ -538,10 +540,10 @@ class Capture:
         return builder.placeholder(name, value, value.fake).name
 
     def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        constants: dict[str, Any] = dict(self.state.passing)
+        constants: dict[str, Any] = dict(self.state.non_persistent)
         for name, (tensor, _) in zip(self.constant_names, self.tracer.constants, strict=True):
             constants[name] = tensor
-        return dict(self.state.kept), constants
+        return dict(self.state.persistent), constants
 
     def _call_signature(self, signature: ExportGraphSignature) -> ModuleCallSignature:
         inputs = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
@@ -614,7 +616,7 @@ def _argument(value: Any, arg: Any) -> ArgumentSpec:
     return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)
 
 
-def _attributes(state: State) -> dict[int, str]:
+def _attributes(state: ModuleState) -> dict[int, str]:
     """Tensors kept in plain attributes, by id: their path."""
     found: dict[int, str] = {}
     for module in state.modules:

@@ -16,7 +16,7 @@ import torch
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.functionalize import check_layout
 from lostwax.capture.shapes.symbols import Symbols
-from lostwax.capture.state.module_state import Slot, State, check_alike
+from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.trace.python_questions import Asked
 from lostwax.capture.trace.tracer import Tracer
@@ -41,7 +41,7 @@ class Replaced(NamedTuple):
 class Given:
     """The inputs of one capture, in the order in which they enter."""
 
-    def __init__(self, tracer: Tracer, state: State) -> None:
+    def __init__(self, tracer: Tracer, state: ModuleState) -> None:
         self.tracer = tracer
         self.initial: dict[int, Value] = {}
         """What each is at the start, by the fake's id; numbers that vary, too."""
@@ -123,7 +123,7 @@ class Given:
         """The tensors that the user passes, with their names."""
         return {self.initial[id(x)]: name for _, name, x in self.own() if isinstance(x, FakeTensor)}
 
-    def state_values(self) -> dict[Value, Slot]:
+    def state_values(self) -> dict[Value, StateSlot]:
         """The parameters and buffers, as they are at the start."""
         return {self.initial[id(fake)]: slot for slot, fake in self.slots}
 
@@ -217,7 +217,7 @@ class Given:
 
     def written_state(
         self, reassigned: Mapping[str, torch.Tensor], grad: bool
-    ) -> Iterator[tuple[Slot, Value, StateWrite]]:
+    ) -> Iterator[tuple[StateSlot, Value, StateWrite]]:
         """The parameters and buffers that have another value now, and how they got it.
         `reassigned`: those in whose place there is another tensor; `grad`: whether gradients flow
         through the program."""
@@ -246,14 +246,14 @@ class Given:
         )
 
     def _replaced(
-        self, slot: Slot, fake: FakeTensor, again: torch.Tensor, grad: bool
+        self, slot: StateSlot, fake: FakeTensor, again: torch.Tensor, grad: bool
     ) -> Value | None:
         held = self.tracer.adopt(again)
         is_new = id(held) not in self.initial
         if grad and is_new and (is_marked_leaf(held) or is_marked_leaf(fake)):
             refuse_replaced(f"the {slot.kind} {slot.name}")
         root = self._roots[id(fake)]
-        check_alike(slot, root.type, held.fake_type)
+        check_replacement_type(slot, root.type, held.fake_type)
         if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
             return root.value if root.version else None
         return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))

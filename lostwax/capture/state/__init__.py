@@ -1,1 +1,1 @@
-"""What the module holds: fakes stand in for it while it is captured, then it is put back."""
+"""What the module holds: fakes replace its tensors during a capture; then all is put back."""

@@ -1,8 +1,9 @@
-"""What the user's functions keep outside of modules: caches of `functools`, globals, containers in
-globals. A capture leaves none of its tensors there: eager code would find them.
+"""Puts back what the user's functions keep outside of modules: in caches of `functools`, globals,
+containers in globals, and variables of enclosing functions. If a capture left its tensors there,
+eager code would find them.
 
-Which these are is found by reading the code of the modules' classes and of the functions that they
-name, once for each. Must not follow what is found only while running.
+We find these places by reading the code of the modules' classes and of the functions that they
+name, once for each. Must not follow what is known only while the code runs.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from lostwax.capture.python.containers import GONE, STREAMS, items
 from lostwax.capture.python.iterators import Stream, describe_taken
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import CACHED, methods, reachable_functions, unwrap
-from lostwax.capture.state.unkept_changes import is_heard
+from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import Location
 
 
-class Written(NamedTuple):
+class WrittenGlobal(NamedTuple):
     """A global that the user's code sets, or whose content it changes."""
 
     names: dict[str, Any]
@@ -49,8 +50,8 @@ class Written(NamedTuple):
         return f"a global of {Path(self.names.get('__file__') or '<unknown>').name}"
 
 
-class Cell(NamedTuple):
-    """A variable of the function around, which a function sets."""
+class ClosureCell(NamedTuple):
+    """A variable of an enclosing function, which a function sets."""
 
     cell: Any
     name: str
@@ -74,23 +75,23 @@ class Cell(NamedTuple):
 
 
 Keeper = Any
-"""A `Written`, a `Cell`, or a cache of `functools.lru_cache`."""
+"""A `WrittenGlobal`, a `ClosureCell`, or a cache of `functools.lru_cache`."""
 
 
-def leave_as_it_was(
+def restore_later(
     mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
 ) -> list[tuple[Keeper, Any]]:
-    """From here on `mod`, these functions in its attributes, and its modules may keep something
-    outside; in the end it is gone. Returned is what was kept before."""
-    before = [(each, _look(each)) for each in _keepers(mod, functions, modules)]
-    undo.add(partial(_put_all_back, before, undo))
+    """Read what `mod`, its modules and the functions in its attributes keep outside, and put it
+    back in the end. Returns what was read."""
+    before = [(each, _read_keeper(each)) for each in _keepers(mod, functions, modules)]
+    undo.add(partial(_put_back_all, before, undo))
     return before
 
 
 def tell_of_numbers(
     mod: Any, modules: Sequence[nn.Module], before: list[tuple[Keeper, Any]], undo: Undo
 ) -> None:
-    """Numbers that have changed: what was computed with them is baked in."""
+    """Tell of numbers that have changed: what was computed with them is baked in."""
     for each, seen in before:
         if isinstance(each, CACHED):
             continue
@@ -98,18 +99,18 @@ def tell_of_numbers(
             if seen[1].is_moved():
                 undo.notes.append(describe_taken(seen[1], f"{each.name}, {each}"))
         elif not _holds_fakes(each.value):
-            changed = _changed(each.name, str(each), each.value, *seen)
+            changed = _describe_change(each.name, str(each), each.value, *seen)
             if changed is not None:
                 line = line_that_sets(each.name, functions_of(mod, modules))
-                undo.notes.append(_said(changed, line))
+                undo.notes.append(_change_text(changed, line))
 
 
-def _put_all_back(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
+def _put_back_all(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
     for each, seen in before:
         _put_back(each, seen, undo)
 
 
-def _look(keeper: Keeper) -> Any:
+def _read_keeper(keeper: Keeper) -> Any:
     if isinstance(keeper, CACHED):
         return keeper.cache_info().misses, function_caches.cached_results(keeper)
     value = keeper.value
@@ -124,8 +125,8 @@ def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
         if keeper.cache_info().misses != misses and not function_caches.is_plain_since(
             results, keeper
         ):
-            keeper.cache_clear()  # what it has computed now has no data
-            is_heard(f"{keeper.__name__}, which has a cache, keeps a tensor or an object in it")
+            keeper.cache_clear()  # the capture's results have no data
+            note_change(f"{keeper.__name__}, which has a cache, keeps a tensor or an object in it")
         return
     value, content = before
     if isinstance(content, Stream):
@@ -144,8 +145,8 @@ def _put_back(keeper: Keeper, before: Any, undo: Undo) -> None:
         f"there, and {keeper.name} is as it was before the export."
     )
     if not keeps_tensors:  # numbers are told of (`tell_of_numbers`)
-        is_heard(f"the module changes {keeper.name}, {keeper}")
-    elif not is_heard(text):
+        note_change(f"the module changes {keeper.name}, {keeper}")
+    elif not note_change(text):
         undo.notes.append(text)
 
 
@@ -154,20 +155,20 @@ def _are_same(now: list[tuple[Any, Any]], before: list[tuple[Any, Any]]) -> bool
     return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
 
 
-def _changed(
+def _describe_change(
     name: str, where: str, now: Any, was: Any, content: list[tuple[Any, Any]] | None
 ) -> str | None:
-    """What is told of a number that is another one, or that is so in a container."""
+    """The change of a number, or of the first one that changed in a container; else None."""
     if type(was) in _NUMBERS and type(now) in _NUMBERS and was != now:
         return f"{name}, {where}, from {was!r} to {now!r}"
     if content is None or type(now) is not type(was):
         return None
     there = dict(items(now))
-    inner = (_changed(f"{name}[{k!r}]", where, there.get(k), v, None) for k, v in content)
+    inner = (_describe_change(f"{name}[{k!r}]", where, there.get(k), v, None) for k, v in content)
     return next(filter(None, inner), None)
 
 
-def _said(changed: str, line: Location | None) -> str:
+def _change_text(changed: str, line: Location | None) -> str:
     return (
         f"the module sets {changed}{'' if line is None else f' ({line})'}; the program does not: "
         "every run of it computes with what it was at capture. A buffer would be kept."
@@ -180,7 +181,7 @@ _NUMBERS = (int, float)
 def _holds_fakes(value: Any, depth: int = 2) -> bool:
     if type(value) is FakeTensor:
         return True
-    if isinstance(value, nn.Module):  # that the call has made
+    if isinstance(value, nn.Module):  # the call has made it
         state = (*value.parameters(), *value.buffers())
         return any(type(each) is FakeTensor for each in state)
     if depth == 0 or type(value) not in (*_CONTAINERS, tuple):
@@ -208,39 +209,39 @@ def _keepers(mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module]) -
         for each in _OF_CLASSES[cls]:
             found[id(each)] = each
     functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
-    found |= {id(each): each for each in _reading(functions)}
+    found |= {id(each): each for each in _find_keepers(functions)}
     return list(found.values())
 
 
-_OF_CLASSES = PerClass(lambda cls: tuple(_reading(methods(cls))))
+_OF_CLASSES = PerClass(lambda cls: tuple(_find_keepers(methods(cls))))
 
 
-def _reading(functions: Iterable[Any]) -> Iterator[Keeper]:
-    """What these functions, and those that they name, keep something in."""
+def _find_keepers(functions: Iterable[Any]) -> Iterator[Keeper]:
+    """The places where these functions, and the ones that they name, keep something."""
     for function in reachable_functions(functions):
         if isinstance(function, CACHED):
             yield function
             continue
         for part in code_names.nested_codes(function.__code__):
-            yield from _written(part, function.__globals__)
+            yield from _find_written_globals(part, function.__globals__)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):  # noqa: B905
-            found = Cell(cell, name, function.__qualname__)
+            found = ClosureCell(cell, name, function.__qualname__)
             if name in code_names.nonlocals_set(function.__code__) or STREAMS[type(found.value)]:
                 yield found
 
 
-def _written(code: CodeType, known: dict[str, Any]) -> Iterator[Written]:
+def _find_written_globals(code: CodeType, known: dict[str, Any]) -> Iterator[WrittenGlobal]:
     stores = code_names.globals_set(code)
     stores |= {name for name in code.co_names if STREAMS[type(known.get(name))]}
-    yield from (_one(known, name) for name in stores)
+    yield from (_written_global(known, name) for name in stores)
     containers = [n for n in code.co_names if type(known.get(n)) in _CONTAINERS and n not in stores]
     if containers and (code_names.sets_items(code) or not _CHANGING.isdisjoint(code.co_names)):
-        yield from (_one(known, name) for name in containers)
+        yield from (_written_global(known, name) for name in containers)
 
 
-def _one(known: dict[str, Any], name: str) -> Written:
-    return _WRITTEN.setdefault((id(known), name), Written(known, name))
+def _written_global(known: dict[str, Any], name: str) -> WrittenGlobal:
+    return _WRITTEN.setdefault((id(known), name), WrittenGlobal(known, name))
 
 
-_WRITTEN: dict[tuple[int, str], Written] = {}
+_WRITTEN: dict[tuple[int, str], WrittenGlobal] = {}
 _CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))

@@ -1,7 +1,8 @@
-"""The state of the module being captured: fakes stand in for it, and everything is put back
-afterwards.
+"""The state of the module being captured: fakes replace it, and afterwards everything is put back,
+also when the capture fails.
 
-Also when the capture fails. Must not copy a weight.
+What the call left behind becomes part of the program, is told of, or is refused. Must not copy a
+weight.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.iterators import describe_taken
 from lostwax.capture.python.per_class import PerClass
-from lostwax.capture.state.snapshot import REGISTRIES, Entry, Snapshot
-from lostwax.capture.state.unkept_changes import tell
+from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
+from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -26,10 +27,10 @@ from lostwax.ir.run.module import held as held_by
 from lostwax.types import TensorType
 
 
-class Slot:
-    """One distinct parameter or buffer: the real tensor and all the names it goes by."""
+class StateSlot:
+    """One parameter or buffer: the real tensor and all of its names."""
 
-    __slots__ = ("kind", "name", "names", "persistent", "tensor")
+    __slots__ = ("is_persistent", "kind", "name", "names", "tensor")
 
     kind: str
     """"parameter" or "buffer"."""
@@ -37,116 +38,117 @@ class Slot:
     """The first of its names."""
     tensor: torch.Tensor
     names: list[str]
-    persistent: bool
-    """Is it in the `state_dict` by the first of them? By others it may be, or not."""
+    is_persistent: bool
+    """Is its first name in the `state_dict`? Its other names may be, or not."""
 
 
-class Kept(NamedTuple):
-    """A tensor that the call left in a module, where there was none."""
+class KeptTensor(NamedTuple):
+    """A tensor that the call left in a module, in a place where there was none."""
 
     where: str
     name: str
     tensor: Any
     is_shared: bool = False
-    """Does it belong to the class, for all its modules?"""
+    """Is it an attribute of the class, which all its modules share?"""
 
 
-class State:
-    """The parameters and buffers of a module, tied ones once."""
+class ModuleState:
+    """The parameters and buffers of a module. A tied one is one slot."""
 
     def __init__(self, root: nn.Module) -> None:
         self.root = root
         self.paths: dict[int, str] = {}
-        """Each module's path (the first, if it is in several places), by identity."""
+        """The first path of each module, by the module's id."""
         self.modules: list[nn.Module] = []
-        parameters: dict[int, Slot] = {}
-        buffers: dict[int, Slot] = {}
-        self.places = _walk(root)
+        parameters: dict[int, StateSlot] = {}
+        buffers: dict[int, StateSlot] = {}
+        self.places = _walk_modules(root)
         """Every module with each of its paths, outer ones first."""
-        self.kept: dict[str, torch.Tensor] = {}
-        """What is in the module's `state_dict`, in its order."""
-        self.passing: dict[str, torch.Tensor] = {}
-        """The buffers that are not."""
+        self.persistent: dict[str, torch.Tensor] = {}
+        """The tensors in the module's `state_dict`, in its order."""
+        self.non_persistent: dict[str, torch.Tensor] = {}
+        """The buffers that are not in it."""
         for path, module in self.places:
             if id(module) not in self.paths:
                 self.paths[id(module)] = path
                 self.modules.append(module)
             if module._parameters:
-                self._collect(parameters, "parameter", path, module._parameters, ())
+                self._collect_slots(parameters, "parameter", path, module._parameters, ())
             if module._buffers:
-                passing = module._non_persistent_buffers_set
-                self._collect(buffers, "buffer", path, module._buffers, passing)
+                non_persistent = module._non_persistent_buffers_set
+                self._collect_slots(buffers, "buffer", path, module._buffers, non_persistent)
         if any(map(_IS_SCRIPTED.__getitem__, map(type, self.modules))):
             self._refuse_scripted()
         self.slots = [*parameters.values(), *buffers.values()]
         self.parameters = len(parameters)
-        """How many of them are parameters: they come first."""
+        """How many of the slots are parameters; these come first."""
         self._saved: Snapshot | None = None
 
     def _refuse_scripted(self) -> NoReturn:
         module = next(m for m in self.modules if _IS_SCRIPTED[type(m)])
-        raise _scripted(module, f"the module {self.paths[id(module)] or 'to export'}", "export")
+        path = self.paths[id(module)]
+        raise _scripted_error(module, f"the module {path or 'to export'}", "export")
 
-    def _collect(
+    def _collect_slots(
         self,
-        slots: dict[int, Slot],
+        slots: dict[int, StateSlot],
         kind: str,
         owner: str,
         held: Mapping[str, torch.Tensor | None],
-        passing: Collection[str],
+        non_persistent: Collection[str],
     ) -> None:
         prefix = f"{owner}." if owner else ""
-        kept = self.kept
+        persistent = self.persistent
         for name, tensor in held.items():
             if tensor is not None:
                 path = prefix + name
                 slot = slots.get(id(tensor))
                 if slot is None:
-                    slot = slots[id(tensor)] = Slot()
+                    slot = slots[id(tensor)] = StateSlot()
                     slot.kind = kind
                     slot.name = path
                     slot.tensor = tensor
                     slot.names = [path]
-                    slot.persistent = name not in passing
+                    slot.is_persistent = name not in non_persistent
                 else:
                     slot.names.append(path)
-                if name in passing:
-                    self.passing[path] = tensor
+                if name in non_persistent:
+                    self.non_persistent[path] = tensor
                 else:
-                    kept[path] = tensor
+                    persistent[path] = tensor
 
     def replace(self, fakes: Mapping[int, torch.Tensor], undo: Undo) -> None:
-        """From here on each parameter and buffer (by id) is its fake; in the end all is as
-        before."""
+        """Replace each parameter and buffer by its fake (found by the tensor's id) until the
+        end."""
         saved = self._saved = Snapshot(self.modules)
         undo.add(saved.restore)
         saved.replace(fakes)
 
-    def after(
+    def find_changes(
         self, fakes: Mapping[int, Any], read: Collection[torch.Tensor], call: Any
-    ) -> tuple[dict[str, torch.Tensor], list[Kept]]:
-        """What the call left behind: the buffers that hold another tensor than they were given, and
-        tensors where a program does not keep them. `read` are the constants that the program reads,
-        `call` is what was called.
+    ) -> tuple[dict[str, torch.Tensor], list[KeptTensor]]:
+        """What the call left behind: the buffers that now hold another tensor, and tensors in
+        places where a program does not keep them. `read` are the constants that the program reads,
+        `call` is the function that was called.
         """
         assert self._saved is not None
         if self._saved.is_untouched():
             return {}, []
         self._check_tensors(self._saved)
         self._tell_of_streams(self._saved)
-        found = self.reassigned(fakes)
-        self.check_apart(fakes)
+        found = self.find_reassigned(fakes)
+        self.check_memory_apart(fakes)
         read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
-        kept = [*self._registered(), *self._attributes(self._saved, fakes, read)]
-        if not kept:  # else it is looked whether the next call leaves the same
+        kept = [*self._find_registered(), *self._find_attributes(self._saved, fakes, read)]
+        if not kept:  # otherwise the caller checks whether the next call leaves the same
             self._tell_of_values(self._saved, call, fakes)
         return found, kept
 
-    def reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Buffers that hold another tensor than they were given (`self.buf = self.buf + 1`)."""
+    def find_reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The buffers that now hold another tensor (`self.buf = self.buf + 1`)."""
         found: dict[str, torch.Tensor] = {}
         for slot in self.slots:
-            held = [self._held(slot, name) for name in slot.names]
+            held = [self._held_tensor(slot, name) for name in slot.names]
             if any(h is not held[0] for h in held):
                 raise CaptureError(
                     f"the {slot.kind} {' = '.join(slot.names)} is one tensor by several names, and "
@@ -165,11 +167,11 @@ class State:
                 found[slot.name] = held[0]
         return found
 
-    def _check_kind(self, slot: Slot, held: torch.Tensor) -> None:
-        """A buffer in whose place there is a parameter is none any more, and has a gradient. Nor
-        may it leave the `state_dict`, or enter it."""
+    def _check_kind(self, slot: StateSlot, held: torch.Tensor) -> None:
+        """Refuse a parameter in the place of a buffer: it would have a gradient. Also refuse a
+        buffer that has left the `state_dict`, or entered it."""
         for name in slot.names if slot.kind == "buffer" else ():
-            module, leaf = self._place(name)
+            module, leaf = self._find_owner(name)
             if module._parameters.get(leaf) is held:
                 raise CaptureError(
                     f"the buffer {name} is replaced by a parameter.\n"
@@ -178,33 +180,33 @@ class State:
                     f"  instead: write into it, self.{name}.copy_(...), or assign a tensor, "
                     f"self.{name} = x.detach().clone()"
                 )
-            if (leaf in module._non_persistent_buffers_set) is (name in self.kept):
-                now = "persistent" if name in self.passing else "not persistent"
+            if (leaf in module._non_persistent_buffers_set) is (name in self.persistent):
+                now = "persistent" if name in self.non_persistent else "not persistent"
                 raise CaptureError(
                     f"the buffer {name} is registered anew, and is {now} from then on.\n"
                     "  why: a program's state_dict has the same names after a call as before\n"
                     f"  instead: assign it, self.{name} = ..., and register it once as it is to be"
                 )
 
-    def _held(self, slot: Slot, name: str) -> torch.Tensor | None:
-        module, leaf = self._place(name)
+    def _held_tensor(self, slot: StateSlot, name: str) -> torch.Tensor | None:
+        module, leaf = self._find_owner(name)
         found = (module._parameters if slot.kind == "parameter" else module._buffers).get(leaf)
         return getattr(module, leaf, None) if found is None else found
 
-    def _place(self, name: str) -> tuple[Any, str]:
-        """The module that has it, and by which name."""
+    def _find_owner(self, name: str) -> tuple[Any, str]:
+        """The module that holds the tensor of this name, and its name there."""
         owner, _, leaf = name.rpartition(".")
         module: Any = self.root
         for part in owner.split(".") if owner else ():
             module = held_by(module, part)
         return module, leaf
 
-    def check_apart(self, fakes: Mapping[int, Any]) -> None:
-        """What had its own memory before the call must have it after: a program keeps one tensor
-        for each."""
-        owners: dict[int, Slot] = {}
+    def check_memory_apart(self, fakes: Mapping[int, Any]) -> None:
+        """Refuse state that did not share memory before the call and does now: a program keeps
+        one tensor for each."""
+        owners: dict[int, StateSlot] = {}
         for slot in self.slots:
-            held: Any = self._held(slot, slot.name)
+            held: Any = self._held_tensor(slot, slot.name)
             before: Any = fakes[id(slot.tensor)]
             other = owners.setdefault(id(getattr(held, "fake_storage", held)), slot)
             if other is slot:
@@ -216,7 +218,7 @@ class State:
                     f"  instead: assign a copy, self.{slot.name} = x.clone()"
                 )
             for each in (other, slot):
-                now: Any = self._held(each, each.name)
+                now: Any = self._held_tensor(each, each.name)
                 root = getattr(now, "tracked", None) and now.tracked.root
                 if any(
                     fakes[id(s.tensor)].tracked.root is root for s in self.slots if s is not each
@@ -228,23 +230,23 @@ class State:
                         f"self.{each.name} = x.clone()"
                     )
 
-    def _registered(self) -> Iterator[Kept]:
-        """Parameters and buffers that the call has made are no state of the program."""
+    def _find_registered(self) -> Iterator[KeptTensor]:
+        """Parameters and buffers that the call has registered: the program has no such state."""
         known = {name for slot in self.slots for name in slot.names}
-        for path, module in _walk(self.root):
+        for path, module in _walk_modules(self.root):
             prefix = f"{path}." if path else ""
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is not None and prefix + name not in known:
-                    yield Kept(prefix + name, name, tensor)
+                    yield KeptTensor(prefix + name, name, tensor)
 
-    def _attributes(
+    def _find_attributes(
         self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
-    ) -> Iterator[Kept]:
-        """Tensors that are kept in plain attributes, but for those made anew in each run: they
-        would be lost between two runs of the program."""
+    ) -> Iterator[KeptTensor]:
+        """Tensors that the call left in plain attributes: a program loses them between two runs.
+        Those that each run makes before it reads them do not count."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
-        of_modules = zip(chain.from_iterable(self._of_modules(saved)), repeat(False))
-        of_classes = zip(chain.from_iterable(self._of_classes(saved)), repeat(True))
+        of_modules = zip(chain.from_iterable(self._module_values(saved)), repeat(False))
+        of_classes = zip(chain.from_iterable(self._class_values(saved)), repeat(True))
         for at, is_shared in chain(of_modules, of_classes):
             found = at.value
             if isinstance(found, torch.Tensor) and at.known.isdisjoint(
@@ -252,47 +254,47 @@ class State:
             ):
                 before = at.before if at.is_attribute else None
                 if not _is_made_anew(before, found, read):
-                    yield Kept(at.where, at.name, found, is_shared)
+                    yield KeptTensor(at.where, at.name, found, is_shared)
 
     def _tell_of_values(self, saved: Snapshot, call: Any, fakes: Mapping[int, Any]) -> None:
-        """Numbers and other plain values that are kept in attributes are lost, too; so is it if a
-        list has its own tensors in other places, or more of them."""
+        """Tell of plain values that the call set in attributes, and of tensors that it moved
+        within a container: a program loses them, too."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
-        for entries in self._held_now(saved):
-            at = next((each for each in entries if _is_told_of(each) or _is_moved(each, own)), None)
-            if at is not None:
+        for values in self._values_now(saved):
+            changed = (each for each in values if _is_changed_value(each) or _is_moved(each, own))
+            if (at := next(changed, None)) is not None:
                 text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
                 text = _MOVED if isinstance(at.value, torch.Tensor) else text
                 line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
                 told = "" if line is None else f" ({line})"
-                tell(text.format(at.where, at.before, at.value, told))
+                tell_of_change(text.format(at.where, at.before, at.value, told))
 
     def _tell_of_streams(self, saved: Snapshot) -> None:
         moved = {id(each.value): each for each in saved.streams if each.is_moved()}
-        for at in chain.from_iterable(self._held_now(saved)) if moved else ():
+        for at in chain.from_iterable(self._values_now(saved)) if moved else ():
             if (stream := moved.pop(id(at.value), None)) is not None:
-                tell(describe_taken(stream, f"its attribute {at.where}"))
+                tell_of_change(describe_taken(stream, f"its attribute {at.where}"))
 
-    def _held_now(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
-        """What is held, attribute by attribute."""
-        yield from self._of_modules(saved)
-        yield from self._of_classes(saved)
+    def _values_now(self, saved: Snapshot) -> Iterator[Iterator[HeldValue]]:
+        """What modules and their classes hold now, attribute by attribute."""
+        yield from self._module_values(saved)
+        yield from self._class_values(saved)
 
-    def _of_modules(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+    def _module_values(self, saved: Snapshot) -> Iterator[Iterator[HeldValue]]:
         for module, attributes in zip(self.modules, saved.attributes, strict=True):
             path = self.paths[id(module)]
             prefix = f"{path}." if path else ""
-            yield from _entries(saved, prefix, module.__dict__, attributes)
+            yield from _attribute_values(saved, prefix, module.__dict__, attributes)
 
-    def _of_classes(self, saved: Snapshot) -> Iterator[Iterator[Entry]]:
+    def _class_values(self, saved: Snapshot) -> Iterator[Iterator[HeldValue]]:
         for each in saved.classes:
             prefix = f"{each.owner.__qualname__}."
-            yield from _entries(saved, prefix, each.copy(), saved.before(each))
+            yield from _attribute_values(saved, prefix, each.copy(), saved.content_before(each))
 
     def _check_tensors(self, saved: Snapshot) -> None:
-        """Tensors that are no state belong to the user as they are."""
-        changed = {id(each.tensor): each.changes() for each in saved.tensors}
-        for at in chain.from_iterable(self._held_now(saved)):
+        """Refuse changes of tensors that are no state: to a program they are constants."""
+        changed = {id(each.tensor): each.describe_changes() for each in saved.tensors}
+        for at in chain.from_iterable(self._values_now(saved)):
             for change in changed.get(id(at.value), ()):
                 raise CaptureError(
                     f"the tensor in the attribute {at.where} {change}.\n"
@@ -303,20 +305,20 @@ class State:
 
 
 _IS_SCRIPTED = PerClass(lambda cls: issubclass(cls, torch.jit.ScriptModule))
-"""Has TorchScript made it?"""
+"""Is it a class of TorchScript?"""
 
 
 def refuse_scripted(error: TypeError) -> None:
-    """If the error comes of a call of a scripted module: it is that which cannot be captured."""
+    """If the error comes from a call of a scripted module, raise one that says so."""
     at = error.__traceback__
     while at is not None:
         module = at.tb_frame.f_locals.get("self")
         if isinstance(module, torch.jit.ScriptModule):
-            raise _scripted(module, "a module that is called", "call") from error
+            raise _scripted_error(module, "a module that is called", "call") from error
         at = at.tb_next
 
 
-def _scripted(module: nn.Module, what: str, do: str) -> CaptureError:
+def _scripted_error(module: nn.Module, what: str, do: str) -> CaptureError:
     name = getattr(module, "original_name", "")
     return CaptureError(
         f"{what} is a {type(module).__name__} of TorchScript "
@@ -327,17 +329,17 @@ def _scripted(module: nn.Module, what: str, do: str) -> CaptureError:
     )
 
 
-def _entries(
+def _attribute_values(
     saved: Snapshot, prefix: str, now: Mapping[str, Any], before: Mapping[str, Any]
-) -> Iterator[Iterator[Entry]]:
+) -> Iterator[Iterator[HeldValue]]:
     for name in dict.fromkeys((*now, *before)):
         if name not in REGISTRIES:
             value, was = now.get(name, GONE), before.get(name, GONE)
-            yield saved.entries(prefix + name, name, value, was)
+            yield saved.held_values(prefix + name, name, value, was)
 
 
-def _is_told_of(at: Entry) -> bool:
-    """Is it a plain value that was another one, or is something taken away?"""
+def _is_changed_value(at: HeldValue) -> bool:
+    """Is it a plain value that was a different one, or a value that is gone?"""
     if at.value is GONE:
         return isinstance(at.before, (*_PLAIN, torch.Tensor))
     if not isinstance(at.value, _PLAIN) or at.value is at.before:
@@ -345,16 +347,17 @@ def _is_told_of(at: Entry) -> bool:
     return type(at.value) is not type(at.before) or at.value != at.before
 
 
-def _is_moved(at: Entry, own: Mapping[int, int]) -> bool:
-    """Is it a tensor that a container held before, elsewhere? `own`: what fakes stand for."""
+def _is_moved(at: HeldValue, own: Mapping[int, int]) -> bool:
+    """Is it a tensor that its container held before at another key? `own` maps the id of a fake
+    to the id of its tensor."""
     if at.is_attribute or not isinstance(at.value, torch.Tensor):
         return False
     ids = id(at.value), own.get(id(at.value))
     return id(at.before) not in ids and not at.known.isdisjoint(ids)
 
 
-def _name_in_code(at: Entry) -> str:
-    """What the code has for it: the attribute; the variable, if it is in a function's closure."""
+def _name_in_code(at: HeldValue) -> str:
+    """Its name in the user's code: the attribute, or the variable in a function's closure."""
     is_variable = at.name == "closure" and at.where.startswith("closure['")
     return at.where.split("'")[1] if is_variable else at.name
 
@@ -378,8 +381,7 @@ _KEPT_VALUE = (
 
 
 def _is_made_anew(before: Any, now: Any, read: Collection[torch.Tensor]) -> bool:
-    """Is it a tensor that the program does not read before it makes it? (`weight_norm` as it was
-    before parametrizations.)"""
+    """Is it a tensor that each run makes before reading it? (The old `weight_norm` does that.)"""
     return (
         isinstance(before, torch.Tensor)
         and (before.shape, before.dtype) == (now.shape, now.dtype)
@@ -388,7 +390,7 @@ def _is_made_anew(before: Any, now: Any, read: Collection[torch.Tensor]) -> bool
 
 
 def is_from_outside(value: Any) -> bool:
-    """Is it a tensor that was made before the call?"""
+    """Is it a real tensor, made before the call?"""
     return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
 
 
@@ -396,8 +398,8 @@ def _storage(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def kept_tensor(kept: Kept, because: str) -> CaptureError:
-    """It is refused: a program has no place for it."""
+def kept_tensor_error(kept: KeptTensor, because: str) -> CaptureError:
+    """The error that refuses it: a program has no place for it."""
     tracked = getattr(kept.tensor, "tracked", None)
     step = tracked.value.step if tracked is not None else None
     meta: dict[str, Any] = {"stack_trace": ""}
@@ -412,7 +414,7 @@ def kept_tensor(kept: Kept, because: str) -> CaptureError:
         f'  instead: register a buffer, self.register_buffer("{kept.name}", ...), '
         "before exporting and write to it; or, if only the first call makes it, call the module "
         "once under torch.no_grad() before exporting: then it is a constant of the program; or, if "
-        f"the next call does not read it, take it away before forward returns, {_away(kept)}"
+        f"the next call does not read it, take it away before forward returns, {_removal(kept)}"
         f"{_GROWN if _is_symbolic(kept.tensor) else ''}"
     )
 
@@ -421,15 +423,15 @@ def _is_symbolic(tensor: Any) -> bool:
     return isinstance(tensor, FakeTensor) and tensor.fake_type.is_symbolic
 
 
-def _away(kept: Kept) -> str:
-    """How to take it away."""
+def _removal(kept: KeptTensor) -> str:
+    """The statement that takes it away."""
     is_held = kept.where.endswith(("]", ")"))
     path = f"self.{kept.where}" if "." not in kept.where else kept.where
     return f"del {path}" if is_held else f"{path} = None"
 
 
-def check_alike(slot: Slot, before: TensorType, now: TensorType) -> None:
-    """Another tensor in a buffer's place must be of its size and dtype."""
+def check_replacement_type(slot: StateSlot, before: TensorType, now: TensorType) -> None:
+    """Refuse a tensor in a buffer's place that has another size or dtype."""
     if (before.size, before.dtype) != (now.size, now.dtype):
         grown = _GROWN if now.is_symbolic else ""
         raise CaptureError(
@@ -446,9 +448,9 @@ _GROWN = (
 )
 
 
-def _walk(root: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Every module with its path, outer ones first; one that is in several places comes several
-    times."""
+def _walk_modules(root: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module with its path, outer ones first. A module with several paths comes once for
+    each."""
     found: list[tuple[str, nn.Module]] = []
 
     def visit(prefix: str, children: Mapping[str, nn.Module | None]) -> None:

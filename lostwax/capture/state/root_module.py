@@ -1,9 +1,9 @@
-"""The module whose state a program carries: the one to export, that of a method, or one that stands
-in for a function.
+"""The module whose state a program carries: the exported one, that of an exported method, or a
+stand-in for an exported function.
 
-The latter has the modules that the function calls, by the names that the function has for them, and
-what else the function can keep something in: so the parameters of `lambda x: model(x)` are the
-program's, as those of `model` would be. Must not call anything.
+A stand-in holds the modules that the function names, under these names, and other objects where
+the function can keep something. So the parameters of `lambda x: model(x)` become the program's,
+as those of `model` would. Must not call anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lostwax.identity import Seen
 from lostwax.ir.program import ExportedProgram
 
 
-def module_of(mod: Any) -> nn.Module:
+def find_root_module(mod: Any) -> nn.Module:
     """The module whose state the program carries."""
     function = mod
     while isinstance(function, partial):
@@ -44,21 +44,21 @@ def module_of(mod: Any) -> nn.Module:
             "export takes a module, a function or a method, not "
             f"{type(function).__name__}{is_program}"
         )
-    return _stand_in(mod)
+    return _make_stand_in(mod)
 
 
 def forward_of(mod: Any) -> Any:
-    """The function that says which arguments a call has."""
+    """The function whose signature names the arguments of a call."""
     if isinstance(mod, partial):
         return partial(forward_of(mod.func), *mod.args, **mod.keywords)
     return mod.forward if isinstance(mod, nn.Module) else mod
 
 
-def _stand_in(function: Any) -> nn.Module:
-    """A module with the state of a function: of the object whose method it is, or that it is, and
-    of what it is closed over."""
+def _make_stand_in(function: Any) -> nn.Module:
+    """A module with the state of a function: the modules that it names, the object that it is or
+    whose method it is, and its closure."""
     made = nn.Module()
-    for name, module in _modules(function).items():
+    for name, module in _find_modules(function).items():
         vars(made)["_modules"][f"{name}_" if hasattr(nn.Module, name) else name] = module
     owner = getattr(function, "__self__", function)
     if is_object(owner):
@@ -69,8 +69,8 @@ def _stand_in(function: Any) -> nn.Module:
     return made
 
 
-def _modules(function: Any) -> dict[str, nn.Module]:
-    """The modules that a function, and those that it has names for, have names for."""
+def _find_modules(function: Any) -> dict[str, nn.Module]:
+    """The modules that a function names, and those that the functions it names do."""
     found: dict[str, nn.Module] = {}
     seen = Seen()
     left = [function]
@@ -79,23 +79,23 @@ def _modules(function: Any) -> dict[str, nn.Module]:
         if each in seen:
             continue
         seen.add(each)
-        for name, value in _named(each):
+        for name, value in _named_values(each):
             module = _module_in(value)
             if module is not None:
-                found.setdefault(_free(name, module, found), module)
+                found.setdefault(_free_name(name, module, found), module)
             elif isinstance(value, (FunctionType, MethodType, partial)):
                 left.append(value)
     return found
 
 
-def _free(name: str, module: nn.Module, taken: dict[str, nn.Module]) -> str:
-    """The name, or with a number if that is another module's: two functions may use one name."""
+def _free_name(name: str, module: nn.Module, taken: dict[str, nn.Module]) -> str:
+    """The name, with a number if another module has it: two functions may use one name."""
     numbered = (name if i == 0 else f"{name}_{i}" for i in count())
     return next(each for each in numbered if taken.get(each, module) is module)
 
 
 def _module_in(value: Any) -> nn.Module | None:
-    """A module, that of a method, or one of several in a list."""
+    """The module that a value is, whose method it is, or a ModuleList for a list of modules."""
     held = value.__self__ if isinstance(value, MethodType) else value
     if isinstance(held, torch.jit.ScriptModule):  # refused where it is called
         return None
@@ -106,8 +106,8 @@ def _module_in(value: Any) -> nn.Module | None:
     return None
 
 
-def _named(function: Any) -> Iterator[tuple[str, Any]]:
-    """What a function, or something else that can be called, has names for."""
+def _named_values(function: Any) -> Iterator[tuple[str, Any]]:
+    """The names and values that a function or another callable can use."""
     if isinstance(function, partial):
         arguments = getattr(getattr(function.func, "__code__", None), "co_varnames", ())
         yield from (*zip(arguments, function.args, strict=False), *function.keywords.items())
@@ -122,11 +122,11 @@ def _named(function: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(plain, FunctionType):
         yield from code_names.closure_variables(plain)
         yield from code_names.argument_defaults(plain)
-        yield from _globals(plain)
+        yield from _named_globals(plain)
 
 
-def _globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """What its code reads of modules and their methods, and of functions of the same file."""
+def _named_globals(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The globals that its code reads: modules, their methods, functions of the same file."""
     known = function.__globals__
     for code in code_names.nested_codes(function.__code__):
         named = {name: known[name] for name in code.co_names if name in known}

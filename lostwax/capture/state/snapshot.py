@@ -1,8 +1,9 @@
-"""What modules hold, so that it can be told whether they still do, and put back.
+"""Remembers what modules hold, tells whether they still hold it, and puts it back.
 
-By identity, also what is in containers and in plain objects, however deep; and what tensors hold,
-their gradients and memory. There are hundreds of modules with dozens of attributes each, and nearly
-always nothing changes: the walks are left to C (`map`, `itemgetter`). Must not know of programs.
+It remembers objects by identity, also those in containers and plain objects at any depth, and the
+gradients and memory of tensors. There are hundreds of modules with dozens of attributes each, and
+nearly always nothing changes; so the walks run in C (`map`, `itemgetter`). Must not know of
+programs.
 """
 
 from __future__ import annotations
@@ -35,31 +36,31 @@ from lostwax.capture.python.containers import (
 from lostwax.capture.python.iterators import Stream
 
 
-class Entry(NamedTuple):
-    """One thing that a module holds, in an attribute or deeper."""
+class HeldValue(NamedTuple):
+    """One value that a module holds, in an attribute or deeper."""
 
     where: str
     name: str
-    """Of the attribute that holds it."""
+    """The name of the attribute that holds it."""
     value: Any
     before: Any
-    """What was in its place before the call."""
+    """The value in its place before the call."""
     known: frozenset[int]
-    """All that was held there before, by identity: the order in a container is no matter."""
+    """The ids of all values that its container held before: their order does not matter."""
     is_attribute: bool
 
 
 class PlainTensor(NamedTuple):
-    """A tensor that is no state, as it was before the call."""
+    """A tensor that is neither parameter nor buffer, as it was before the call."""
 
     tensor: torch.Tensor
     requires_grad: bool
     grad: torch.Tensor | None
     memory: int
-    shown: torch.Tensor
-    """Another tensor of the same memory."""
+    alias: torch.Tensor
+    """Another tensor in the same memory."""
 
-    def changes(self) -> list[str]:
+    def describe_changes(self) -> list[str]:
         found = []
         if self.tensor.untyped_storage()._cdata != self.memory:
             found.append("is given other data (x.data = ...)")
@@ -70,20 +71,20 @@ class PlainTensor(NamedTuple):
         return found
 
     def put_back(self) -> None:
-        if self.changes():
+        if self.describe_changes():
             self.tensor.grad = None
-            self.tensor.data = self.shown
+            self.tensor.data = self.alias
             self.tensor.requires_grad = self.requires_grad
             self.tensor.grad = self.grad
 
 
 class Snapshot:
-    """All that some modules hold."""
+    """All that some modules hold, as it was when this was made."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         held = self._held = list(map(vars, modules))
         self.attributes = list(map(dict.copy, held))
-        """Of each module."""
+        """The attributes of each module."""
         try:
             self._getters = _known_getters(modules, held)
             self._values = list(chain.from_iterable(map(call, self._getters, held)))
@@ -92,28 +93,28 @@ class Snapshot:
             self._values = list(chain.from_iterable(map(call, self._getters, held)))
         self._registries = list(chain.from_iterable(map(_REGISTERED, held)))
         self._hooks = list(map(_HOOKS, held))
-        """The containers that every module has."""
+        """The containers of hooks, which every module has."""
         self._hooked = list(filter(None, chain.from_iterable(self._hooks)))
         self._empty = list(filterfalse(None, self._registries))
         self._state = list(filter(None, chain.from_iterable(map(_STATE, held))))
         self._state_before = self._state_given = list(map(dict.copy, self._state))
-        """Their content, and what they hold when the call begins."""
+        """The content of `_state` before the capture, and when the call begins (`replace`)."""
         self._children = list(filter(None, map(_CHILDREN, held)))
         self._children_before = list(map(dict.copy, self._children))
         self.tensors: list[PlainTensor] = []
-        """Those that are no state."""
+        """The tensors that are neither parameters nor buffers."""
         self.streams: list[Stream] = []
         classes = chain.from_iterable(map(CLASSES.__getitem__, set(map(type, modules))))
         self.classes = list(map(ClassAttributes, dict.fromkeys(classes)))
-        """Those of the modules."""
-        containers = self._others()
+        """The user's classes of the modules."""
+        containers = self._find_containers()
         self._empty += filterfalse(None, containers)
-        self._filled: list[tuple[Any, Any]] = [(v, _copied(v)) for v in filter(None, containers)]
+        self._filled: list[tuple[Any, Any]] = [(v, _copy(v)) for v in filter(None, containers)]
         self._untouched = False
 
-    def _others(self) -> list[Any]:
-        """Everything that holds something, but for the modules and what registers their state and
-        children, and for hooks where there are none."""
+    def _find_containers(self) -> list[Any]:
+        """All containers in the modules, except their registries of state and children, and
+        except empty containers of hooks."""
         values, types = self._values, list(map(type, self._values))
         containers = list(compress(values, map(HOLDERS_BUT_TUPLES.__getitem__, types)))
         left: list[Any] = []
@@ -132,7 +133,7 @@ class Snapshot:
         return containers
 
     def _add_inner(self, containers: list[Any], left: list[Any]) -> None:
-        """To the containers those that are deeper; nearly always there are none."""
+        """Add the containers that are deeper; nearly always there are none."""
         seen = set(map(id, chain(containers, self._held)))
         most = len(containers) + _MOST
         while left and len(containers) < most:
@@ -154,12 +155,12 @@ class Snapshot:
 
     def _add_tensor(self, tensor: torch.Tensor) -> None:
         if type(tensor) in _TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
-            memory, shown = tensor.untyped_storage()._cdata, tensor.detach()
+            memory, alias = tensor.untyped_storage()._cdata, tensor.detach()
             marks = tensor.requires_grad, tensor.grad
-            self.tensors.append(PlainTensor(tensor, *marks, memory, shown))
+            self.tensors.append(PlainTensor(tensor, *marks, memory, alias))
 
     def replace(self, fakes: Mapping[int, torch.Tensor]) -> None:
-        """Put fakes (by the tensor's id) in the places of parameters and buffers."""
+        """Put fakes (found by the tensor's id) in the places of parameters and buffers."""
         self._state_given = [
             {name: None if t is None else fakes[id(t)] for name, t in content.items()}
             for content in self._state_before
@@ -188,17 +189,17 @@ class Snapshot:
             _are_same(self._state, self._state_given)
             and _are_same(self._children, self._children_before)
             and _are_kept(self._filled)
-            and not any(each.changes() for each in self.tensors)
+            and not any(each.describe_changes() for each in self.tensors)
             and not any(each.is_moved() for each in self.streams)
         )
         return self._untouched
 
-    def entries(self, where: str, name: str, value: Any, before: Any) -> Iterator[Entry]:
-        """What an attribute holds: itself, or what is in it, however deep."""
-        at = Entry(where, name, value, before, frozenset((id(before),)), True)
-        yield from self._entries(at, set(map(id, self._held)))
+    def held_values(self, where: str, name: str, value: Any, before: Any) -> Iterator[HeldValue]:
+        """The values that an attribute holds: its own, or those in it at any depth."""
+        at = HeldValue(where, name, value, before, frozenset((id(before),)), True)
+        yield from self._held_values(at, set(map(id, self._held)))
 
-    def _entries(self, at: Entry, seen: set[int]) -> Iterator[Entry]:
+    def _held_values(self, at: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
         value = at.value
         cls = type(value)
         if not HOLDERS[cls] or isinstance(value, torch.Tensor) or STREAMS[cls]:
@@ -208,31 +209,32 @@ class Snapshot:
         for part, before in zip(parts(value), parts(at.before if is_like else value), strict=True):
             if key_of(part) not in seen and len(seen) < _MOST:
                 seen.add(key_of(part))
-                known = self._content.get(key_of(part), self._content.get(key_of(before)))
+                contents = self._contents_before
+                known = contents.get(key_of(part), contents.get(key_of(before)))
                 if isinstance(part, tuple):
                     known = before if is_like else None
                 yield from self._members(at, part, known, seen)
 
-    def _members(self, at: Entry, part: Any, known: Any, seen: set[int]) -> Iterator[Entry]:
-        """What is in it, and what is there no more."""
+    def _members(self, at: HeldValue, part: Any, known: Any, seen: set[int]) -> Iterator[HeldValue]:
+        """The values in a container now, and those that are gone."""
         is_attribute = part is not at.value
-        before = {} if known is None or not _is_like(part, known) else dict(items(known))
+        before = {} if known is None or not _is_comparable(part, known) else dict(items(known))
         now = dict(items(part))
         all_of_them = frozenset(map(id, before.values()))
         for key, value in [*now.items(), *((key, GONE) for key in before if key not in now)]:
             was = before.get(key, GONE)
             if is_attribute:
-                there = Entry(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
+                there = HeldValue(f"{at.where}.{key}", key, value, was, frozenset((id(was),)), True)
             else:
-                there = Entry(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
-            yield from self._entries(there, seen)
+                there = HeldValue(f"{at.where}[{key!r}]", at.name, value, was, all_of_them, False)
+            yield from self._held_values(there, seen)
 
-    def before(self, container: Any) -> Any:
+    def content_before(self, container: Any) -> Any:
         """What was in a container before the call."""
-        return self._content.get(key_of(container))
+        return self._contents_before.get(key_of(container))
 
     @cached_property
-    def _content(self) -> dict[int, Any]:
+    def _contents_before(self) -> dict[int, Any]:
         """What was in each container before the call."""
         state = zip(self._state, self._state_given, strict=True)
         children = zip(self._children, self._children_before, strict=True)
@@ -254,7 +256,7 @@ class Snapshot:
         children = zip(self._children, self._children_before, strict=True)
         for container, content in chain(state, children, self._filled):
             if not _are_kept([(container, content)]):
-                _put(container, content)
+                _fill(container, content)
         for each in self.tensors:
             each.put_back()
         for stream in self.streams:
@@ -262,7 +264,7 @@ class Snapshot:
 
 
 def _update(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str, Any]]) -> None:
-    """Each with its content, whose names it has."""
+    """Update each container with its content."""
     deque(map(dict.update, containers, contents), maxlen=0)
 
 
@@ -276,17 +278,17 @@ def _are_same(containers: Sequence[dict[str, Any]], contents: Sequence[dict[str,
     return list(chain.from_iterable(containers)) == list(chain.from_iterable(contents))
 
 
-def _is_like(part: Any, known: Any) -> bool:
+def _is_comparable(part: Any, known: Any) -> bool:
     return not isinstance(part, tuple) or (isinstance(known, tuple) and len(part) == len(known))
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if isinstance(value, dict) and type(value) is not dict:
         return dict(own_items(value))
     return list(value) if isinstance(value, list) else value.copy()
 
 
-def _put(container: Any, content: Any) -> None:
+def _fill(container: Any, content: Any) -> None:
     if isinstance(container, list):
         container[:] = content
     elif isinstance(container, deque):
@@ -325,21 +327,21 @@ Getter = Callable[[dict[str, Any]], tuple[Any, ...]]
 
 
 def _new_getter(held: dict[str, Any]) -> Getter:
-    """Takes all that a module holds, but for what every module has, at once."""
+    """A function that returns a module's attributes at once, except those of every module."""
     names = [name for name in held if name not in _STANDARD_NAMES]
     return itemgetter(*names) if len(names) > 1 else lambda held: tuple(map(held.get, names))
 
 
 def _known_getters(modules: Sequence[nn.Module], held: Sequence[dict[str, Any]]) -> list[Getter]:
-    """The same of each module, if it has the attributes that the last one of its class had, which
-    most have. It has as many: if one of them is another, the getter fails."""
+    """The getter of each module. Modules of one class nearly always have the same attributes, so we
+    keep the class's last getter and check only their number: a missing name raises KeyError."""
     known = list(map(_GETTERS.get, map(type, modules)))
     if None in known or list(map(len, held)) != list(map(_COUNT, known)):
-        known = list(map(_noted, map(type, modules), held))
+        known = list(map(_note_getter, map(type, modules), held))
     return list(map(_GETTER, known))
 
 
-def _noted(cls: type, held: dict[str, Any]) -> tuple[int, Getter]:
+def _note_getter(cls: type, held: dict[str, Any]) -> tuple[int, Getter]:
     known = _GETTERS.get(cls)
     if known is None or known[0] != len(held):
         if len(_GETTERS) >= 1000:
@@ -350,8 +352,8 @@ def _noted(cls: type, held: dict[str, Any]) -> tuple[int, Getter]:
 
 _GETTERS: dict[type, tuple[int, Getter]] = {}
 _MOST = 20_000
-"""How many containers are looked into, beside those that modules hold themselves: an object may
-hold all the world."""
+"""How many containers we look into at most, beside those that modules hold themselves: an object
+may hold all the world."""
 _TENSORS = (torch.Tensor, nn.Parameter)
 _COUNT: Any = itemgetter(0)
 _GETTER: Any = itemgetter(1)
@@ -362,4 +364,4 @@ _HOOKS = itemgetter(
     *[n for n in _STANDARD_NAMES if n not in ("_parameters", "_buffers", "_modules")]
 )
 REGISTRIES = frozenset(nn.Module().__dict__)
-"""The attributes that every module has."""
+"""The names of the attributes that every module has."""

@@ -1,8 +1,8 @@
-"""What the module's Python changes and a program would not keep: a count in an attribute, what it
-puts into a list of the caller's.
+"""Reports changes that the module's Python makes and a program does not: a count in an attribute,
+an item put into a list of the caller's.
 
-An export warns of it. Who would rather know it before the program is used (`adaptive.py`) listens
-instead. Must not decide what is lost.
+An export warns of them. `adaptive.py` collects them instead, to decide whether it can use the
+program. Must not decide what counts as a change.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from lostwax.location import warn
 _listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
 
 
-def listen(undo: Undo) -> list[str]:
-    """From here on nobody is warned; the list gets what there would have been to say."""
+def collect_changes(undo: Undo) -> list[str]:
+    """From here on, changes go into the returned list instead of warnings."""
     heard: list[str] = []
     undo.add(partial(_listening.set, _listening.get()))
     _listening.set(heard)
     return heard
 
 
-def is_heard(text: str) -> bool:
-    """Has someone listened? Otherwise a warning is due."""
+def note_change(text: str) -> bool:
+    """Note the change if someone collects them; False if nobody does, so that a warning is due."""
     heard = _listening.get()
     if heard is None:
         return False
@@ -33,6 +33,6 @@ def is_heard(text: str) -> bool:
     return True
 
 
-def tell(text: str) -> None:
-    if not is_heard(text):
+def tell_of_change(text: str) -> None:
+    if not note_change(text):
         warn(text)

@@ -44,7 +44,7 @@ from lostwax.capture.python.function_caches import CachedResults, are_still_ther
 from lostwax.capture.python.functions_run import FunctionKeys
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import CACHED, reachable_functions, unwrap
-from lostwax.capture.state.root_module import module_of
+from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
 from lostwax.identity import Seen
 
@@ -160,7 +160,7 @@ class Look:
         self._weak: list[tuple[str, Callable[[], Any]]] = []
         """Weak references, and what gives the object."""
         self._starts: list[Any] = []
-        root = module_of(subject)
+        root = find_root_module(subject)
         self._registered = Seen()
         """The modules whose parameters and buffers are the program's state."""
         for each in root.modules():

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 import torch
 
 from lostwax.capture.aliasing.functionalize import gradient_sources, is_differentiable
-from lostwax.capture.state.unkept_changes import tell
+from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
 from lostwax.ir.trace.log import Value
@@ -138,7 +138,7 @@ def check_attributes(given: Iterable[Holding]) -> None:
                 continue
             what = f"{kind} {name} is given the attribute {attribute}"
             if kind == "the input":
-                tell(f"{what}; the program leaves nothing on its inputs.")
+                tell_of_change(f"{what}; the program leaves nothing on its inputs.")
                 continue
             raise CaptureError(
                 f"{what}.\n"

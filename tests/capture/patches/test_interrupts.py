@@ -41,8 +41,8 @@ WATCHED = files(
     "capture/patches/random_numbers.py", "capture/threads.py", "collector.py",
 )  # fmt: skip
 ENTERING = {
-    "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_put",
-    "leave_as_it_was", "_put_all_back", "_put_back", "stances", "has_averages", "run", "_run",
+    "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_fill",
+    "restore_later", "_put_back_all", "_put_back", "stances", "has_averages", "run", "_run",
 }  # fmt: skip
 """Not `export_call`: no interrupt comes between the lines of `with lock:`, which is C's."""
 

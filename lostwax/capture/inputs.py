@@ -256,7 +256,7 @@ class Given:
         check_replacement_type(slot, root.type, held.fake_type)
         if held.tracked.root is root and held.fake_type == root.type:  # another name for all of it
             return root.value if root.version else None
-        return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(held))
+        return self.tracer.lay_out(self.initial[id(fake)], self.tracer.value_of(held))
 
     def _way(self, fake: FakeTensor, again: torch.Tensor | None) -> StateWrite:
         held = fake if again is None else self.tracer.adopt(again)
@@ -319,7 +319,7 @@ class Given:
         if fake.fake_type is not root.type:
             check_layout(root, fake.fake_type)
         if fake.tracked.root is not root:  # `x.data = y`
-            return self.tracer.laid_out(self.initial[id(fake)], self.tracer.value_of(fake))
+            return self.tracer.lay_out(self.initial[id(fake)], self.tracer.value_of(fake))
         return root.value if root.version else None
 
 

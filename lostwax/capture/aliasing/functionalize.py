@@ -13,11 +13,10 @@ from typing import Any, NoReturn
 
 from torch._ops import OpOverload
 
-from lostwax.capture.steps.provenance import OtherLine
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import is_marked
 from lostwax.ir.trace.log import Value, values_of
-from lostwax.ir.trace.views import Root, Tracked, View
+from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import user_location
 from lostwax.ops.gradients import STOPPING, has_gradient
 from lostwax.ops.registry import aten, functional_twin, operator
@@ -25,80 +24,6 @@ from lostwax.sym import Size, current
 from lostwax.types import TensorType
 
 _DETACH = aten.detach.default
-
-
-Again = Callable[[Value, View], Value]
-
-
-def read(tracked: Tracked, again: Again) -> Value:
-    """The present value of a tensor; a view whose root was written since is made anew."""
-    root = tracked.root
-    if tracked.seen != root.version:
-        for each in tracked.way():
-            if each.seen != root.version:
-                _renew(each, again)
-    return tracked.value
-
-
-def _renew(tracked: Tracked, again: Again) -> None:
-    assert tracked.base is not None, "a root is always new"
-    assert tracked.view is not None
-    made_by = tracked.value.step
-    tracked.value = value = again(tracked.base.value, tracked.view)
-    if made_by is not None and value.step is not None:
-        value.step.place = OtherLine(value.step.place, made_by.place)
-    tracked.seen = tracked.root.version
-
-
-def written(
-    tracked: Tracked,
-    new: Value,
-    again: Again,
-    scatter: Callable[[Tracked, Value, View], Value],
-    history: Callable[[Value, Value, bool], Value] | None,
-    may_have_gradient: Callable[[Value], bool],
-    seen: bool,
-) -> None:
-    """The tensor has a new value: so have its root and, when next read, the root's views.
-
-    To autograd a detached tensor is one of its own: a write to it, or to a view of it, is `seen` in
-    its history alone. `history` makes of an old value, a new one and whether that is seen the new
-    one with its gradient; None: nothing has gradients. `may_have_gradient`: whether a value has
-    one, in this call or in another.
-    """
-    root = tracked.root
-    check_writable(root)
-    if tracked.base is not None:
-        read(tracked if history is not None and _is_apart(tracked) else tracked.base, again)
-    heads: list[tuple[Tracked, Value]] = []
-    while tracked.base is not None and tracked.view is not None:
-        if history is not None:
-            seen = seen and tracked.view.grad
-            if tracked.view.func in STOPPING:
-                new = history(tracked.value, new, seen)
-                heads.append((tracked, new))
-                seen = False
-        new = scatter(tracked.base, new, tracked.view)
-        tracked = tracked.base
-    if history is not None:
-        new = history(root.value, new, seen)
-    root.write(new)
-    for head, value in heads:
-        _remember(head, value, may_have_gradient(value))
-
-
-def _is_apart(tracked: Tracked) -> bool:
-    return tracked.view is not None and tracked.view.func in STOPPING
-
-
-def _remember(head: Tracked, new: Value, has_gradient: bool) -> None:
-    """A detached tensor has a new value."""
-    assert head.view is not None
-    before = head.view
-    head.view = before._replace(history=new if has_gradient else None)
-    # What the caller can see must be a view of what he handed in.
-    if head.view.history is not None and not head.root.kind and head.type == new.type:
-        head.value, head.seen = new, head.root.version
 
 
 def is_differentiable(value: Value, or_marked: bool = False) -> bool:
@@ -383,14 +308,4 @@ def metadata_view(func: OpOverload) -> OpOverload:
     """The view that an in-place change of metadata amounts to: `t_` → `t`."""
     found = functional_twin(func)
     assert found is not None, f"no view does what {func} does in place"
-    return found
-
-
-def inverse(view: View) -> Callable[..., Any]:
-    found = operator(view.func).view_inverse
-    if found is None:
-        raise CaptureError(
-            f"a write through {view.func} cannot be captured: nothing says how it reaches the "
-            f"viewed tensor.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
-        )
     return found

@@ -17,8 +17,8 @@ from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
 from lostwax.ir.graph.numbers import Origin, size_of, sources
-from lostwax.ir.trace.log import SHARED, Step, Value, new_value
-from lostwax.ir.trace.views import View, make_root, track, track_view
+from lostwax.ir.trace.log import SHARED, Value, new_value
+from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten
 from lostwax.sym import Expr
@@ -162,7 +162,8 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
         out: Any = new_fake(tracer, answer, base.fake_storage)
     else:
         out = [new_fake(tracer, t, base.fake_storage) for t in answer]
-    return seen(tracer.append(record.overload, operands, {}), base, args, kwargs, out)
+    step = tracer.append(record.overload, operands, {})
+    return track_views(step, base.tracked, args, kwargs, out)
 
 
 def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) -> Any:
@@ -178,7 +179,8 @@ def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) ->
     if answer is None:
         return None
     out = new_fake(tracer, answer, base.fake_storage)
-    return seen(tracer.append(record.overload, found[1], {}), base, args, {}, out)  # type: ignore[index]
+    step = tracer.append(record.overload, found[1], {})  # type: ignore[index]
+    return track_views(step, base.tracked, args, {}, out)
 
 
 def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -202,20 +204,7 @@ def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
         return _strided(tracer, base, out)
     if func is VIEW_AS_REAL:
         args = (tracer.resolved(base),)
-    return seen(tracer.step(func, args, kwargs), base, args, kwargs, out)
-
-
-def seen(step: Step, base: FakeTensor, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
-    """Track what a step shows of its base."""
-    func, rest = step.target, tuple(args[1:])
-    if type(out) is FakeTensor:
-        value = step.result = new_value(step, None, out.fake_type, out)
-        track_view(out, value, base.tracked, View(func, rest, kwargs, None, step.grad))
-        return out
-    values = step.result = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
-    for i, (fake, value) in enumerate(zip(out, values, strict=True)):
-        track_view(fake, value, base.tracked, View(func, rest, kwargs, i, step.grad))
-    return out
+    return track_views(tracer.step(func, args, kwargs), base.tracked, args, kwargs, out)
 
 
 def whole_view(
@@ -234,10 +223,8 @@ def whole_view(
         out = tracer.computed(record.overload, args, kwargs) if out is None else out
         if out is base:
             out = tracer.computed(aten.alias.default, (base,), {})
-    seen(tracer.step(record.overload, args, kwargs), base, args, kwargs, out)
-    for fake in (out,) if type(out) is FakeTensor else out:
-        fake.tracked.view = fake.tracked.view._replace(whole=True)
-    return out
+    step = tracer.step(record.overload, args, kwargs)
+    return track_views(step, base.tracked, args, kwargs, out)
 
 
 def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -278,10 +265,10 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     tracer.reliance.note(base.root, "as_strided")
     arguments = functionalize.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)
-    track_view(out, tracer.again(functionalize.read(base, tracer.again), view), base, view)
+    track_view(out, tracer.take_view(tracer.read(base), view), base, view)
     if functionalize.is_stopped(given.tracked, base, out.fake_type):
         part, stop = out.tracked, View(aten.detach.default, (), {}, None)
-        track_view(out, tracer.again(part.value, stop), part, stop)
+        track_view(out, tracer.take_view(part.value, stop), part, stop)
     return out
 
 

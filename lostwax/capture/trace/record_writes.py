@@ -14,7 +14,6 @@ from lostwax.capture.aliasing import functionalize, read_write_overlap, self_ove
 from lostwax.capture.trace import custom_ops, grad_marks
 from lostwax.capture.trace.record import flat, is_gradless, view
 from lostwax.capture.trace.refusals import refuse_generator
-from lostwax.capture.trace.strided_copy import cast_like, copy_like
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import is_marked, set_type
 from lostwax.fake.write import (
@@ -24,6 +23,7 @@ from lostwax.fake.write import (
     with_defaults,
     written_arguments,
 )
+from lostwax.ir.trace.strided_copy import cast_like, copy_like
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.ops.shapes import hint

@@ -9,11 +9,10 @@ know of modules or signatures (`export.py`).
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import is_grad_enabled
@@ -31,7 +30,7 @@ from lostwax.capture.aliasing.state_views import (
     shown_state,
     ways,
 )
-from lostwax.capture.steps.provenance import Place, Provenance, operator_in_progress
+from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLANS, TAKING_APART, kept, plan
 from lostwax.capture.trace.grad_marks import Marks, check_data
@@ -39,24 +38,21 @@ from lostwax.capture.trace.python_questions import Asked
 from lostwax.capture.trace.raw_constants import Bare
 from lostwax.capture.trace.record import detached, known_view
 from lostwax.capture.trace.saved_tensors import Joined
-from lostwax.capture.trace.strided_copy import copy_like
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
-from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake import autocast, data, fallback
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake, set_type
-from lostwax.fake.write import (
-    mark_written,
-)
+from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake
 from lostwax.identity import Seen
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.graph.numbers import Origin, sources
 from lostwax.ir.run.questions import GRADIENTS, mode_answer
-from lostwax.ir.trace.log import Body, Region, Step, Value, new_number, new_value, shared
-from lostwax.ir.trace.views import Root, Tracked, View, make_root, track, track_view
+from lostwax.ir.trace.log import Body, Region, Step, Value, new_value
+from lostwax.ir.trace.recorder import Recorder
+from lostwax.ir.trace.strided_copy import copy_like
+from lostwax.ir.trace.views import Root, Tracked, View, make_root, track_view
 from lostwax.location import Location, is_user_code, user_location
+from lostwax.ops.gradients import STOPPING
 from lostwax.ops.registry import aten, operator
-from lostwax.ops.shapes import same_sizes
 from lostwax.sym import Expr, ShapeEnv
 from lostwax.sym.numbers import narrowing
 from lostwax.types import TensorType
@@ -70,13 +66,12 @@ _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 
 
-class Tracer(FakeTensorMode):
+class Tracer(Recorder):
     """Records operators into a region. `keep`: composite operators that stay single steps.
 
     `tracked`: let autograd see the operators, for programs that differentiate inside; costs time.
     """
 
-    portable = True
     takes_wrappers = False
     supports_higher_order_operators = True
 
@@ -90,14 +85,12 @@ class Tracer(FakeTensorMode):
         env = ShapeEnv()
         env.asking = operator_in_progress
         narrowing.install(env)
-        super().__init__(allow_non_fake_inputs=True, shape_env=env)
+        super().__init__(env)
         self.provenance = provenance
         self.keep = keep
         self.tracked = tracked
         self.templates = None if tracked else {}
         self.joined = Joined(self) if tracked else None
-        self.region = Region()
-        self._numbers: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
@@ -130,7 +123,6 @@ class Tracer(FakeTensorMode):
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
         self.bare = Bare(self.state_of, self._detached)
-        self._recording = True
         self.casting = bool(autocast.enabled())
         """Is autocast on, or has it been?"""
         self.autocasts = Seen()
@@ -263,7 +255,7 @@ class Tracer(FakeTensorMode):
         """May calls be recorded as the last such one was? Not where autograd is to see them."""
         if not self._recording or self.tracked or self.casts:
             return False
-        return self.shape_env.facts.world is not None  # type: ignore[union-attr]
+        return self.shape_env.facts.world is not None
 
     def sees_all(self) -> bool:
         """Would C++ hand a call to this tracer as it is, to be recorded? Not where something of the
@@ -305,36 +297,17 @@ class Tracer(FakeTensorMode):
         if self.joined is not None:
             self.joined.forget()
 
-    computed = FakeTensorMode.evaluate
-    """What the call returns, without recording anything."""
+    def refuse(self, what: str, instead: str) -> NoReturn:
+        raise CaptureError(f"{what}.\n  at {user_location()}\n  instead: {instead}")
 
-    @contextmanager
-    def silent(self) -> Iterator[None]:
-        before, self._recording = self._recording, False
-        try:
-            yield
-        finally:
-            self._recording = before
+    def can_compute(self, number: Expr) -> bool:
+        return all(symbol in self.origins for symbol in sources(number))
 
     # ------------------------------------------------------------------------------ recording
-
-    def step(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Step:
-        """Append a step; its result is set by the caller."""
-        operands = []
-        for a in args:  # `operand`, with what is most common inlined
-            if type(a) is FakeTensor:
-                tracked = a.tracked
-                is_new = tracked is not None and tracked.seen == tracked.root.version
-                operands.append(tracked.value if is_new else self.value_of(a))
-            else:
-                operands.append(a if type(a) in _PLAIN else self.operand(a))
-        named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
-        return self.append(target, operands, named)
 
     def append(
         self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
     ) -> Step:
-        """The same, of operands."""
         grad = is_grad_enabled() if self.grad is None else self.grad
         grad = grad and id(target) not in _UNDERIVED
         step = Step()
@@ -348,62 +321,12 @@ class Tracer(FakeTensorMode):
         return step
 
     def operand(self, value: Any) -> Any:
-        """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
-        cls = type(value)  # torch's classes are slow to be asked by isinstance
-        if cls in _PLAIN or cls is Expr:
-            return value
-        if cls is FakeTensor or isinstance(value, FakeTensor):
-            return self.value_of(value)
-        if isinstance(value, (list, tuple)):
-            numbers = rule_cache.sizes(value)
-            if numbers is None:
-                return [self.operand(v) for v in value]
-            return self.numbers(numbers)[0]
-        if cls in _SYMBOLIC:
-            return unwrap(value)
-        if isinstance(value, torch.Tensor):
-            return self.value_of(self.adopt(value))
         if isinstance(value, torch.Generator):
             refusals.refuse_generator()
-        return value
+        return super().operand(value)
 
-    def numbers(self, numbers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """A list of integers, as the one object for it: what is made of it is made once. And what
-        stands for it in a key."""
-        found = self._numbers.get(numbers)
-        if found is None:
-            plain = shared(numbers)
-            made = (
-                (numbers, shared_rule_cache.told_all(numbers))
-                if plain is None
-                else (plain, numbers)
-            )
-            found = self._numbers[numbers] = made
-        return found
-
-    def value_of(self, fake: FakeTensor) -> Value:
-        tracked: Tracked | None = fake.tracked
-        if tracked is None:
-            self._constant(fake, fake)
-        if tracked.seen == tracked.root.version:  # type: ignore[union-attr]
-            return tracked.value  # type: ignore[union-attr]
-        return functionalize.read(tracked, self.again)  # type: ignore[arg-type]
-
-    def results(self, step: Step, out: Any) -> Any:
-        """Give a step its outputs; each tensor among them becomes a new root."""
-        step.result = self._output(step, out, None)
-        return out
-
-    def _output(self, step: Step, out: Any, index: Any) -> Any:
-        if type(out) is FakeTensor:
-            return make_root(out, step, index).value
-        if isinstance(out, (list, tuple)):
-            places = [i if index is None else (index, i) for i in range(len(out))]
-            return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
-        return self._number(step, out, index) if isinstance(out, _SYMBOLIC) else out
-
-    def _number(self, step: Step, out: Any, index: Any) -> Value:
-        value = new_number(step, index, out)
+    def number(self, step: Step, out: Any, index: Any) -> Value:
+        value = super().number(step, out, index)
         for source in sources(unwrap(out)):
             self.origins.setdefault(source, Origin(value, None))
         return value
@@ -470,11 +393,11 @@ class Tracer(FakeTensorMode):
         """It has the memory of the other, and the gradient that it had."""
         if self.tracked or not (self._recording and self.sees_gradients):
             return
-        old, new = functionalize.read(tracked, self.again), self.value_of(other)
+        old, new = self.read(tracked), self.value_of(other)
         history = old if self.wants_gradient(old) else None
         if history is None and not self._may_have_gradient(new):
             return
-        value = self.again(new, _DETACHED)
+        value = self.take_view(new, _DETACHED)
         if history is not None:
             check_data(before, other.fake_type)
             value = self._with_gradient_of(history, value)
@@ -501,26 +424,21 @@ class Tracer(FakeTensorMode):
 
     # ------------------------------------------------------------------------ views and writes
 
-    def again(self, base: Value, view: View) -> Value:
-        """The same view of another value of the base."""
+    def renew(self, tracked: Tracked) -> None:
+        made_by = tracked.value.step
+        super().renew(tracked)
+        step = tracked.value.step
+        if made_by is not None and step is not None:
+            step.place = OtherLine(step.place, made_by.place)
+
+    def take_view(self, base: Value, view: View) -> Value:
         if view.func is aten.view.default:
             self.relies_on_view = True
             self.reliance.viewed(base)
-        fake = self.temporary(base)
-        if view.func is aten.view_as_real.default:
-            fake = self.resolved(fake)
-        if view.whole:
-            with self.silent():
-                out = self.computed(view.func, (fake, *view.args), view.kwargs)
-        else:
-            out = self.computed(view.func, (fake, *view.args), view.kwargs)
-        step = self.step(view.func, (fake, *view.args), view.kwargs)
-        step.grad = view.grad  # as when it was made: here it is only read
-        if view.position is None:
-            step.result = value = new_value(step, None, out.fake_type, out)
-            return value if view.history is None else self._with_gradient_of(view.history, value)
-        step.result = values = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
-        return values[view.position]
+        elif view.func is aten.view_as_real.default:
+            base = self.value_of(self.resolved(self.temporary(base)))
+        value = super().take_view(base, view)
+        return value if view.history is None else self._with_gradient_of(view.history, value)
 
     def resolved(self, fake: FakeTensor) -> FakeTensor:
         """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
@@ -530,69 +448,74 @@ class Tracer(FakeTensorMode):
             return fake
         return copy_like(self, self.temporary(value), fake.fake_type)
 
-    def temporary(self, value: Value) -> FakeTensor:
-        """A fake that stands for a value, aliasing nothing."""
-        assert value.type is not None
-        fake = new_fake(self, value.type)
-        track(fake, value)
-        return fake
-
-    def _scattered(self, base: Tracked, new: Value, view: View) -> Value:
-        function = functionalize.inverse(view)
-        position = () if view.position is None else (view.position,)
-        fakes = (self.temporary(base.value), self.temporary(new))
-        args = (*fakes, *position, *map(self.wrap, view.args))
+    def scatter(self, base: Tracked, new: Value, view: View) -> Value:
         try:
-            out = self.reentered(function, args, view.kwargs)
+            value = super().scatter(base, new, view)
         except RuntimeError as error:
-            if isinstance(error, LostwaxError) or not fakes[0].fake_type.is_symbolic:
+            is_symbolic = base.value.type is not None and base.value.type.is_symbolic
+            if isinstance(error, LostwaxError) or not is_symbolic:
                 raise
             raise CaptureError(
                 f"a write through {view.func} cannot be captured for these sizes, which vary: "
                 f"{error}.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
             ) from error
-        value = self.value_of(out)
         if view.func is aten.view.default:
             self.relies_on_view = True
             self.reliance.scattered(base, value)
-        return self.laid_out(base.value, value) if base.base is None else value
-
-    def laid_out(self, like: Value, value: Value) -> Value:
-        """The value in the layout of the one it replaces: later views count on its strides."""
-        if like.type is None or value.type is None:
-            return value
-        if same_sizes(like.type.stride, value.type.stride):
-            return value
-        return self.value_of(copy_like(self, self.temporary(value), like.type))
+        return value
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
-        """`target` takes the value of `new`."""
         if self.inner is not None:
             self._check_own(target)
-        value = self.value_of(new)
-        if new.fake_type.dtype is not target.fake_type.dtype:
-            value = self.value_of(
-                self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
-            )
-        if target.tracked.base is None:
-            value = self.laid_out(self.value_of(target), value)
-        root = target.tracked.root
+        constant = new.known_constant() if target.known_constant() is not None else None
+        super().write(target, new)
+        if constant is not None and new.shape == target.shape:
+            data.remember(target, constant.to(target.fake_type.dtype))
+
+    def assign(self, tracked: Tracked, new: Value) -> None:
+        root = tracked.root
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
-        seen = is_grad_enabled() if self.grad is None else self.grad
-        history = self._history if self.sees_gradients and self.inner is None else None
+        functionalize.check_writable(root)
         before = root.value
-        way = self.again, self._scattered, history, self._may_have_gradient
-        functionalize.written(target.tracked, value, *way, seen)
+        if self.sees_gradients and self.inner is None:
+            self._assign_with_history(tracked, new)
+        else:
+            super().assign(tracked, new)
         self.reliance.written(root, before)
         for tensor, _ in self.state_views:
             known = self.fake_tensor_converter.known(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:
                 check_history(root, tensor, known.tracked)
-        constant = new.known_constant() if target.known_constant() is not None else None
-        mark_written([target])
-        if constant is not None and new.shape == target.shape:
-            data.remember(target, constant.to(target.fake_type.dtype))
+
+    def _assign_with_history(self, tracked: Tracked, new: Value) -> None:
+        """To autograd a detached tensor is one of its own: a write to it, or to a view of it, is
+        seen in its history alone."""
+        seen = is_grad_enabled() if self.grad is None else self.grad
+        if tracked.base is not None:
+            self.read(tracked if _is_detached(tracked) else tracked.base)
+        heads: list[tuple[Tracked, Value]] = []
+        while tracked.base is not None and tracked.view is not None:
+            seen = seen and tracked.view.grad
+            if _is_detached(tracked):
+                new = self._history(tracked.value, new, seen)
+                heads.append((tracked, new))
+                seen = False
+            new = self.scatter(tracked.base, new, tracked.view)
+            tracked = tracked.base
+        new = self.lay_out(tracked.value, new)
+        tracked.root.write(self._history(tracked.value, new, seen))
+        for head, value in heads:
+            self._remember(head, value)
+
+    def _remember(self, head: Tracked, new: Value) -> None:
+        """A detached tensor has a new value."""
+        assert head.view is not None
+        history = new if self._may_have_gradient(new) else None
+        head.view = head.view._replace(history=history)
+        # What the caller can see must be a view of what he handed in.
+        if history is not None and not head.root.kind and head.type == new.type:
+            head.value, head.seen = new, head.root.version
 
     def _history(self, old: Value, new: Value, seen: bool) -> Value:
         """A new value, with the gradient that it has where it was put in the place of the old."""
@@ -637,14 +560,14 @@ class Tracer(FakeTensorMode):
         always = self.evaluate(aten.full.default, ([], True), options)
         both = self.temporary(new), self.temporary(old)
         out = self.evaluate(aten.where.self, (always, *both), {})
-        return self.laid_out(new, self.value_of(out))
+        return self.lay_out(new, self.value_of(out))
 
     def _unseen(self, old: Value, new: Value) -> Value:
         """A new value, with the gradient of the one in whose place autograd did not see it put."""
         if self.wants_gradient(old):
-            return self._with_gradient_of(old, self.laid_out(old, new))
+            return self._with_gradient_of(old, self.lay_out(old, new))
         self.overwritten_unseen.update(functionalize.gradient_sources(old, grad=True))
-        return self.again(new, _DETACHED) if self._may_have_gradient(new) else new
+        return self.take_view(new, _DETACHED) if self._may_have_gradient(new) else new
 
     def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
         """Record `with_gradient`; its results are of these types."""
@@ -672,19 +595,16 @@ class Tracer(FakeTensorMode):
                 "  instead: write to a copy (x.clone())"
             )
 
-    def become(self, target: FakeTensor, new: FakeTensor) -> None:
-        """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
-        if new.fake_type.dtype is not target.fake_type.dtype:
-            new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
-        set_type(target, new.fake_type, new.fake_storage)
-        target.tracked = new.tracked
-
 
 def _is_users(frame: FrameType) -> bool:
     """Does the user ask, also by way of the class?"""
     if frame.f_globals.get("__name__") == BY_CLASS and frame.f_back is not None:
         frame = frame.f_back
     return is_user_code(frame.f_code)
+
+
+def _is_detached(tracked: Tracked) -> bool:
+    return tracked.view is not None and tracked.view.func in STOPPING
 
 
 BY_CLASS = "lostwax.capture.patches.unbound"

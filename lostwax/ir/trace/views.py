@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from torch._ops import OpOverload
 
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.trace.log import Step, Value
+from lostwax.ir.trace.log import Step, Value, new_value
 from lostwax.types import TensorType
 
 
@@ -29,8 +29,6 @@ class View(NamedTuple):
     """Whether gradients flow through it."""
     history: Value | None = None
     """Of a detached tensor to which something was written since: what has its gradient."""
-    whole: bool = False
-    """Whether it is evaluated by other operators, which are not the program's."""
 
 
 class Tracked:
@@ -112,3 +110,16 @@ def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> Non
     tracked.base = base
     tracked.view = view
     tracked.seen = root.version
+
+
+def track_views(step: Step, base: Tracked, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
+    """Give a step that views its first argument its results: what it shows of the base."""
+    func, rest = step.target, tuple(args[1:])
+    if type(out) is FakeTensor:
+        value = step.result = new_value(step, None, out.fake_type, out)
+        track_view(out, value, base, View(func, rest, kwargs, None, step.grad))
+        return out
+    values = step.result = [new_value(step, i, o.fake_type, o) for i, o in enumerate(out)]
+    for i, (fake, value) in enumerate(zip(out, values, strict=True)):
+        track_view(fake, value, base, View(func, rest, kwargs, i, step.grad))
+    return out

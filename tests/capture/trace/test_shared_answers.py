@@ -6,9 +6,9 @@ from torch import nn
 
 import lostwax
 from lostwax import Dim
-from lostwax.capture.steps import log
 from lostwax.capture.trace import single_step_composites
 from lostwax.fake import rule_cache
+from lostwax.ir.trace import log
 
 
 class Convolutions(nn.Module):

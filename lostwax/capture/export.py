@@ -372,6 +372,7 @@ class Capture:
             spec.write = way
         signature = ExportGraphSignature(inputs, specs)
         state_dict, constants = self._tensors()
+        asked = self.tracer.observer.questions
         return ExportedProgram(
             graph_module=builder.module(),
             graph_signature=signature,
@@ -385,7 +386,7 @@ class Capture:
             guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
-            asks=self.given.asks(self.tracer.questions, self.grad, self._state_layouts(values)),
+            asks=self.given.asks(asked, self.grad, self._state_layouts(values)),
             reads_views=not self.tracer.relies_on_view,
         )
 

@@ -7,7 +7,6 @@ real tensor alive. Must not decide which sizes are dynamic: the caller says so.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -97,11 +96,6 @@ class FakeTensorConverter:
         """What stands for the memory of a tensor that is kept."""
         known = self._kept_storages.get(tensor.untyped_storage()._cdata)
         return None if known is None else known[1]
-
-    def attributes(self, fake: FakeTensor) -> Mapping[str, Any]:
-        """Those of the tensor that a fake was kept for."""
-        real = self.real_one(fake)
-        return {} if real is None else vars(real)
 
     def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
         """The tensor that a fake was kept for."""

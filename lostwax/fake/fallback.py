@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch._decomp as decomp
-import torch._library.fake_impl as torch_fake_impl
 from torch._library.custom_ops import OPDEFS as custom_operators
 from torch._library.simple_registry import singleton as custom_registry
 from torch._ops import OpOverload
@@ -46,7 +45,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     args, kwargs = _map(args, mode.adopt), {k: _map(v, mode.adopt) for k, v in kwargs.items()}
     kernel = user_kernel(func)
     if kernel is not None:
-        with _context(mode, func):
+        with mode.give_context(_FakeContext(mode, func)):
             out = mode.reentered(kernel, args, kwargs)
         _check_returned(func, out)
         return out
@@ -127,20 +126,6 @@ def _named(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({', '.join(map(_named, value))})"
     return "Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
-
-
-@contextmanager
-def _context(mode: FakeTensorMode, func: OpOverload) -> Iterator[None]:
-    context = _FakeContext(mode, func)
-    if not mode.thread:
-        with torch_fake_impl.set_ctx_getter(lambda: context):
-            yield
-        return
-    mode.contexts.append(context)  # a capture answers for itself: that getter is all threads'
-    try:
-        yield
-    finally:
-        mode.contexts.pop()
 
 
 # ----------------------------------------------------------------------------------- decompositions

@@ -8,12 +8,13 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
 import torch
+import torch._library.fake_impl as torch_fake_impl
 from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx.immutable_collections import immutable_list
@@ -32,6 +33,7 @@ from lostwax.fake.composite import (
     spectral,
 )
 from lostwax.fake.convert import FakeTensorConverter
+from lostwax.fake.observer import Observer
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import (
     RETIRED,
@@ -95,6 +97,9 @@ class FakeTensorMode(TorchDispatchMode):
     """The thread that captures with this mode, while it does: no other evaluates anything. Or that
     of no thread, `RETIRED`."""
 
+    observer = Observer()
+    """Who is told what Python asks of the fakes, and does to them, beside calling operators."""
+
     portable = False
     """Take composite operators apart into operators that every device has, instead of those that
     eager's dispatch picks on this one; what is computed is the same."""
@@ -109,12 +114,10 @@ class FakeTensorMode(TorchDispatchMode):
         # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other
         # modes see operators first.
         self._mode_key = _FAKE
-        self._entered: list[tuple[Any, bool, list[bool]] | None] = []
+        self.entered: list[tuple[Any, bool, list[bool]] | None] = []
         self._in_autograd = False
         self.saw_constant = False
         self.absent_device: torch.device | None = None
-        self.contexts: list[Any] = []
-        """What `torch.library.get_ctx()` is to give while a capture runs, the innermost last."""
         self.templates: dict[int, Any] | None = None
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
@@ -140,13 +143,13 @@ class FakeTensorMode(TorchDispatchMode):
         outer = torch._C._get_dispatch_mode(_FAKE)
         is_active = outer is self
         if is_active:
-            self._entered.append(None)
+            self.entered.append(None)
             return self
         # No guards of C++ are held here: one that an interrupt leaves behind would put back, when
         # it dies, what was before it. And not torch's own `__enter__`, which sets flags that all
         # threads see.
         lifted, off = torch._C._only_lift_cpu_tensors(), list(map(_is_off, _AUTOGRAD))
-        self._entered.append((outer, lifted, off))
+        self.entered.append((outer, lifted, off))
         if outer is not None:
             torch._C._unset_dispatch_mode(_FAKE)
         torch._C._set_only_lift_cpu_tensors(True)
@@ -160,7 +163,7 @@ class FakeTensorMode(TorchDispatchMode):
         return self
 
     def __exit__(self, *error: Any) -> None:
-        state = self._entered.pop()
+        state = self.entered.pop()
         if state is None:
             return
         outer, lifted, off = state
@@ -208,7 +211,7 @@ class FakeTensorMode(TorchDispatchMode):
 
     def _evaluate_tracked(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate; if gradients are on, by way of autograd, which records and comes back here."""
-        below = self.shape_env is not None and self._entered
+        below = self.shape_env is not None and self.entered
         if self._in_autograd or not is_grad_enabled() or not below:
             return self.evaluate(func, args, kwargs)
         if func in composites.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
@@ -244,6 +247,14 @@ class FakeTensorMode(TorchDispatchMode):
         if plan is None:
             plan = _PLANS[id(func)] = _plan(func)
         return plan
+
+    def view(self, fake: FakeTensor, size: tuple[Any, ...]) -> Any:
+        """`fake.view(*size)`."""
+        return torch.Tensor.view(fake, *size)
+
+    def give_context(self, context: Any) -> AbstractContextManager[None]:
+        """Inside, `torch.library.get_ctx()` gives a fake kernel this context."""
+        return torch_fake_impl.set_ctx_getter(lambda: context)
 
     @contextmanager
     def silent(self) -> Iterator[None]:
@@ -349,64 +360,6 @@ class FakeTensorMode(TorchDispatchMode):
             ]
             return wrapped if cls is list else tuple(wrapped)
         return wrap(out) if cls is Expr or cls is BoolExpr else out
-
-    def known_view(self, fake: FakeTensor, size: tuple[Any, ...]) -> FakeTensor | None:
-        """`x.view(*size)`, if a tracer can record it at once."""
-        return None
-
-    def layout_asked(self, fake: FakeTensor, what: str, exact: bool | None = None) -> None:
-        """Python asks for strides: a tracer takes note. `exact`: also of dimensions of size 1;
-        None: if the user's Python asks."""
-
-    def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
-        """Python asks something else, which the input of a program answers: a tracer takes note.
-        Who asks is so many frames away."""
-
-    def mode_asked(self, what: str, found: Any, where: Any) -> None:
-        """Python asks for a mode of torch's, `torch.is_grad_enabled()`: a tracer takes note."""
-
-    def asked_again(
-        self, fakes: Sequence[FakeTensor], what: str, where: str, is_joint: bool
-    ) -> None:
-        """A program that runs on fakes has asked it, at a line of the original's; `is_joint`: of
-        what is computed from them."""
-
-    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
-        """The tensor that it stands for, if a tracer knows it."""
-        return None
-
-    def is_taken_for_true(self, fake: FakeTensor) -> bool:
-        """Is it a check that only who has bad arguments fails?"""
-        return False
-
-    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
-        """`copy.deepcopy(x)` as a step of a program; None: it is none."""
-        return None
-
-    def gradient_asked(self, fake: FakeTensor) -> bool:
-        """Does a gradient reach it that autograd does not know of?"""
-        return False
-
-    def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
-        """`x.requires_grad = value` is about to be done: a tracer may refuse it."""
-
-    def attributes_of(self, fake: FakeTensor) -> Mapping[str, Any]:
-        """Those of the real tensor that it stands for, if a tracer knows that one."""
-        return {}
-
-    def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
-        """`x.data = y` was done: x was of the type `before`, and this is what a tracer knew of
-        it."""
-
-    def given_gradient(self, fake: FakeTensor) -> None:
-        """`x.grad = y`: a tracer takes note."""
-
-    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
-        """`x.register_hook(hook)`."""
-        return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
-
-    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
-        """By its strides, `out` shares memory with `source`, or does not: a tracer takes note."""
 
     def _refuse_mixed(self, value: Any) -> None:
         value.check_thread()

@@ -19,7 +19,7 @@ from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake.symbolic.indexing import getitem, setitem
 from lostwax.fake.symbolic.layout import is_never_contiguous
 from lostwax.fake.symbolic.node import decide_put_off, wrap
-from lostwax.location import Location, user_location
+from lostwax.location import PASSING_ON, Location, asking_frame, user_location
 from lostwax.sym import Size
 from lostwax.types import Sizes, TensorType, product, visible_strides
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 UNSURE_STRIDE = "stride() of what is not row-major"
 """There a stride may be another one when a size is 0."""
+LAYOUT_QUESTIONS = frozenset((UNSURE_STRIDE, "stride()", "storage_offset()", "is_contiguous()"))
+"""Questions that are answered by how a tensor lies in memory."""
+PASSING_ON.add(__file__)
 _make_wrapper: Any = torch.Tensor._make_wrapper_subclass
 _function_modes: Any = torch._C._len_torch_function_stack
 _CPU = torch.device("cpu")
@@ -154,24 +157,24 @@ class FakeTensor(torch.Tensor):
         if self.constant is not None:
             self.constant_version = other.constant_version
         if tracked is not None and other.tracked is not None:
-            self.fake_mode.data_given(self, other, before, tracked)
+            self.fake_mode.observer.data_assigned(self, other, before, tracked)
 
     # What Python may ask of a tensor, beside its type: where the user's does, a tracer takes note.
 
     @property
     def requires_grad(self) -> bool:
         """Also where autograd does not see the operators, and a tracer knows better."""
-        self.fake_mode.asked(self, "requires_grad")
+        self.fake_mode.observer.asked(self, "requires_grad")
         return self._requires_grad()
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self.check_thread()
-        self.fake_mode.requiring_grad(self, value)
+        self.fake_mode.observer.assigning(self, "requires_grad", value)
         _own_requires_grad.__set__(self, value)
 
     def _requires_grad(self) -> bool:
-        return _own_requires_grad.__get__(self) or self.fake_mode.gradient_asked(self)
+        return _own_requires_grad.__get__(self) or self.fake_mode.observer.has_gradient(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         self.requires_grad = requires_grad
@@ -179,14 +182,14 @@ class FakeTensor(torch.Tensor):
 
     @property
     def grad(self) -> torch.Tensor | None:
-        self.fake_mode.asked(self, "grad is None")
+        self.fake_mode.observer.asked(self, "grad is None")
         return _own_grad.__get__(self)  # type: ignore[no-any-return]
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
         self.check_thread()
+        self.fake_mode.observer.assigning(self, "grad", value)
         _own_grad.__set__(self, value)
-        self.fake_mode.given_gradient(self)
 
     @grad.deleter
     def grad(self) -> None:
@@ -195,9 +198,9 @@ class FakeTensor(torch.Tensor):
     @property
     def grad_fn(self) -> Any:  # type: ignore[override]
         """Where autograd does not see the operators there is none to show."""
-        self.fake_mode.asked(self, "grad_fn is None")
+        self.fake_mode.observer.asked(self, "grad_fn is None")
         found = _own_grad_fn.__get__(self)
-        if found is None and not is_marked(self) and self.fake_mode.gradient_asked(self):
+        if found is None and not is_marked(self) and self.fake_mode.observer.has_gradient(self):
             raise UnsupportedFakeError(
                 f"grad_fn of {self!r} was asked for, and a capture keeps no graph for backward.\n"
                 f"  at {user_location()}\n"
@@ -207,25 +210,25 @@ class FakeTensor(torch.Tensor):
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]
-        self.fake_mode.asked(self, "is_leaf")
+        self.fake_mode.observer.asked(self, "is_leaf")
         if not _own_is_leaf.__get__(self):
             return False
         return _own_requires_grad.__get__(self) or not self._requires_grad()
 
     @property
     def _version(self) -> int:  # type: ignore[override]
-        self.fake_mode.asked(self, "_version")
+        self.fake_mode.observer.asked(self, "_version")
         return _own_version.__get__(self)  # type: ignore[no-any-return]
 
     @property
     def _base(self) -> torch.Tensor | None:  # type: ignore[override]
-        self.fake_mode.asked(self, "_base is None")
+        self.fake_mode.observer.asked(self, "_base is None")
         return _own_base.__get__(self)  # type: ignore[no-any-return]
 
     @property
     def _is_param(self) -> bool:
         """`isinstance(x, nn.Parameter)` asks it."""
-        self.fake_mode.asked(self, "class", 3)
+        self.fake_mode.observer.asked(self, "class")
         return getattr(self, "_is_parameter", False)
 
     @_is_param.setter
@@ -233,37 +236,41 @@ class FakeTensor(torch.Tensor):
         self._is_parameter = value
 
     def is_inference(self) -> bool:
-        self.fake_mode.asked(self, "is_inference()")
-        given = self.fake_mode.real_one(self)
+        self.fake_mode.observer.asked(self, "is_inference()")
+        given = self._real_one()
         return super().is_inference() if given is None else given.is_inference()
 
     def is_conj(self) -> bool:
-        self.fake_mode.asked(self, "is_conj()")
-        given = self.fake_mode.real_one(self)
+        self.fake_mode.observer.asked(self, "is_conj()")
+        given = self._real_one()
         return super().is_conj() if given is None else given.is_conj()
 
     def is_neg(self) -> bool:
-        self.fake_mode.asked(self, "is_neg()")
-        given = self.fake_mode.real_one(self)
+        self.fake_mode.observer.asked(self, "is_neg()")
+        given = self._real_one()
         return super().is_neg() if given is None else given.is_neg()
 
     def _is_view(self) -> bool:
-        self.fake_mode.asked(self, "_is_view()")
-        given = self.fake_mode.real_one(self)
+        self.fake_mode.observer.asked(self, "_is_view()")
+        given = self._real_one()
         return super()._is_view() if given is None else given._is_view()
 
     def untyped_storage(self) -> Any:
-        self.fake_mode.asked(self, "untyped_storage().nbytes()")
+        self.fake_mode.observer.asked(self, "untyped_storage().nbytes()")
         return super().untyped_storage()
 
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
         if not name.startswith("_"):
-            self.fake_mode.asked(self, f"attribute {name}")
-            found = self.fake_mode.attributes_of(self)
-            if name in found:
-                return found[name]
+            self.fake_mode.observer.asked(self, f"attribute {name}")
+            real = self._real_one()
+            if real is not None and name in vars(real):
+                return vars(real)[name]
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+
+    def _real_one(self) -> torch.Tensor | None:
+        """The tensor that it stands for, if it is one that a program is given."""
+        return self.fake_mode.fake_tensor_converter.real_one(self)
 
     def get_device(self) -> int:
         index = self.fake_type.device.index
@@ -272,27 +279,23 @@ class FakeTensor(torch.Tensor):
     def stride(self, *args: Any, **kwargs: Any) -> Any:
         t = self.fake_type
         if not t.is_symbolic:
-            self.fake_mode.layout_asked(self, "stride()")
+            self.fake_mode.observer.asked(self, "stride()")
             return super().stride(*args, **kwargs)
         strides = visible_strides(t, self.fake_storage.first)
-        self.fake_mode.layout_asked(self, UNSURE_STRIDE if strides is t.stride else "stride()")
+        self.fake_mode.observer.asked(self, UNSURE_STRIDE if strides is t.stride else "stride()")
         return _strides(tuple(map(wrap, strides)), *args, **kwargs)
 
     def storage_offset(self) -> Any:
-        self.fake_mode.layout_asked(self, "storage_offset()")
+        self.fake_mode.observer.asked(self, "storage_offset()")
         return super().storage_offset()
 
     def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
-        self.fake_mode.layout_asked(self, "is_contiguous()")
+        self.fake_mode.observer.asked(self, "is_contiguous()")
         return super().is_contiguous(*args, **kwargs)
 
     def view(self, *size: Any, **kwargs: Any) -> Any:
         """What a tracer knows need not go through C++, which reads the sizes one by one."""
-        if not kwargs:
-            out = self.fake_mode.known_view(self, size)
-            if out is not None:
-                return out
-        return super().view(*size, **kwargs)
+        return super().view(*size, **kwargs) if kwargs else self.fake_mode.view(self, size)
 
     def contiguous(self, *args: Any, **kwargs: Any) -> Any:
         out: Any = None
@@ -301,7 +304,7 @@ class FakeTensor(torch.Tensor):
             out = self._contiguous(t)
         if out is None:
             out = super().contiguous(*args, **kwargs)
-        self.fake_mode.layout_decided(self, out, "contiguous()")
+        self.fake_mode.observer.layout_decided(self, out, "contiguous()")
         return out
 
     def _contiguous(self, t: TensorType) -> Any:
@@ -314,7 +317,8 @@ class FakeTensor(torch.Tensor):
         return None
 
     def retain_grad(self) -> None:
-        if self.requires_grad and not is_marked(self):
+        self.check_thread()
+        if self._requires_grad() and not is_marked(self):
             raise UnsupportedFakeError(
                 f"retain_grad() of {self!r}, which the program only computes.\n"
                 f"  at {user_location()}\n"
@@ -326,7 +330,7 @@ class FakeTensor(torch.Tensor):
 
     def register_hook(self, hook: Any) -> Any:
         self.check_thread()
-        return self.fake_mode.hook_gradient(self, hook)
+        return self.fake_mode.observer.hook_gradient(self, hook)
 
     def detach(self) -> torch.Tensor:
         """Another thread may ask for it (`state_dict()` of a module that is being exported), and be
@@ -359,18 +363,19 @@ class FakeTensor(torch.Tensor):
     # -------------------------------------------------------------- what C++ would do with the data
 
     def __bool__(self) -> bool:
-        if self.fake_mode.is_taken_for_true(self):
+        if self.fake_mode.observer.takes_for_true(self):
             torch._check(self.item())
             return True
         t = self.fake_type
         if t.ndim or self.known_constant() is not None:
             return super().__bool__()
         truth = self if t.dtype is torch.bool else self != 0
-        answer = way_on(sys._getframe(1))
+        asking = asking_frame()
+        answer = way_on(asking)
         if answer is None:
             return bool(torch.Tensor.__bool__(truth))
         if self.fake_mode.shape_env is not None:
-            decide_put_off(self.fake_mode.shape_env, sys._getframe(1))
+            decide_put_off(self.fake_mode.shape_env, asking)
             asserted = truth.item()
             torch._check(asserted if answer else torch.sym_not(asserted))
         return answer
@@ -405,7 +410,7 @@ class FakeTensor(torch.Tensor):
 
     def data_ptr(self) -> int:
         # nn.LSTM asks whether its weights alias, and leaves their memory alone if they do.
-        if sys._getframe(1).f_code.co_filename != _RECURRENT:
+        if asking_frame().f_code.co_filename != _RECURRENT:
             instead = "a fake has no memory; compare `fake_storage` to ask for aliasing"
             if "triton" in sys.modules and _is_launched():
                 instead = "call the kernel in a function under @torch.library.triton_op"
@@ -438,7 +443,7 @@ class FakeTensor(torch.Tensor):
             kwargs["device"] = concrete_device(kwargs["device"])
         out: Any = super().to(*args, **kwargs)
         if "memory_format" in kwargs:
-            self.fake_mode.layout_decided(self, out, "to(memory_format=...)")
+            self.fake_mode.observer.layout_decided(self, out, "to(memory_format=...)")
         return out  # type: ignore[no-any-return]
 
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -456,7 +461,7 @@ class FakeTensor(torch.Tensor):
         self.check_thread()
         done = memo.get(id(self))
         if done is None:
-            done = self.fake_mode.deep_copy(self)
+            done = self.fake_mode.observer.deep_copy(self)
             if done is not None:
                 memo[id(self)] = done
         if done is None:
@@ -465,9 +470,9 @@ class FakeTensor(torch.Tensor):
                 old = self.fake_storage
                 storage = memo[id(old)] = FakeStorage(self.fake_type, old.nbytes)
             done = new_fake(
-                self.fake_mode, self.fake_type, storage, requires_grad=self.requires_grad
+                self.fake_mode, self.fake_type, storage, requires_grad=self._requires_grad()
             )
-            for mark in ("_is_param", "_is_buffer"):
+            for mark in ("_is_parameter", "_is_buffer"):
                 if getattr(self, mark, False):
                     setattr(done, mark, True)
             memo[id(self)] = done
@@ -482,7 +487,7 @@ class FakeTensor(torch.Tensor):
         parts = [f"size=({sizes}{',' if t.ndim == 1 else ''})", f"dtype={t.dtype}"]
         if t.device != _CPU:
             parts.append(f"device='{t.device}'")
-        if self.requires_grad:
+        if self._requires_grad():
             parts.append("requires_grad=True")
         return f"FakeTensor({', '.join(parts)})"
 
@@ -502,7 +507,7 @@ _SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
 
 def _is_launched() -> bool:
     """Is it Triton that asks, who launches a kernel?"""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe()
     while frame is not None and not str(frame.f_globals.get("__name__")).startswith("triton."):
         frame = frame.f_back
     return frame is not None

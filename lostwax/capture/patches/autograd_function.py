@@ -46,7 +46,7 @@ _CHECKPOINT: Any = torch.utils.checkpoint.CheckpointFunction
 
 def begin(tracer: Tracer, undo: Undo) -> None:
     """From here on functions are recorded with their backward, and hooks on gradients, too."""
-    tracer.hooked = lambda fake, hook: _hooked(tracer, fake, hook)
+    tracer.observer.hook = partial(_hooked, tracer)
     if torch_version.APPLY_IS_C:
         undo.add(partial(_put_back, FunctionMeta.__dict__.get("__getattribute__")))
         FunctionMeta.__getattribute__ = _looked_up  # type: ignore[method-assign]
@@ -581,7 +581,7 @@ def check_hooks(tracer: Tracer, modules: list[nn.Module]) -> None:
         if tracer.differentiable:
             raise _uncaptured_hooks(what)
         if tracer.users:
-            tracer.questions.note_joint(list(tracer.users), what, GRADIENTS)
+            tracer.observer.questions.note_joint(list(tracer.users), what, GRADIENTS)
 
 
 def _backward_hooks(modules: list[nn.Module]) -> Iterator[str]:

@@ -26,7 +26,9 @@ from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
-from lostwax.location import is_user_code
+from lostwax.location import PASSING_ON, is_user_code
+
+PASSING_ON.add(__file__)
 
 
 class _OfAsking(type):
@@ -54,7 +56,6 @@ class Asking(type, metaclass=_OfAsking):
 
 
 def _class_of(fake: FakeTensor) -> type:
-    fake.fake_mode.asked(fake, "class", 3)
     found = (cls for cls in (nn.Parameter, nn.Buffer) if isinstance(fake, cls))
     return next(found, torch.Tensor)
 

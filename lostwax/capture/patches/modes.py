@@ -7,7 +7,6 @@ itself, and by those modules of the user's that have imported it by name. Must n
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType
@@ -24,18 +23,20 @@ from lostwax.capture.threads import is_capturing, outside, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
 from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
-from lostwax.location import is_user_code, user_location
+from lostwax.location import PASSING_ON, is_asked_by_user, user_location
+
+PASSING_ON.add(__file__)
 
 
-def _note(name: str, args: tuple[Any, ...], found: Any, depth: int) -> None:
-    if is_capturing() and is_user_code(sys._getframe(depth).f_code):
+def _note(name: str, args: tuple[Any, ...], found: Any) -> None:
+    if is_capturing() and is_asked_by_user():
         _note_answer(_OLD.get(name) or f"torch.{name}({', '.join(map(repr, args))})", found)
 
 
 def _note_answer(what: str, found: Any) -> None:
     kept = found if type(found) in (bool, int, str) else str(found)
     if is_mode(what):
-        running[-1].mode_asked(what, kept, user_location())
+        running[-1].observer.asked_at(user_location(), what, found=kept)
 
 
 def _noting(name: str, function: Any) -> Any:
@@ -43,7 +44,7 @@ def _noting(name: str, function: Any) -> Any:
 
     def called(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
-        _note(name, (*args, *kwargs.values()), found, 2)
+        _note(name, (*args, *kwargs.values()), found)
         return found
 
     called.__name__ = name
@@ -53,14 +54,14 @@ def _noting(name: str, function: Any) -> Any:
 
 def _answer(name: str, plain: Any) -> Any:
     found = plain()
-    _note(name, (), found, 4)
+    _note(name, (), found)
     return found
 
 
 def _flag(plain: Any, prop: Any, owner: Any, cls: Any = None) -> Any:
     """`torch.backends.cudnn.benchmark`, as a property of the module."""
     found = plain(prop, owner, cls)
-    if is_user_code(sys._getframe(3).f_code):
+    if is_asked_by_user():
         name = next((n for c in type(owner).__mro__ for n, p in vars(c).items() if p is prop), "")
         _note_answer(f"{owner.__name__}.{name}", found)
     return found
@@ -71,7 +72,7 @@ def _answering(where: str) -> Any:
 
     def answer(plain: Any, *args: Any) -> Any:
         found = plain(*args)
-        if is_user_code(sys._getframe(3).f_code):
+        if is_asked_by_user():
             _note_answer(f"{where}{args[-1]}" if where.endswith(".") else where, found)
         return found
 
@@ -120,7 +121,7 @@ def begin(
     tracer: Tracer, functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo
 ) -> None:
     """From here on this tracer takes note of what these functions and those of the modules ask."""
-    tracer.mode_before = partial(outside, mode_answer)
+    tracer.observer.mode_before = partial(outside, mode_answer)
     found = [each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]]
     found += _imported(functions)
     changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]

@@ -19,6 +19,9 @@ from typing import Any, NamedTuple
 
 from lostwax.capture import threads
 from lostwax.fake.undo import Undo
+from lostwax.location import PASSING_ON
+
+PASSING_ON.add(__file__)
 
 
 def set_all(owners: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:

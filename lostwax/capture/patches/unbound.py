@@ -25,9 +25,10 @@ from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
-from lostwax.location import is_user_code
+from lostwax.location import PASSING_ON, is_user_code
 
 _Tensor: Any = torch.Tensor
+PASSING_ON.add(__file__)
 
 
 class _Attribute:

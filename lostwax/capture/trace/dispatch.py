@@ -193,7 +193,7 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
         return out
     name = f"{record.overload._schema.name.removeprefix('aten::')}()"
     if out.fake_storage is not source.fake_storage:
-        tracer.layout_decided(source, out, name)
+        tracer.observer.layout_decided(source, out, name)
     elif source.tracked is not None and source.tracked.root.kind:
         # Written to, it has the example's layout in the program, also where the input has another.
         root = source.tracked.root
@@ -211,7 +211,7 @@ def _read_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     name = record.overload._schema.name.removeprefix("aten::")
     for each in args:
         if isinstance(each, torch.Tensor):
-            tracer.layout_asked(tracer.adopt(each), name, False)
+            tracer.observer.layout_asked(tracer.adopt(each), name, exact=False)
     return typed(tracer, record, args, kwargs)
 
 
@@ -349,8 +349,8 @@ def _on_the_way_to_numpy(
         return tracer.bare.as_it_is(record.overload, args, kwargs)
     if (asked := _RESOLVED.get(record.overload)) is not None:
         # Of a tensor that has the bit it is a copy, of others it is the tensor itself.
-        tracer.asked_again([args[0]], asked, str(user_location()), False)
-        given = tracer.real_one(args[0])
+        tracer.observer.asked_at(user_location(), asked, [args[0]])
+        given = tracer.fake_tensor_converter.real_one(args[0])
         if given is not None and answer(asked, given):
             return tracer.call(aten.clone.default, args[0])
     if record.overload in _SEEING_CONJUGATES:

@@ -154,7 +154,8 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
         if asked is None:
             return view(tracer, record, args, kwargs)
     except RuntimeError:  # which the program may catch: with other strides it would not be raised
-        tracer.layout_asked(tracer.adopt(args[0]), f"{record.overload} that fails")
+        what = f"{record.overload} that fails"
+        tracer.observer.layout_asked(tracer.adopt(args[0]), what, exact=False)
         raise
     answer, operands = asked
     base = args[0]

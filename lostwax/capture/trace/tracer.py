@@ -8,10 +8,9 @@ know of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import repeat
-from types import FrameType
 from typing import Any, NoReturn
 
 import torch
@@ -33,24 +32,23 @@ from lostwax.capture.aliasing.state_views import (
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.dispatch import PLANS, TAKING_APART, kept, plan
-from lostwax.capture.trace.grad_marks import Marks, check_data
-from lostwax.capture.trace.python_questions import Asked
+from lostwax.capture.trace.grad_marks import Marks
+from lostwax.capture.trace.observer import DETACHED, CaptureObserver
 from lostwax.capture.trace.raw_constants import Bare
 from lostwax.capture.trace.record import detached, known_view
 from lostwax.capture.trace.saved_tensors import Joined
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked, new_fake
+from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
 from lostwax.identity import Seen
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.graph.numbers import Origin, sources
-from lostwax.ir.run.questions import GRADIENTS, mode_answer
 from lostwax.ir.trace.log import Body, Region, Step, Value, new_value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
-from lostwax.ir.trace.views import Root, Tracked, View, make_root, track_view
-from lostwax.location import Location, is_user_code, user_location
+from lostwax.ir.trace.views import Root, Tracked, View, make_root
+from lostwax.location import Location, user_location
 from lostwax.ops.gradients import STOPPING
 from lostwax.ops.registry import aten, operator
 from lostwax.sym import Expr, ShapeEnv
@@ -74,6 +72,7 @@ class Tracer(Recorder):
 
     takes_wrappers = False
     supports_higher_order_operators = True
+    observer: CaptureObserver
 
     def __init__(
         self,
@@ -91,6 +90,8 @@ class Tracer(Recorder):
         self.tracked = tracked
         self.templates = None if tracked else {}
         self.joined = Joined(self) if tracked else None
+        self.contexts: list[Any] = []
+        """What `torch.library.get_ctx()` gives, the innermost last."""
         self.constants: list[tuple[torch.Tensor, Value]] = []
         self.origins: dict[Any, Origin] = {}
         """Where the program finds the value of a symbol, or of a float."""
@@ -98,11 +99,7 @@ class Tracer(Recorder):
         self.relies_on_view = False
         """Was something written through a `view`, or behind one that was read later?"""
         self.doubts = Doubts()
-        self.questions = Asked()
-        self.mode_before: Callable[[str], Any] = mode_answer
-        """What torch has answered before the capture."""
-        self.is_asked = True
-        """Does what fakes are asked matter? Not when the capture is over."""
+        self.observer = CaptureObserver(self)
         self.differentiable = False
         """Whether anything that the program is given needs a gradient."""
         self.sees_gradients = False
@@ -115,8 +112,6 @@ class Tracer(Recorder):
         a gradient would have kept that."""
         self.inner: Region | None = None
         """The graph of its own that is being recorded: what was made outside is only read."""
-        self.hooked: Callable[[FakeTensor, Callable[[Any], Any]], Any] | None = None
-        """What records a hook on a tensor's gradient."""
         self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
         """The state tensors in a storage."""
         self.state_views: list[tuple[torch.Tensor, Root]] = []
@@ -160,9 +155,9 @@ class Tracer(Recorder):
         if found is not None:
             return found
         fake = super().adopt(tensor)
-        if fake.tracked is None and self._recording:
+        if fake.tracked is None and self.is_recording:
             self._constant(tensor, fake)
-        elif fake is not tensor and fake.tracked is not None and self._recording:
+        elif fake is not tensor and fake.tracked is not None and self.is_recording:
             root = fake.tracked.root
             _check_no_input(root)
             if root.kind in ("the parameter", "the buffer"):  # whose own places hold fakes
@@ -253,7 +248,7 @@ class Tracer(Recorder):
     @property
     def takes_known_calls(self) -> bool:
         """May calls be recorded as the last such one was? Not where autograd is to see them."""
-        if not self._recording or self.tracked or self.casts:
+        if not self.is_recording or self.tracked or self.casts:
             return False
         return self.shape_env.facts.world is not None
 
@@ -264,9 +259,21 @@ class Tracer(Recorder):
             return False
         return not (_function_modes() or _autocast()) and _transform() is None
 
-    def known_view(self, fake: FakeTensor, size: tuple[Any, ...]) -> FakeTensor | None:
+    def view(self, fake: FakeTensor, size: tuple[Any, ...]) -> Any:
+        """What is known need not go through C++, which reads the sizes one by one."""
         is_active = torch._C._get_dispatch_mode(self._mode_key) is self
-        return known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
+        out = known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
+        return super().view(fake, size) if out is None else out
+
+    @contextmanager
+    def give_context(self, context: Any) -> Iterator[None]:
+        """A capture answers for itself (`patches/torch_functions.py`): the getter of torch's is all
+        threads'."""
+        self.contexts.append(context)
+        try:
+            yield
+        finally:
+            self.contexts.pop()
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         if self.tracked:
@@ -277,7 +284,7 @@ class Tracer(Recorder):
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate and record."""
-        if not self._recording:
+        if not self.is_recording:
             return super().evaluate(func, args, kwargs)
         planned = PLANS.get(id(func))
         if planned is None:
@@ -289,7 +296,7 @@ class Tracer(Recorder):
 
     def forget(self) -> None:
         """The capture is over."""
-        self.is_asked = False
+        self.observer.is_over = True
         self.fake_tensor_converter.forget()
         self.bare.forget()
         self.stand_ins.clear()
@@ -331,97 +338,6 @@ class Tracer(Recorder):
             self.origins.setdefault(source, Origin(value, None))
         return value
 
-    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
-        if self.hooked is None:
-            return super().hook_gradient(fake, hook)
-        return self.hooked(fake, hook)
-
-    def is_taken_for_true(self, fake: FakeTensor) -> bool:
-        """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
-        step = fake.tracked.value.step if fake.tracked is not None else None
-        if step is None or step.target is not aten.all.default:
-            return step is not None and step.target is aten._is_all_true.default
-        asking = sys._getframe(2).f_globals.get("__name__")
-        return asking == "torch.distributions.constraints"
-
-    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
-        if not self._entered or fake.tracked is None:
-            return None
-        copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
-        return copy.requires_grad_(is_marked(fake))
-
-    def gradient_asked(self, fake: FakeTensor) -> bool:
-        is_any = self.differentiable or self.grad_marks.has_leaves
-        if not (self._recording and is_any) or self.tracked or fake.tracked is None:
-            return False
-        return is_differentiable(self.value_of(fake), self.grad_marks.has_leaves)
-
-    def asked(self, fake: FakeTensor, what: str, depth: int = 2) -> None:
-        fake.check_thread()
-        is_noted = self.is_asked and fake.tracked is not None and self._recording
-        if is_noted and _is_users(sys._getframe(depth)):
-            self.questions.note(fake, what, self.value_of, self.real_one(fake), user_location())
-
-    def asked_again(
-        self, fakes: Sequence[FakeTensor], what: str, where: str, is_joint: bool
-    ) -> None:
-        known = [fake for fake in fakes if fake.tracked is not None]
-        if not (self.is_asked and self._recording and known):
-            return
-        if is_joint:
-            self.questions.note_joint([self.value_of(fake) for fake in known], where, what)
-        else:
-            for fake in known:
-                self.questions.note(fake, what, self.value_of, self.real_one(fake), where)
-
-    def mode_asked(self, what: str, found: Any, where: Any) -> None:
-        # What the module has switched itself is no matter: it does so in every call.
-        if self.is_asked and self._recording and found == self.mode_before(what):
-            self.questions.note_mode(what, found, where)
-
-    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
-        return self.fake_tensor_converter.real_one(fake)
-
-    def requiring_grad(self, fake: FakeTensor, value: bool) -> None:
-        if self._recording and fake.tracked is not None and fake.requires_grad is not value:
-            self.grad_marks.requiring(fake, value)
-
-    def attributes_of(self, fake: FakeTensor) -> Mapping[str, Any]:
-        return self.fake_tensor_converter.attributes(fake)
-
-    def data_given(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
-        """It has the memory of the other, and the gradient that it had."""
-        if self.tracked or not (self._recording and self.sees_gradients):
-            return
-        old, new = self.read(tracked), self.value_of(other)
-        history = old if self.wants_gradient(old) else None
-        if history is None and not self._may_have_gradient(new):
-            return
-        value = self.take_view(new, _DETACHED)
-        if history is not None:
-            check_data(before, other.fake_type)
-            value = self._with_gradient_of(history, value)
-        track_view(fake, value, other.tracked, _DETACHED._replace(history=history))
-
-    def given_gradient(self, fake: FakeTensor) -> None:
-        if self._recording and fake.tracked is not None:
-            self.grad_marks.given[id(fake)] = fake, user_location()
-
-    def layout_asked(self, fake: FakeTensor, what: str, exact: bool | None = None) -> None:
-        fake.check_thread()
-        if self._recording and fake.tracked is not None:
-            if exact is None:
-                exact = "stride" in what and _is_users(sys._getframe(2))
-            self.reliance.note(fake.tracked.root, what, exact=exact)
-
-    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
-        if self._recording and source.tracked is not None and out.tracked is not None:
-            roots = (source.tracked.root, out.tracked.root)
-            name = f"a write to the result of {what}"
-            note = self.reliance.note(roots[0], name, roots[1], len(self.region.steps))
-            if source.fake_type.is_symbolic:
-                self.doubts.add(source, out, note.at, what, note.where)
-
     # ------------------------------------------------------------------------ views and writes
 
     def renew(self, tracked: Tracked) -> None:
@@ -438,7 +354,7 @@ class Tracer(Recorder):
         elif view.func is aten.view_as_real.default:
             base = self.value_of(self.resolved(self.temporary(base)))
         value = super().take_view(base, view)
-        return value if view.history is None else self._with_gradient_of(view.history, value)
+        return value if view.history is None else self.with_gradient_of(view.history, value)
 
     def resolved(self, fake: FakeTensor) -> FakeTensor:
         """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
@@ -511,7 +427,7 @@ class Tracer(Recorder):
     def _remember(self, head: Tracked, new: Value) -> None:
         """A detached tensor has a new value."""
         assert head.view is not None
-        history = new if self._may_have_gradient(new) else None
+        history = new if self.may_have_gradient(new) else None
         head.view = head.view._replace(history=history)
         # What the caller can see must be a view of what he handed in.
         if history is not None and not head.root.kind and head.type == new.type:
@@ -530,11 +446,11 @@ class Tracer(Recorder):
         if self.differentiable and any(map(is_differentiable, values)):
             return True
         sources = self._changing(*values)
-        if sources and self.is_asked:
-            self.questions.note_joint(sources, user_location(), GRADIENTS)
+        if sources:
+            self.observer.note_gradients(sources)
         return False
 
-    def _may_have_gradient(self, value: Value) -> bool:
+    def may_have_gradient(self, value: Value) -> bool:
         return is_differentiable(value) or bool(self._changing(value))
 
     def _changing(self, *values: Value) -> list[Value]:
@@ -565,9 +481,9 @@ class Tracer(Recorder):
     def _unseen(self, old: Value, new: Value) -> Value:
         """A new value, with the gradient of the one in whose place autograd did not see it put."""
         if self.wants_gradient(old):
-            return self._with_gradient_of(old, self.lay_out(old, new))
+            return self.with_gradient_of(old, self.lay_out(old, new))
         self.overwritten_unseen.update(functionalize.gradient_sources(old, grad=True))
-        return self.take_view(new, _DETACHED) if self._may_have_gradient(new) else new
+        return self.take_view(new, DETACHED) if self.may_have_gradient(new) else new
 
     def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
         """Record `with_gradient`; its results are of these types."""
@@ -575,7 +491,7 @@ class Tracer(Recorder):
         step.grad = True
         return list(self.results(step, tuple([new_fake(self, t) for t in types])))
 
-    def _with_gradient_of(self, old: Value, new: Value) -> Value:
+    def with_gradient_of(self, old: Value, new: Value) -> Value:
         assert old.type is not None
         assert new.type is not None
         region = Region()
@@ -596,19 +512,8 @@ class Tracer(Recorder):
             )
 
 
-def _is_users(frame: FrameType) -> bool:
-    """Does the user ask, also by way of the class?"""
-    if frame.f_globals.get("__name__") == BY_CLASS and frame.f_back is not None:
-        frame = frame.f_back
-    return is_user_code(frame.f_code)
-
-
 def _is_detached(tracked: Tracked) -> bool:
     return tracked.view is not None and tracked.view.func in STOPPING
-
-
-BY_CLASS = "lostwax.capture.patches.unbound"
-_DETACHED = View(aten.detach.default, (), {}, None)
 
 
 def _check_no_input(root: Root) -> None:

@@ -109,7 +109,7 @@ def contiguous(
     t = x.fake_type
     is_so = t.is_contiguous if memory_format is torch.contiguous_format else t.is_channels_last
     out = x if is_so else mode.call(aten.clone.default, x, memory_format=memory_format)
-    mode.layout_decided(x, out, "contiguous()")
+    mode.observer.layout_decided(x, out, "contiguous()")
     return out
 
 
@@ -131,7 +131,7 @@ def _to(
     is_kept = memory_format in (None, torch.preserve_format) or suggested_format(t) is memory_format
     if same_dtype and same_device and is_kept and not copy:
         if memory_format is not None:
-            mode.layout_decided(x, x, "to(memory_format=...)")
+            mode.observer.layout_decided(x, x, "to(memory_format=...)")
         return x
     options = {"dtype": dtype or t.dtype, "device": device, "memory_format": memory_format}
     options = {k: v for k, v in options.items() if v is not None}

@@ -133,7 +133,7 @@ class Recorder(FakeTensorMode):
         self.shape_env: ShapeEnv = env
         self.table = table
         self.calls: list[Call] = []
-        self._recording = True
+        self.is_recording = True
         self._open: list[tuple[Any, ...]] = []
         self._constants = ByIdentity[torch.Tensor, FakeTensor]()
 
@@ -152,7 +152,7 @@ class Recorder(FakeTensorMode):
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         """A real tensor inside a decomposition is a constant of it: made by a call."""
-        if isinstance(tensor, FakeTensor) or not self._recording:
+        if isinstance(tensor, FakeTensor) or not self.is_recording:
             return super().adopt(tensor)
         if tensor not in self._constants:
             self._constants[tensor] = self._constant(tensor)
@@ -169,7 +169,7 @@ class Recorder(FakeTensorMode):
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Expand or record."""
-        if not self._recording:
+        if not self.is_recording:
             return super().evaluate(func, args, kwargs)
         decomposition = self.table.get(func)
         if decomposition is not None:
@@ -272,11 +272,11 @@ class Recorder(FakeTensorMode):
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        before, self._recording = self._recording, False
+        before, self.is_recording = self.is_recording, False
         try:
             yield
         finally:
-            self._recording = before
+            self.is_recording = before
 
     # ------------------------------------------------------------------------------------ recording
 

@@ -303,6 +303,7 @@ GRADIENTS = "has a gradient"
 """Whether tensors have any. The capture asks so itself, where what it records hangs on it."""
 STRIDES, OFFSET = "stride()", "storage_offset()"
 VISIBLE_STRIDES = "stride() of dimensions that are not of size 1"
+LAYOUTS = (STRIDES, VISIBLE_STRIDES, OFFSET)
 QUESTIONS: dict[str, Callable[[Any], Answer]] = {
     "requires_grad": _requires_grad,
     GRADIENTS: _requires_grad,
@@ -401,7 +402,7 @@ def _must_be_the_mode(question: Question) -> AsksCheck:
         found = mode_answer(what)
         fake = next((each for each in (*state, *inputs) if type(each) is FakeTensor), None)
         if fake is not None:
-            fake.fake_mode.mode_asked(what, found, question.where)
+            fake.fake_mode.observer.asked_at(question.where, what, found=found)
         if found != wanted:
             raise InputValueError(
                 f"{what} is {found} here, and was {wanted} at capture, where the original asks it\n"
@@ -449,11 +450,9 @@ def _must_be_so(question: Question, named: _Named) -> AsksCheck:
 def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
     """Where a program is captured in its turn, the answers are baked into the new one, too."""
     fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
-    if question.what in (STRIDES, VISIBLE_STRIDES, OFFSET):
-        for fake in fakes:
-            fake.fake_mode.layout_asked(fake, question.what, question.what == STRIDES)
-    elif fakes:
-        fakes[0].fake_mode.asked_again(fakes, question.what, question.where, question.computed)
+    if fakes:
+        tell = fakes[0].fake_mode.observer.asked_at
+        tell(question.where, question.what, fakes, is_joint=question.computed)
 
 
 def _layouts_again(program: ExportedProgram) -> Iterator[AsksCheck]:
@@ -480,9 +479,9 @@ def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksChec
         tensor = state[index] if index < count else inputs[index - count]
         if type(tensor) is FakeTensor:
             exact = any(tensor.fake_type.size[d] == 1 for d in dims)
-            tensor.fake_mode.layout_asked(tensor, "stride()", exact)
-            if offset:
-                tensor.fake_mode.layout_asked(tensor, "storage_offset()", exact)
+            asked = [STRIDES if exact else VISIBLE_STRIDES, *([OFFSET] if offset else ())]
+            for what in asked:
+                tensor.fake_mode.observer.asked_at("", what, [tensor])
 
     return check
 
@@ -490,7 +489,7 @@ def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksChec
 def _ask_layouts_again(state: Sequence[Any], inputs: Sequence[Any]) -> None:
     for tensor in inputs:
         if type(tensor) is FakeTensor:
-            tensor.fake_mode.layout_asked(tensor, "stride()", exact=False)
+            tensor.fake_mode.observer.asked_at("", VISIBLE_STRIDES, [tensor])
 
 
 def _fix(question: Question, named: _Named) -> str:

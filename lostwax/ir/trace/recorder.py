@@ -39,7 +39,7 @@ class Recorder(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True, shape_env=env)
         self.shape_env: ShapeEnv = env
         self.region = Region()
-        self._recording = True
+        self.is_recording = True
         self._numbers: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 
     computed = FakeTensorMode.evaluate
@@ -47,11 +47,11 @@ class Recorder(FakeTensorMode):
 
     @contextmanager
     def silent(self) -> Iterator[None]:
-        before, self._recording = self._recording, False
+        before, self.is_recording = self.is_recording, False
         try:
             yield
         finally:
-            self._recording = before
+            self.is_recording = before
 
     def refuse(self, what: str, instead: str) -> NoReturn:
         """Raise: this cannot be recorded."""

@@ -1,0 +1,169 @@
+"""What a capture learns from Python beside the operators it calls: questions, layouts, gradients.
+
+Fakes tell it, and it takes note of what a call of the program must check, refuses what a program
+cannot do, or does it as steps. Must not record steps itself: the tracer does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lostwax.capture.aliasing.functionalize import is_differentiable
+from lostwax.capture.trace.grad_marks import check_data
+from lostwax.capture.trace.python_questions import Asked
+from lostwax.fake.observer import Observer
+from lostwax.fake.tensor import LAYOUT_QUESTIONS, FakeTensor, is_marked
+from lostwax.ir.run.questions import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
+from lostwax.ir.trace.log import Value
+from lostwax.ir.trace.views import View, track_view
+from lostwax.location import (
+    PASSING_ON,
+    Location,
+    asking_frame,
+    is_asked_by_user,
+    user_location,
+)
+from lostwax.ops.registry import aten
+from lostwax.types import TensorType
+
+if TYPE_CHECKING:
+    from lostwax.capture.trace.tracer import Tracer
+
+PASSING_ON.add(__file__)
+
+
+class CaptureObserver(Observer):
+    """What one tracer is told of its fakes."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self.questions = Asked()
+        self.mode_before: Callable[[str], Any] = mode_answer
+        """What torch has answered before the capture."""
+        self.hook: Callable[[FakeTensor, Callable[[Any], Any]], Any] = super().hook_gradient
+        """What records a hook on a tensor's gradient."""
+        self.is_over = False
+        """What fakes are asked matters until the capture is over."""
+
+    # ---------------------------------------------------------------------------------- questions
+
+    def asked(self, fake: FakeTensor, what: str) -> None:
+        fake.check_thread()
+        if what in LAYOUT_QUESTIONS:
+            # What torch asks counts, too, but is told nothing of dimensions of size 1.
+            self.layout_asked(fake, what, "stride" in what and is_asked_by_user())
+        elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
+            self._note(fake, what, user_location())
+
+    def asked_at(
+        self,
+        where: Location | str,
+        what: str,
+        fakes: Sequence[FakeTensor] = (),
+        *,
+        is_joint: bool = False,
+        found: Any = None,
+    ) -> None:
+        known = [fake for fake in fakes if fake.tracked is not None]
+        if what in LAYOUTS:
+            for fake in known:
+                self.layout_asked(fake, what, what == STRIDES)
+        elif not self._is_noting():
+            return
+        elif is_mode(what):
+            # What the module has switched itself is no matter: it does so in every call.
+            if found == self.mode_before(what):
+                self.questions.note_mode(what, found, where)
+        elif is_joint:
+            self.questions.note_joint([*map(self._tracer.value_of, known)], where, what)
+        else:
+            for fake in known:
+                self._note(fake, what, where)
+
+    def _is_noting(self) -> bool:
+        return self._tracer.is_recording and not self.is_over
+
+    def _note(self, fake: FakeTensor, what: str, where: Location | str) -> None:
+        real = self._tracer.fake_tensor_converter.real_one(fake)
+        self.questions.note(fake, what, self._tracer.value_of, real, where)
+
+    def note_gradients(self, values: Sequence[Value]) -> None:
+        """What is recorded hangs on it that no gradient reaches these."""
+        if not self.is_over:
+            self.questions.note_joint(values, user_location(), GRADIENTS)
+
+    def takes_for_true(self, fake: FakeTensor) -> bool:
+        """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
+        step = fake.tracked.value.step if fake.tracked is not None else None
+        if step is None or step.target is not aten.all.default:
+            return step is not None and step.target is aten._is_all_true.default
+        return asking_frame().f_globals.get("__name__") == _CONSTRAINTS
+
+    # ------------------------------------------------------------------------------------ layouts
+
+    def layout_asked(self, fake: FakeTensor, what: str, exact: bool) -> None:
+        """The layout of a fake has decided something. `exact`: also that of dimensions of size
+        1."""
+        if self._tracer.is_recording and fake.tracked is not None:
+            self._tracer.reliance.note(fake.tracked.root, what, exact=exact)
+
+    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+        tracer = self._tracer
+        if tracer.is_recording and source.tracked is not None and out.tracked is not None:
+            roots = (source.tracked.root, out.tracked.root)
+            name = f"a write to the result of {what}"
+            note = tracer.reliance.note(roots[0], name, roots[1], len(tracer.region.steps))
+            if source.fake_type.is_symbolic:
+                tracer.doubts.add(source, out, note.at, what, note.where)
+
+    # ------------------------------------------------------------------- gradients, data and copies
+
+    def has_gradient(self, fake: FakeTensor) -> bool:
+        fake.check_thread()
+        tracer, has_leaves = self._tracer, self._tracer.grad_marks.has_leaves
+        if not (tracer.is_recording and (tracer.differentiable or has_leaves)):
+            return False
+        if tracer.tracked or fake.tracked is None:
+            return False
+        return is_differentiable(tracer.value_of(fake), has_leaves)
+
+    def assigning(self, fake: FakeTensor, name: str, value: Any) -> None:
+        tracer = self._tracer
+        if not tracer.is_recording or fake.tracked is None:
+            return
+        if name == "grad":
+            tracer.grad_marks.given[id(fake)] = fake, user_location()
+        elif (is_marked(fake) or self.has_gradient(fake)) is not value:
+            tracer.grad_marks.requiring(fake, value)
+
+    def data_assigned(
+        self, fake: FakeTensor, other: FakeTensor, before: TensorType, tracked: Any
+    ) -> None:
+        """It has the memory of the other, and the gradient that it had."""
+        tracer = self._tracer
+        if tracer.tracked or not (tracer.is_recording and tracer.sees_gradients):
+            return
+        old, new = tracer.read(tracked), tracer.value_of(other)
+        history = old if tracer.wants_gradient(old) else None
+        if history is None and not tracer.may_have_gradient(new):
+            return
+        value = tracer.take_view(new, DETACHED)
+        if history is not None:
+            check_data(before, other.fake_type)
+            value = tracer.with_gradient_of(history, value)
+        track_view(fake, value, other.tracked, DETACHED._replace(history=history))
+
+    def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+        return self.hook(fake, hook)
+
+    def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:
+        """A copy is a step of the program."""
+        if not self._tracer.entered or fake.tracked is None:
+            return None
+        copy: FakeTensor = fake.detach().clone()  # type: ignore[assignment]
+        return copy.requires_grad_(is_marked(fake))
+
+
+DETACHED = View(aten.detach.default, (), {}, None)
+_CONSTRAINTS = "torch.distributions.constraints"

@@ -271,7 +271,7 @@ class _Case:
 
         def record(undo: Undo) -> None:
             recorder.provenance.catch_calls(list(modules.values()), undo)
-            with recorder.provenance.watching(), recorder:
+            with recorder.provenance.watching(sys._getframe()), recorder:
                 self._outcome(module, self._inputs())
 
         undone(record)

@@ -6,6 +6,7 @@ graph, the signature says what is what. Must not know how operators are evaluate
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
@@ -59,7 +60,7 @@ from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.threads import claim, is_alone, one_at_a_time
 from lostwax.capture.trace.grad_marks import (
-    OwnLeavesError,
+    UntrackedError,
     check_next_gradient,
     check_results,
     keep_own_leaves,
@@ -156,11 +157,8 @@ def export_call(
     def captured(*more: bool) -> ExportedProgram:
         try:
             return Capture(*call, False, *more).run()
-        except (RuntimeError, OwnLeavesError) as error:
-            is_own = isinstance(error, OwnLeavesError)
-            if not is_own and "does not require grad" not in str(error):
-                raise
-        # The program differentiates inside: autograd must see its operators.
+        except UntrackedError:
+            pass  # outside of here, which would keep the first capture alive
         return Capture(*call, True, *more).run()
 
     with one_at_a_time:
@@ -240,7 +238,7 @@ class Capture:
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
-            with watched() as refusals, tracer.provenance.watching():
+            with watched() as refusals, tracer.provenance.watching(sys._getframe()):
                 out = self._result_of(args, kwargs)
             _check_caught(refusals)
             autocasting.check(tracer, around)
@@ -262,7 +260,7 @@ class Capture:
                 check_results(outputs, given.initial)
                 if tracer.grad_marks.has_own_leaves():
                     if not tracer.tracked:
-                        raise OwnLeavesError
+                        raise UntrackedError
                     paths = leaf_paths(self.out_spec, "the result")
                     results = zip(outputs, paths, strict=True)
                     keep_own_leaves(results, tracer.value_of, tracer.with_own_leaf)
@@ -314,7 +312,7 @@ class Capture:
     def _next(self) -> caches.Run:
         """The call that would come next."""
         args, kwargs = put_together(self.given.users, self.in_spec)
-        with self.tracer.provenance.watching():
+        with self.tracer.provenance.watching(sys._getframe()):
             out = self._result_of(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)
         self._copy_literals(outputs)

@@ -18,6 +18,8 @@ from torch._higher_order_ops import utils as torch_wrappers
 from lostwax.capture import threads
 from lostwax.capture.patches.swap import Answer
 from lostwax.capture.trace import refusals
+from lostwax.capture.trace.grad_marks import UntrackedError
+from lostwax.errors import LostwaxError
 
 
 def _called(plain: Any, fn: Any, args: Any, kwargs: Any = None) -> Any:
@@ -97,6 +99,16 @@ def _keep_saved(plain: Any, hooks: Any, *error: Any) -> Any:
     return None if isinstance(hooks, _FORGETTING) else plain(hooks, *error)
 
 
+def _differentiated(plain: Any, *args: Any, **kwargs: Any) -> Any:
+    """Autograd is to go back from a result. Where it has not seen the operators, it may fail."""
+    try:
+        return plain(*args, **kwargs)
+    except RuntimeError as error:
+        if threads.running[-1].tracked or isinstance(error, LostwaxError):
+            raise
+        raise UntrackedError(*error.args) from error
+
+
 def _context(plain: Any) -> Any:
     """`torch.library.get_ctx()` in a fake kernel of the user's."""
     contexts = threads.running[-1].contexts
@@ -140,6 +152,7 @@ ANSWERS: list[Answer] = [
     Answer(_causal, _told_causal),
     Answer(torch.cuda.jiterator._JittedFunction.__call__, _jitted),
     Answer(torch.library.get_ctx, _context),
+    Answer(torch.autograd.graph._engine_run_backward, _differentiated),
     Answer(_Hooks.__enter__, _keep_saved),
     Answer(_Hooks.__exit__, _keep_saved),
     Answer(_importlib._bootstrap._find_and_load, _import),

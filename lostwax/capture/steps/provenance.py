@@ -224,7 +224,8 @@ class Provenance:
             stop = entered.frame
         else:
             return entered.place
-        # Frames nearer than that are the tracer's own, whatever way led here.
+        # The nearest four are the tracer's own, whatever way led here. `_walk` would pass them by
+        # itself; but this is asked for every step, and to judge them costs as much as the rest.
         return new_place(entered, _walk(sys._getframe(4), stop))
 
     def at(self, frame: FrameType) -> Place:
@@ -255,9 +256,9 @@ class Provenance:
             self._whole = before
 
     @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Inside, calls of modules are noted. Frames above this one are not the program's."""
-        self._bottom, self._whole = sys._getframe(2), None
+    def watching(self, bottom: FrameType) -> Iterator[None]:
+        """Inside, calls of modules are noted. This frame and those above are not the program's."""
+        self._bottom, self._whole = bottom, None
         try:
             yield
         finally:

@@ -163,8 +163,9 @@ def check_results(outputs: Iterable[Any], given: Container[int]) -> None:
             )
 
 
-class OwnLeavesError(Exception):
-    """The program has leaves of its own, and autograd has not seen what is computed from them."""
+class UntrackedError(RuntimeError):
+    """The program differentiates inside, or has leaves of its own, and autograd has not seen what
+    is computed from them: it is captured again so that autograd sees it."""
 
 
 def keep_own_leaves(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from lostwax.capture import export
+from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from tests.capture.trace.test_gradients import (
     Clamped,
@@ -188,3 +190,21 @@ def test_primals_that_begin_somewhere_in_their_memory(primal) -> None:
     batched = export(torch.vmap(forward), (torch.stack([x, x + 1]),)).module()
     several = torch.stack([x.sin(), x.cos()])
     torch.testing.assert_close(batched(several), torch.vmap(forward)(several))
+
+
+def test_errors_of_the_users_own_are_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what autograd could not do is captured once more, whatever another error says."""
+    tracked: list[bool] = []
+
+    class Noted(Tracer):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            tracked.append(options["tracked"])
+            super().__init__(*args, **options)
+
+    def forward(x: Tensor) -> Tensor:
+        raise RuntimeError("this model does not require gradients")
+
+    monkeypatch.setattr(sys.modules["lostwax.capture.export"], "Tracer", Noted)
+    with pytest.raises(RuntimeError, match="this model does not"):
+        export(forward, (torch.ones(2),))
+    assert tracked == [False]

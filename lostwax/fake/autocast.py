@@ -19,6 +19,7 @@ from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake import fallback
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.identity import ByIdentity
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.sym import Expr
@@ -182,13 +183,14 @@ def _by_kernel(
         return [shown(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     off = [_C._dispatch_tls_is_dispatch_key_excluded(key) for key in _AUTOGRAD]
-    before, mode.cast_call = mode.cast_call, call
+    stand_ins = mode.stand_ins
+    before, stand_ins.call = stand_ins.call, call
     try:
         for key in _AUTOGRAD:  # or C++ would take the stand-ins' operators apart
             _C._dispatch_tls_set_dispatch_key_excluded(key, True)
         out = kernel(*map(shown, args), **{k: shown(v) for k, v in kwargs.items()})
     finally:
-        mode.cast_call = before
+        stand_ins.call = before
         for key, was in zip(_AUTOGRAD, off, strict=True):
             _C._dispatch_tls_set_dispatch_key_excluded(key, was)
     return _meant(out)
@@ -209,8 +211,20 @@ class _StandIn(torch.Tensor):
         if func is _DEVICE_ASKED:
             return args[0].fake.fake_type.device
         given = {k: _meant(v) for k, v in (kwargs or {}).items()}
-        assert mode.cast_call is not None
-        return _stood_in(mode, mode.cast_call(func, _meant(args), given))
+        call = mode.stand_ins.call
+        assert call is not None
+        return _stood_in(mode, call(func, _meant(args), given))
+
+
+class StandIns(ByIdentity[FakeTensor, _StandIn]):
+    """Those of one mode's parameters; and who evaluates the operators that torch's kernel calls on
+    stand-ins, while it runs."""
+
+    __slots__ = ("call",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.call: Call | None = None
 
 
 def stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:

@@ -44,7 +44,6 @@ from lostwax.fake.tensor import (
     new_fake,
 )
 from lostwax.fake.write import write
-from lostwax.identity import ByIdentity
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
@@ -122,13 +121,11 @@ class FakeTensorMode(TorchDispatchMode):
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
         self.answers = shared_rule_cache.Answers(self)
+        """Those of type rules about symbolic types."""
         self.casts: tuple[str, ...] | None = None
         """While an operator is taken apart: the types of devices with autocast. None: no operator
         is."""
-        self.cast_call: Any = None
-        self.stand_ins: ByIdentity[Any, Any] = ByIdentity()
-        self.marks: dict[Any, Any] = {}
-        """Answers of type rules about symbolic types, and what stands for those in a key."""
+        self.stand_ins = autocast.StandIns()
         rule_cache.forget_if_settings_changed()
 
     @classmethod

@@ -86,7 +86,7 @@ def _canonical(mode: FakeTensorMode, t: Any) -> Any:
         return t
     if not t.is_symbolic:
         return unique(t)
-    found = mode.marks.setdefault(t.key(), t)
+    found = mode.answers.types.setdefault(t.key(), t)
     if found.mark is None:
         found.mark = shared_rule_cache.kind(found)
     t.mark = found.mark

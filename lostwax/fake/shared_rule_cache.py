@@ -65,7 +65,7 @@ def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
         stride = tuple([n if n.__class__ is int else formed[n] for n in stride])
     size = tuple([n if n.__class__ is int else formed[n] for n in size])
     offset = offset if offset.__class__ is int else formed[offset]
-    made = mode.marks[kind] = TensorType(size, dtype, device, stride, offset, layout)
+    made = mode.answers.types[kind] = TensorType(size, dtype, device, stride, offset, layout)
     made.mark = kind
     return made
 
@@ -112,10 +112,13 @@ def _kept(answer: Any) -> Any:
 class Answers(dict[Question, Any]):
     """Those that a mode has, and those that it can have; None if there is none."""
 
-    __slots__ = ("_mode",)
+    __slots__ = ("_mode", "types")
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
+        self.types: dict[Any, TensorType] = {}
+        """The one object for all equal symbolic types of the mode, by what stands for it in keys:
+        its own key, or its `Kind`."""
 
     def __missing__(self, key: Question) -> Any:
         env = self._mode.shape_env
@@ -132,7 +135,7 @@ def _again(mode: FakeTensorMode, kept: Any) -> Any:
         return kept
     what = kept[0]
     if what.__class__ is Kind:
-        t = mode.marks.get(what)
+        t = mode.answers.types.get(what)
         if t is None:
             t = _instance(mode, what)
         if t._contiguous is None:

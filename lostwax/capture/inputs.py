@@ -20,8 +20,10 @@ from lostwax.capture.state.module_state import ModuleState, StateSlot, check_rep
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.trace.python_questions import Asked
 from lostwax.capture.trace.tracer import Tracer
+from lostwax.fake.asked_tensor import is_marked_leaf
+from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import wrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, is_marked_leaf
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph.numbers import Origin
 from lostwax.ir.run.questions import Asks, Question, Ref
 from lostwax.ir.signature import StateWrite

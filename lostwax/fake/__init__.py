@@ -2,7 +2,8 @@
 
 from lostwax.fake.mode import FakeTensorMode, detect_fake_mode, unset_fake_temporarily
 from lostwax.fake.prop import FakeTensorProp
-from lostwax.fake.tensor import FakeStorage, FakeTensor
+from lostwax.fake.storage import FakeStorage
+from lostwax.fake.tensor import FakeTensor
 
 __all__ = [
     "FakeStorage",

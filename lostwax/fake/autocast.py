@@ -17,8 +17,9 @@ from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake import fallback
+from lostwax.fake.asked_tensor import is_marked_leaf
 from lostwax.fake.symbolic.node import wrap
-from lostwax.fake.tensor import FakeTensor, is_marked_leaf
+from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.location import user_location
 from lostwax.ops.registry import aten

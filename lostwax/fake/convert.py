@@ -15,8 +15,9 @@ from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from lostwax.errors import UnsupportedFakeError
+from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
+from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.location import user_location
 from lostwax.sym import ShapeEnv, Size, learn
 from lostwax.types import (

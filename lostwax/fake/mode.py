@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lostwax import ops
 from lostwax.errors import MixedModeError, NonFakeInputError, UnsupportedFakeError
 from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.composite import (
     attention,
     composites,
@@ -34,15 +35,10 @@ from lostwax.fake.composite import (
 )
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.observer import Observer
+from lostwax.fake.refusals import RETIRED
+from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap, wrap
-from lostwax.fake.tensor import (
-    RETIRED,
-    FakeStorage,
-    FakeTensor,
-    concrete_device,
-    is_marked,
-    new_fake,
-)
+from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
 from lostwax.fake.write import write
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import is_marked
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.ir.trace.log import Value, values_of
 from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import user_location

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch._ops import OpOverload
 
-from lostwax.fake.tensor import UNSURE_STRIDE
+from lostwax.fake.asked_tensor import UNSURE_STRIDE
 from lostwax.ir.trace.log import Step, Value
 from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import Location, user_location

@@ -23,6 +23,7 @@ from lostwax.capture.python import code_names
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
+from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import PASSING_ON, is_user_code
@@ -94,7 +95,7 @@ def _stand_in(name: str) -> _Attribute:
 
 _NAMES = [
     name
-    for name, value in vars(FakeTensor).items()
+    for name, value in {**vars(AskedTensor), **vars(FakeTensor)}.items()
     if not name.startswith("__") and name != "_is_param" and hasattr(_Tensor, name)
     and isinstance(value, (property, FunctionType))
 ]  # fmt: skip

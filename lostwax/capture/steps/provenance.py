@@ -25,7 +25,8 @@ from torch._ops import OpOverload
 
 from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.threads import wait
-from lostwax.fake.tensor import FakeTensor, refuse_thread
+from lostwax.fake.refusals import refuse_thread
+from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.location import JUDGED, is_user_code
 

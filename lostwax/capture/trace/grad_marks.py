@@ -15,7 +15,8 @@ import torch
 from lostwax.capture.aliasing.functionalize import gradient_sources, is_differentiable
 from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Root
 from lostwax.location import Location, user_location

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from lostwax.capture.aliasing.functionalize import is_differentiable
 from lostwax.capture.trace.grad_marks import check_data
 from lostwax.capture.trace.python_questions import Asked
+from lostwax.fake.asked_tensor import LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
-from lostwax.fake.tensor import LAYOUT_QUESTIONS, FakeTensor, is_marked
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.run.questions import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import View, track_view

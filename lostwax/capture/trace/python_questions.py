@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from lostwax.capture.aliasing.functionalize import gradient_sources
 from lostwax.errors import UnsupportedFakeError
-from lostwax.fake.tensor import FakeTensor, is_marked, is_marked_leaf
+from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.run.questions import ATTRIBUTE, GRADIENTS, PLAIN, Answer, Question, Ref, answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Tracked

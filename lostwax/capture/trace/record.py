@@ -13,9 +13,10 @@ from torch import get_default_dtype, is_inference_mode_enabled
 from lostwax.capture.aliasing import functionalize
 from lostwax.errors import CaptureError
 from lostwax.fake import rule_cache, shared_rule_cache
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeTensor, is_marked, new_fake
+from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.numbers import Origin, size_of, sources
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views

@@ -15,7 +15,8 @@ from lostwax.capture.trace import custom_ops, grad_marks
 from lostwax.capture.trace.record import flat, is_gradless, view
 from lostwax.capture.trace.refusals import refuse_generator
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import is_marked, set_type
+from lostwax.fake.asked_tensor import is_marked
+from lostwax.fake.tensor import set_type
 from lostwax.fake.write import (
     check_cast,
     check_fits,

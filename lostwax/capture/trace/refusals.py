@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import torch
 
 from lostwax.errors import CaptureError, NotYetError
-from lostwax.fake.tensor import other_class
+from lostwax.fake.refusals import other_class
 from lostwax.location import Location, is_user_code, user_location
 
 _NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}

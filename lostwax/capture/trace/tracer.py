@@ -39,8 +39,9 @@ from lostwax.capture.trace.record import detached, known_view
 from lostwax.capture.trace.saved_tensors import Joined
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
+from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeStorage, FakeTensor, new_fake
+from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.identity import Seen
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.graph.numbers import Origin, sources

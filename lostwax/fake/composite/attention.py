@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lostwax import torch_version
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.composite.composites import composite, matmul, reshape, to_dtype
 from lostwax.fake.composite.dropouts import dropout
-from lostwax.fake.tensor import FakeTensor, is_marked
+from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.nn.attention import EFFICIENT, FLASH, fused_on_cuda, time_major
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import fail, is_one, is_zero, preserved_strides, same

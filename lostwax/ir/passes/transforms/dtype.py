@@ -17,7 +17,8 @@ from torch.utils import _pytree as pytree
 
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor
-from lostwax.fake.tensor import FakeStorage, new_fake
+from lostwax.fake.storage import FakeStorage
+from lostwax.fake.tensor import new_fake
 from lostwax.ir.graph.retype import PROVENANCE, evaluated
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass

@@ -15,7 +15,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
 from lostwax.fake import FakeTensor
-from lostwax.fake.tensor import is_marked
+from lostwax.fake.asked_tensor import is_marked
 from lostwax.ir.graph.effects import lying_in, owner, shown, viewed
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass

@@ -1,0 +1,328 @@
+"""What Python asks of a fake without an operator: its device, gradients, class, layout, data.
+
+The answers are those that the tensor would give that the fake stands for. The observer of the mode
+is told, as what Python does next may hang on them; what needs data is refused. Must not evaluate
+operators, nor make fakes.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import get_ident
+from typing import Any, NoReturn, Self
+
+import torch
+
+from lostwax.branches import way_on
+from lostwax.errors import UnsupportedFakeError
+from lostwax.fake.refusals import refuse, refuse_use
+from lostwax.fake.storage import FakeStorage
+from lostwax.fake.symbolic.node import decide_put_off, wrap
+from lostwax.location import PASSING_ON, asking_frame, user_location
+from lostwax.types import TensorType, visible_strides
+
+PASSING_ON.add(__file__)
+UNSURE_STRIDE = "stride() of what is not row-major"
+"""There a stride may be another one when a size is 0."""
+LAYOUT_QUESTIONS = frozenset((UNSURE_STRIDE, "stride()", "storage_offset()", "is_contiguous()"))
+"""Questions that are answered by how a tensor lies in memory."""
+_RECURRENT = torch.nn.modules.rnn.__file__
+_own_requires_grad: Any = torch._C.TensorBase.requires_grad
+_own_is_leaf: Any = torch._C.TensorBase.is_leaf
+_own_grad_fn: Any = torch._C.TensorBase.grad_fn
+_own_grad: Any = torch._C.TensorBase.grad
+_own_version: Any = torch._C.TensorBase._version
+_own_base: Any = torch._C.TensorBase._base
+
+
+def is_marked(tensor: torch.Tensor) -> bool:
+    """Does autograd know that it requires a gradient? What C++ says, at its speed."""
+    return _own_requires_grad.__get__(tensor)  # type: ignore[no-any-return]
+
+
+def is_marked_leaf(tensor: torch.Tensor) -> bool:
+    """Was it said to require a gradient, and not made of others that do?"""
+    return _own_requires_grad.__get__(tensor) and _own_is_leaf.__get__(tensor)  # type: ignore[no-any-return]
+
+
+def _answer_of_real_one(name: str) -> Any:
+    """A method without arguments that the tensor answers which the fake stands for, if there is
+    one."""
+    own = getattr(torch.Tensor, name)
+
+    def answer(self: AskedTensor) -> bool:
+        self.fake_mode.observer.asked(self, f"{name}()")
+        real = self._real_one()
+        return bool(own(self if real is None else real))
+
+    return answer
+
+
+class AskedTensor(torch.Tensor):
+    """A tensor without data, as Python sees it."""
+
+    __slots__ = ()
+
+    fake_type: TensorType
+    fake_storage: FakeStorage
+    fake_mode: Any
+    constant: torch.Tensor | None
+    """The real value of a tiny constant; trusted only while the storage is unwritten."""
+    constant_version: int
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """The modelled device; the C++ side of a non-CPU fake is `meta`, so that no driver is
+        needed."""
+        return self.fake_type.device
+
+    @property
+    def is_cuda(self) -> bool:  # type: ignore[override]
+        return self.fake_type.device.type == "cuda"
+
+    @property
+    def is_cpu(self) -> bool:  # type: ignore[override]
+        return self.fake_type.device.type == "cpu"
+
+    @property
+    def is_meta(self) -> bool:  # type: ignore[override]
+        return self.fake_type.device.type == "meta"
+
+    def get_device(self) -> int:
+        index = self.fake_type.device.index
+        return -1 if index is None else index
+
+    # ------------------------------------------------------------------------------------ gradients
+
+    @property
+    def requires_grad(self) -> bool:
+        """Also where autograd does not see the operators, and a tracer knows better."""
+        self.fake_mode.observer.asked(self, "requires_grad")
+        return self._requires_grad()
+
+    @requires_grad.setter
+    def requires_grad(self, value: bool) -> None:
+        self.check_thread()
+        self.fake_mode.observer.assigning(self, "requires_grad", value)
+        _own_requires_grad.__set__(self, value)
+
+    def _requires_grad(self) -> bool:
+        return is_marked(self) or bool(self.fake_mode.observer.has_gradient(self))
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        self.requires_grad = requires_grad
+        return self
+
+    @property
+    def grad(self) -> torch.Tensor | None:
+        self.fake_mode.observer.asked(self, "grad is None")
+        return _own_grad.__get__(self)  # type: ignore[no-any-return]
+
+    @grad.setter
+    def grad(self, value: torch.Tensor | None) -> None:
+        self.check_thread()
+        self.fake_mode.observer.assigning(self, "grad", value)
+        _own_grad.__set__(self, value)
+
+    @grad.deleter
+    def grad(self) -> None:
+        self.grad = None
+
+    @property
+    def grad_fn(self) -> Any:  # type: ignore[override]
+        """Where autograd does not see the operators there is none to show."""
+        self.fake_mode.observer.asked(self, "grad_fn is None")
+        found = _own_grad_fn.__get__(self)
+        if found is None and not is_marked(self) and self.fake_mode.observer.has_gradient(self):
+            raise UnsupportedFakeError(
+                f"grad_fn of {self!r} was asked for, and a capture keeps no graph for backward.\n"
+                f"  at {user_location()}\n"
+                "  instead: to know whether it has a gradient, x.requires_grad and x.is_leaf"
+            )
+        return found
+
+    @property
+    def is_leaf(self) -> bool:  # type: ignore[override]
+        self.fake_mode.observer.asked(self, "is_leaf")
+        if not _own_is_leaf.__get__(self):
+            return False
+        return _own_requires_grad.__get__(self) or not self._requires_grad()
+
+    def retain_grad(self) -> None:
+        self.check_thread()
+        if self._requires_grad() and not is_marked(self):
+            raise UnsupportedFakeError(
+                f"retain_grad() of {self!r}, which the program only computes.\n"
+                f"  at {user_location()}\n"
+                "  why: a program leaves no gradients behind in its values\n"
+                "  instead: call it on what the program returns, or not while exporting: "
+                "if not torch.compiler.is_exporting()"
+            )
+        super().retain_grad()
+
+    def register_hook(self, hook: Any) -> Any:
+        self.check_thread()
+        return self.fake_mode.observer.hook_gradient(self, hook)
+
+    # ----------------------------------------------------------------------------------- what it is
+
+    @property
+    def _version(self) -> int:  # type: ignore[override]
+        self.fake_mode.observer.asked(self, "_version")
+        return _own_version.__get__(self)  # type: ignore[no-any-return]
+
+    @property
+    def _base(self) -> torch.Tensor | None:  # type: ignore[override]
+        self.fake_mode.observer.asked(self, "_base is None")
+        return _own_base.__get__(self)  # type: ignore[no-any-return]
+
+    @property
+    def _is_param(self) -> bool:
+        """`isinstance(x, nn.Parameter)` asks it."""
+        self.fake_mode.observer.asked(self, "class")
+        return getattr(self, "_is_parameter", False)
+
+    @_is_param.setter
+    def _is_param(self, value: bool) -> None:
+        self._is_parameter = value
+
+    def untyped_storage(self) -> Any:
+        self.fake_mode.observer.asked(self, "untyped_storage().nbytes()")
+        return super().untyped_storage()
+
+    def __getattr__(self, name: str) -> Any:
+        """What a user has put on the real tensor."""
+        if not name.startswith("_"):
+            self.fake_mode.observer.asked(self, f"attribute {name}")
+            real = self._real_one()
+            if real is not None and name in vars(real):
+                return vars(real)[name]
+        raise AttributeError(f"'Tensor' object has no attribute {name!r}")
+
+    def _real_one(self) -> torch.Tensor | None:
+        """The tensor that it stands for, if it is one that a program is given."""
+        return self.fake_mode.fake_tensor_converter.real_one(self)  # type: ignore[no-any-return]
+
+    is_inference = _answer_of_real_one("is_inference")
+    is_conj = _answer_of_real_one("is_conj")
+    is_neg = _answer_of_real_one("is_neg")
+    _is_view = _answer_of_real_one("_is_view")
+
+    # --------------------------------------------------------------------------------------- layout
+
+    def stride(self, *args: Any, **kwargs: Any) -> Any:
+        t = self.fake_type
+        if not t.is_symbolic:
+            self.fake_mode.observer.asked(self, "stride()")
+            return super().stride(*args, **kwargs)
+        strides = visible_strides(t, self.fake_storage.first)
+        self.fake_mode.observer.asked(self, UNSURE_STRIDE if strides is t.stride else "stride()")
+        return _strides(tuple(map(wrap, strides)), *args, **kwargs)
+
+    def storage_offset(self) -> Any:
+        self.fake_mode.observer.asked(self, "storage_offset()")
+        return super().storage_offset()
+
+    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
+        self.fake_mode.observer.asked(self, "is_contiguous()")
+        return super().is_contiguous(*args, **kwargs)
+
+    # ------------------------------------------------------------------------------------- who asks
+
+    def check_thread(self) -> None:
+        """No other thread than that of a capture uses its tensors; and none what stood in."""
+        thread = self.fake_mode.thread
+        if thread and thread != get_ident():
+            refuse_use(self.fake_mode)
+
+    # ----------------------------------------------------------------------------------------- data
+
+    def known_constant(self) -> torch.Tensor | None:
+        """The real value, if this is a tiny constant that nobody has written to."""
+        if self.constant is not None and self.constant_version == self.fake_storage.version:
+            return self.constant
+        return None
+
+    def __bool__(self) -> bool:
+        if self.fake_mode.observer.takes_for_true(self):
+            torch._check(self.item())
+            return True
+        t = self.fake_type
+        if t.ndim or self.known_constant() is not None:
+            return super().__bool__()
+        truth = self if t.dtype is torch.bool else self != 0
+        asking = asking_frame()
+        answer = way_on(asking)
+        if answer is None:
+            return bool(torch.Tensor.__bool__(truth))
+        if self.fake_mode.shape_env is not None:
+            decide_put_off(self.fake_mode.shape_env, asking)
+            asserted = truth.item()
+            torch._check(asserted if answer else torch.sym_not(asserted))
+        return answer
+
+    def __len__(self) -> int:
+        if self.fake_type.ndim == 0:
+            raise TypeError(
+                f"len() of a 0-d tensor\n  at {user_location()}\n"
+                "  instead: if this is torch.tensor([a, b]) of computed values, torch.stack([a, b])"
+            )
+        return int(super().__len__())  # type: ignore[no-untyped-call]
+
+    def tolist(self) -> Any:
+        if self.fake_type.ndim == 0:
+            return self.item()
+        return [self.select(0, i).tolist() for i in range(len(self))]
+
+    def numpy(self, *, force: bool = False) -> NoReturn:
+        refuse(
+            self,
+            "numpy()",
+            "keep the computation in torch, or convert after running the real program",
+        )
+
+    def __array__(self, dtype: Any = None) -> NoReturn:
+        refuse(self, "conversion to a numpy array", "keep the computation in torch")
+
+    def data_ptr(self) -> int:
+        # nn.LSTM asks whether its weights alias, and leaves their memory alone if they do.
+        if asking_frame().f_code.co_filename != _RECURRENT:
+            instead = "a fake has no memory; compare `fake_storage` to ask for aliasing"
+            if "triton" in sys.modules and _is_launched():
+                instead = "call the kernel in a function under @torch.library.triton_op"
+            refuse(self, "data_ptr()", instead)
+        return 0
+
+    def storage(self) -> NoReturn:
+        refuse(self, "storage()", "`untyped_storage()` knows its size; compute with operators")
+
+    def pin_memory(self, device: Any = None) -> NoReturn:
+        refuse(self, "pin_memory()", "pin what a program is given, before the call")
+
+    def apply_(self, *args: Any) -> NoReturn:
+        refuse(self, "calling Python for each element", "compute with operators")
+
+    map_ = map2_ = apply_  # type: ignore[assignment]
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(self, "handing memory to another library", "keep the computation in torch")
+
+    def __format__(self, form: str) -> str:
+        if form:
+            refuse(self, f"text in the form {form!r}", "leave the form out, or the text")
+        return repr(self)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse(self, "pickling", "save the real tensor, or the program that lostwax exported")
+
+
+def _is_launched() -> bool:
+    """Is it Triton that asks, who launches a kernel?"""
+    frame: Any = sys._getframe()
+    while frame is not None and not str(frame.f_globals.get("__name__")).startswith("triton."):
+        frame = frame.f_back
+    return frame is not None
+
+
+def _strides(strides: tuple[Any, ...], dim: int | None = None) -> Any:
+    return strides if dim is None else strides[dim]

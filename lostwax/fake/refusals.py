@@ -1,0 +1,58 @@
+"""What a tensor without data refuses: its data, another thread, another class."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from lostwax.errors import CaptureError, UnsupportedFakeError
+from lostwax.location import Location, user_location
+
+if TYPE_CHECKING:
+    from lostwax.fake.mode import FakeTensorMode
+
+RETIRED = -1
+"""The thread of tensors that nobody uses any more: they stood in a module that was captured."""
+
+
+def refuse_use(mode: FakeTensorMode) -> NoReturn:
+    """Of a fake that another thread captures with, or that has stood in a module."""
+    if mode.thread != RETIRED:
+        refuse_thread()
+    raise CaptureError(
+        "a tensor is used that stood in for a parameter or buffer while its module was exported, "
+        f"and the export is over.\n  at {user_location()}\n"
+        "  why: it has no data, and is no part of the module any more: it was read from the module "
+        "while that was exported, by another thread or by forward, and kept\n"
+        "  instead: read it from the module again; and neither read nor change a module in one "
+        "thread while another exports it"
+    )
+
+
+def refuse_thread() -> NoReturn:
+    """A fake of a capture that runs in another thread."""
+    raise CaptureError(
+        "a tensor of a capture that runs in another thread is used in this one.\n"
+        f"  at {user_location()}\n"
+        "  why: while a module is exported, its parameters and buffers have no data\n"
+        "  instead: neither read nor change a module in one thread while another exports it (to "
+        "call it is to wait until that is done); and where a forward hands work to other threads, "
+        "compute in the thread that calls it"
+    )
+
+
+def refuse(fake: Any, what: str, instead: str) -> NoReturn:
+    raise UnsupportedFakeError(
+        f"{what} needs the data of {fake!r}, and a fake tensor has none.\n"
+        f"  at {user_location()}\n  instead: {instead}"
+    )
+
+
+def other_class(name: str, where: Location | str) -> UnsupportedFakeError:
+    """A fake is to become a tensor of a class of the user's."""
+    return UnsupportedFakeError(
+        f"a tensor becomes one of the class {name}, and a tensor without data cannot.\n"
+        f"  at {where}\n"
+        "  why: while capturing, tensors are of a class of their own, which stands for their data\n"
+        "  instead: compute with plain tensors, and keep what belongs to them beside them; or let "
+        f"{name} be a wrapper (torch.Tensor._make_wrapper_subclass) with __torch_dispatch__"
+    )

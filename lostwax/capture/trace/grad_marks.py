@@ -17,6 +17,7 @@ from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
+from lostwax.identity import ByIdentity
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Root
 from lostwax.location import Location, user_location
@@ -40,8 +41,8 @@ class Marks:
         """Are there tensors of the program's own that were told to require gradients?"""
         self.made: list[FakeTensor] = []
         """What factories made: C++ tells some of them so (`torch.ones(3, requires_grad=True)`)."""
-        self.given: dict[int, tuple[FakeTensor, Location]] = {}
-        """Where tensors were given a gradient, by id; and they, so that it stays theirs."""
+        self.given: ByIdentity[FakeTensor, Location] = ByIdentity()
+        """Where tensors were given a gradient."""
 
     def requiring(self, fake: FakeTensor, value: bool) -> None:
         """`x.requires_grad = value`, which is new."""
@@ -63,8 +64,7 @@ class Marks:
         """Has something that the caller holds another gradient than before?"""
         for kind, name, tensor, fake in given:
             if isinstance(fake, FakeTensor) and _has_new_gradient(tensor, fake):
-                at = self.given.get(id(fake))
-                _refuse_gradient(f"{kind} {name}", fake, at and at[1])
+                _refuse_gradient(f"{kind} {name}", fake, self.given.get(fake))
 
 
 def refuse_replaced(what: str) -> NoReturn:

@@ -134,7 +134,7 @@ class CaptureObserver(Observer):
         if not tracer.is_recording or fake.tracked is None:
             return
         if name == "grad":
-            tracer.grad_marks.given[id(fake)] = fake, user_location()
+            tracer.grad_marks.given[fake] = user_location()
         elif (is_marked(fake) or self.has_gradient(fake)) is not value:
             tracer.grad_marks.requiring(fake, value)
 

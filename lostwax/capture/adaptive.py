@@ -221,7 +221,7 @@ class Captured:
             self._is_eager = len(self.eager) >= _MOST_IN_VAIN
             logs.dynamic.info("  the module itself runs: %s", lost[0])
             return None
-        world.captured()
+        world.note_caches()
         run = LiveProgram(program, find_root_module(self.wrapped))
         gradients = _gradients(call.leaves)
         variant = Variant(program, where, why, varying, world, self._ran, mode, gradients, run, 1)

@@ -1,1 +1,1 @@
-"""What a capture reads beside the arguments, compared before a program is used again."""
+"""What a capture reads beside its arguments; compared before a program is used again."""

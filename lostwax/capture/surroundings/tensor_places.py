@@ -1,4 +1,7 @@
-"""Where tensors lie in memory, and what else changes of one while it is the same object."""
+"""Where tensors lie in memory, and what else can change in a tensor that stays the same object.
+
+Must not keep a tensor alive.
+"""
 
 from __future__ import annotations
 
@@ -8,37 +11,37 @@ from typing import Any
 import torch
 
 
-def storage(tensor: torch.Tensor) -> int:
-    """What is the same for tensors in one memory."""
-    found = memory(tensor)
+def storage_key(tensor: torch.Tensor) -> int:
+    """A number that is equal for tensors in the same storage."""
+    found = storage_of(tensor)
     return id(tensor) if found is None else int(found._cdata)
 
 
-def memory(tensor: torch.Tensor) -> torch.UntypedStorage | None:
+def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:
     try:
         return tensor.untyped_storage()
-    except (NotImplementedError, RuntimeError):  # it has none, it is sparse
+    except (NotImplementedError, RuntimeError):  # a sparse tensor has none
         return None
 
 
-def place(tensor: torch.Tensor) -> Any:
-    """Where it lies in its memory."""
+def layout_of(tensor: torch.Tensor) -> Any:
+    """Where it lies in its storage."""
     return tensor.storage_offset(), tensor.stride()
 
 
 def _version(tensor: torch.Tensor) -> int:
-    """How often it was written to; those of inference mode do not count."""
+    """How often it was written to; -1 for tensors of inference mode, which do not count that."""
     return -1 if tensor.is_inference() else tensor._version
 
 
 def tensor_content(tensor: torch.Tensor) -> Any:
-    """What changes of a tensor that is no state, while it is the same object: `x.data = y` is no
-    write."""
-    return TYPE(tensor), _version(tensor), storage(tensor), place(tensor)
+    """All that can change in a tensor that is no state. (`x.data = y` counts as no write, so the
+    storage is part of it.)"""
+    return TYPE(tensor), _version(tensor), storage_key(tensor), layout_of(tensor)
 
 
 def address(tensor: torch.Tensor | None) -> int:
-    """Where its numbers are: `x.data = y` moves them."""
+    """Where its numbers lie: `x.data = y` moves them."""
     try:
         return 0 if tensor is None else tensor.data_ptr()
     except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake, not initialized
@@ -46,7 +49,7 @@ def address(tensor: torch.Tensor | None) -> int:
 
 
 def data_of(tensor: torch.Tensor) -> bytes:
-    """What is in it; of what cannot be read, nothing."""
+    """Its bytes; empty if they cannot be read."""
     try:
         plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
         return bytes(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
@@ -54,5 +57,5 @@ def data_of(tensor: torch.Tensor) -> bytes:
         return b""
 
 
-TOLD = attrgetter("dtype", "shape", "requires_grad", "device")
+TYPE_BUT_CLASS = attrgetter("dtype", "shape", "requires_grad", "device")
 TYPE = attrgetter("dtype", "shape", "requires_grad", "device", "__class__")

@@ -1,10 +1,10 @@
-"""What a capture would read beside the arguments of the call, so that it can be told whether it is
+"""Remembers what a capture would read beside the arguments of the call, and tells whether it is
 still the same.
 
-All is looked at in two ways. Each call asks whether the same objects are in the same places, which
-C answers for thousands of them (`map`, `is_`). Only if some are not, all is described anew
-(`look.py`) and compared by content. State is compared by its types: programs run on what is there.
-Must not call anything of the user's.
+It compares in two ways. Each call asks whether the same objects are in the same places, which C
+answers for thousands of them (`map`, `is_`). Only if some are not, we look at everything again
+(`look.py`) and compare the content. Of parameters and buffers only the types count: programs read
+their current data. Must not call anything of the user's.
 """
 
 from __future__ import annotations
@@ -25,43 +25,44 @@ from lostwax.capture.python.function_caches import (
     is_plain_since,
 )
 from lostwax.capture.python.functions_run import FunctionKeys
-from lostwax.capture.surroundings.look import FORWARD, Entry, Look, bytes_of
+from lostwax.capture.surroundings.look import FORWARD, Look, bytes_of
 from lostwax.capture.surroundings.tensor_places import (
-    TOLD,
+    TYPE_BUT_CLASS,
     address,
     data_of,
-    memory,
-    place,
-    storage,
+    layout_of,
+    storage_key,
+    storage_of,
     tensor_content,
 )
+from lostwax.capture.surroundings.world_entry import WorldEntry
 
-_MEMORY = "what tensors in attributes share with parameters and buffers"
-_SHARED = "what parameters and buffers share with each other"
+_CONSTANTS_SHARE = "what tensors in attributes share with parameters and buffers"
+_STATE_SHARES = "what parameters and buffers share with each other"
 
 
 class World:
-    """What `subject`, a module or a function, reads beside its arguments, as it is now. `ran`: of
-    its functions those that read."""
+    """What `subject`, a module or a function, reads beside its arguments, as it is now. With `ran`,
+    only what those functions read."""
 
     def __init__(self, subject: Any, ran: FunctionKeys | None = None) -> None:
         self.key: Any = object()
-        """The same for worlds that are equal."""
+        """Equal worlds have the same key."""
         found = Look(subject, ran)
         self.entries = found.entries
         self.unsure = found.unsure
-        """What cannot be compared, in words."""
+        """What we cannot compare, in words."""
         self.random = found.random
         self._caches = found.caches
-        self._tensors, self._read = found.tensors, found.read
+        self._tensors, self._read = found.tensors, found.data_read
         self._state = [each for each in found.state if each]
         if found.tensors:
-            self.entries[_MEMORY] = Entry("memory", None, self._sharing())
-        self._shared_before, self._addresses_before = self._shared(), self._addresses()
+            self.entries[_CONSTANTS_SHARE] = WorldEntry("memory", None, self._constant_sharing())
+        self._shared_before, self._addresses_before = self._state_sharing(), self._addresses()
         if self._shared_before:
-            self.entries[_SHARED] = Entry("memory", None, self._shared_before)
-        self._kept = found.seen, list(map(memory, found.tensors))
-        """So that ids, and addresses of memory, stay their own."""
+            self.entries[_STATE_SHARES] = WorldEntry("memory", None, self._shared_before)
+        self._kept = found.seen, list(map(storage_of, found.tensors))
+        """Held so that no other object gets their ids or addresses."""
         self._empty = [e for e in chain(found.maps, found.state, found.sets) if not e]
         self._dicts = [each for each in found.maps if each and isinstance(each, dict)]
         self._others = [each for each in found.maps if each and not isinstance(each, dict)]
@@ -69,12 +70,12 @@ class World:
         self._sequences, self._arrays = found.sequences, found.arrays
         self._owners, self._module_classes = found.owners, list(found.module_classes)
         self._cells, self._functions = found.cells, found.functions
-        self._places = tuple(zip(*found.named.values(), strict=True)) or ((), ())
+        self._places = tuple(zip(*found.globals_read.values(), strict=True)) or ((), ())
         self._objects_before = list(self._objects())
         self._keys_before, self._content_before = self._keys(), self._content()
 
     def is_unchanged(self) -> bool:
-        """Is everything in its place? If not, it may still be equal."""
+        """Are the same objects in the same places? If not, the worlds may still be equal."""
         if any(self._empty):
             return False
         try:
@@ -83,13 +84,13 @@ class World:
                 and all(map(is_, self._objects(), self._objects_before))
                 and self._content() == self._content_before
                 and self._is_shared_as_before()
-                and all(map(_is_as_before, self._caches))
+                and all(map(_is_cache_unchanged, self._caches))
             )
         except ValueError:  # a variable that a function is closed over is deleted
             return False
 
-    def captured(self) -> None:
-        """A program was captured in it: what caches have got meanwhile, the program has read."""
+    def note_caches(self) -> None:
+        """Take over what functions' caches got during a capture: the program has read it."""
         for function, known in self._caches:
             known.update(cached_results(function) or {})
 
@@ -104,30 +105,31 @@ class World:
         )
 
     def _keys(self) -> list[Any]:
-        """By what names things are held, and how many there are."""
+        """The lengths of all containers, and the names in them."""
         lengths = map(len, chain(self._dicts, self._others, self._sequences, self._state))
         names = chain(self._dicts, self._others, self._state)
         return [*lengths, *chain.from_iterable(names)]
 
     def _content(self) -> list[Any]:
-        """What objects cannot tell: types of state and which of it is one tensor, writes."""
+        """What identity does not show: the types of state, which of it is tied, writes."""
         tensors = list(chain.from_iterable(map(dict.values, self._state)))
         first: dict[int, int] = {}
         ids = list(map(id, tensors))
         tied = list(map(first.setdefault, ids, count()))
-        told = list(map(TOLD, [each for each in tensors if each is not None]))
+        told = list(map(TYPE_BUT_CLASS, [each for each in tensors if each is not None]))
         absent = [i for i, each in enumerate(tensors) if each is None]
         sets = [each.copy() for each in self._sets]
         arrays = list(map(bytes_of, self._arrays))
         others = [*map(tensor_content, self._tensors), *map(data_of, self._read)]
         classes = [*map(type, self._owners), *map(FORWARD, self._module_classes)]
-        return [tied, told, absent, sets, arrays, others, self._sharing(), classes]
+        return [tied, told, absent, sets, arrays, others, self._constant_sharing(), classes]
 
     def _is_shared_as_before(self) -> bool:
-        """(Programs move state, too: they put results in its place.)"""
+        """Does state share memory as before? Compared only if an address has changed. (Programs
+        change addresses, too: they put results in the place of state.)"""
         addresses = self._addresses()
         if addresses != self._addresses_before:
-            if self._shared() != self._shared_before:
+            if self._state_sharing() != self._shared_before:
                 return False
             self._addresses_before = addresses
         return True
@@ -135,34 +137,34 @@ class World:
     def _addresses(self) -> list[int]:
         return list(map(address, chain.from_iterable(map(dict.values, self._state))))
 
-    def _shared(self) -> list[Any]:
+    def _state_sharing(self) -> list[Any]:
         """Which tensors of the state lie in one memory, and where in it."""
         found: dict[int, list[tuple[int, torch.Tensor]]] = {}
         for i, each in enumerate(chain.from_iterable(map(dict.values, self._state))):
             if each is not None:
-                found.setdefault(storage(each), []).append((i, each))
+                found.setdefault(storage_key(each), []).append((i, each))
         several = [each for each in found.values() if any(t is not each[0][1] for _, t in each)]
-        return [[(i, place(t)) for i, t in each] for each in several]
+        return [[(i, layout_of(t)) for i, t in each] for each in several]
 
-    def _sharing(self) -> list[Any]:
-        """Which of the tensors that are no state show state, and how: a capture takes them for
-        views of it."""
+    def _constant_sharing(self) -> list[Any]:
+        """Which of the tensors that are no state share memory with state, and how: a capture takes
+        them for views of it."""
         if not self._tensors:
             return []
-        storages = [storage(each) for each in self._tensors]
+        storages = [storage_key(each) for each in self._tensors]
         wanted = set(storages)
         shown: dict[int, list[tuple[int, torch.Tensor]]] = {}
         for i, each in enumerate(chain.from_iterable(map(dict.values, self._state))):
-            if each is not None and (at := storage(each)) in wanted:
+            if each is not None and (at := storage_key(each)) in wanted:
                 shown.setdefault(at, []).append((i, each))
         return [
-            [place(held), *((i, place(each), is_derived(held, each)) for i, each in shown[at])]
+            [layout_of(held), *((i, layout_of(t), is_derived(held, t)) for i, t in shown[at])]
             for held, at in zip(self._tensors, storages, strict=True)
             if at in shown
         ]
 
     def difference(self, before: World) -> str:
-        """What is otherwise than it was, in words; nothing if all is equal."""
+        """The differences to an earlier world, in words; "" if there are none."""
         found = list(islice(self._differences(before), _MOST_TOLD + 1))
         return "; ".join([*found[:_MOST_TOLD], *["and more"] * (len(found) > _MOST_TOLD)])
 
@@ -172,7 +174,7 @@ class World:
             if was is None:
                 yield f"{path} is new, {entry}"
             elif not entry.is_same(was):
-                yield f"{path} {entry.told_since(was)}"
+                yield f"{path} {entry.describe_change(was)}"
         yield from (f"{path} is gone" for path in before.entries if path not in self.entries)
 
 
@@ -180,8 +182,8 @@ _CELL, _CODE = attrgetter("cell_contents"), attrgetter("__code__", "__defaults__
 _MOST_TOLD = 3  # of the differences
 
 
-def _is_as_before(cache: tuple[Any, CachedResults]) -> bool:
-    """Numbers may have come into it since; objects are to be looked at."""
+def _is_cache_unchanged(cache: tuple[Any, CachedResults]) -> bool:
+    """Has the cache lost nothing, and got only plain values? (Objects must be looked at.)"""
     function, known = cache
     now = cached_results(function)
     if now is None or not are_still_there(known, now):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import NamedTuple
 
+from lostwax.cache import cached_by_identity
 from lostwax.handlers import is_caught
 from lostwax.location import is_of_torch
 
@@ -82,7 +82,7 @@ class _Step(NamedTuple):
     """May it be this one that asks for the truth on which the next jumps?"""
 
 
-@lru_cache(maxsize=256)
+@cached_by_identity(1000)
 def _moot(code: CodeType) -> dict[tuple[int, bool], frozenset[int]]:
     steps = _steps(code)
     found: dict[tuple[int, bool], frozenset[int]] = {}
@@ -130,7 +130,7 @@ class _Raised(NamedTuple):
     """The globals that are read on the way there: the exception's class is one of them."""
 
 
-@lru_cache(maxsize=256)
+@cached_by_identity(1000)
 def _raising(code: CodeType) -> dict[tuple[int, bool], _Raised]:
     """Where a truth is asked, and for which answer what follows raises: where it does."""
     steps = _steps(code)

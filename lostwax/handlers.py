@@ -1,6 +1,7 @@
 """Who catches an exception, read off the bytecode.
 
-A `try` does, and so may a `with`: `contextlib.suppress`. Layer 0: imports nothing of the house.
+A `try` does, and so may a `with`: `contextlib.suppress`. Layer 0: imports nothing of the house but
+`cache`.
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 import dis
 from collections.abc import Iterator
 from contextlib import nullcontext
-from functools import lru_cache
 from types import CodeType, FrameType
 from typing import Any
+
+from lostwax.cache import cached, cached_by_identity
 
 
 def is_caught(frame: FrameType, offset: int) -> bool:
@@ -37,7 +39,7 @@ def _is_passed_on(frame: FrameType, handler: int) -> bool:
     return code is not None and _is_never_true(code)
 
 
-@lru_cache(maxsize=256)
+@cached_by_identity(1000)
 def _is_never_true(code: CodeType) -> bool:
     """Does the function return None or False, wherever it does? (A generator does not tell.)"""
     steps = _instructions(code)
@@ -53,7 +55,7 @@ def _is_never_true(code: CodeType) -> bool:
 _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 
 
-@lru_cache(maxsize=256)
+@cached(1000)
 def _manager(code: CodeType, handler: int) -> tuple[str, ...] | None:
     """The global name, and the attributes of that, which a `with` that ends here calls for its
     manager: `torch.no_grad`. None if it is no `with`, or calls nothing so simple."""
@@ -91,7 +93,7 @@ def _instructions(code: CodeType) -> list[dis.Instruction]:
     return [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
 
 
-@lru_cache(maxsize=256)
+@cached_by_identity(1000)
 def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
     return tuple(_parsed(code.co_exceptiontable))
 

@@ -1,7 +1,7 @@
 """Where in the user's code we are. Cheap to take (code object and offset), made to text when
 someone asks.
 
-Layer 0: imports nothing of the house.
+Layer 0: imports nothing of the house but `cache`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType
+
+from lostwax.cache import Cache
 
 _HOUSE = str(Path(__file__).parent) + "/"
 
@@ -42,12 +44,13 @@ def is_user_code(code: CodeType) -> bool:
     """False for frames of lostwax, of torch, Triton and of the interpreter's own libraries."""
     found = JUDGED.get(id(code))
     if found is None:
-        found = JUDGED[id(code)] = (code, _judge(code.co_filename))
+        found = _CACHE.keep(id(code), (code, _judge(code.co_filename)))
     return found[1]
 
 
 # By identity, and kept alive: a code object's own hash reads all of it.
-JUDGED: dict[int, tuple[CodeType, bool]] = {}
+_CACHE = Cache[int, tuple[CodeType, bool]](__name__, "judged", 50_000)
+JUDGED = _CACHE.table
 """The answers of `is_user_code` so far, for loops that ask it very often."""
 
 

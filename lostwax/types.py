@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import torch
 
+from lostwax.cache import Cache
 from lostwax.sym import Size, eq, known, maximum
 
 Sizes = tuple[Size, ...]
@@ -222,9 +223,7 @@ def unique(t: TensorType) -> TensorType:
     key = t.key()
     found = _UNIQUE.get(key)
     if found is None:
-        if len(_UNIQUE) >= _MOST:
-            _UNIQUE.clear()  # those in use keep their tokens
-        found = _UNIQUE[key] = t
+        found = _CACHE.keep(key, t)  # where it is emptied, types in use keep their tokens
         t.token = object()
     return found
 
@@ -241,8 +240,8 @@ def known_concrete(
 
 
 _STRIDED = torch.strided
-_UNIQUE: dict[tuple[object, ...], TensorType] = {}
-_MOST = 50_000
+_CACHE = Cache[tuple[object, ...], TensorType](__name__, "types", 50_000)
+_UNIQUE = _CACHE.table
 
 
 def _same(a: Size, b: Size) -> bool:

@@ -9,12 +9,13 @@ they are: no list of operators is kept. Must not cast anything itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._ops import OpOverload
 
+from lostwax.cache import cached, cached_by_identity
 from lostwax.errors import CaptureError, UnsupportedFakeError
 from lostwax.fake import fallback
 from lostwax.fake.asked_tensor import is_marked_leaf
@@ -108,7 +109,7 @@ _OF_PARTS = frozenset((aten._trilinear.default, aten.linalg_pinv.atol_rtol_tenso
 """Operators with a derivative of their own, whose kernels call others that autocast casts."""
 
 
-@cache
+@cached_by_identity(20_000)
 def _by_parts(func: OpOverload) -> Callable[..., Any]:
     return partial(func._op_dk, _PARTS)
 
@@ -160,7 +161,7 @@ def _find(func: OpOverload, device: str) -> Callable[..., Any] | None:
     return lambda *args, **kwargs: func._op_dk(key, *args, **kwargs)
 
 
-_known_kernel = cache(_find)
+_known_kernel = cached(1000)(_find)
 
 
 def _key(device: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +18,7 @@ from torch._library.custom_ops import OPDEFS as custom_operators
 from torch._library.simple_registry import singleton as custom_registry
 from torch._ops import OpOverload
 
+from lostwax.cache import cached, cached_by_identity
 from lostwax.errors import (
     CaptureError,
     DataDependentError,
@@ -131,7 +132,7 @@ def _named(value: Any) -> str:
 # ----------------------------------------------------------------------------------- decompositions
 
 
-@cache
+@cached_by_identity(20_000)
 def is_composite(func: OpOverload) -> bool:
     # Asked of C++ itself: in Python, torch also counts decompositions that it keeps beside kernels.
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
@@ -203,7 +204,7 @@ PORTABLE = frozenset(
 )
 
 
-@cache
+@cached()
 def torch_decompositions() -> dict[Any, Callable[..., Any]]:
     """torch's table of decompositions: it serves the long tail."""
     table: dict[Any, Callable[..., Any]] = decomp.decomposition_table
@@ -355,7 +356,7 @@ _ABOUT_TENSORS = "  # a tensor of the result's size, dtype and device"
 # ------------------------------------------------------------------------------------ small matters
 
 
-@cache
+@cached(1000)
 def is_foreign(cls: Any) -> bool:
     """A tensor subclass that handles operators itself."""
     if issubclass(cls, (FakeTensor, torch.nn.Parameter)):

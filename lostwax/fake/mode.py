@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +20,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
+from lostwax.cache import Cache, cached_by_identity
 from lostwax.errors import MixedModeError, NonFakeInputError, UnsupportedFakeError
 from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
@@ -238,7 +238,7 @@ class FakeTensorMode(TorchDispatchMode):
         """How calls of this overload are evaluated, and what is known of it."""
         plan = _PLANS.get(id(func))
         if plan is None:
-            plan = _PLANS[id(func)] = _plan(func)
+            plan = _CACHE.keep(id(func), _plan(func))
         return plan
 
     def view(self, fake: FakeTensor, size: tuple[Any, ...]) -> Any:
@@ -437,7 +437,7 @@ def _require_grad(values: Iterable[Any]) -> bool:
     return False
 
 
-@cache
+@cached_by_identity(20_000)
 def _is_composite_out(func: OpOverload) -> bool:
     """`matmul.out` and its like: C++ would ask whether tensors share storage; fakes have none."""
     return operator(func).kind == "out" and fallback.is_composite(func)
@@ -449,7 +449,8 @@ UNDECLARED_VIEWS = frozenset(
 """No views by their schemas, but they share storage all the same."""
 
 # By identity: torch hashes its overloads in Python; the record keeps them alive.
-_PLANS: dict[int, tuple[Strategy, Operator]] = {}
+_CACHE = Cache[int, tuple[Strategy, Operator]](__name__, "plans", 20_000)
+_PLANS = _CACHE.table
 
 
 def _plan(func: Any) -> tuple[Strategy, Any]:

@@ -16,6 +16,7 @@ import torch
 from torch import get_default_dtype
 from torch.fx.immutable_collections import immutable_list
 
+from lostwax.cache import Cache
 from lostwax.fake import shared_rule_cache
 from lostwax.fake.symbolic.node import IntNode, unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -39,8 +40,8 @@ SIZES = frozenset((int, _SymInt, Expr))
 MOODY = frozenset((aten._fused_sdp_choice.default, aten.mkldnn_rnn_layer.default))
 """Operators whose rules look at settings of torch that change from call to call."""
 
-ANSWERS: dict[Question, Any] = {}
-_MOST = 50_000
+_CACHE = Cache[Question, Any](__name__, "answers", 50_000)
+_ANSWERS = _CACHE.table
 
 
 def question(
@@ -132,7 +133,7 @@ def known(mode: FakeTensorMode, key: Question | None) -> Any:
     """The answer to a question that was asked before."""
     if key is None:
         return None
-    answer = ANSWERS.get(key)
+    answer = _ANSWERS.get(key)
     return mode.answers[key] if answer is None else answer
 
 
@@ -197,10 +198,8 @@ def _unique(answer: Any) -> Any:
 
 
 def _remembered(key: Question, answer: Any) -> Any:
-    if len(ANSWERS) >= _MOST:
-        ANSWERS.clear()
     if isinstance(answer, (TensorType, tuple, list)):
-        ANSWERS[key] = answer
+        _CACHE.keep(key, answer)
     return answer
 
 
@@ -209,7 +208,7 @@ def forget_if_settings_changed() -> None:
     global _threads
     threads = torch.get_num_threads()
     if threads != _threads:
-        ANSWERS.clear()
+        _CACHE.clear()
         world.forget()
         _threads = threads
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from lostwax.cache import Cache
 from lostwax.sym import Expr
 from lostwax.sym.world import Form, World, form
 from lostwax.types import TensorType
@@ -37,8 +38,7 @@ class Kind:
         """Are all strides plain?"""
 
 
-_KINDS: dict[tuple[Any, ...], Kind] = {}
-_MOST = 50_000
+_KINDS = Cache[tuple[Any, ...], Kind](__name__, "kinds", 50_000)
 TIMELESS: set[type] = {bool}
 """Classes of other things that answers are made of: they know of no symbols."""
 
@@ -49,12 +49,7 @@ def kind(t: TensorType) -> Kind | Local:
     if not _is_timeless((size, stride, offset)):
         return Local()
     parts = (size, stride, offset, t.dtype, t.device, t.layout)
-    found = _KINDS.get(parts)
-    if found is None:
-        if len(_KINDS) >= _MOST:
-            _KINDS.clear()
-        found = _KINDS[parts] = Kind(parts)
-    return found
+    return _KINDS.table.get(parts) or _KINDS.keep(parts, Kind(parts))
 
 
 def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
@@ -123,7 +118,7 @@ class Answers(dict[Question, Any]):
     def __missing__(self, key: Question) -> Any:
         env = self._mode.shape_env
         world = None if env is None else env.facts.world
-        kept = None if world is None else world.found.get(key)
+        kept = None if world is None else world.find(key)
         if kept is None:
             return None
         answer = self[key] = _again(self._mode, kept)

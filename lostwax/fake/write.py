@@ -12,6 +12,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax import torch_version
+from lostwax.cache import cached_by_identity
 from lostwax.fake import data, fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator, operator
@@ -264,9 +265,7 @@ def _plain_types(out: Any) -> Any:
 def with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments for the functional twin: also those that only the writing form may
     leave out (`bernoulli_()`)."""
-    lent = _LENT.get(id(record))
-    if lent is None:
-        lent = _LENT[id(record)] = _lent_defaults(record.overload)
+    lent = _lent_defaults(record.overload)
     if not lent:
         return kwargs
     missing = {n: v for i, n, v in lent if i >= len(args) and kwargs.get(n) is None}
@@ -275,10 +274,7 @@ def with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[s
     return {**kwargs, **missing}
 
 
-# By identity: torch hashes its overloads in Python; records live for ever.
-_LENT: dict[int, tuple[tuple[int, str, Any], ...]] = {}
-
-
+@cached_by_identity(20_000)
 def _lent_defaults(func: OpOverload) -> tuple[tuple[int, str, Any], ...]:
     """Position, name and value of the defaults that the functional twin does not have."""
     twin = operator(func).twin

@@ -194,15 +194,16 @@ def scalar_dtype(value: Scalar) -> torch.dtype:
     return get_default_dtype()
 
 
-_CATEGORY = {torch.bool: 0}
-
-
 def category(dtype: torch.dtype) -> int:
     """0 bool, 1 integer, 2 floating, 3 complex."""
-    found = _CATEGORY.get(dtype)
-    if found is None:
-        found = _CATEGORY[dtype] = 3 if dtype.is_complex else 2 if dtype.is_floating_point else 1
-    return found
+    return _CATEGORY[dtype]
+
+
+_CATEGORY = {
+    dtype: 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype is not torch.bool)
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype)
+}
 
 
 def promote(*operands: TensorType | Scalar) -> torch.dtype:

@@ -12,22 +12,17 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+from lostwax.cache import Cache
 from lostwax.sym.expressions.expr import BoolExpr, Expr, Symbol
 
 if TYPE_CHECKING:
     from lostwax.sym.env import ShapeEnv
 
-_MOST = 50_000
-
 
 class World:
-    """The same beginning. `found`: what layers above have found out in it."""
+    """Environments with the same beginning are in the same one."""
 
-    __slots__ = ("_after", "found")
-
-    def __init__(self) -> None:
-        self._after: dict[Hashable, World] = {}
-        self.found: dict[Any, Any] = {}
+    __slots__ = ()
 
     def born(self, symbol: Symbol) -> World | None:
         """The world with one more symbol; those of data are told by nothing that comes again."""
@@ -44,46 +39,33 @@ class World:
         return None if told is None else self._then(told)
 
     def _then(self, what: Hashable) -> World:
-        found = self._after.get(what)
-        if found is None:
-            _count_one()
-            found = self._after[what] = World()
-        return found
+        key = (self, what)
+        return _WORLDS.table.get(key) or _WORLDS.keep(key, World())
 
-    def keep(self, key: Hashable, what: Any) -> None:
-        _count_one()
-        self.found[key] = what
+    def find(self, key: Hashable) -> Any:
+        """What layers above have found out in this world; None if they have not."""
+        return _FOUND.table.get((self, key))
 
-    def clear(self) -> None:
-        """Who is in it, or in one that follows, is alone there from now on."""
-        self.found.clear()
-        for world in self._after.values():
-            world.clear()
-        self._after.clear()
+    def keep(self, key: Hashable, found: Any) -> None:
+        _FOUND.keep((self, key), found)
 
 
-_first = World()
-_kept = 0
+_FIRST = World()
+_WORLDS = Cache[tuple[World, Hashable], World](__name__, "worlds", 50_000)
+"""The world that follows another. Where this is emptied, environments to come are in other worlds
+than those of today."""
+_FOUND = Cache[tuple[World, Hashable], Any](__name__, "found", 50_000)
 
 
 def first() -> World:
     """That of an environment without symbols."""
-    return _first
+    return _FIRST
 
 
 def forget() -> None:
     """Nothing that was found out is told to anyone any more."""
-    global _first, _kept
-    _first.clear()
-    _first, _kept = World(), 0
-    _FORMS.clear()
-
-
-def _count_one() -> None:
-    global _kept
-    _kept += 1
-    if _kept > _MOST:
-        forget()
+    _WORLDS.clear()
+    _FOUND.clear()
 
 
 # -------------------------------------------------------------------------------------- expressions
@@ -99,7 +81,7 @@ class Form:
         self.terms = terms
 
 
-_FORMS: dict[frozenset[Any], Form] = {}
+_FORMS = Cache[frozenset[Any], Form](__name__, "forms", 50_000)
 
 
 def form(e: Expr) -> Form | None:
@@ -117,10 +99,7 @@ def _made(e: Expr) -> Form | None:
             return None
         terms.append((places, coefficient))
     key = frozenset(terms)
-    found = _FORMS.get(key)
-    if found is None:
-        found = _FORMS[key] = Form(tuple(terms))
-    return found
+    return _FORMS.table.get(key) or _FORMS.keep(key, Form(tuple(terms)))
 
 
 class Formed(dict[Form, Expr]):

@@ -79,7 +79,7 @@ def test_what_is_forgotten_is_found_by_nobody():
     held = env.facts.world
     held.keep("question", "answer")
     world.forget()
-    assert not held.found
+    assert held.find("question") is None
     assert expect(m <= 9)
     assert other.facts.world is not held
     assert batch_and_length()[0].facts.world is batch_and_length()[0].facts.world

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from lostwax.cache import PerClass
 from lostwax.capture.patches import swap
 from lostwax.capture.python import code_names
-from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
@@ -172,4 +172,4 @@ def _content(cell: Any) -> Any:
 
 _ABSENT = object()
 _SHOWING = frozenset(("__class__", "builtins", "__builtins__"))
-_OF_CLASSES = PerClass(lambda cls: tuple(_asking(methods(cls))))
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_asking(methods(cls))))

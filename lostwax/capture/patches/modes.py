@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.cache import PerClass
 from lostwax.capture.patches.swap import Answer, Shown
 from lostwax.capture.python import code_names
-from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing, outside, running
 from lostwax.capture.trace.tracer import Tracer
@@ -150,4 +150,4 @@ def _is_ours(value: Any) -> bool:
     return isinstance(value, BuiltinFunctionType) and value in _STAND_INS
 
 
-_OF_CLASSES = PerClass(lambda cls: tuple(_imported(methods(cls))))
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_imported(methods(cls))))

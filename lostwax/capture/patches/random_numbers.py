@@ -13,11 +13,12 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from lostwax.cache import cached
 from lostwax.capture import threads
 from lostwax.capture.patches import swap
 from lostwax.capture.patches.swap import Answer, Answers, Shown
@@ -170,7 +171,7 @@ _SEEDS = ("seed", "setstate", "getstate")
 _ANSWERS = Answers([Answer(getattr(random.Random, name), _seed(name)) for name in _SEEDS])
 
 
-@cache
+@cached()
 def _classes() -> list[tuple[Any, type]]:
     shown = [Shown(random, name, _of_python(name)) for name in ("random", "getrandbits")]
     shared = _numpy_random.mtrand._rand

@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from lostwax.cache import PerClass
 from lostwax.capture.patches.swap import Shown, set_all
 from lostwax.capture.python import code_names
-from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
@@ -143,4 +143,4 @@ def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:
     return is_class or "Tensor" in words
 
 
-_OF_CLASSES = PerClass(lambda cls: any(_naming(methods(cls))))
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: any(_naming(methods(cls))))

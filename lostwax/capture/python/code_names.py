@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from lostwax.identity import ByIdentity
+from lostwax.cache import cached_by_identity
 
 
 def closure_variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
@@ -36,15 +36,10 @@ def nested_codes(code: CodeType) -> Iterator[CodeType]:
             yield from nested_codes(constant)
 
 
+@cached_by_identity(20_000)
 def globals_read(code: CodeType) -> frozenset[str]:
     """The globals that it reads. (`code.co_names` has the names of attributes, too.)"""
-    found = _READ.get(code)
-    if found is None:
-        if len(_READ) >= _MOST:
-            _READ.clear()
-        instructions = dis.get_instructions(code)
-        found = _READ[code] = frozenset(i.argval for i in instructions if i.opname in _READING)
-    return found
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in _READING)
 
 
 def words(code: CodeType) -> tuple[str, ...]:
@@ -54,22 +49,19 @@ def words(code: CodeType) -> tuple[str, ...]:
 
 def modules_imported(code: CodeType, known: dict[str, Any]) -> tuple[str, ...]:
     """The full names of the modules that the code imports when it runs."""
-    found = _IMPORTED.get(code)
-    if found is None:
-        if len(_IMPORTED) >= _MOST:
-            _IMPORTED.clear()
-        found = _IMPORTED[code] = tuple(_imports(code))
     package = known.get("__package__") or str(known.get("__name__")).rpartition(".")[0]
-    return tuple([_absolute_name(name, level, package) for name, level in found])
+    return tuple([_absolute_name(name, level, package) for name, level in _imports(code)])
 
 
-def _imports(code: CodeType) -> Iterator[tuple[str, int]]:
-    level = 0
+@cached_by_identity(20_000)
+def _imports(code: CodeType) -> tuple[tuple[str, int], ...]:
+    found, level = [], 0
     for each in dis.get_instructions(code):
         if each.opname == "LOAD_CONST" and isinstance(each.argval, int):
             level = each.argval
         elif each.opname == "IMPORT_NAME":
-            yield each.argval, level
+            found.append((each.argval, level))
+    return tuple(found)
 
 
 def _absolute_name(name: str, level: int, package: str) -> str:
@@ -95,7 +87,3 @@ def sets_items(code: CodeType) -> bool:
 
 
 _READING = ("LOAD_GLOBAL", "LOAD_NAME")
-_MOST = 20_000
-_READ = ByIdentity[CodeType, frozenset[str]]()
-"""Cached by identity: the hash of a code object would read all of it."""
-_IMPORTED = ByIdentity[CodeType, tuple[tuple[str, int], ...]]()

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from lostwax.capture.python.per_class import PerClass
+from lostwax.cache import PerClass
 from lostwax.fake.tensor import FakeTensor
 
 GONE: Any = type("_Gone", (), {"__repr__": lambda self: "not there"})()
@@ -188,18 +188,20 @@ _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions
 _NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
 _PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
-_GETTERS = PerClass(_getters)
+_GETTERS = PerClass(__name__, "getters", _getters)
 """For each class: the functions that return the containers an object of it consists of."""
 RANDOM_GENERATORS = (
     random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
 )  # fmt: skip
-STREAMS = PerClass(_is_stream)
+STREAMS = PerClass(__name__, "streams", _is_stream)
 """Is it an iterator or a random generator, which gives another value each time?"""
-HOLDERS = PerClass(_is_holder)
+HOLDERS = PerClass(__name__, "holders", _is_holder)
 """Can it hold something?"""
-HOLDERS_BUT_TUPLES = PerClass(lambda cls: HOLDERS[cls] and cls is not tuple)
+HOLDERS_BUT_TUPLES = PerClass(
+    __name__, "holders but tuples", lambda cls: HOLDERS[cls] and cls is not tuple
+)
 """The same without tuples: modules have many of these, nearly always of numbers."""
-ODD = PerClass(_is_odd)
+ODD = PerClass(__name__, "odd", _is_odd)
 """Can it hold something, but is neither a tuple nor one of Python's own containers?"""
-CLASSES = PerClass(lambda cls: tuple([each for each in cls.__mro__ if _is_the_users(each)]))
+CLASSES = PerClass(__name__, "classes", lambda cls: tuple(filter(_is_the_users, cls.__mro__)))
 """The user's classes among a class and its bases."""

@@ -11,17 +11,18 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
 from torch import nn
 
+from lostwax.cache import PerClass
 from lostwax.capture.python import code_names, function_caches
 from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.containers import GONE, STREAMS, items
 from lostwax.capture.python.iterators import Stream, describe_taken
-from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import CACHED, methods, reachable_functions, unwrap
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
@@ -204,16 +205,18 @@ _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 
 
 def _keepers(mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module]) -> list[Keeper]:
-    found: dict[int, Keeper] = {}
-    for cls in {*map(type, modules)}:
-        for each in _OF_CLASSES[cls]:
-            found[id(each)] = each
     functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
-    found |= {id(each): each for each in _find_keepers(functions)}
+    of_classes = chain.from_iterable(_OF_CLASSES[cls] for cls in {*map(type, modules)})
+    found = {_key(each): each for each in chain(of_classes, _find_keepers(functions))}
     return list(found.values())
 
 
-_OF_CLASSES = PerClass(lambda cls: tuple(_find_keepers(methods(cls))))
+def _key(keeper: Keeper) -> Any:
+    """Several functions may write to one global."""
+    return (id(keeper.names), keeper.name) if type(keeper) is WrittenGlobal else id(keeper)
+
+
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_find_keepers(methods(cls))))
 
 
 def _find_keepers(functions: Iterable[Any]) -> Iterator[Keeper]:
@@ -233,15 +236,10 @@ def _find_keepers(functions: Iterable[Any]) -> Iterator[Keeper]:
 def _find_written_globals(code: CodeType, known: dict[str, Any]) -> Iterator[WrittenGlobal]:
     stores = code_names.globals_set(code)
     stores |= {name for name in code.co_names if STREAMS[type(known.get(name))]}
-    yield from (_written_global(known, name) for name in stores)
+    yield from (WrittenGlobal(known, name) for name in stores)
     containers = [n for n in code.co_names if type(known.get(n)) in _CONTAINERS and n not in stores]
     if containers and (code_names.sets_items(code) or not _CHANGING.isdisjoint(code.co_names)):
-        yield from (_written_global(known, name) for name in containers)
+        yield from (WrittenGlobal(known, name) for name in containers)
 
 
-def _written_global(known: dict[str, Any], name: str) -> WrittenGlobal:
-    return _WRITTEN.setdefault((id(known), name), WrittenGlobal(known, name))
-
-
-_WRITTEN: dict[tuple[int, str], WrittenGlobal] = {}
 _CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))

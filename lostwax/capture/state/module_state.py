@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, NoReturn
 import torch
 from torch import nn
 
+from lostwax.cache import PerClass
 from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.iterators import describe_taken
-from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.errors import CaptureError
@@ -304,7 +304,7 @@ class ModuleState:
                 )
 
 
-_IS_SCRIPTED = PerClass(lambda cls: issubclass(cls, torch.jit.ScriptModule))
+_IS_SCRIPTED = PerClass(__name__, "scripted", lambda cls: issubclass(cls, torch.jit.ScriptModule))
 """Is it a class of TorchScript?"""
 
 

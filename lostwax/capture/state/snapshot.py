@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from lostwax.cache import Cache
 from lostwax.capture.python.containers import (
     CLASSES,
     GONE,
@@ -344,13 +345,12 @@ def _known_getters(modules: Sequence[nn.Module], held: Sequence[dict[str, Any]])
 def _note_getter(cls: type, held: dict[str, Any]) -> tuple[int, Getter]:
     known = _GETTERS.get(cls)
     if known is None or known[0] != len(held):
-        if len(_GETTERS) >= 1000:
-            _GETTERS.clear()
-        known = _GETTERS[cls] = (len(held), _new_getter(held))
+        known = _CACHE.keep(cls, (len(held), _new_getter(held)))
     return known
 
 
-_GETTERS: dict[type, tuple[int, Getter]] = {}
+_CACHE = Cache[type, tuple[int, Getter]](__name__, "getters", 1000)
+_GETTERS = _CACHE.table
 _MOST = 20_000
 """How many containers we look into at most, beside those that modules hold themselves: an object
 may hold all the world."""

@@ -23,7 +23,7 @@ import torch.utils._pytree as pytree
 from torch import nn
 from torch._ops import OpOverload
 
-from lostwax.capture.python.per_class import PerClass
+from lostwax.cache import Cache, PerClass, cached_by_identity
 from lostwax.capture.threads import wait
 from lostwax.fake.refusals import refuse_thread
 from lostwax.fake.tensor import FakeTensor
@@ -157,17 +157,11 @@ class PartPlace(Place):
         return self.source
 
 
+@cached_by_identity(20_000)
 def _function(target: Any) -> Any:
     """What Python calls an operator: `aten.linear.default` → `torch.nn.functional.linear`,
     `aten.add.Tensor` → `torch.add`, `aten.view.default` → `torch.Tensor.view`. What is not there is
     the operator itself."""
-    found = _FUNCTIONS.get(id(target))
-    if found is None:
-        found = _FUNCTIONS[id(target)] = (target, _looked_up(target))
-    return found[1]
-
-
-def _looked_up(target: Any) -> Any:
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         return target
     name = target._schema.name.rpartition("::")[2]
@@ -182,11 +176,8 @@ def _looked_up(target: Any) -> Any:
     return getattr(function, "stands_for", function)  # while a capture runs
 
 
-_FUNCTIONS: dict[int, tuple[Any, Any]] = {}  # by identity of the target, kept alive
-
-
-_IS_OF_TORCH = PerClass(lambda cls: cls.__module__.startswith("torch.nn."))
-_TYPE_NAMES = PerClass(lambda cls: f"{cls.__module__}.{cls.__qualname__}")
+_IS_OF_TORCH = PerClass(__name__, "of torch", lambda cls: cls.__module__.startswith("torch.nn."))
+_TYPE_NAMES = PerClass(__name__, "type names", lambda cls: f"{cls.__module__}.{cls.__qualname__}")
 
 
 class CallWatcher(Protocol):
@@ -359,7 +350,7 @@ def _kind(cls: Any) -> _Kind:
 
 
 _Module: Any = nn.Module
-_KINDS = PerClass(_kind)
+_KINDS = PerClass(__name__, "kinds", _kind)
 _ALONE = frozenset(
     (
         "activation", "batchnorm", "container", "conv", "dropout", "flatten", "fold",
@@ -409,16 +400,17 @@ def _frames_text(frames: Frames) -> str:
     return "".join([_frame_text(code, offset) for code, offset in pairs])
 
 
-_TEXTS: dict[tuple[int, int], tuple[CodeType, str]] = {}  # by identity of the code, kept alive
+_TEXTS = Cache[tuple[int, int], tuple[CodeType, str]](__name__, "texts", 20_000)
+"""By identity of the code, which the entry holds, and offset."""
 
 
 def _frame_text(code: CodeType, offset: int) -> str:
-    found = _TEXTS.get((id(code), offset))
+    found = _TEXTS.table.get((id(code), offset))
     if found is None:
         line = _line(code, offset)
         text = linecache.getline(code.co_filename, line).strip()
         place = f'  File "{code.co_filename}", line {line}, in {code.co_name}'
-        found = _TEXTS[id(code), offset] = (code, f"{place}\n    {text}\n")
+        found = _TEXTS.keep((id(code), offset), (code, f"{place}\n    {text}\n"))
     return found[1]
 
 

@@ -29,6 +29,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as module_file
 
+from lostwax.cache import PerClass
 from lostwax.capture.python import code_names
 from lostwax.capture.python.containers import (
     CLASSES,
@@ -42,7 +43,6 @@ from lostwax.capture.python.containers import (
 )
 from lostwax.capture.python.function_caches import CachedResults, cached_results
 from lostwax.capture.python.functions_run import FunctionKeys
-from lostwax.capture.python.per_class import PerClass
 from lostwax.capture.python.reachable import CACHED, reachable_functions, unwrap
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
@@ -519,13 +519,15 @@ _PLAIN = frozenset((int, float, complex, bool, str, bytes, type(None), type(...)
                     torch.device, torch.memory_format, torch.layout, slice, range))  # fmt: skip
 _KNOWN_TYPES = frozenset(("builtins", "abc", "enum", "typing", "torch"))
 _METACLASSES = PerClass(
+    __name__,
+    "metaclasses",
     lambda cls: tuple(
         [
             each
             for each in type(cls).__mro__
             if each.__module__.partition(".")[0] not in _KNOWN_TYPES
         ]
-    )
+    ),
 )
 """The user's metaclasses of a class."""
 _MOST_BYTES = 1_000_000

@@ -13,6 +13,7 @@ import torch
 from torch import is_grad_enabled
 from torch._ops import HigherOrderOperator
 
+from lostwax.cache import Cache
 from lostwax.capture.trace import custom_ops, refusals, single_step_composites
 from lostwax.capture.trace.record import (
     SPECIAL_VIEWS,
@@ -337,7 +338,8 @@ _RANDOM_FROM = getattr(aten.random_, "from")
 _FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
 
 
-PLANS: dict[int, tuple[Handler, Operator]] = {}
+PLAN_CACHE = Cache[int, tuple[Handler, Operator]](__name__, "plans", 20_000)
+PLANS = PLAN_CACHE.table
 
 
 def _on_the_way_to_numpy(

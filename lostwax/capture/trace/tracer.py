@@ -31,7 +31,7 @@ from lostwax.capture.aliasing.state_views import (
 )
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
 from lostwax.capture.trace import refusals
-from lostwax.capture.trace.dispatch import PLANS, TAKING_APART, kept, plan
+from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, kept, plan
 from lostwax.capture.trace.grad_marks import Marks
 from lostwax.capture.trace.observer import DETACHED, CaptureObserver
 from lostwax.capture.trace.raw_constants import Bare
@@ -289,7 +289,7 @@ class Tracer(Recorder):
             return super().evaluate(func, args, kwargs)
         planned = PLANS.get(id(func))
         if planned is None:
-            planned = PLANS[id(func)] = plan(func)
+            planned = PLAN_CACHE.keep(id(func), plan(func))
         handler, record = planned
         if self.keep and func in self.keep and handler in TAKING_APART:
             handler = kept

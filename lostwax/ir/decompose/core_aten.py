@@ -7,16 +7,15 @@ operator, and listed only when somebody asks for all of it. Must not run a decom
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
-from functools import cache
 from typing import Any
 
 import torch
 import torch._decomp as decomp
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
+from lostwax.cache import cached, cached_by_identity
 from lostwax.fake import fallback
 from lostwax.fake.composite import composites
-from lostwax.identity import ByIdentity
 from lostwax.ir.decompose.recorder import Composite, Decomposition
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import operator
@@ -122,14 +121,9 @@ def is_core(op: OpOverload) -> bool:
     return torch.Tag.core in op.tags
 
 
+@cached_by_identity(20_000)
 def default_decomposition(op: OpOverload) -> Decomposition | None:
     """How this operator gets to core ATen; None: it is there, or stays whole."""
-    if op not in _FOUND:
-        _FOUND[op] = _default(op)
-    return _FOUND[op]
-
-
-def _default(op: OpOverload) -> Decomposition | None:
     if not isinstance(op, OpOverload) or is_core(op):
         return None
     ours = operator(op).decomposition
@@ -140,10 +134,7 @@ def _default(op: OpOverload) -> Decomposition | None:
     return None if str(op) in WHOLE else fallback.torch_decompositions().get(op)
 
 
-_FOUND = ByIdentity[OpOverload, Decomposition | None]()
-
-
-@cache
+@cached()
 def _all_defaults() -> frozenset[OpOverload]:
     """Every operator that the default table takes apart."""
     aten = torch.ops.aten

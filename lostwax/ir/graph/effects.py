@@ -14,24 +14,20 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 
+from lostwax.cache import cached_by_identity
 from lostwax.fake.mode import UNDECLARED_VIEWS
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ops.registry import operator
 
 
+@cached_by_identity(20_000)
 def has_effect(target: Any) -> bool:
     """Drawing random numbers moves the generator, and a call without a result is there for what it
     does: such a call stays, read or not."""
-    found = _EFFECTS.get(id(target))
-    if found is None:
-        if not isinstance(target, OpOverload):
-            return False
-        acts = torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
-        found = _EFFECTS[id(target)] = (target, acts or bool(operator(target).mutates))
-    return found[1]
-
-
-_EFFECTS: dict[int, tuple[OpOverload, bool]] = {}  # by identity: torch hashes overloads in Python
+    if not isinstance(target, OpOverload):
+        return False
+    draws = torch.Tag.nondeterministic_seeded in target.tags
+    return draws or not target._schema.returns or bool(operator(target).mutates)
 
 
 def must_stay(node: Node) -> bool:
@@ -80,17 +76,11 @@ def lying_in(node: Node) -> Node | None:
     return viewed(node)
 
 
+@cached_by_identity(20_000)
 def _is_view(target: Any) -> bool:
     if not isinstance(target, OpOverload):
         return False
-    found = _VIEWS.get(id(target))
-    if found is None:
-        is_view = operator(target).kind == "view" or target in UNDECLARED_VIEWS
-        found = _VIEWS[id(target)] = (target, is_view)
-    return found[1]
-
-
-_VIEWS: dict[int, tuple[OpOverload, bool]] = {}
+    return operator(target).kind == "view" or target in UNDECLARED_VIEWS
 
 
 def owner(node: Node) -> Node:

@@ -14,6 +14,8 @@ from typing import Any
 from torch import fx
 from torch._ops import OpOverload
 
+from lostwax.cache import cached_by_identity
+
 # What generated code means something else by. A placeholder may shadow other names of Python.
 SPOKEN = frozenset(
     (
@@ -79,15 +81,9 @@ class GraphWriter:
                 return name
 
 
+@cached_by_identity(20_000)
 def base_name(target: Any) -> str:
     """What nodes of this target are called: `aten.mm.default` → `mm`."""
-    found = _BASE_NAMES.get(id(target))
-    if found is None:
-        is_overload = isinstance(target, OpOverload)
-        name = target._schema.name.rpartition("::")[2] if is_overload else target.__name__
-        name = name if name.isidentifier() else "node"
-        found = _BASE_NAMES[id(target)] = (target, name)
-    return found[1]
-
-
-_BASE_NAMES: dict[int, tuple[Any, str]] = {}  # by identity: torch hashes its overloads in Python
+    is_overload = isinstance(target, OpOverload)
+    name = target._schema.name.rpartition("::")[2] if is_overload else target.__name__
+    return name if name.isidentifier() else "node"

@@ -16,6 +16,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
+from lostwax.cache import cached_by_identity
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, rule_cache
 from lostwax.identity import Seen
@@ -208,27 +209,16 @@ def _schema(module: GraphModule) -> Found:
 class _Form(NamedTuple):
     """What the schema of an operator says: asked of C++ once, as that is slow."""
 
-    overload: OpOverload
     positional: tuple[str, ...]
     names: frozenset[str]
     required: tuple[str, ...]
     returns: tuple[str, ...]
 
 
+@cached_by_identity(20_000)
 def _form(overload: OpOverload) -> _Form:
-    found = _FORMS.get(id(overload))
-    if found is None:
-        found = _FORMS[id(overload)] = _described(overload)
-    return found
-
-
-_FORMS: dict[int, _Form] = {}  # by identity, as in the registry
-
-
-def _described(overload: OpOverload) -> _Form:
     schema = overload._schema
     return _Form(
-        overload,
         tuple(a.name for a in schema.arguments if not a.kwarg_only),
         frozenset(a.name for a in schema.arguments),
         tuple(a.name for a in schema.arguments if not a.has_default_value()),

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.fx.immutable_collections import immutable_list
 
+from lostwax.cache import Cache
 from lostwax.types import TensorType
 
 
@@ -97,22 +98,19 @@ def shared(numbers: tuple[Any, ...]) -> Any:
     for n in numbers:
         if n.__class__ is not int:
             return None
-    if len(SHARED) >= 10_000:
-        SHARED.clear()
-        _BY_IDENTITY.clear()
     found = immutable_list(numbers)
-    _BY_IDENTITY[id(found)] = found
-    SHARED[numbers] = found
-    return found
+    _BY_IDENTITY.keep(id(found), found)
+    return _BY_NUMBERS.keep(numbers, found)
 
 
 def is_shared(numbers: Any) -> bool:
     """Is it such a list? Then nothing in it needs to be looked at."""
-    return id(numbers) in _BY_IDENTITY
+    return id(numbers) in _BY_IDENTITY.table
 
 
-SHARED: dict[tuple[Any, ...], Any] = {}
-_BY_IDENTITY: dict[int, Any] = {}
+_BY_NUMBERS = Cache[tuple[Any, ...], Any](__name__, "shared", 10_000)
+SHARED = _BY_NUMBERS.table
+_BY_IDENTITY = Cache[int, Any](__name__, "shared, by identity", 10_000)
 """The same, and those whose place another one took: it holds what it names."""
 
 

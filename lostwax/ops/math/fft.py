@@ -10,10 +10,11 @@ have been done before these arrive.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cmp_to_key
+from functools import cmp_to_key
 
 import torch
 
+from lostwax.cache import cached
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, same, wrap_dim
 from lostwax.ops.spelling import scalar_type
@@ -29,7 +30,7 @@ _COMPLEX = {
 _REAL = {c: r for r, c in _COMPLEX.items()}
 
 
-@cache
+@cached()
 def _has_mkl() -> bool:
     return bool(torch.backends.mkl.is_available())
 

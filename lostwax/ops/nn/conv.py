@@ -8,10 +8,10 @@ arrives here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 
+from lostwax.cache import cached
 from lostwax.ops.memory_format import channels_last_like, suggests_channels_last
 from lostwax.ops.registry import aten, rule
 from lostwax.ops.shapes import (
@@ -244,7 +244,7 @@ def _onednn_takes(x: TensorType, weight: TensorType, g: Geometry) -> bool:
     )
 
 
-@cache
+@cached(8)
 def _onednn_has(dtype: torch.dtype) -> bool:
     """Whether oneDNN computes in this half precision here: it asks the processor."""
     mkldnn = torch.ops.mkldnn

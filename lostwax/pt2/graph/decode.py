@@ -11,7 +11,6 @@ import keyword
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
 from itertools import count
 from typing import Any
 
@@ -20,6 +19,7 @@ from torch import fx
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 
+from lostwax.cache import Cache, cached_by_identity
 from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
@@ -579,20 +579,15 @@ _ARGUMENTS: dict[str, Callable[[_GraphReader, Any], Any]] = {
 }
 
 
-_DEVICES: dict[tuple[Any, Any], torch.device] = {}
+_DEVICES = Cache[tuple[Any, Any], torch.device](__name__, "devices", 1000)
 
 
 def _device(given: Json) -> torch.device:
     key = (given["type"], given.get("index"))
-    found = _DEVICES.get(key)
-    if found is None:
-        found = read_device(given)
-        if len(_DEVICES) < 1000:
-            _DEVICES[key] = found
-    return found
+    return _DEVICES.table.get(key) or _DEVICES.keep(key, read_device(given))
 
 
-@cache
+@cached_by_identity(20_000)
 def _names(target: OpOverload) -> tuple[str, ...]:
     return tuple(a.name for a in target._schema.arguments)
 

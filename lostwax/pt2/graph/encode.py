@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
+from lostwax.cache import cached_by_identity
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.ir.program import ExportedProgram, ModuleCallEntry
@@ -127,7 +127,7 @@ class _Form(NamedTuple):
     returns_list: bool
 
 
-@cache
+@cached_by_identity(20_000)
 def _form(overload: OpOverload) -> _Form:
     schema = overload._schema
     returns = [str(r.type) for r in schema.returns]

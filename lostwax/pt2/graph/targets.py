@@ -10,12 +10,12 @@ import keyword
 import math
 import operator
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket, _OpNamespace
 
+from lostwax.cache import cached, cached_by_identity
 from lostwax.errors import LoadError, SaveError
 from lostwax.sym.numbers.real import MATH
 
@@ -40,7 +40,7 @@ _NAMES = {id(function): name for name, function in _FUNCTIONS.items()}
 _ARGUMENTS = {"math.trunc": ("x",), "torch.sym_ite": ("b", "t", "f")}
 
 
-@cache
+@cached(20_000)
 def target_named(name: str) -> Any:
     """The function of this name; a `LoadError` that says what to import if there is none."""
     function = _FUNCTIONS.get(name)
@@ -95,7 +95,7 @@ def name_of(target: Any) -> str:
     return name
 
 
-@cache
+@cached_by_identity(20_000)
 def unspeakable(overload: OpOverload) -> tuple[int, Any] | None:
     """The argument that Python cannot give by name, since it is called `from`: its position and
     default. torch's reader wants it written out."""
@@ -105,7 +105,7 @@ def unspeakable(overload: OpOverload) -> tuple[int, Any] | None:
     return None
 
 
-@cache
+@cached(1000)
 def argument_names(name: str) -> tuple[str, ...]:
     """The names that files give the arguments of a function without a schema."""
     return _ARGUMENTS.get(name, ("a", "b"))

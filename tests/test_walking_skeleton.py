@@ -13,8 +13,8 @@ import torch
 from torch import fx, nn
 
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.fake.composite.composites import COMPOSITES
 from lostwax.fake.fallback import is_composite
+from lostwax.ops.registry import operator
 from lostwax.sym import ShapeEnv
 
 
@@ -41,7 +41,7 @@ class Recorder(FakeTensorMode):
         return self.call(func, *args, **(kwargs or {}))
 
     def call(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        if func in COMPOSITES or is_composite(func):
+        if operator(func).parts is not None or is_composite(func):
             return self.evaluate(func, args, kwargs)  # which calls its parts
         out = self.evaluate(func, args, kwargs)
         as_node = lambda a: self.nodes.get(id(a), a)  # noqa: E731

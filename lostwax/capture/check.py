@@ -30,8 +30,9 @@ from lostwax.ir.pytree import leaf_paths, sketch
 from lostwax.ir.run.module import call_convention
 from lostwax.ir.signature import InputKind
 from lostwax.ir.text import source_text, target_text, type_text
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 
-_ASSERTIONS = (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg)
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 Close = Callable[[Any, Any], str]
 """What is wrong with a value, against what it should be; "" if nothing is."""
@@ -214,7 +215,7 @@ class _Case:
         asserted = [
             str(n.args[1])
             for n in self.program.graph.nodes
-            if n.target in _ASSERTIONS and n.args[1:]
+            if has_trait(n.target, Trait.ASSERTS) and n.args[1:]
         ]
         text = str(error)
         if isinstance(error, (InputValueError, InputStructureError)) or any(

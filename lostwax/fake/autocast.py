@@ -23,7 +23,8 @@ from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.location import user_location
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: C
     if not around:
         return call(func, args, kwargs)
     there = _devices(args, kwargs)
-    if func in _OF_PARTS:
+    if Trait.PARTS_ARE_CAST in operator(func).traits:
         return mode.reentered(_by_parts(func), args, kwargs)
     for device in around:
         kernel = _kernel(func, device) if device in there else None
@@ -105,8 +106,6 @@ def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: C
 
 _OF_TORCH = ("aten", "prims", "prim", "profiler", "_c10d_functional", "quantized_decomposed")
 _PARTS = _C.DispatchKey.CompositeExplicitAutogradNonFunctional
-_OF_PARTS = frozenset((aten._trilinear.default, aten.linalg_pinv.atol_rtol_tensor))
-"""Operators with a derivative of their own, whose kernels call others that autocast casts."""
 
 
 @cached_by_identity(20_000)

@@ -11,13 +11,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
-from torch._ops import OpOverload
 
 from lostwax.errors import DataDependentError, UnsupportedFakeError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.registry import Operator, aten, evaluation, operator
 from lostwax.sym import ShapeEnv, Size, eq
 from lostwax.sym.numbers.real import unbacked_real
 
@@ -142,6 +141,7 @@ def refuse(operation: str, why: str) -> NoReturn:
 # ----------------------------------------------------------------------------- scalars from tensors
 
 
+@evaluation(aten._local_scalar_dense.default)
 def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.item()`: the constant's value, or an unbacked number."""
     tensor = mode.adopt(args[0])
@@ -171,6 +171,7 @@ def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
     )
 
 
+@evaluation(aten.equal.default)
 def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.equal(a, b)`: known for constants and for different sizes; else a question to the
     data."""
@@ -185,6 +186,7 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     return _unknown_truth(mode, "equal")
 
 
+@evaluation(aten.allclose.default)
 def allclose(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.allclose(a, b)`: known for constants."""
     known = _computed(record, args, kwargs)
@@ -205,6 +207,7 @@ def _unknown_truth(mode: FakeTensorMode, name: str) -> Any:
 # ---------------------------------------------------------------------------------------- constants
 
 
+@evaluation(aten.lift_fresh.default, aten.lift.default)
 def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A tensor literal (`torch.tensor(3)`) enters the mode: a fake that remembers a tiny value."""
     tensor = args[0]
@@ -218,6 +221,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     return fake
 
 
+@evaluation(aten.scalar_tensor.default)
 def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A number made a tensor, by torch's own code mostly: a constant."""
     types, named = mode.types(args, kwargs)
@@ -303,6 +307,7 @@ def _real(value: Any) -> Any:
     return value
 
 
+@evaluation(aten._has_compatible_shallow_copy_type.default)
 def same_kind(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
     """`x.data = y` asks whether their implementations are alike: fakes always are.
 
@@ -319,20 +324,8 @@ def same_kind(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[st
     )
 
 
+@evaluation(aten.size.default)
 def plain_sizes(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Asked by torch's scripted derivatives (`torch.func.jvp` of a normalisation), which know plain
     integers only."""
     return list(map(int, args[0].shape))
-
-
-Special = Callable[["FakeTensorMode", Operator, Any, dict[str, Any]], Any]
-SPECIAL: dict[OpOverload, Special] = {
-    aten._local_scalar_dense.default: item,
-    aten.equal.default: equal,
-    aten.allclose.default: allclose,
-    aten.lift_fresh.default: lift,
-    aten.lift.default: lift,
-    aten.scalar_tensor.default: scalar,
-    aten._has_compatible_shallow_copy_type.default: same_kind,
-    aten.size.default: plain_sizes,
-}

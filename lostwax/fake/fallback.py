@@ -29,7 +29,7 @@ from lostwax.errors import (
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake, set_type
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten
+from lostwax.ops.registry import Operator
 from lostwax.ops.shapes import common_device
 from lostwax.sym import specialize
 from lostwax.types import TensorType
@@ -194,14 +194,6 @@ def without_mkldnn() -> Iterator[None]:
 
 
 _set_mkldnn: Any = torch._C._set_mkldnn_enabled  # itself: a capture watches who else calls it
-
-
-# C++ would choose a device's own kernel for them; torch's decomposition in Python need not.
-PORTABLE = frozenset(
-    getattr(packet, overload)
-    for packet in (aten.lstm, aten.gru, aten.rnn_tanh, aten.rnn_relu)
-    for overload in ("input", "data")
-)
 
 
 @cached()

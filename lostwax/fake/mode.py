@@ -41,12 +41,14 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
 from lostwax.fake.write import write
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.registry import Operator, Ways, choose, operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.types import TensorType
 
 assert ops  # importing the families fills the registry
-assert attention  # and these the table of composite
+assert attention  # and these add how composite operators are taken apart
+assert composites
 assert dropouts
 assert layers
 assert resampling
@@ -207,10 +209,10 @@ class FakeTensorMode(TorchDispatchMode):
         below = self.shape_env is not None and self.entered
         if self._in_autograd or not is_grad_enabled() or not below:
             return self.evaluate(func, args, kwargs)
-        if func in composites.COMPOSITES or func in data.SPECIAL or _is_composite_out(func):
+        record = operator(func)
+        if record.parts is not None or record.evaluation is not None or _is_composite_out(func):
             # its parts are tracked; or there is no gradient
             return self.evaluate(func, args, kwargs)
-        record = operator(func)
         typed = record.kind == "functional" and record.rule is not None
         if typed and not (_require_grad(args) or _require_grad(kwargs.values())):
             return self.evaluate(func, args, kwargs)  # autograd has nothing to record
@@ -390,10 +392,14 @@ def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[s
     return fake
 
 
-def _moody(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _ask_again(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """As `functional`, but the rule is asked each time."""
     types, named = mode.types(args, kwargs)
     return mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
+
+
+def _taken_apart(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    return record.parts(mode, *args, **kwargs)  # type: ignore[misc]
 
 
 def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -443,11 +449,6 @@ def _is_composite_out(func: OpOverload) -> bool:
     return operator(func).kind == "out" and fallback.is_composite(func)
 
 
-UNDECLARED_VIEWS = frozenset(
-    (aten._unsafe_view.default, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)
-)
-"""No views by their schemas, but they share storage all the same."""
-
 # By identity: torch hashes its overloads in Python; the record keeps them alive.
 _CACHE = Cache[int, tuple[Strategy, Operator]](__name__, "plans", 20_000)
 _PLANS = _CACHE.table
@@ -458,22 +459,21 @@ def _plan(func: Any) -> tuple[Strategy, Any]:
     if isinstance(func, HigherOrderOperator):
         return _launch, func
     record = operator(func)
-    special = data.SPECIAL.get(func)
-    if special is not None:
-        return special, record
-    if func in composites.COMPOSITES:
-        return composites.strategy(func), record
-    if func in UNDECLARED_VIEWS:
-        return _view, record
-    if record.kind in ("inplace", "out", "mixed"):
-        return write, record
-    if record.rule is None:
-        return fallback.evaluate, record
-    if record.data_dependent:
-        return data.evaluate, record
-    if func in rule_cache.MOODY:
-        return _moody, record
-    return (_view if record.kind == "view" else functional), record
+    return record.evaluation or choose(record, _STRATEGIES), record
+
+
+_STRATEGIES: Ways[Strategy] = (
+    (lambda record: record.parts is not None, _taken_apart),
+    (Trait.SHARES_STORAGE, _view),
+    (lambda record: record.writes, write),
+    # All that follow ask the rule.
+    (lambda record: record.rule is None, fallback.evaluate),
+    (lambda record: record.data_dependent, data.evaluate),
+    (Trait.RULE_READS_SETTINGS, _ask_again),
+    (lambda record: record.kind == "view", _view),
+    (lambda record: True, functional),
+)
+"""The first whose condition holds is taken."""
 
 
 def _launch(mode: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> None:

@@ -37,8 +37,6 @@ _LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 INTEGERS = frozenset([(int,) * n for n in range(8)])
 """The classes of what is in short lists of plain integers."""
 SIZES = frozenset((int, _SymInt, Expr))
-MOODY = frozenset((aten._fused_sdp_choice.default, aten.mkldnn_rnn_layer.default))
-"""Operators whose rules look at settings of torch that change from call to call."""
 
 _CACHE = Cache[Question, Any](__name__, "answers", 50_000)
 _ANSWERS = _CACHE.table

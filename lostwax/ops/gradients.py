@@ -11,11 +11,9 @@ from typing import Any
 
 from torch._ops import OpOverload
 
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import operator
+from lostwax.ops.traits import Trait
 from lostwax.torch_version import BESSEL_HAS_GRADIENT
-
-STOPPING = (aten.detach.default, aten.view.dtype)
-"""Views that gradients do not flow through."""
 
 _BESSEL = """
     special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
@@ -68,4 +66,6 @@ def has_gradient(target: Any, index: int) -> bool:
     if not isinstance(target, OpOverload):
         return True
     results = _RESULTS.get(target._schema.name)
-    return target not in STOPPING if results is None else index in results
+    if results is None:
+        return Trait.STOPS_GRADIENT not in operator(target).traits
+    return index in results

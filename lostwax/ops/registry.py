@@ -9,20 +9,21 @@ A *type rule* maps `TensorType`s and plain arguments to `TensorType`s; sizes are
 called with the arguments of the ATen call (tensors replaced by their types, `SymInt` by `Expr`) and
 raises what eager raises. Whether outputs are new tensors, views of an argument or the mutated
 argument itself is read off the schema here, so a rule never speaks of it. In-place and `out=`
-overloads need no rule of their own: they are derived from their functional twin. Must not know of
-fake tensors or tracing.
+overloads need no rule of their own: they are derived from their functional twin. What else is to be
+known of an operator is a trait (`traits.py`). Must not know of fake tensors or tracing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch._ops import OpOverload
 
 from lostwax import torch_version
+from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import Size
 
 Rule = Callable[..., Any]
@@ -96,6 +97,21 @@ class Operator:
     """A function of tensors that computes the same by other operators."""
     view_inverse: Rule | None = None
     """For a view: (base, written view, *other arguments) -> the base with the view written back."""
+    parts: Rule | None = None
+    """For a composite operator: how a mode takes it apart."""
+    evaluation: Rule | None = None
+    """How a mode evaluates it, if not by a rule."""
+    traits: frozenset[Trait] = frozenset()
+    refusal: Refusal | None = None
+    """Why no program can have it."""
+    silent_flag: str | None = None
+    """The argument which, if it is true, makes it write to its running statistics; its schema does
+    not say that."""
+
+    @property
+    def writes(self) -> bool:
+        """Does its schema say that it writes?"""
+        return self.kind in ("inplace", "out", "mixed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,23 +123,33 @@ class Result:
     is_list: bool = False
 
 
-@dataclass(slots=True)
-class _Tables:
-    rules: dict[OpOverload, Rule] = field(default_factory=dict)
-    data_rules: set[OpOverload] = field(default_factory=set)
-    metadata_rules: set[OpOverload] = field(default_factory=set)
-    inverses: dict[OpOverload, Rule] = field(default_factory=dict)
-    decompositions: dict[OpOverload, Rule] = field(default_factory=dict)
-    operators: dict[int, Operator] = field(default_factory=dict)
-    """By identity: torch hashes its overloads in Python; the record keeps them alive."""
+_facts: dict[OpOverload, dict[str, Any]] = {}
+"""What the families say: fields of `Operator`, by overload."""
+
+_operators: dict[int, Operator] = {}
+"""By identity: torch hashes its overloads in Python; the record keeps them alive."""
 
 
-_tables = _Tables()
-
-
-def present(overloads: Iterable[OpOverload]) -> list[OpOverload]:
-    """Those that the torch at hand has."""
+def present(overloads: Iterable[Any]) -> list[Any]:
+    """Those operators that the torch at hand has."""
     return [overload for overload in overloads if not isinstance(overload, Absent)]
+
+
+def _note(overloads: Iterable[OpOverload], **fields: Any) -> None:
+    for overload in present(overloads):
+        assert id(overload) not in _operators, f"{overload} is in use before all of it is known"
+        known = _facts.setdefault(overload, {})
+        if twice := known.keys() & fields.keys():
+            raise AssertionError(f"{overload} has two of {', '.join(twice)}")
+        known.update(fields)
+
+
+def _noting(field: str, overloads: tuple[OpOverload, ...]) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        _note(overloads, **{field: function})
+        return function
+
+    return register
 
 
 def rule(
@@ -133,14 +159,7 @@ def rule(
     changes sizes and strides of its first argument, and the rule returns the new type."""
 
     def register(function: Rule) -> Rule:
-        for overload in present(overloads):
-            if overload in _tables.rules:
-                raise AssertionError(f"{overload} has two type rules")
-            _tables.rules[overload] = function
-            if data:
-                _tables.data_rules.add(overload)
-            if metadata:
-                _tables.metadata_rules.add(overload)
+        _note(overloads, rule=function, data_dependent=data, changes_metadata=metadata)
         return function
 
     return register
@@ -154,68 +173,98 @@ def rules(overloads: Iterable[OpOverload], function: Rule) -> None:
 def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how a write through a view is scattered back: (base, written, *view arguments) ->
     new base."""
-
-    def register(function: Rule) -> Rule:
-        for overload in present(overloads):
-            _tables.inverses[overload] = function
-        return function
-
-    return register
+    return _noting("view_inverse", overloads)
 
 
 def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how an operator is computed by others: a function of tensors, with the arguments of
     the schema, that returns what the operator returns."""
-
-    def register(function: Rule) -> Rule:
-        for overload in present(overloads):
-            if overload in _tables.decompositions:
-                raise AssertionError(f"{overload} has two decompositions")
-            _tables.decompositions[overload] = function
-        return function
-
-    return register
+    return _noting("decomposition", overloads)
 
 
-def decompositions() -> dict[OpOverload, Rule]:
-    """The decompositions of our own."""
-    return dict(_tables.decompositions)
+def composite(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+    """Register how a mode takes an operator apart, instead of C++: (mode, *arguments) -> results.
+    It calls the parts through the mode."""
+    return _noting("parts", overloads)
+
+
+def evaluation(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+    """Register how a mode evaluates an operator of which no type rule could say enough, since it
+    reads data, or remembers them: (mode, record, args, kwargs) -> results."""
+    return _noting("evaluation", overloads)
+
+
+def mark(trait: Trait, *overloads: OpOverload) -> None:
+    """Say that these operators have a trait."""
+    for overload in present(overloads):
+        before = _facts.get(overload, {}).pop("traits", frozenset())
+        _note((overload,), traits=before | {trait})
+
+
+def refuse(refusal: Refusal, *overloads: OpOverload) -> None:
+    """Say that no program can have these operators, and why."""
+    _note(overloads, refusal=refusal)
+
+
+def writes_silently(flag: str, *overloads: OpOverload) -> None:
+    """Say that these operators write to `running_mean` and `running_var` if a flag is set, which
+    their schemas do not tell."""
+    _note(overloads, silent_flag=flag)
+
+
+def overloads_of(*packets: Any, out: bool = False) -> list[OpOverload]:
+    """Every overload of these operators that takes `out=`, or that does not."""
+    found = [(name, getattr(p, name)) for p in present(packets) for name in p.overloads()]
+    return [overload for name, overload in found if name.endswith("out") is out]
 
 
 def operator(overload: OpOverload) -> Operator:
     """The record of an overload; made on first use, whatever the operator."""
-    found = _tables.operators.get(id(overload))
+    found = _operators.get(id(overload))
     if found is None:
         # One record for all threads: its identity stands for the operator in keys.
-        found = _tables.operators.setdefault(id(overload), _describe(overload))
+        found = _operators.setdefault(id(overload), _describe(overload))
     return found
+
+
+def has_trait(target: Any, trait: Trait) -> bool:
+    """Is this, whatever a node or a step calls, an operator with the trait?"""
+    return isinstance(target, OpOverload) and trait in operator(target).traits
+
+
+T = TypeVar("T")
+Ways = Sequence[tuple[Trait | Callable[[Operator], bool], T]]
+
+
+def choose(record: Operator, ways: Ways[T]) -> T:
+    """What stands beside the first condition that holds of the operator: that it has a trait, or a
+    question about its record."""
+    for condition, way in ways:
+        if condition in record.traits if isinstance(condition, Trait) else condition(record):
+            return way
+    raise AssertionError(f"nothing is there for {record.overload}")
 
 
 def overloads_with_rules() -> frozenset[OpOverload]:
     """Every overload that has a rule of our own (derived in-place and out forms not counted)."""
-    return frozenset(_tables.rules)
+    return frozenset(overload for overload, known in _facts.items() if "rule" in known)
 
 
 def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
-    record = Operator(overload)
+    record = Operator(overload, **_facts.get(overload, {}))
     record.argument_names = tuple(a.name for a in schema.arguments)
     writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     record.mutates = tuple(a.name for a in writes)
     record.out_names = tuple(a.name for a in writes if a.is_out)
     record.results = tuple(_result(r, schema) for r in schema.returns)
     record.kind = _kind(record)
-    record.rule = _tables.rules.get(overload)
-    record.data_dependent = overload in _tables.data_rules
-    record.changes_metadata = overload in _tables.metadata_rules
-    record.decomposition = _tables.decompositions.get(overload)
-    record.view_inverse = _tables.inverses.get(overload)
     if record.mutates and not record.changes_metadata:
         record.twin = functional_twin(overload)
         if record.rule is None and record.twin is not None and record.kind in ("inplace", "out"):
-            record.rule = _tables.rules.get(record.twin)
-            record.data_dependent = record.twin in _tables.data_rules
-            record.by_twin = True
+            twin = _facts.get(record.twin, {})
+            record.rule, record.by_twin = twin.get("rule"), True
+            record.data_dependent = twin.get("data_dependent", False)
     return record
 
 

@@ -18,12 +18,11 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.ir.trace.log import Value, values_of
 from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import user_location
-from lostwax.ops.gradients import STOPPING, has_gradient
-from lostwax.ops.registry import aten, functional_twin, operator
+from lostwax.ops.gradients import has_gradient
+from lostwax.ops.registry import functional_twin, has_trait, operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, current
 from lostwax.types import TensorType
-
-_DETACH = aten.detach.default
 
 
 def is_differentiable(value: Value, or_marked: bool = False) -> bool:
@@ -83,7 +82,7 @@ def _derived_from(value: Value) -> list[Value]:
 def _kept_by(value: Value) -> list[Value]:
     """The same, for programs that are taken apart as well."""
     found = _derived_from(value)
-    is_filled = value.step is not None and value.step.target in _FILLS
+    is_filled = value.step is not None and has_trait(value.step.target, Trait.OVERWRITES)
     return found[1:] if is_filled else found
 
 
@@ -91,20 +90,10 @@ def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
-_FILLS = (aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
-"""To autograd a gradient of what they fill is a zero; taken apart, they do not read it."""
-
-_PARTS = frozenset(
-    (
-        aten.slice.Tensor, aten.select.int, aten.diagonal.default, aten.as_strided.default,
-        aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.unfold.default,
-    )
-)  # fmt: skip
-
-
 def is_scattered(tracked: Tracked) -> bool:
     """Is what is written to it copied on the way to its root?"""
-    return any(each.view is not None and each.view.func in _PARTS for each in tracked.way())
+    views = (each.view for each in tracked.way() if each.view is not None)
+    return any(has_trait(view.func, Trait.SHOWS_PART) for view in views)
 
 
 def check_writable(root: Root) -> None:
@@ -172,7 +161,7 @@ def is_conjugated(value: Value) -> bool:
     while step is not None and isinstance(step.target, OpOverload):
         if operator(step.target).kind != "view":
             break
-        found ^= step.target is aten._conj.default
+        found ^= has_trait(step.target, Trait.CONJUGATES)
         step = step.args[0].step
     return found
 
@@ -184,25 +173,15 @@ def is_blank(tracked: Tracked) -> bool:
 
 # ------------------------------------------------------------------------------- views of storage
 
-_OTHER_ELEMENTS = frozenset(
-    (
-        aten.view.dtype,
-        aten.view_as_real.default,
-        aten.view_as_complex.default,
-        aten._conj.default,
-        aten._neg_view.default,
-    )
-)
-"""After these, an element is not what it was: places are not counted through them."""
-
 
 def strided_base(tracked: Tracked) -> Tracked:
     """Where `as_strided` starts: it reads the storage, whatever its argument shows of it; that of a
     detached tensor, if all of it was detached."""
     while tracked.base is not None and tracked.view is not None:
-        if tracked.view.func in _OTHER_ELEMENTS:
+        if has_trait(tracked.view.func, Trait.OTHER_ELEMENTS):
             break
-        if tracked.view.func is _DETACH and _is_all(tracked.type, tracked.root.type):
+        is_detached = has_trait(tracked.view.func, Trait.DETACHES)
+        if is_detached and _is_all(tracked.type, tracked.root.type):
             break
         tracked = tracked.base
     return tracked
@@ -227,7 +206,7 @@ def is_stopped(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
     while tracked is not base:
         assert tracked.base is not None
         assert tracked.view is not None
-        if tracked.view.func in STOPPING:
+        if has_trait(tracked.view.func, Trait.STOPS_GRADIENT):
             if tracked.view.history is not None:
                 _refuse_strided(seen, "a part of the memory has a gradient of its own")
             return True
@@ -282,26 +261,6 @@ def _places(t: TensorType) -> list[int]:
 
 
 # ---------------------------------------------------------------------------- changes of metadata
-
-REFUSED = {
-    aten.set_.source_Storage: "set_",
-    aten.set_.source_Storage_storage_offset: "set_",
-    aten.set_.source_Tensor: "set_",
-    aten.set_.source_Tensor_storage_offset: "set_",
-    aten.set_.default: "set_",
-    aten.resize_.default: "resize_",
-    aten.resize_as_.default: "resize_as_",
-}
-
-
-def refuse(func: OpOverload) -> None:
-    """Operators that exchange a tensor's memory: no value of the program could stand for it."""
-    name = REFUSED[func]
-    raise CaptureError(
-        f"{name} cannot be captured.\n  at {user_location()}\n"
-        "  why: it changes which memory a tensor has, and a functional program has no memory\n"
-        "  instead: make a new tensor of the size you need (torch.empty, x.reshape, F.pad)"
-    )
 
 
 def metadata_view(func: OpOverload) -> OpOverload:

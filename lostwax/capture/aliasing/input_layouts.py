@@ -18,7 +18,8 @@ from lostwax.fake.asked_tensor import UNSURE_STRIDE
 from lostwax.ir.trace.log import Step, Value
 from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import Location, user_location
-from lostwax.ops.registry import aten, operator
+from lostwax.ops.registry import has_trait, operator
+from lostwax.ops.traits import Trait
 
 
 class Note(NamedTuple):
@@ -145,7 +146,7 @@ class Reliance:
             if step is None:
                 yield each
             elif not _has_own_layout(step.target, step.kwargs):
-                first = step.target in _FIRST_ALONE
+                first = has_trait(step.target, Trait.AS_FIRST)
                 left.extend(_values(step.args[:1] if first else [step.args, *step.kwargs.values()]))
 
 
@@ -175,23 +176,6 @@ def _values(tree: Any) -> Iterator[Value]:
 
 
 def _has_own_layout(target: Any, kwargs: dict[str, Any]) -> bool:
-    if target in (aten.clone.default, aten._to_copy.default):
-        return kwargs.get("memory_format", torch.preserve_format) is not torch.preserve_format
-    return target in _OWN_LAYOUT
-
-
-_OWN_LAYOUT = frozenset(
-    (
-        aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default,
-        aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
-        aten.new_empty.default, aten.cat.default, aten.stack.default, aten.embedding.default,
-    )
-)  # fmt: skip
-"""Results are row-major whatever the layout of the arguments."""
-_FIRST_ALONE = frozenset(
-    (
-        aten.as_strided_scatter.default, aten.slice_scatter.default, aten.select_scatter.default,
-        aten.diagonal_scatter.default, aten.index_put.default,
-    )
-)  # fmt: skip
-"""The result is laid out as the first argument."""
+    if kwargs.get("memory_format") not in (None, torch.preserve_format):
+        return True
+    return has_trait(target, Trait.ROW_MAJOR)

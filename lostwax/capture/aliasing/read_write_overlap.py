@@ -18,7 +18,8 @@ from torch._ops import OpOverload
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
 
@@ -37,7 +38,7 @@ def _check_pair(func: OpOverload, target: FakeTensor, read: FakeTensor) -> None:
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     if read.fake_type.ndim == 0 and name in _BY_VALUE:
         return
-    is_pointwise = torch.Tag.pointwise in func.tags or func is aten.copy_.default
+    is_pointwise = torch.Tag.pointwise in func.tags or has_trait(func, Trait.COPIES_INTO)
     if read is target and name not in _APART:
         return
     written, seen = _concrete(target.fake_type), _concrete(read.fake_type)

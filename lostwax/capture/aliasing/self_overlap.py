@@ -15,14 +15,10 @@ from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.views import Tracked
 from lostwax.location import user_location
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 from lostwax.sym import expect
 from lostwax.types import TensorType
-
-_SAME_FOR_ALL = frozenset(
-    (aten.fill_.Scalar, aten.fill_.Tensor, aten.zero_.default, aten.threshold_.default)
-)
-"""Writes that leave the same value in elements that are one."""
 
 
 def check(func: OpOverload, target: Tracked) -> None:
@@ -44,7 +40,7 @@ def check(func: OpOverload, target: Tracked) -> None:
 
 def _is_same(func: OpOverload, target: Tracked, each: Tracked) -> bool:
     """Does the write leave one value in all of a tensor that shows elements twice?"""
-    return func in _SAME_FOR_ALL and target.type.numel() == each.type.numel()
+    return has_trait(func, Trait.WRITES_ALIKE) and target.type.numel() == each.type.numel()
 
 
 def _cause(each: Tracked) -> str:
@@ -67,7 +63,7 @@ def _shows_twice(each: Tracked) -> bool:
             for size, stride in zip(t.size, t.stride, strict=True)
             if stride.__class__ is int and stride == 0
         )
-    if each.view is None or each.view.func is not aten.unfold.default:
+    if each.view is None or not has_trait(each.view.func, Trait.SHOWS_TWICE):
         return False
     dim, size, step = each.view.args
     return bool(size > step) and not expect(t.size[dim] <= 1)

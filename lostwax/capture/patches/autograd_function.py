@@ -36,7 +36,8 @@ from lostwax.ir.run.questions import GRADIENTS
 from lostwax.ir.trace.log import Body, Region, Value, values_of
 from lostwax.ir.trace.views import View, make_root, track_view
 from lostwax.location import user_location, warn
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, has_trait
+from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
 
@@ -253,7 +254,7 @@ def _is_read(tracer: Tracer, value: Value) -> bool:
     return any(
         value in values_of([s.args, *s.kwargs.values()])
         for s in tracer.region.steps
-        if s.target is not aten.detach.default
+        if not has_trait(s.target, Trait.DETACHES)
     )
 
 

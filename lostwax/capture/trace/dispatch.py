@@ -16,39 +16,44 @@ from torch._ops import HigherOrderOperator
 from lostwax.cache import Cache
 from lostwax.capture.trace import custom_ops, refusals, single_step_composites
 from lostwax.capture.trace.record import (
-    SPECIAL_VIEWS,
     computed,
     detach,
+    evaluated,
     flat,
+    lift,
     note_sizes,
     plain_view,
-    special,
     typed,
     undeclared_view,
     view,
     whole_view,
 )
 from lostwax.capture.trace.record_writes import (
-    DRAWN,
+    change_metadata,
+    copy_into,
+    detach_itself,
     drawn,
     drawn_between,
     fill,
-    has_operands,
     inplace,
     is_plain_write,
+    is_reading_write,
     reading,
     write,
+    write_one_by_one,
 )
 from lostwax.errors import CaptureError
-from lostwax.fake import data, fallback
-from lostwax.fake.composite import composites, recurrent
-from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode, functional
+from lostwax.fake import fallback
+from lostwax.fake.composite import recurrent
+from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.rules.graph import SILENT_WRITERS
 from lostwax.ir.run.questions import answer
+from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.nn.rnn import PACKED
+from lostwax.ops.registry import Operator, Ways, aten, choose, operator
 from lostwax.ops.shapes import fail
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
 
 if TYPE_CHECKING:
@@ -80,6 +85,11 @@ def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
 def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart here: its parts are recorded, all in its place."""
     return tracer.provenance.as_one(record.overload, tracer.computed, record.overload, args, kwargs)
+
+
+def _apart(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    take_apart = _composite if record.parts is None else _parts
+    return take_apart(tracer, record, args, kwargs)
 
 
 def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -119,32 +129,15 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
             "  instead: pass a padded sequence, or call eval() first"
         )
     if record.rule is None and tracer.adopt(args[1]).known_constant() is None:
-        _refuse_packed(tracer, record, args, kwargs)
+        refusals.refuse_operator(record.overload, PACKED)
     with fallback.without_mkldnn():
         function = record.overload.decompose
         return tracer.provenance.as_one(record.overload, tracer.reentered, function, args, kwargs)
 
 
-def _refuse_packed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> NoReturn:
-    raise CaptureError(
-        f"{record.overload} works on packed sequences, which cannot be captured.\n"
-        f"  at {user_location()}\n"
-        "  why: the lengths, which are data, say how many steps are computed of each sequence\n"
-        "  instead: give the padded sequences to the layer, and mask what comes after their end: "
-        "torch.where(mask, out, 0)"
-    )
-
-
-def _refuse_dual(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> NoReturn:
-    raise CaptureError(
-        f"dual numbers (torch.autograd.forward_ad) cannot be captured.\n  at {user_location()}\n"
-        "  why: a tensor carries its tangent unseen, and a program shows all that it computes\n"
-        "  instead: torch.func.jvp(function, (x,), (tangent,)), which returns it"
-    )
-
-
-_DUAL = frozenset((aten._make_dual.default, aten._unpack_dual.default))
-_PACKED = frozenset((aten._pack_padded_sequence.default, aten._pad_packed_sequence.default))
+def _refuse(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> NoReturn:
+    assert record.refusal is not None
+    refusals.refuse_operator(record.overload, record.refusal)
 
 
 def _observed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -168,11 +161,8 @@ def _rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
         return write(tracer, record, args, kwargs)
     drawn_for = (tracer.evaluate(aten.detach.default, (x,), {}), *args[1:])
     write(tracer, operator(aten.rrelu_with_noise.default), drawn_for, kwargs)
-    is_inplace = record.overload is aten.rrelu_with_noise_.default
-    return tracer.call(aten.mul_.Tensor if is_inplace else aten.mul.Tensor, x, noise)
-
-
-_RRELUS = frozenset((aten.rrelu_with_noise.default, aten.rrelu_with_noise_.default))
+    multiply = aten.mul_.Tensor if record.kind == "inplace" else aten.mul.Tensor
+    return tracer.call(multiply, x, noise)
 
 
 def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
@@ -187,8 +177,7 @@ def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
 def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The layout of the argument decides whether its result shares memory with it. If it does, the
     program takes a view, and fails where it cannot."""
-    taken_apart = _parts if record.overload in composites.COMPOSITES else _composite
-    out = taken_apart(tracer, record, args, kwargs)
+    out = _apart(tracer, record, args, kwargs)
     source = tracer.adopt(args[0])
     if not isinstance(out, FakeTensor):
         return out
@@ -200,8 +189,8 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
         root = source.tracked.root
         if root.version:
             tracer.reliance.note(root, f"a write before {name}")
-        elif not root.type.is_dense or record.overload is aten.ravel.default:
-            # Else a view fails where eager would copy; but `ravel` copies what has a view, too.
+        elif not root.type.is_dense or Trait.COPIES_GAPS in record.traits:
+            # Else a view fails where eager would copy; but these copy what has a view, too.
             tracer.reliance.note(root, f"a write after {name}", root)
     return out
 
@@ -214,9 +203,6 @@ def _read_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
         if isinstance(each, torch.Tensor):
             tracer.observer.layout_asked(tracer.adopt(each), name, exact=False)
     return typed(tracer, record, args, kwargs)
-
-
-_READING_IN_ORDER = frozenset((aten._weight_norm_interface.default, aten._pdist_forward.default))
 
 
 def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -241,9 +227,18 @@ def _bags_without_gradient(
     return typed(tracer, record, args, kwargs)
 
 
+def _underived(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """As `typed`; no gradient goes beyond its step."""
+    before, tracer.grad = tracer.grad, False
+    try:
+        return typed(tracer, record, args, kwargs)
+    finally:
+        tracer.grad = before
+
+
 def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
-    flag = SILENT_WRITERS.get(record.overload)
+    flag = record.silent_flag
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
     if flag is not None and given.get(flag) and given.get("running_mean") is not None:
         raise CaptureError(
@@ -286,16 +281,21 @@ def _kept_view(
 TAKING_APART = (_composite, _parts, single_step_composites.parts, _portable, _view_or_copy)
 
 
-def _of_conjugate(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`real`, `imag`, `resolve_conj`: torch conjugates when it is read, and fakes do not know."""
-    func, taken_apart = record.overload, (args, kwargs)
-    conjugated = _is_conjugate(tracer.adopt(args[0]))
-    if conjugated and func is aten.resolve_conj.default:
-        return tracer.call(aten.clone.default, args[0])
-    if conjugated:  # of what is no conjugate any more
-        taken_apart = ((tracer.call(_CONJ, args[0]),), kwargs)
-    out = _composite(tracer, record, *taken_apart)
-    return tracer.call(aten._neg_view.default, out) if conjugated and func is _IMAG else out
+def _real_of_conjugate(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """torch conjugates when a tensor is read, which fakes do not know: `real` is that of what is no
+    conjugate any more."""
+    if _is_conjugate(tracer.adopt(args[0])):
+        args = (tracer.call(aten._conj.default, args[0]),)
+    return _composite(tracer, record, args, kwargs)
+
+
+def _negative_of_conjugate(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """`imag`: so, but for the sign."""
+    out = _real_of_conjugate(tracer, record, args, kwargs)
+    is_negative = _is_conjugate(tracer.adopt(args[0]))
+    return tracer.call(aten._neg_view.default, out) if is_negative else out
 
 
 def _as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -305,66 +305,42 @@ def _as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
             "view_as_real doesn't work on unresolved conjugated tensors. To resolve the conjugate "
             "tensor so you can view it as real, use self.resolve_conj()"
         )
-    return view(tracer, record, args, kwargs)
+    base = tracer.adopt(args[0])
+    out = tracer.computed(record.overload, args, kwargs)
+    given = (tracer.resolved(base),)
+    step = tracer.step(record.overload, given, kwargs)
+    return track_views(step, base.tracked, given, kwargs, out)
 
 
 def _is_conjugate(fake: FakeTensor) -> bool:
-    way = fake.tracked.way()
-    return bool(sum(each.view is not None and each.view.func is _CONJ for each in way) % 2)
-
-
-_CONJ, _IMAG = aten._conj.default, aten.imag.default
-_SEEING_CONJUGATES = frozenset((aten.real.default, _IMAG, aten.resolve_conj.default))
-
-
-_LAYOUT_DECIDES = frozenset(
-    (
-        aten.reshape.default,
-        aten.reshape_as.default,
-        aten.flatten.using_ints,
-        aten.ravel.default,
-    )
-)
-
-
-# Where tensors are of a subclass, C++ returns the result and leaves `out=` as it is.
-_UNWRITTEN = frozenset(
-    getattr(packet, overload)
-    for packet in (aten.kron, aten.linalg_matrix_rank)
-    for overload in packet.overloads()
-    if overload.endswith("out")
-)
-_RANDOM_FROM = getattr(aten.random_, "from")
-_FILLS = frozenset((aten.fill_.Tensor, aten.masked_fill_.Tensor))
+    views = (each.view for each in fake.tracked.way() if each.view is not None)
+    return sum(Trait.CONJUGATES in operator(view.func).traits for view in views) % 2 == 1
 
 
 PLAN_CACHE = Cache[int, tuple[Handler, Operator]](__name__, "plans", 20_000)
 PLANS = PLAN_CACHE.table
 
 
-def _on_the_way_to_numpy(
-    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
-) -> Any:
+def _before_numpy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """What is done to a constant before it is read as it is."""
-    is_read = record.overload is not aten.to.dtype_layout and type(args[0]) is not FakeTensor
-    if is_read or tracer.bare.is_one(args[0]):
+    if tracer.bare.is_one(args[0]):
         return tracer.bare.as_it_is(record.overload, args, kwargs)
-    if (asked := _RESOLVED.get(record.overload)) is not None:
-        # Of a tensor that has the bit it is a copy, of others it is the tensor itself.
-        tracer.observer.asked_at(user_location(), asked, [args[0]])
-        given = tracer.fake_tensor_converter.real_one(args[0])
-        if given is not None and answer(asked, given):
-            return tracer.call(aten.clone.default, args[0])
-    if record.overload in _SEEING_CONJUGATES:
-        return _of_conjugate(tracer, record, args, kwargs)
-    taken_apart = _parts if record.overload in composites.COMPOSITES else _composite
-    return taken_apart(tracer, record, args, kwargs)
+    return _apart(tracer, record, args, kwargs)
 
 
-_RESOLVED = {aten.resolve_conj.default: "is_conj()", aten.resolve_neg.default: "is_neg()"}
-_BEFORE_NUMPY = frozenset(
-    (aten.to.dtype_layout, aten.resolve_conj.default, aten.resolve_neg.default)
-)
+def _resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Of a tensor that has the bit it is a copy, of others it is the tensor itself."""
+    tensor = args[0]
+    if type(tensor) is not FakeTensor or tracer.bare.is_one(tensor):  # before it is read as it is
+        return tracer.bare.as_it_is(record.overload, args, kwargs)
+    of_conjugate = Trait.RESOLVES_CONJUGATE in record.traits
+    asked = "is_conj()" if of_conjugate else "is_neg()"
+    tracer.observer.asked_at(user_location(), asked, [tensor])
+    given = tracer.fake_tensor_converter.real_one(tensor)
+    has_bit = given is not None and answer(asked, given)
+    if has_bit or (of_conjugate and _is_conjugate(tracer.adopt(tensor))):
+        return tracer.call(aten.clone.default, tensor)
+    return _apart(tracer, record, args, kwargs)
 
 
 def plan(func: Any) -> tuple[Handler, Any]:
@@ -378,56 +354,63 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if func.namespace == "profiler":
         return _unrecorded, func
     record = operator(func)
-    if func in _PACKED:
-        return _refuse_packed, record
-    if func in _DUAL:
-        return _refuse_dual, record
-    if func in _RRELUS:
-        return _rrelu, record
-    if func is aten._fused_moving_avg_obs_fq_helper.default:
-        return _observed, record
-    if func in data.SPECIAL:
-        return special, record
-    if func in _BEFORE_NUMPY:
-        return _on_the_way_to_numpy, record
-    if func in _LAYOUT_DECIDES:
-        return _view_or_copy, record
-    if func in _SEEING_CONJUGATES:
-        return _of_conjugate, record
-    if func is aten.view_as_real.default:
-        return _as_real, record
-    if func in _READING_IN_ORDER:
-        return _read_in_order, record
-    if func is aten.native_batch_norm.default:
-        return _batch_norm, record
-    if func is aten._embedding_bag_forward_only.default:
-        return _bags_without_gradient, record
-    if func in single_step_composites.ONE_FOR_ONE:
-        return single_step_composites.parts, record
-    if func in composites.COMPOSITES:
-        return _parts, record
-    if func in fallback.PORTABLE:
-        return _portable, record
-    if fallback.is_composite(func) and not fallback.user_kernel(func):
-        return (write if func in _UNWRITTEN else _composite), record
-    if func in _FILLS:
-        return fill, record
-    if func is _RANDOM_FROM:
-        return drawn_between, record
-    if func in DRAWN:
-        return drawn, record
-    if record.kind in ("inplace", "out", "mixed"):
-        if is_plain_write(record):
-            return (reading if has_operands(record) else inplace), record
-        return write, record
-    if func is aten.detach.default:
-        return detach, record
-    if record.kind == "view":
-        known = view if func in SPECIAL_VIEWS else plain_view
-        return (whole_view if record.rule is None else known), record
-    if record.data_dependent:
-        return computed, record
-    if func in UNDECLARED_VIEWS:
-        return undeclared_view, record
-    is_typed = FakeTensorMode.plan(func)[0] is functional
-    return (typed if is_typed else computed), record
+    return choose(record, _WAYS), record
+
+
+def _is_taken_apart(record: Operator) -> bool:
+    """Does C++ take it apart, or the user's Python?"""
+    return fallback.is_composite(record.overload) and not fallback.user_kernel(record.overload)
+
+
+def _is_typed(record: Operator) -> bool:
+    return FakeTensorMode.plan(record.overload)[0] is functional
+
+
+_WAYS: Ways[Handler] = (
+    (lambda record: record.refusal is not None, _refuse),
+    # Composite or not, of these something is to be known before what their schemas and rules say.
+    (Trait.LITERAL, lift),
+    (lambda record: record.evaluation is not None, evaluated),
+    (Trait.BEFORE_NUMPY, _before_numpy),
+    (Trait.RESOLVES_CONJUGATE, _resolve),
+    (Trait.RESOLVES_NEGATIVE, _resolve),
+    (Trait.VIEW_OR_COPY, _view_or_copy),
+    (Trait.REAL_OF_CONJUGATE, _real_of_conjugate),
+    (Trait.NEGATIVE_OF_CONJUGATE, _negative_of_conjugate),
+    (Trait.DROPS_OUT, write),
+    # Composite operators. Those that amount to one other are among those that we take apart, and
+    # recurrent ones among those that C++ takes apart.
+    (Trait.ONE_FOR_ONE, single_step_composites.parts),
+    (lambda record: record.parts is not None, _parts),
+    (Trait.RECURRENT, _portable),
+    (_is_taken_apart, _composite),
+    # Writes.
+    (Trait.DRAWS_FACTORS, _rrelu),
+    (Trait.DRAWS_BETWEEN, drawn_between),
+    (Trait.DRAWS_IN_ORDER, drawn),
+    (Trait.SIZES_STATE, _observed),
+    (Trait.DECLARED_ELSEWHERE, _batch_norm),
+    (Trait.FILLS, fill),
+    (Trait.COPIES_INTO, copy_into),
+    (Trait.ONE_BY_ONE, write_one_by_one),
+    (lambda record: record.changes_metadata, change_metadata),
+    (lambda record: record.writes and Trait.DETACHES in record.traits, detach_itself),
+    (is_reading_write, reading),
+    (is_plain_write, inplace),
+    (lambda record: record.writes, write),
+    # Views.
+    (Trait.DETACHES, detach),
+    (Trait.NOT_OF_CONJUGATE, _as_real),
+    (Trait.VIEWS_STORAGE, view),
+    (lambda record: record.kind == "view" and record.rule is None, whole_view),
+    (lambda record: record.kind == "view", plain_view),
+    # What is computed.
+    (lambda record: record.data_dependent, computed),
+    (Trait.SHARES_STORAGE, undeclared_view),
+    (Trait.READS_IN_ORDER, _read_in_order),
+    (Trait.UNDERIVED, _underived),
+    (Trait.FORWARD_ONLY, _bags_without_gradient),
+    (_is_typed, typed),
+    (lambda record: True, computed),
+)
+"""The first whose condition holds is taken."""

@@ -25,7 +25,8 @@ from lostwax.location import (
     is_asked_by_user,
     user_location,
 )
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, has_trait
+from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
@@ -97,8 +98,8 @@ class CaptureObserver(Observer):
     def takes_for_true(self, fake: FakeTensor) -> bool:
         """`torch.distributions` asks so whether its arguments are valid: the program asserts it."""
         step = fake.tracked.value.step if fake.tracked is not None else None
-        if step is None or step.target is not aten.all.default:
-            return step is not None and step.target is aten._is_all_true.default
+        if step is None or not has_trait(step.target, Trait.ASKS_ALL):
+            return step is not None and has_trait(step.target, Trait.CHECKS_ALL)
         return asking_frame().f_globals.get("__name__") == _CONSTRAINTS
 
     # ------------------------------------------------------------------------------------ layouts

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import get_default_dtype, is_inference_mode_enabled
+from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import functionalize
 from lostwax.errors import CaptureError
@@ -21,15 +22,14 @@ from lostwax.ir.graph.numbers import Origin, size_of, sources
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten
+from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
-AS_STRIDED, VIEW_AS_REAL = aten.as_strided.default, aten.view_as_real.default
-SPECIAL_VIEWS = frozenset((AS_STRIDED, VIEW_AS_REAL))
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 
@@ -202,10 +202,8 @@ def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     base = tracer.adopt(args[0])
     func = record.overload
     out = tracer.computed(func, args, kwargs)
-    if func is AS_STRIDED:
+    if Trait.VIEWS_STORAGE in record.traits:
         return _strided(tracer, base, out)
-    if func is VIEW_AS_REAL:
-        args = (tracer.resolved(base),)
     return track_views(tracer.step(func, args, kwargs), base.tracked, args, kwargs, out)
 
 
@@ -255,7 +253,9 @@ def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 def is_gradless(value: Value) -> bool:
     """Does it come out of nothing that has a gradient? C++ detaches what factories make."""
     step = value.step
-    return value.is_literal if step is None else step.target in _FACTORIES
+    if step is None:
+        return value.is_literal
+    return isinstance(step.target, OpOverload) and Trait.FACTORY in operator(step.target).traits
 
 
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
@@ -274,22 +274,21 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     return out
 
 
-def special(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Questions to the data, and tensor literals."""
+def evaluated(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Questions to the data."""
     func = record.overload
-    if func in (aten.lift_fresh.default, aten.lift.default):
-        return _lift(tracer, record, args, kwargs)
     out = tracer.computed(func, args, kwargs)
     if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
         return tracer.results(tracer.step(func, args, kwargs), out)
-    if isinstance(out, _SYMBOLIC) and func is aten._local_scalar_dense.default:
+    if isinstance(out, _SYMBOLIC) and Trait.READS_NUMBER in record.traits:
         value = tracer.value_of(tracer.adopt(args[0]))
         for source in sources(unwrap(out)):
             tracer.origins.setdefault(source, Origin(value, None))
     return out
 
 
-def _lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A tensor literal."""
     tensor = args[0]
     if isinstance(tensor, FakeTensor):
         return tensor
@@ -307,17 +306,3 @@ def flat(values: Any) -> list[Any]:
     for v in values:
         out.extend(flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
     return out
-
-
-_FACTORIES = frozenset(
-    getattr(packet, overload)
-    for packet in (
-        aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided, aten.arange, aten.eye,
-        aten.linspace, aten.logspace, aten.rand, aten.randn, aten.randint, aten.randperm,
-        aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like, aten.rand_like,
-        aten.randn_like, aten.randint_like, aten.tril_indices, aten.triu_indices,
-        aten.scalar_tensor, aten.hann_window, aten.hamming_window, aten.bartlett_window,
-    )
-    for overload in packet.overloads()
-    if not overload.endswith("out")
-)  # fmt: skip

@@ -16,7 +16,7 @@ from lostwax.capture.trace.record import flat, is_gradless, view
 from lostwax.capture.trace.refusals import refuse_generator
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.fake.tensor import set_type
+from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.fake.write import (
     check_cast,
     check_fits,
@@ -33,17 +33,27 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def change_metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
-    if record.overload in functionalize.REFUSED:
-        functionalize.refuse(record.overload)
     target = tracer.adopt(args[0])
-    if record.changes_metadata:
-        functionalize.check_metadata(target.tracked)
-    elif is_gradless(target.tracked.value):
+    functionalize.check_metadata(target.tracked)
+    return _become_view(tracer, record, target, args, kwargs)
+
+
+def detach_itself(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`x.detach_()`: from here on `x` is what `x.detach()` would be."""
+    target = tracer.adopt(args[0])
+    tracked = target.tracked
+    if is_gradless(tracked.value):
         return target
-    elif target.tracked.root.kind and target.tracked.base is None and is_marked(target):
-        grad_marks.refuse_detaching(target.tracked.root)
+    if tracked.root.kind and tracked.base is None and is_marked(target):
+        grad_marks.refuse_detaching(tracked.root)
+    return _become_view(tracer, record, target, args, kwargs)
+
+
+def _become_view(
+    tracer: Tracer, record: Operator, target: FakeTensor, args: Any, kwargs: dict[str, Any]
+) -> Any:
     func = functionalize.metadata_view(record.overload)
     seen = view(tracer, operator(func), args, kwargs)
     if tracer.doubts:
@@ -53,15 +63,15 @@ def _metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
     return target
 
 
+def write_one_by_one(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> None:
+    """`_foreach_zero_` as `zero_` of each."""
+    name = record.overload._schema.name.removeprefix("aten::_foreach_")
+    single = operator(getattr(aten, name).default)
+    for each in args[0]:
+        write(tracer, single, (each,), {})
+
+
 def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    if record.changes_metadata or record.overload is aten.detach_.default:
-        return _metadata(tracer, record, args, kwargs)
-    if record.overload is aten.copy_.default:
-        return _copy_(tracer, args, kwargs)
-    if record.overload is aten._foreach_zero_.default:  # its functional twin has no derivative
-        for each in args[0]:
-            write(tracer, operator(aten.zero_.default), (each,), {})
-        return None
     if record.twin is None:
         return custom_ops.write(tracer, record, args, kwargs)
     if record.kind == "out":
@@ -145,9 +155,6 @@ def drawn_between(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
     return target
 
 
-DRAWN = frozenset((aten.bernoulli_.float, aten.uniform_.default, aten.exponential_.default))
-
-
 def is_plain_write(record: Operator) -> bool:
     """Does it write to its first argument, nothing else, and return it?"""
     return (
@@ -157,14 +164,13 @@ def is_plain_write(record: Operator) -> bool:
         and record.mutates == record.argument_names[:1]
         and [r.argument for r in record.results] == list(record.mutates)
         and not record.results[0].is_list
-        and record.overload not in (aten.copy_.default, aten.detach_.default)
     )
 
 
-def has_operands(record: Operator) -> bool:
-    """Does it read tensors beside the one it writes to?"""
+def is_reading_write(record: Operator) -> bool:
+    """Does it also read tensors beside the one it writes to?"""
     arguments = record.overload._schema.arguments[1:]
-    return any("Tensor" in str(argument.type) for argument in arguments)
+    return is_plain_write(record) and any("Tensor" in str(each.type) for each in arguments)
 
 
 def fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -179,16 +185,14 @@ def _is_real(value: Any) -> bool:
     return is_tensor and (value.is_floating_point() or value.is_complex())
 
 
-def _copy_(tracer: Tracer, args: Any, kwargs: dict[str, Any]) -> Any:
+def copy_into(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.copy_(y)`: the whole of x is y, cast and expanded."""
     target, source = tracer.adopt(args[0]), args[1]
-    self_overlap.check(
-        aten.copy_.default if _is_many(source) else aten.fill_.Tensor, target.tracked
-    )
+    self_overlap.check(record.overload if _is_many(source) else aten.fill_.Tensor, target.tracked)
     if isinstance(source, torch.Tensor):
         tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
         source = tracer.adopt(source)
-        read_write_overlap.check(aten.copy_.default, target, (source,))
+        read_write_overlap.check(record.overload, target, (source,))
         form = cast_like if functionalize.is_scattered(target.tracked) else copy_like
         new = form(tracer, source, target.fake_type)
     else:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 import torch
+from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError, NotYetError
 from lostwax.fake.refusals import other_class
 from lostwax.location import Location, is_user_code, user_location
+from lostwax.ops.traits import Refusal
 
 _NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
 _INSTEAD = {
@@ -34,6 +36,15 @@ def refuse(operator: Any) -> NoReturn:
         _INSTEAD.get(name, "call the functions themselves"),
         why="operators that take functions come with a later version",
         where=str(user_location()),
+    )
+
+
+def refuse_operator(overload: OpOverload, refusal: Refusal) -> NoReturn:
+    """An operator met the tracer that no program can have."""
+    name = overload._schema.name.partition("::")[2]
+    raise CaptureError(
+        f"{refusal.text.format(overload=overload, name=name)}.\n  at {user_location()}\n"
+        f"  why: {refusal.why}\n  instead: {refusal.instead}"
     )
 
 

@@ -13,7 +13,8 @@ import torch
 
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 
 
 class Joined:
@@ -39,7 +40,7 @@ class Joined:
         if made_by is not None:
             return self._made.setdefault((made_by, fake.output_nr), fake)
         view = fake.tracked.view
-        if self._is_asking or view is None or view.func is not aten.detach.default:
+        if self._is_asking or view is None or not has_trait(view.func, Trait.DETACHES):
             return fake
         leaf = self._leaf(fake)
         return leaf if isinstance(leaf, FakeTensor) else fake

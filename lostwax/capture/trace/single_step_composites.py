@@ -18,18 +18,11 @@ from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.trace.log import Step, Value, is_shared, new_value
 from lostwax.ir.trace.views import make_root
-from lostwax.ops.registry import Operator, aten
+from lostwax.ops.registry import Operator
 from lostwax.types import TensorType
 
 if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
-
-ONE_FOR_ONE = frozenset(
-    (
-        aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.batch_norm.default,
-        aten.layer_norm.default, aten.group_norm.default,
-    )
-)  # fmt: skip
 
 
 class Known(NamedTuple):

@@ -50,8 +50,8 @@ from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
 from lostwax.location import Location, user_location
-from lostwax.ops.gradients import STOPPING
-from lostwax.ops.registry import aten, operator
+from lostwax.ops.registry import aten, has_trait, operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv
 from lostwax.sym.numbers import narrowing
 from lostwax.types import TensorType
@@ -239,7 +239,7 @@ class Tracer(Recorder):
         if self.joined is None:
             return self.evaluate(func, args, kwargs or {})
         self.joined.recover([*args, *kwargs.values()] if kwargs else args)
-        if is_grad_enabled() and func not in fallback.PORTABLE:
+        if is_grad_enabled() and not has_trait(func, Trait.RECURRENT):
             out = self._evaluate_tracked(func, args, kwargs or {})
         else:
             out = self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
@@ -317,7 +317,6 @@ class Tracer(Recorder):
         self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
     ) -> Step:
         grad = is_grad_enabled() if self.grad is None else self.grad
-        grad = grad and id(target) not in _UNDERIVED
         step = Step()
         step.target = target
         step.args = tuple(operands)
@@ -349,10 +348,10 @@ class Tracer(Recorder):
             step.place = OtherLine(step.place, made_by.place)
 
     def take_view(self, base: Value, view: View) -> Value:
-        if view.func is aten.view.default:
+        if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
             self.reliance.viewed(base)
-        elif view.func is aten.view_as_real.default:
+        elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
             base = self.value_of(self.resolved(self.temporary(base)))
         value = super().take_view(base, view)
         return value if view.history is None else self.with_gradient_of(view.history, value)
@@ -376,7 +375,7 @@ class Tracer(Recorder):
                 f"a write through {view.func} cannot be captured for these sizes, which vary: "
                 f"{error}.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
             ) from error
-        if view.func is aten.view.default:
+        if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
             self.reliance.scattered(base, value)
         return value
@@ -514,7 +513,7 @@ class Tracer(Recorder):
 
 
 def _is_detached(tracked: Tracked) -> bool:
-    return tracked.view is not None and tracked.view.func in STOPPING
+    return tracked.view is not None and has_trait(tracked.view.func, Trait.STOPS_GRADIENT)
 
 
 def _check_no_input(root: Root) -> None:
@@ -539,16 +538,3 @@ def _check_gradless(tensor: torch.Tensor) -> None:
             "  instead: compute it under torch.no_grad(), or in forward (empty the cache, if it is "
             "in one); or export under torch.no_grad()"
         )
-
-
-_UNDERIVED = frozenset(
-    map(
-        id,
-        (
-            aten.normal_functional.default, aten.bernoulli.p,
-            aten.randint_like.default, aten.randint_like.low_dtype,
-        ),
-    )
-)  # fmt: skip
-"""They overwrite all of their argument, or look at its size alone, so that its gradient ends here,
-and have no derivative. By identity: torch hashes its overloads in Python."""

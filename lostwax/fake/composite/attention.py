@@ -12,11 +12,11 @@ import torch
 
 from lostwax import torch_version
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.fake.composite.composites import composite, matmul, reshape, to_dtype
+from lostwax.fake.composite.composites import matmul, reshape, to_dtype
 from lostwax.fake.composite.dropouts import dropout
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.nn.attention import EFFICIENT, FLASH, fused_on_cuda, time_major
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, composite
 from lostwax.ops.shapes import fail, is_one, is_zero, preserved_strides, same
 from lostwax.sym import Size, specialize
 from lostwax.types import Sizes, TensorType

@@ -1,15 +1,15 @@
-"""Composite operators, taken apart here before C++ would do it.
+"""Composite operators, taken apart here before C++ would do it: views and arithmetic.
 
-Two reasons to be in this table: the operator is on the hot path (one trip through Python instead of
-three), or its C++ form asks questions about sizes (`numel == 0`?) that would cost guards. Each
-entry calls, through `mode.call`, the same primitive operators that eager's dispatch reaches. All
-other composite operators are left to C++. Here stand the table, views and arithmetic; `layers`,
-`dropouts`, `attention`, `resampling` and `sized` fill it further. Must not compute types itself.
+Two reasons to be in this folder: the operator is on the hot path (one trip through Python instead
+of three), or its C++ form asks questions about sizes (`numel == 0`?) that would cost guards. Each
+function calls, through `mode.call`, the same primitive operators that eager's dispatch reaches, and
+is kept in the operator's record. All other composite operators are left to C++. Must not compute
+types itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from lostwax.fake import rule_cache
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
 from lostwax.ops.memory_format import suggested_format
-from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.registry import aten, composite, operator
 from lostwax.ops.shapes import (
     broadcast_sizes,
     fail,
@@ -36,30 +36,7 @@ from lostwax.types import Sizes, contiguous_strides, product
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
-Composite = Callable[..., Any]
 _BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
-COMPOSITES: dict[OpOverload, Composite] = {}
-
-
-def composite(*overloads: OpOverload) -> Callable[[Composite], Composite]:
-    """Register how a composite operator is taken apart: (mode, *arguments) -> results."""
-
-    def register(function: Composite) -> Composite:
-        for overload in overloads:
-            COMPOSITES[overload] = function
-        return function
-
-    return register
-
-
-def strategy(func: OpOverload) -> Callable[..., Any]:
-    """How a mode evaluates calls of an operator of the table."""
-    function = COMPOSITES[func]
-
-    def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-        return function(mode, *args, **kwargs)
-
-    return evaluate
 
 
 # ---------------------------------------------------------------------------------- views or copies

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lostwax.fake.composite.composites import COMPOSITES
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, composite
 from lostwax.ops.shapes import fail, is_zero
 from lostwax.types import product
 
@@ -74,5 +73,5 @@ _KINDS: dict[str, dict[str, Any]] = {
     "feature_alpha_dropout": {"by_channel": True, "alpha": True},
 }
 for _name, _how in _KINDS.items():
-    COMPOSITES[getattr(aten, _name).default] = partial(dropout, **_how)
-    COMPOSITES[getattr(aten, _name + "_").default] = partial(dropout, in_place=True, **_how)
+    composite(getattr(aten, _name).default)(partial(dropout, **_how))
+    composite(getattr(aten, _name + "_").default)(partial(dropout, in_place=True, **_how))

@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.fake.composite.composites import (
-    COMPOSITES,
-    Composite,
-    composite,
-    contiguous,
-    to_device,
-)
+from lostwax.fake.composite.composites import contiguous, to_device
 from lostwax.fake.fallback import by_cpp
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import Rule, aten, composite
 from lostwax.ops.shapes import fail, hint, is_zero
 from lostwax.sym import Size, decide, eq
 from lostwax.types import product
@@ -32,7 +26,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------- convolutions
 
 
-def _convolution(op: OpOverload, dimensions: int) -> Composite:
+def _convolution(op: OpOverload, dimensions: int) -> Rule:
     def convolution(
         mode: FakeTensorMode,
         input: Any,
@@ -53,7 +47,7 @@ def _convolution(op: OpOverload, dimensions: int) -> Composite:
     return convolution
 
 
-def _transposed_convolution(op: OpOverload, dimensions: int) -> Composite:
+def _transposed_convolution(op: OpOverload, dimensions: int) -> Rule:
     def convolution(
         mode: FakeTensorMode,
         input: Any,
@@ -96,11 +90,11 @@ def _spread(values: Sequence[Size], count: int) -> list[Size]:
 
 
 for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.conv3d.default), 1):
-    COMPOSITES[_overload] = _convolution(_overload, _n)
+    composite(_overload)(_convolution(_overload, _n))
 for _n, _overload in enumerate(
     (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input), 1
 ):
-    COMPOSITES[_overload] = _transposed_convolution(_overload, _n)
+    composite(_overload)(_transposed_convolution(_overload, _n))
 
 
 # ------------------------------------------------------------------------------------------ pooling

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from torch._ops import OpOverload
 
-from lostwax.fake.composite.composites import COMPOSITES, Composite
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ops.nn.resample import RESAMPLERS, output_sizes
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import Rule, aten, composite
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 
-def _resampled(kernel: OpOverload, aligned: bool) -> Composite:
+def _resampled(kernel: OpOverload, aligned: bool) -> Rule:
     def resample(
         mode: FakeTensorMode,
         input: Any,
@@ -47,4 +46,4 @@ def _resampled(kernel: OpOverload, aligned: bool) -> Composite:
 
 for _name, (_, _aligned) in RESAMPLERS.items():
     _packet = getattr(aten, _name)
-    COMPOSITES[_packet.vec] = _resampled(_packet.default, _aligned)
+    composite(_packet.vec)(_resampled(_packet.default, _aligned))

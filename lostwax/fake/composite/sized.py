@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.fake.composite.composites import COMPOSITES, Composite, linear, reshape
+from lostwax.fake.composite.composites import linear, reshape
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import Rule, aten, composite
 from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, require, same, wrap_dim
 from lostwax.sym import Size, eq
 from lostwax.types import Sizes, product
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
 _BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def sized(*overloads: OpOverload) -> Callable[[Composite], Composite]:
+def sized(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how an operator is taken apart where a size of its tensors varies. What the function
     leaves to C++ it answers with NotImplemented."""
 
-    def register(function: Composite) -> Composite:
+    def register(function: Rule) -> Rule:
         for overload in overloads:
-            COMPOSITES[overload] = _where_sizes_vary(overload, function)
+            composite(overload)(_where_sizes_vary(overload, function))
         return function
 
     return register
 
 
-def _where_sizes_vary(overload: OpOverload, function: Composite) -> Composite:
+def _where_sizes_vary(overload: OpOverload, function: Rule) -> Rule:
     kernel = partial(overload._op_dk, _BY_TORCH)
 
     def evaluate(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
@@ -259,7 +259,7 @@ def gru_cell(mode: FakeTensorMode, input: Any, hx: Any, *weights: Any) -> Any:
     return call(add, call(mul, call(aten.sub.Tensor, hx, new), keep), new)
 
 
-def _plain_cell(nonlinearity: OpOverload) -> Composite:
+def _plain_cell(nonlinearity: OpOverload) -> Rule:
     def cell(mode: FakeTensorMode, input: Any, hx: Any, *weights: Any) -> Any:
         (x,), (h,) = _gates(mode, input, hx, weights, 1)
         return mode.call(nonlinearity, mode.call(aten.add.Tensor, h, x))

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lostwax.fake.composite.composites import composite
 from lostwax.fake.composite.sized import sized
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, composite
 from lostwax.ops.shapes import fail, real_dtype, require, wrap_dim
 from lostwax.sym import Size, decide, eq, known, maximum
 

@@ -15,7 +15,6 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from lostwax.cache import cached, cached_by_identity
 from lostwax.fake import fallback
-from lostwax.fake.composite import composites
 from lostwax.ir.decompose.recorder import Composite, Decomposition
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import operator
@@ -126,10 +125,10 @@ def default_decomposition(op: OpOverload) -> Decomposition | None:
     """How this operator gets to core ATen; None: it is there, or stays whole."""
     if not isinstance(op, OpOverload) or is_core(op):
         return None
-    ours = operator(op).decomposition
-    if ours is not None:
-        return ours
-    if op in composites.COMPOSITES or (fallback.is_composite(op) and not fallback.user_kernel(op)):
+    record = operator(op)
+    if record.decomposition is not None:
+        return record.decomposition
+    if record.parts is not None or (fallback.is_composite(op) and not fallback.user_kernel(op)):
         return Composite(op)
     return None if str(op) in WHOLE else fallback.torch_decompositions().get(op)
 

@@ -15,7 +15,7 @@ from torch.fx import Node
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.errors import DecompositionError
-from lostwax.fake.mode import UNDECLARED_VIEWS, FakeTensorMode
+from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
@@ -31,6 +31,7 @@ from lostwax.ir.decompose.recorder import (
 from lostwax.ir.text import source_text, type_text
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same
+from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
@@ -217,7 +218,8 @@ class Expansions:
 
 def _makes_new(target: Any, decomposition: Decomposition) -> bool:
     """Does this operator return memory of its own?"""
-    is_functional = operator(target).kind == "functional" and target not in UNDECLARED_VIEWS
+    record = operator(target)
+    is_functional = record.kind == "functional" and Trait.SHARES_STORAGE not in record.traits
     return is_functional and not isinstance(decomposition, Composite)
 
 

@@ -15,8 +15,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.errors import LostwaxError
-from lostwax.fake import data, fallback
-from lostwax.fake.composite import composites
+from lostwax.fake import fallback
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
@@ -29,16 +28,11 @@ from lostwax.fake.write import (
 )
 from lostwax.identity import ByIdentity
 from lostwax.ops.registry import Operator, aten, functional_twin, operator
+from lostwax.ops.traits import Trait
 from lostwax.sym import ShapeEnv
 from lostwax.types import TensorType, contiguous_strides
 
 _SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
-_SIZES = (
-    aten.sym_size.int,
-    aten.sym_stride.int,
-    aten.sym_numel.default,
-    aten.sym_storage_offset.default,
-)
 Decomposition = Callable[..., Any]
 
 
@@ -205,12 +199,13 @@ class Recorder(FakeTensorMode):
 
     def _apart(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """A composite operator by its parts, which come back here one by one."""
-        if func in composites.COMPOSITES:
+        record = operator(func)
+        if record.parts is not None:
             return super().evaluate(func, args, kwargs)
         with fallback.without_mkldnn():
-            if func in fallback.PORTABLE:
+            if Trait.RECURRENT in record.traits:
                 return self.reentered(func.decompose, args, kwargs)
-            return fallback.evaluate(self, operator(func), args, kwargs)
+            return fallback.evaluate(self, record, args, kwargs)
 
     def plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Record the call as it is, whatever the table says."""
@@ -218,9 +213,11 @@ class Recorder(FakeTensorMode):
         as_aten = getattr(func, "impl_aten", None) if func.namespace == "prims" else None
         if as_aten is not None:
             return self.reentered(as_aten, args, kwargs)
-        if func in data.SPECIAL and func is not aten.scalar_tensor.default:
-            return self._special(func, args, kwargs)
-        if record.kind in ("inplace", "out", "mixed"):
+        if Trait.LITERAL in record.traits:
+            return self.adopt(args[0])
+        if record.evaluation is not None and record.rule is None:
+            return self._evaluated(func, args, kwargs)
+        if record.writes:
             return self._write(record, args, kwargs)
         if record.kind == "view":
             return self._view(record, args, kwargs)
@@ -233,7 +230,7 @@ class Recorder(FakeTensorMode):
         if record.data_dependent and len(self.shape_env.symbols) != symbols:
             raise CannotExpand(f"the size of what {record.overload} returns depends on data")
         if isinstance(out, _SYMBOLIC):
-            if record.overload not in _SIZES:
+            if record.traits.isdisjoint((Trait.READS_TYPE, Trait.READS_LAYOUT)):
                 raise CannotExpand(f"{record.overload} asks for data")
             return out
         call = self._call(record.overload, args, kwargs)
@@ -245,8 +242,8 @@ class Recorder(FakeTensorMode):
         base = self.adopt(args[0] if args else kwargs[record.argument_names[0]])
         with self.silent():
             out = super().evaluate(func, args, kwargs)
-        is_stop = func is aten.detach.default
-        if not is_stop and type(out) is FakeTensor and out.fake_type == base.fake_type:
+        is_other = Trait.NOT_ITS_BASE in record.traits
+        if not is_other and type(out) is FakeTensor and out.fake_type == base.fake_type:
             out.tracked = base.tracked  # the same, under another name
             return out
         call = self._call(func, args, kwargs)
@@ -261,9 +258,7 @@ class Recorder(FakeTensorMode):
         call.result = call.outputs[0] if type(out) is FakeTensor else list(call.outputs)
         return out
 
-    def _special(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        if func in (aten.lift_fresh.default, aten.lift.default):
-            return self.adopt(args[0])
+    def _evaluated(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         with self.silent():
             out = super().evaluate(func, args, kwargs)
         if isinstance(out, _SYMBOLIC):
@@ -339,7 +334,7 @@ class Recorder(FakeTensorMode):
             raise CannotExpand(f"{record.overload} writes, and has no functional form")
         if record.kind == "out":
             return self._out(record, args, kwargs)
-        if record.overload is aten.copy_.default:
+        if Trait.COPIES_INTO in record.traits:
             return self._copied_into(*args)
         targets = [self.adopt(t) for t in flat(written_arguments(record, args, kwargs))]
         given = with_defaults(record, args, kwargs)

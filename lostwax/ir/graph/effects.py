@@ -15,9 +15,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.cache import cached_by_identity
-from lostwax.fake.mode import UNDECLARED_VIEWS
 from lostwax.ir.graph.gradient import with_gradient
-from lostwax.ops.registry import operator
+from lostwax.ops.registry import has_trait, operator
+from lostwax.ops.traits import Trait
 
 
 @cached_by_identity(20_000)
@@ -80,7 +80,7 @@ def lying_in(node: Node) -> Node | None:
 def _is_view(target: Any) -> bool:
     if not isinstance(target, OpOverload):
         return False
-    return operator(target).kind == "view" or target in UNDECLARED_VIEWS
+    return operator(target).kind == "view" or has_trait(target, Trait.SHARES_STORAGE)
 
 
 def owner(node: Node) -> Node:

@@ -16,7 +16,6 @@ from torch.fx.node import map_arg
 
 from lostwax.errors import LostwaxError, PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.fake.data import SPECIAL
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.text import source_text
@@ -103,7 +102,8 @@ def evaluated(node: Node, mode: FakeTensorMode) -> Any:
             f"node {node.name!r} cannot be typed: {target} refuses its arguments: "
             f"{str(error).splitlines()[0]}" + (f"\n    at {source}" if source else "")
         ) from error
-    if operator(target).data_dependent or target in SPECIAL:
+    record = operator(target)
+    if record.data_dependent or record.evaluation is not None:
         return _with_old_sizes(node.meta.get("val"), new)
     return new
 

@@ -160,28 +160,19 @@ def _functional(module: GraphModule) -> Found:
         if written:
             yield node, f"{overload} writes to its argument {', '.join(map(repr, written))}"
         if silent_writes(node):
-            flag = SILENT_WRITERS[overload]
+            flag = registry.operator(overload).silent_flag
             yield node, f"{overload} with {flag}=True writes to 'running_mean', 'running_var'"
 
 
 def silent_writes(node: Node) -> tuple[str, ...]:
     """The arguments that a call writes to and its schema does not say so."""
-    flag = SILENT_WRITERS.get(node.target)  # type: ignore[call-overload]
-    if flag is None or _argument(node, node.target, flag) is not True:  # type: ignore[arg-type]
+    if not isinstance(node.target, OpOverload):
         return ()
-    is_given = isinstance(_argument(node, node.target, "running_mean"), Node)  # type: ignore[arg-type]
+    flag = registry.operator(node.target).silent_flag
+    if flag is None or _argument(node, node.target, flag) is not True:
+        return ()
+    is_given = isinstance(_argument(node, node.target, "running_mean"), Node)
     return ("running_mean", "running_var") if is_given else ()
-
-
-# Operators that write to their statistics, which their schemas do not say, if this flag is set.
-SILENT_WRITERS = {
-    torch.ops.aten.native_batch_norm.default: "training",
-    torch.ops.aten.batch_norm.default: "training",
-    torch.ops.aten._batch_norm_impl_index.default: "training",
-    torch.ops.aten.cudnn_batch_norm.default: "training",
-    torch.ops.aten.miopen_batch_norm.default: "training",
-    torch.ops.aten.instance_norm.default: "use_input_stats",
-}
 
 
 def _argument(node: Node, overload: OpOverload, name: str) -> Any:

@@ -44,7 +44,8 @@ from lostwax.ir.signature import (
     StateWrite,
 )
 from lostwax.location import warn
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
@@ -337,7 +338,7 @@ def rebinder(
     held = {**program.constants, **program.state_dict}
     tied = [[n for n in held if held[n] is held[s.target or ""]] for s in specs]
     count = len(specs)
-    places = any(n.target is aten.as_strided.default for n in program.graph.nodes)
+    places = any(has_trait(n.target, Trait.VIEWS_STORAGE) for n in program.graph.nodes)
 
     def rebind(root: Any, results: Sequence[Any]) -> Sequence[Any]:
         before = [_named(root, names[0]) for names in tied]

@@ -21,6 +21,8 @@ from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
 from lostwax.ir.run.leaves import Leaf, TensorLeaf
 from lostwax.ir.signature import InputKind
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size
 
 if TYPE_CHECKING:
@@ -461,16 +463,14 @@ def _layouts_again(program: ExportedProgram) -> Iterator[AsksCheck]:
     nodes = program.graph.nodes
     placeholders = [node for node in nodes if node.op == "placeholder"]
     for i, node in enumerate(placeholders):
-        asked = [user for user in node.users if user.target in _OF_LAYOUT]
+        asked = [user for user in node.users if has_trait(user.target, Trait.READS_LAYOUT)]
         if asked:
             dims = [user.args[1] for user in asked if len(user.args) > 1]
             yield _ask_layout_again(i, dims, len(dims) < len(asked))
-    if not program.reads_views and any(node.target is _VIEW for node in nodes):
+    if not program.reads_views and any(
+        has_trait(node.target, Trait.NEEDS_STRIDES) for node in nodes
+    ):
         yield _ask_layouts_again
-
-
-_VIEW = torch.ops.aten.view.default
-_OF_LAYOUT = (torch.ops.aten.sym_stride.int, torch.ops.aten.sym_storage_offset.default)
 
 
 def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksCheck:

@@ -21,7 +21,8 @@ from lostwax.ir.graph.effects import has_effect, lying_in
 from lostwax.ir.graph.gradient import kept_gradient, with_gradient
 from lostwax.ir.graph.retype import graph_modules
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, has_trait
+from lostwax.ops.traits import Trait
 
 if TYPE_CHECKING:
     from lostwax.ir.program import ExportedProgram
@@ -33,9 +34,6 @@ _WRITTEN = (
     OutputKind.PARAMETER_MUTATION,
     OutputKind.USER_INPUT_MUTATION,
 )
-
-_OF_LAYOUT = (aten.sym_stride.int, aten.sym_storage_offset.default)
-"""What is asked of the input itself, and not of a copy."""
 
 
 def before_write(value: torch.Tensor) -> torch.Tensor:
@@ -127,7 +125,7 @@ def replace_named(
         if moves:
             node.args = with_devices(node.args, moves)
             node.kwargs = with_devices(node.kwargs, moves)
-        if casts and node.target not in _RANGES:
+        if casts and not has_trait(node.target, Trait.RANGE):
             node.args = map_aggregate(node.args, replaced)
             node.kwargs = map_aggregate(node.kwargs, replaced)
             if len(node.all_input_nodes) > 1 and isinstance(node.target, OpOverload):
@@ -154,14 +152,6 @@ def _in_types_of_state(target: OpOverload, casts: Mapping[torch.dtype, torch.dty
         return target(*pytree.tree_map(cast, args), **pytree.tree_map(cast, kwargs))
 
     return operator
-
-
-_RANGES: frozenset[Any] = frozenset(
-    (
-        *(aten.arange.default, aten.arange.start, aten.arange.start_step),
-        *(aten.linspace.default, aten.logspace.default),
-    )
-)
 
 
 def graph_with_writes(
@@ -265,7 +255,7 @@ class _Writer:
             return
         elif value.op != "placeholder":
             self.made.setdefault(value, done)
-        while value.target is aten.detach.default and value not in old:
+        while has_trait(value.target, Trait.DETACHES) and value not in old:
             value = value.args[0]  # type: ignore[assignment]
             if value.op == "call_function" and value not in old:
                 self.made.setdefault(value, done)
@@ -284,7 +274,7 @@ class _Writer:
 
     def before(self, target: Node) -> Node:
         """What the graph reads in the place of an input that is written at its end."""
-        users = [user for user in target.users if user.target not in _OF_LAYOUT]
+        users = [user for user in target.users if not has_trait(user.target, Trait.READS_LAYOUT)]
         with self.graph.inserting_before(self.begin):
             old = self.graph.call_function(before_write, (target,))
         for user in users:
@@ -312,7 +302,7 @@ class _Writer:
         if new is base or base is None:
             return value
         self.made[value] = moved = self.moved(value, base, new)
-        if value.target is aten.view.default:
+        if has_trait(value.target, Trait.NEEDS_STRIDES):
             moved.meta[SHOWN] = True
             self.tried(moved)
         return moved
@@ -359,9 +349,9 @@ SHOWN = "shown"
 
 def of_any_layout(target: Any, reads_views: bool) -> Any:
     """What does the same as an operator whatever the strides of its argument; None if it does."""
-    if target is aten.native_group_norm.default:
+    if has_trait(target, Trait.READS_DENSE):
         return _group_norm
-    return aten.reshape.default if target is aten.view.default and reads_views else None
+    return aten.reshape.default if has_trait(target, Trait.NEEDS_STRIDES) and reads_views else None
 
 
 def draws_and_views(module: GraphModule) -> bool:

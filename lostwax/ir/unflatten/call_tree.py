@@ -15,7 +15,8 @@ from operator import getitem
 from torch.fx import Graph, Node
 
 from lostwax.fake import FakeTensor
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import has_trait
+from lostwax.ops.traits import Trait
 
 Stack = tuple[str, ...]
 """The calls that a node stands in, outermost first: "layers.0", "layers.0.norm@1"."""
@@ -139,7 +140,7 @@ def _is_light(node: Node) -> bool:
     return (
         not isinstance(node.meta.get("val"), (FakeTensor, tuple, list))
         or node.target is getitem
-        or node.target is aten.detach.default
+        or has_trait(node.target, Trait.DETACHES)
     )
 
 

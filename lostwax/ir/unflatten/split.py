@@ -29,7 +29,8 @@ from lostwax.ir.signature import ConstantArgument, CustomObjArgument, InputKind,
 from lostwax.ir.text import type_text
 from lostwax.ir.unflatten.call_tree import Call, call_tree
 from lostwax.ir.unflatten.interpreter import EXTRAS, Body, Calling, Leaves, Structured
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, has_trait
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -408,7 +409,7 @@ def free_numbers(graph: Graph) -> set[Node]:
             node.op == "call_function"
             and isinstance(node.meta.get("val"), _SYMBOLIC)
             and all(n.op == "placeholder" or n in found for n in node.all_input_nodes)
-            and node.target is not aten._local_scalar_dense.default
+            and not has_trait(node.target, Trait.READS_NUMBER)
         ):
             found.add(node)
     return found

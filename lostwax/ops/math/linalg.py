@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, overloads_of, rule
 from lostwax.ops.shapes import (
     broadcast_sizes,
     contiguous_strides,
@@ -21,6 +21,7 @@ from lostwax.ops.shapes import (
     shown,
 )
 from lostwax.ops.spelling import scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq, maximum, minimum
 from lostwax.torch_version import DTYPE_ERROR
 from lostwax.types import Sizes, TensorType
@@ -350,6 +351,10 @@ def pinv(
         _require_square(self, "linalg.eigh")
     *batch, m, n = self.size
     return self.fresh((*batch, n, m))
+
+
+mark(Trait.PARTS_ARE_CAST, aten.linalg_pinv.atol_rtol_tensor)
+mark(Trait.DROPS_OUT, *overloads_of(aten.kron, aten.linalg_matrix_rank, out=True))
 
 
 @rule(aten._linalg_check_errors.default)

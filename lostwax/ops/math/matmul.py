@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -34,6 +34,7 @@ from lostwax.ops.spelling import (
     require_same_dtype,
     scalar_type,
 )
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq
 from lostwax.types import Sizes, TensorType
 
@@ -232,6 +233,12 @@ def baddbmm(
     return TensorType(size, self.dtype, same_device((self, batch1, batch2), "baddbmm"))
 
 
+mark(
+    Trait.ROW_MAJOR,
+    *(aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default),
+)
+
+
 @rule(aten.baddbmm.dtype)
 def baddbmm_dtype(
     self: TensorType,
@@ -398,6 +405,9 @@ def trilinear(
     return i1.fresh(tuple(s for d, s in enumerate(size) if d not in sumdim), promote(i1, i2, i3))
 
 
+mark(Trait.PARTS_ARE_CAST, aten._trilinear.default)
+
+
 def _with_ones(x: TensorType, dims: list[int]) -> Sizes:
     size = list(x.size)
     for d in sorted(dims):
@@ -497,6 +507,9 @@ def pdist_forward(self: TensorType, p: float = 2.0) -> TensorType:
     require_floating(self.dtype, "pdist")
     n = self.size[0]
     return self.fresh((n * (n - 1) // 2,))
+
+
+mark(Trait.READS_IN_ORDER, aten._pdist_forward.default)
 
 
 @rule(aten._pdist_backward.default)

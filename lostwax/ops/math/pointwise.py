@@ -31,7 +31,7 @@ from lostwax.ops.elementwise import (
     unary,
     with_scalar,
 )
-from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.registry import Rule, aten, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -45,6 +45,7 @@ from lostwax.ops.shapes import (
     scalar_dtype,
 )
 from lostwax.ops.spelling import cpp_type, not_implemented, scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.torch_version import DTYPE_ERROR
 
 # -------------------------------------------------------------------------------------------- unary
@@ -534,3 +535,6 @@ def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
         fail(f"value cannot be converted to type {cpp_type(x.dtype)} without overflow")
     size = x.size if x.size == mask.size else broadcast_sizes((mask.size, x.size))
     return TensorType(size, x.dtype, common_device((x, mask)))
+
+
+mark(Trait.FILLS, aten.masked_fill_.Tensor)

@@ -12,7 +12,7 @@ from math import inf
 
 import torch
 
-from lostwax.ops.registry import Fresh, Rule, aten, rule
+from lostwax.ops.registry import Fresh, Rule, aten, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     Sizes,
@@ -35,6 +35,7 @@ from lostwax.ops.spelling import (
     require_fractional,
     scalar_type,
 )
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq, maximum, ne
 from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 
@@ -174,6 +175,9 @@ def any_all(x: TensorType) -> TensorType:
     return TensorType((), _truth_dtype(x), x.device)
 
 
+mark(Trait.ASKS_ALL, aten.all.default)
+
+
 @rule(aten.any.dim, aten.all.dim)
 def any_dim(x: TensorType, dim: int, keepdim: bool = False) -> TensorType:
     return reduced(x, dim, keepdim, _truth_dtype(x))
@@ -191,6 +195,9 @@ def is_all_true(x: TensorType) -> TensorType:
     if x.dtype is not torch.bool:
         fail(f"expected a bool tensor, but got {scalar_type(x.dtype)}")
     return TensorType((), torch.bool, x.device)
+
+
+mark(Trait.CHECKS_ALL, aten._is_all_true.default)
 
 
 # ------------------------------------------------------------------------------- largest, smallest

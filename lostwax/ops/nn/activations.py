@@ -20,7 +20,7 @@ from lostwax.ops.elementwise import (
     table,
     unary,
 )
-from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.registry import Rule, aten, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -31,6 +31,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import eq
 from lostwax.torch_version import DTYPE_ERROR
 
@@ -98,6 +99,9 @@ def relu(x: TensorType) -> TensorType:
     if x.dtype.is_complex:
         fail("clamp is not supported for complex types", NotImplementedError)
     return unary(x, x.dtype)
+
+
+mark(Trait.WRITES_ALIKE, aten.threshold_.default)
 
 
 @rule(aten.gelu.default)

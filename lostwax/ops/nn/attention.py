@@ -12,7 +12,7 @@ import torch
 
 from lostwax import torch_version
 from lostwax.ops.math.matmul import require_expandable
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import (
     fail,
     is_one,
@@ -24,6 +24,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import require_same_dtype, scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq, known, ne
 from lostwax.types import Sizes, TensorType
 
@@ -64,6 +65,9 @@ def fused_sdp_choice(
     if not math:
         fail("No available kernel.  Aborting execution.")
     return MATH
+
+
+mark(Trait.RULE_READS_SETTINGS, aten._fused_sdp_choice.default)  # which kernels are switched on
 
 
 def fused_on_cuda(

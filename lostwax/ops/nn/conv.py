@@ -13,7 +13,7 @@ import torch
 
 from lostwax.cache import cached
 from lostwax.ops.memory_format import channels_last_like, suggests_channels_last
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import (
     channels_last_strides,
     fail,
@@ -25,6 +25,7 @@ from lostwax.ops.shapes import (
     shown,
 )
 from lostwax.ops.spelling import cpp_type, not_implemented, require_same_dtype
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq
 from lostwax.types import Sizes, TensorType, product
 
@@ -303,6 +304,9 @@ def convolution(
 ) -> TensorType:
     g = Geometry(weight, stride, padding, dilation, transposed, output_padding, groups)
     return _convolve(input, weight, bias, g)
+
+
+mark(Trait.ONE_FOR_ONE, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
 
 
 @rule(aten._convolution.default)

@@ -8,9 +8,10 @@ from __future__ import annotations
 import torch
 
 from lostwax.ops.elementwise import like
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import fail, require, same, same_device
 from lostwax.ops.spelling import scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size
 from lostwax.types import TensorType
 
@@ -41,6 +42,9 @@ def embedding(
     if indices.device is not weight.device:
         same_device((weight, indices), "embedding")
     return TensorType((*indices.size, weight.size[1]), weight.dtype, weight.device)
+
+
+mark(Trait.ROW_MAJOR, aten.embedding.default)
 
 
 @rule(aten.embedding_renorm.default)
@@ -131,6 +135,9 @@ def embedding_bag_forward_only(
     if mode == _BAG_SUM:  # nobody needs them, and eager does not shorten them
         size = maxima = size.fresh(offsets.size)
     return out, bag_of, size, maxima
+
+
+mark(Trait.FORWARD_ONLY, aten._embedding_bag_forward_only.default)
 
 
 @rule(aten._embedding_bag_dense_backward.default)

@@ -14,9 +14,10 @@ import torch
 
 from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like, suggested_format
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule, writes_silently
 from lostwax.ops.shapes import fail, met, require, shown, wrap_dim
 from lostwax.ops.spelling import require_floating
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq
 from lostwax.types import Sizes, TensorType
 
@@ -95,6 +96,16 @@ def native_batch_norm(
     eps: float,
 ) -> Three:
     return _batch_norm(input, weight, bias, running_mean, running_var, training)
+
+
+writes_silently(
+    "training",
+    *(aten.native_batch_norm.default, aten.batch_norm.default, aten._batch_norm_impl_index.default),
+    *(aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default),
+)
+writes_silently("use_input_stats", aten.instance_norm.default)
+mark(Trait.DECLARED_ELSEWHERE, aten.native_batch_norm.default)
+mark(Trait.ONE_FOR_ONE, aten.batch_norm.default, aten.layer_norm.default, aten.group_norm.default)
 
 
 @rule(aten._native_batch_norm_legit.no_stats)
@@ -395,6 +406,9 @@ def native_group_norm(
     return fresh_like(input, input.size), saved, saved
 
 
+mark(Trait.READS_DENSE, aten.native_group_norm.default)
+
+
 def _is_dense(x: TensorType) -> bool:
     """In the memory format that it suggests; of a dimension of size 1 the stride says nothing."""
     row_major = suggested_format(x) is torch.contiguous_format
@@ -440,6 +454,9 @@ def weight_norm_interface(
     # The kernel reads so many, whatever there is.
     require(eq(g.numel(), v.size[dim]), "weight_norm: g must have one number for each slice of v")
     return v.fresh(), g.fresh(dtype=g.dtype if g.dtype is torch.float64 else torch.float32)
+
+
+mark(Trait.READS_IN_ORDER, aten._weight_norm_interface.default)
 
 
 @rule(aten._weight_norm_interface_backward.default)

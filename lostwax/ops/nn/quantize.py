@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import elementwise
+from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
 Rounded = tuple[TensorType, TensorType]
@@ -48,3 +49,6 @@ def per_channel(
     quant_max: int,
 ) -> Rounded:
     return _rounded(self)
+
+
+mark(Trait.SIZES_STATE, aten._fused_moving_avg_obs_fq_helper.default)

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, refuse, rule
 from lostwax.ops.shapes import fail, met, require, shown
+from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import eq
 from lostwax.types import TensorType
 
@@ -50,6 +51,9 @@ def mkldnn_rnn_layer(
     workspace = input.fresh((0,), torch.uint8) if train or torch.is_grad_enabled() else None
     cell = cx_.fresh() if mode == _LSTM else input.fresh((0,))
     return out, hx_.fresh(), cell, workspace
+
+
+mark(Trait.RULE_READS_SETTINGS, aten.mkldnn_rnn_layer.default)  # are gradients on?
 
 
 def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
@@ -151,3 +155,17 @@ def recurrent(
     batch_first: bool,
 ) -> tuple[TensorType, TensorType]:
     return _sequence(input, hx, num_layers, bidirectional, batch_first), hx.fresh()
+
+
+mark(
+    Trait.RECURRENT,
+    *(aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input),
+    *(aten.lstm.data, aten.gru.data, aten.rnn_tanh.data, aten.rnn_relu.data),
+)
+PACKED = Refusal(
+    "{overload} works on packed sequences, which cannot be captured",
+    why="the lengths, which are data, say how many steps are computed of each sequence",
+    instead="give the padded sequences to the layer, and mask what comes after their end: "
+    "torch.where(mask, out, 0)",
+)
+refuse(PACKED, aten._pack_padded_sequence.default, aten._pad_packed_sequence.default)

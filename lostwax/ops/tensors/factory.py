@@ -14,7 +14,7 @@ import torch
 from torch import get_default_dtype
 
 from lostwax import torch_version
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, overloads_of, rule
 from lostwax.ops.shapes import (
     Scalar,
     category,
@@ -27,6 +27,7 @@ from lostwax.ops.shapes import (
     shown,
 )
 from lostwax.ops.spelling import cpp_type, scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, Size, ceildiv, decide, ne
 from lostwax.sym.numbers.real import Real, real
 from lostwax.types import Sizes, TensorType, contiguous_strides
@@ -238,6 +239,17 @@ def new_empty_strided(
 ) -> TensorType:
     where = self.device if device is None else device
     return made(size, dtype or self.dtype, layout, where, _checked_strides(size, stride))
+
+
+mark(
+    Trait.UNINITIALIZED,
+    *(aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default),
+    *(aten.empty_permuted.default, aten.new_empty.default, aten.new_empty_strided.default),
+)
+mark(
+    Trait.ROW_MAJOR,
+    *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
+)
 
 
 # ---------------------------------------------------------------------------------------- sequences
@@ -473,3 +485,20 @@ for _name in ("bartlett", "blackman", "hann", "hamming", "kaiser"):
 
     _packet = getattr(aten, f"{_name}_window")
     rule(*[getattr(_packet, o) for o in _packet.overloads() if "out" not in o])(_rule_of_window)
+
+
+mark(
+    Trait.RANGE,
+    *(aten.arange.default, aten.arange.start, aten.arange.start_step),
+    *(aten.linspace.default, aten.logspace.default),
+)
+mark(
+    Trait.FACTORY,
+    *overloads_of(aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided),
+    *overloads_of(aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like),
+    *overloads_of(aten.arange, aten.eye, aten.linspace, aten.logspace, aten.scalar_tensor),
+    *overloads_of(aten.tril_indices, aten.triu_indices),
+    *overloads_of(aten.hann_window, aten.hamming_window, aten.bartlett_window),
+)
+# `x.numpy()`
+mark(Trait.BEFORE_NUMPY, aten.to.dtype_layout)

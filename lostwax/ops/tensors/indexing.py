@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import like
-from lostwax.ops.registry import Fresh, aten, rule
+from lostwax.ops.registry import Fresh, aten, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     becomes,
@@ -31,6 +31,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import not_implemented, scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Condition, Size, decide, eq, maximum, ne
 from lostwax.types import Sizes, TensorType, product
 
@@ -148,6 +149,9 @@ def index_put(
     if not any(t is not None and t.dtype in _MASK for t in indices):
         _check_values(values.size, indexed(self, positions).size)
     return like(self)
+
+
+mark(Trait.AS_FIRST, aten.index_put.default)
 
 
 @rule(aten._index_put_impl.default)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import like, named
-from lostwax.ops.registry import rule
+from lostwax.ops.registry import aten, mark, overloads_of, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -24,6 +24,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import not_implemented, scalar_type
 from lostwax.ops.tensors.factory import Device, made, made_like
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq
 from lostwax.types import TensorType
 
@@ -399,3 +400,21 @@ def rrelu_with_noise_functional(
 ) -> tuple[TensorType, TensorType]:
     _check_noise(self, noise)
     return like(self), like(noise)
+
+
+mark(Trait.DRAWS_FACTORS, aten.rrelu_with_noise.default, aten.rrelu_with_noise_.default)
+mark(
+    Trait.DRAWS_IN_ORDER,
+    *(aten.bernoulli_.float, aten.uniform_.default, aten.exponential_.default),
+)
+mark(Trait.DRAWS_BETWEEN, *named("random_.from"))
+mark(
+    Trait.UNDERIVED,
+    *(aten.normal_functional.default, aten.bernoulli.p),
+    *(aten.randint_like.default, aten.randint_like.low_dtype),
+)
+mark(
+    Trait.FACTORY,
+    *overloads_of(aten.rand, aten.randn, aten.randint, aten.randperm),
+    *overloads_of(aten.rand_like, aten.randn_like, aten.randint_like),
+)

@@ -13,7 +13,7 @@ import torch
 
 from lostwax.ops.elementwise import like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
-from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.registry import Rule, aten, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     becomes,
@@ -36,6 +36,7 @@ from lostwax.ops.shapes import (
 from lostwax.ops.spelling import not_implemented
 from lostwax.ops.tensors.view_parts import diagonal, select, sliced
 from lostwax.ops.tensors.views import strided, swapped, unsqueezed, view_strides
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq, known, minimum
 from lostwax.types import Sizes, TensorType
 
@@ -103,6 +104,9 @@ def copy(self: TensorType, src: TensorType, non_blocking: bool = False) -> Tenso
     return _storage_copy(self)
 
 
+mark(Trait.COPIES_INTO, aten.copy_.default)
+
+
 @rule(aten.fill.Scalar, aten.fill.Tensor)
 def fill(self: TensorType, value: Scalar) -> TensorType:
     if isinstance(value, TensorType) and value.size:
@@ -118,6 +122,12 @@ def fill(self: TensorType, value: Scalar) -> TensorType:
 @rule(aten.zero.default)
 def zero(self: TensorType) -> TensorType:
     return like(self)
+
+
+mark(Trait.OVERWRITES, aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
+mark(Trait.WRITES_ALIKE, aten.zero_.default, aten.fill_.Scalar, aten.fill_.Tensor)
+mark(Trait.FILLS, aten.fill_.Tensor)
+mark(Trait.ONE_BY_ONE, aten._foreach_zero_.default)
 
 
 # ------------------------------------------------------------------- a copy with a part overwritten
@@ -169,6 +179,13 @@ def as_strided_scatter(
     storage_offset: Size | None = None,
 ) -> TensorType:
     return _overwritten(self, src, strided(self, size, stride, storage_offset))
+
+
+mark(
+    Trait.AS_FIRST,
+    *(aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default),
+    aten.as_strided_scatter.default,
+)
 
 
 def _zeros_of(grad_output: TensorType, input_sizes: Sequence[Size], *args: object) -> TensorType:
@@ -261,6 +278,9 @@ def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     whole = joined(tensors, d)
     size = (*first[:d], len(tensors), *first[d:])
     return TensorType(size, whole.dtype, whole.device, view_strides(whole, size))
+
+
+mark(Trait.ROW_MAJOR, aten.cat.default, aten.stack.default)
 
 
 def _check_equal(first: Sizes, size: Sizes, at: int) -> None:

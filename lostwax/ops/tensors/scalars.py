@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import Scalar, fail, met, shown, wrap_dim
+from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Size, eq
 from lostwax.types import TensorType
 
@@ -33,6 +34,11 @@ def sym_numel(self: TensorType) -> Size:
 @rule(aten.sym_storage_offset.default)
 def sym_storage_offset(self: TensorType) -> Size:
     return self.offset
+
+
+mark(Trait.READS_NUMBER, aten._local_scalar_dense.default)
+mark(Trait.READS_TYPE, aten.sym_size.int, aten.sym_numel.default)
+mark(Trait.READS_LAYOUT, aten.sym_stride.int, aten.sym_storage_offset.default)
 
 
 @rule(aten._assert_async.default, aten._assert_async.msg)
@@ -66,3 +72,11 @@ def assert_tensor_metadata(
     for name, got, wanted in (("dtype", a.dtype, dtype), ("device", a.device, device)):
         if wanted is not None and got != wanted:
             fail(f"Tensor {name} mismatch! Expected: {wanted}, Got: {got}")
+
+
+mark(
+    Trait.ASSERTS,
+    *(aten._assert_async.default, aten._assert_async.msg, aten._assert_scalar.default),
+    *(aten._assert_tensor_metadata.default, aten.sym_constrain_range.default),
+    aten.sym_constrain_range_for_size.default,
+)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.registry import Rule, aten, refuse, rule
 from lostwax.ops.shapes import fail, format_strides, met, require, shown, wrap_dim
 from lostwax.ops.tensors import view_parts, views
 from lostwax.ops.tensors.view_parts import (
@@ -31,6 +31,7 @@ from lostwax.ops.tensors.views import (
     unsqueezed,
     viewed,
 )
+from lostwax.ops.traits import Refusal
 from lostwax.sym import Size
 from lostwax.types import TensorType
 
@@ -102,6 +103,19 @@ def set_part(
     stride: Sequence[Size] = (),
 ) -> TensorType:
     return viewed(self, tuple(size), tuple(stride) if stride else None, storage_offset)
+
+
+refuse(
+    Refusal(
+        "{name} cannot be captured",
+        why="it changes which memory a tensor has, and a functional program has no memory",
+        instead="make a new tensor of the size you need (torch.empty, x.reshape, F.pad)",
+    ),
+    *(aten.resize_.default, aten.resize_as_.default),
+    # Not `source_Storage`: C++ calls that where Python reads a storage, and fakes refuse it.
+    *(aten.set_.default, aten.set_.source_Tensor, aten.set_.source_Tensor_storage_offset),
+    aten.set_.source_Storage_storage_offset,
+)
 
 
 # ------------------------------------------------------------------------------------------- copies

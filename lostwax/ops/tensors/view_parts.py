@@ -9,9 +9,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import fail, hint, met, require, shown, wrap_dim
 from lostwax.ops.tensors.views import is_zero_int, viewed
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, ceildiv, decide, eq, known, maximum, minimum, specialize
 from lostwax.types import TensorType
 
@@ -225,3 +226,12 @@ def unbind(self: TensorType, dim: int = 0) -> list[TensorType]:
     rest, steps = size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :]
     count = specialize(size[d])
     return [viewed(self, rest, steps, self.offset + i * stride[d]) for i in range(count)]
+
+
+mark(Trait.SHARES_STORAGE, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)
+mark(Trait.SHOWS_TWICE, aten.unfold.default)
+mark(
+    Trait.SHOWS_PART,
+    *(aten.slice.Tensor, aten.select.int, aten.diagonal.default, aten.as_strided.default),
+    *(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.unfold.default),
+)

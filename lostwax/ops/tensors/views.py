@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, refuse, rule
 from lostwax.ops.shapes import (
     becomes,
     fail,
@@ -29,6 +29,7 @@ from lostwax.ops.shapes import (
     wrap_dims,
 )
 from lostwax.ops.spelling import scalar_type
+from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import BoolExpr, Size, decide, eq, expect, known, learn, matches, ne, quotient
 from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 from lostwax.types import Sizes, TensorType, contiguous_strides, product
@@ -165,6 +166,15 @@ def view(self: TensorType, size: Sequence[Size]) -> TensorType:
     return viewed(self, new, stride)
 
 
+mark(Trait.NEEDS_STRIDES, aten.view.default)
+mark(Trait.SHARES_STORAGE, aten._unsafe_view.default)
+mark(
+    Trait.VIEW_OR_COPY,
+    *(aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default),
+)
+mark(Trait.COPIES_GAPS, aten.ravel.default)
+
+
 @rule(aten._reshape_alias.default)
 def reshape_alias(self: TensorType, size: Sequence[Size], stride: Sequence[Size]) -> TensorType:
     return viewed(self, tuple(size), tuple(stride))
@@ -180,6 +190,28 @@ def reshape_alias(self: TensorType, size: Sequence[Size], stride: Sequence[Size]
 )
 def identity(self: TensorType) -> TensorType:
     return self
+
+
+mark(Trait.DETACHES, aten.detach.default, aten.detach_.default)
+mark(Trait.STOPS_GRADIENT, aten.detach.default, aten.view.dtype)
+mark(Trait.LITERAL, aten.lift_fresh.default, aten.lift.default)
+mark(Trait.CONJUGATES, aten._conj.default)
+mark(Trait.RESOLVES_CONJUGATE, aten.resolve_conj.default)
+mark(Trait.RESOLVES_NEGATIVE, aten.resolve_neg.default)
+mark(
+    Trait.NOT_ITS_BASE,
+    *(aten.detach.default, aten._fw_primal.default, aten._make_dual.default),
+    *(aten._conj.default, aten.conj.default, aten.resolve_conj.default),
+    *(aten._neg_view.default, aten.resolve_neg.default),
+)
+refuse(
+    Refusal(
+        "dual numbers (torch.autograd.forward_ad) cannot be captured",
+        why="a tensor carries its tangent unseen, and a program shows all that it computes",
+        instead="torch.func.jvp(function, (x,), (tangent,)), which returns it",
+    ),
+    *(aten._make_dual.default, aten._unpack_dual.default),
+)
 
 
 # ---------------------------------------------------------------------------------------- broadcast
@@ -367,6 +399,7 @@ def strided(
 
 
 rule(aten.as_strided.default)(strided)
+mark(Trait.VIEWS_STORAGE, aten.as_strided.default)
 
 
 @rule(aten.view.dtype)
@@ -436,3 +469,14 @@ def view_as_complex(self: TensorType) -> TensorType:
     require(eq(self.offset % 2, 0), "Tensor must have a storage_offset divisible by 2")
     stride = tuple([s // 2 for s in self.stride[:-1]])
     return TensorType(self.size[:-1], _COMPLEX[self.dtype], self.device, stride, self.offset // 2)
+
+
+mark(
+    Trait.OTHER_ELEMENTS,
+    *(aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default),
+    *(aten._conj.default, aten._neg_view.default),
+)
+mark(Trait.READS_BITS, aten.view.dtype)
+mark(Trait.NOT_OF_CONJUGATE, aten.view_as_real.default)
+mark(Trait.REAL_OF_CONJUGATE, aten.real.default)
+mark(Trait.NEGATIVE_OF_CONJUGATE, aten.imag.default)

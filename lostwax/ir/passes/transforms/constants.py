@@ -16,13 +16,13 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from lostwax.fake import FakeTensor
-from lostwax.fake.data import SPECIAL
 from lostwax.ir.graph.effects import has_effect, shown, viewed
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.passes.transforms.unused import remove_dead
 from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import operator
+from lostwax.ops.traits import Trait
 
 
 @dataclass(frozen=True)
@@ -133,19 +133,7 @@ def _is_as_recorded(value: Any, recorded: Any) -> bool:
 def _is_known(target: OpOverload) -> bool:
     """Does it give the same result each time, of a size that is known before? Of a user's own
     operator nobody has said so."""
-    if target.namespace not in ("aten", "prims") or target in _UNKNOWN:
+    record = operator(target)
+    if target.namespace not in ("aten", "prims") or Trait.UNINITIALIZED in record.traits:
         return False
-    return not operator(target).data_dependent and target not in SPECIAL
-
-
-# Memory that nobody has written to: to keep what happens to be in it would be wrong.
-_UNKNOWN = frozenset(
-    (
-        torch.ops.aten.empty.memory_format,
-        torch.ops.aten.empty_like.default,
-        torch.ops.aten.empty_strided.default,
-        torch.ops.aten.empty_permuted.default,
-        torch.ops.aten.new_empty.default,
-        torch.ops.aten.new_empty_strided.default,
-    )
-)
+    return not record.data_dependent and record.evaluation is None

@@ -25,7 +25,8 @@ from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.passes.transforms.state import converted
 from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.ir.text import source_text
-from lostwax.ops.registry import aten, operator
+from lostwax.ops.registry import aten, has_trait, operator
+from lostwax.ops.traits import Trait
 
 Policy = Literal["keep", "convert"]
 
@@ -119,7 +120,10 @@ class _Conversion:
                 f"node {node.name!r} is a call of {node.target}; conversion does not reach into "
                 f"sub-graphs\n    at {source_text(node)}"
             )
-        if node.target is aten.view.dtype and self.of in (self.types[node], self._read(node)):
+        if has_trait(node.target, Trait.READS_BITS) and self.of in (
+            self.types[node],
+            self._read(node),
+        ):
             raise PassError(
                 f"node {node.name!r} reads the bits of {self.of}, which {self.to} has not\n"
                 f"    at {source_text(node)}"

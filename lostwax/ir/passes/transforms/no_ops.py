@@ -19,7 +19,8 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.ir.graph.effects import lying_in, owner, shown, viewed
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
-from lostwax.ops.registry import aten
+from lostwax.ops.registry import aten, has_trait
+from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
 
@@ -65,7 +66,7 @@ def _bases(node: Node) -> list[Node]:
 def _unchanged(node: Node) -> Node | None:
     """The argument that the call returns with another name, if it is so."""
     if viewed(node) is not None:
-        source = None if node.target in _NOT_THE_SAME else viewed(node)
+        source = None if has_trait(node.target, Trait.NOT_ITS_BASE) else viewed(node)
     else:
         rule = _COPIES.get(node.target)
         source = None if rule is None else rule(node)
@@ -99,21 +100,6 @@ def _makes_memory(node: Node) -> bool:
 def _type(node: Node) -> TensorType | None:
     value = node.meta.get("val")
     return value.fake_type if isinstance(value, FakeTensor) else None
-
-
-# Views whose type is that of their base, and which are something else all the same.
-_NOT_THE_SAME = frozenset(
-    (
-        aten.detach.default,
-        aten._conj.default,
-        aten._neg_view.default,
-        aten.conj.default,
-        aten._fw_primal.default,
-        aten._make_dual.default,
-        aten.resolve_conj.default,
-        aten.resolve_neg.default,
-    )
-)
 
 
 def _first(node: Node) -> Node | None:

@@ -213,9 +213,11 @@ class _Case:
         """Does the program say itself that it does not hold here? By an error of its call, or by an
         assertion about data in the graph."""
         asserted = [
-            str(n.args[1])
+            text
             for n in self.program.graph.nodes
-            if has_trait(n.target, Trait.ASSERTS) and n.args[1:]
+            if has_trait(n.target, Trait.ASSERTS)
+            for text in n.args
+            if isinstance(text, str)
         ]
         text = str(error)
         if isinstance(error, (InputValueError, InputStructureError)) or any(

@@ -18,6 +18,7 @@ from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.ops.registry import Operator, operator
 from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, met, same, shown
 from lostwax.ops.spelling import scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq, known
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
@@ -70,22 +71,24 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     else:
         types, named = mode.types(args, inputs)
         result = record.rule(*types, **named)
-    name = record.overload._schema.name
-    _check_memory(name, _flat(outs), _flat([*args, *inputs.values()]))
+    traits = record.traits
+    relaid = 2 if Trait.RELAYS_TWO_OUTS in traits else int(Trait.RELAYS_FIRST_OUT in traits)
+    _check_memory(record, _flat(outs), _flat([*args, *inputs.values()]))
     for i, (fake, new) in enumerate(zip(_flat(outs), _flat([result]), strict=False)):
-        if name in _EXACT_OUT and fake.fake_type.dtype is not new.dtype:
+        if Trait.EXACT_OUT in traits and fake.fake_type.dtype is not new.dtype:
             wanted, given = scalar_type(new.dtype), scalar_type(fake.fake_type.dtype)
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
         check_cast(fake.fake_type, new)
         if not _same_sizes(fake.fake_type.size, new.size):
-            stride = contiguous_strides(new.size) if _resizes_row_major(record) else new.stride
+            is_row_major = Trait.ROW_MAJOR_OUT in traits
+            stride = contiguous_strides(new.size) if is_row_major else new.stride
             set_type(
                 fake,
                 new.replace(
                     dtype=fake.fake_type.dtype, stride=stride, offset=fake.fake_type.offset
                 ),
             )
-        elif i < _RELAY_EMPTY.get(name, 0) and is_zero(new.numel()):
+        elif i < relaid and is_zero(new.numel()):
             set_type(fake, fake.fake_type.replace(size=new.size, stride=new.stride))
     mark_written(outs)
     if not record.results:
@@ -93,47 +96,7 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
-_RESIZE_ROW_MAJOR = frozenset(
-    f"aten::{name}"
-    for name in (
-        "_fft_c2c", "_fft_r2c", "_fft_c2r", "cholesky", "cholesky_solve", "quantile",
-        "nanquantile", "linalg_matrix_power", "linalg_matrix_norm", "linalg_tensorinv",
-    )
-)  # fmt: skip
-
-
-def _resizes_row_major(record: Operator) -> bool:
-    """Is an `out` of another size made row-major, whatever the strides of the result alone?
-    So do those whose `out=` form copies."""
-    name = record.overload._schema.name
-    return name in _RESIZE_ROW_MAJOR or name.startswith("aten::fft_")
-
-
-_RELAY_EMPTY = {
-    "aten::ormqr": 1,
-    "aten::geqrf": 1,
-    "aten::triangular_solve": 2,
-    "aten::cholesky_inverse": 1,
-    "aten::linalg_eig": 2,
-    "aten::linalg_eigvals": 1,
-    "aten::linalg_householder_product": 1,
-    "aten::linalg_lstsq": 1,
-}
-"""LAPACK's wrappers lay so many of their outputs out anew when `out` has the right size and is
-empty."""
-
-
-_EXACT_OUT = frozenset(
-    f"aten::{name}" for name in ("amax", "amin", "aminmax", "complex", "gather", "multinomial")
-)
-"""These convert nothing: `out` has the result's dtype."""
-_READ_AND_WRITE = frozenset(
-    f"aten::{name}" for name in ("cat", "gather", "take", "masked_select", "kthvalue")
-)
-"""These must not write to what they read, not even to the very same tensor."""
-
-
-def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
+def _check_memory(record: Operator, outs: list[Any], inputs: list[Any]) -> None:
     """No element of `out` may be written twice, nor be read as well."""
     advice = "Please clone() the tensor before performing the operation."
     for out in outs:
@@ -145,12 +108,13 @@ def _check_memory(name: str, outs: list[Any], inputs: list[Any]) -> None:
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 f"single memory location. {advice}"
             )
-        if name in _READ_AND_WRITE and any(_overlap(out, x) for x in inputs):
+        if Trait.OUT_APART in record.traits and any(_overlap(out, x) for x in inputs):
             fail(
                 "unsupported operation: some elements of the input tensor and the written-to "
                 f"tensor refer to a single memory location. {advice}"
             )
-    if torch_version.AMINMAX_CHECKS_OUT and name == "aten::aminmax" and _are_one(*outs):
+    checks = torch_version.AMINMAX_CHECKS_OUT and Trait.OUTS_APART in record.traits
+    if checks and _are_one(*outs):
         raise ValueError("aminmax(): the `min` and `max` out= tensors must not overlap.")
 
 

@@ -218,6 +218,13 @@ def overloads_of(*packets: Any, out: bool = False) -> list[OpOverload]:
     return [overload for name, overload in found if name.endswith("out") is out]
 
 
+def writing_forms(names: str) -> list[OpOverload]:
+    """Every overload of these operators that writes: of `x`, those with `out=`, and `x_`."""
+    packets = [getattr(torch.ops.aten, n + end, None) for n in names.split() for end in ("", "_")]
+    found = [getattr(p, name) for p in packets if p is not None for name in p.overloads()]
+    return [overload for overload in found if _writes(overload)]
+
+
 def operator(overload: OpOverload) -> Operator:
     """The record of an overload; made on first use, whatever the operator."""
     found = _operators.get(id(overload))

@@ -104,6 +104,28 @@ class Trait(Enum):
     SIZES_STATE = auto()
     """Its first call gives running statistics their size."""
 
+    READS_ELSEWHERE = auto()
+    """An element of its result depends on other places of its arguments than its own."""
+    READS_NUMBER_FIRST = auto()
+    """A tensor that holds one number it reads before it writes."""
+
+    # ------------------------------------------------------------------------------------- `out=`
+
+    EXACT_OUT = auto()
+    """It converts nothing: `out=` has the dtype of the result."""
+    OUT_APART = auto()
+    """Eager refuses an `out=` that it reads, also if both are the very same tensor."""
+    OUTS_APART = auto()
+    """Eager refuses two `out=` that overlap."""
+    ROW_MAJOR_OUT = auto()
+    """An `out=` of another size becomes row-major, whatever the strides of the result alone: its
+    `out=` form copies."""
+    RELAYS_FIRST_OUT = auto()
+    """LAPACK's wrapper lays the first `out=` out anew if that is empty, also one of the right
+    size."""
+    RELAYS_TWO_OUTS = auto()
+    """So, the first two."""
+
     # ------------------------------------------------------------------------------- random numbers
 
     DRAWS_IN_ORDER = auto()

@@ -18,7 +18,7 @@ from torch._ops import OpOverload
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import user_location
-from lostwax.ops.registry import has_trait
+from lostwax.ops.registry import operator
 from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
@@ -35,16 +35,17 @@ def check(func: OpOverload, target: FakeTensor, operands: Iterable[Any]) -> None
 
 
 def _check_pair(func: OpOverload, target: FakeTensor, read: FakeTensor) -> None:
-    name = func._schema.name.removeprefix("aten::").removesuffix("_")
-    if read.fake_type.ndim == 0 and name in _BY_VALUE:
+    traits = operator(func).traits
+    if read.fake_type.ndim == 0 and Trait.READS_NUMBER_FIRST in traits:
         return
-    is_pointwise = torch.Tag.pointwise in func.tags or has_trait(func, Trait.COPIES_INTO)
-    if read is target and name not in _APART:
+    is_pointwise = torch.Tag.pointwise in func.tags or Trait.COPIES_INTO in traits
+    is_apart = Trait.READS_ELSEWHERE in traits
+    if read is target and not is_apart:
         return
     written, seen = _concrete(target.fake_type), _concrete(read.fake_type)
     if written is None or seen is None or 0 in written.size or 0 in seen.size:
         return
-    if _is_in_the_way(written, seen, is_pointwise, name in _APART):
+    if _is_in_the_way(written, seen, is_pointwise, is_apart):
         raise CaptureError(
             f"{func} reads the memory that it writes to.\n"
             f"  at {user_location()}\n"
@@ -138,17 +139,3 @@ def _is_reached(distance: int, steps: list[tuple[int, int]]) -> bool:
         _is_reached(abs(distance - k * stride), rest)
         for k in range(max(least, -most), min(last, most) + 1)
     )
-
-
-_BY_VALUE = frozenset(("fill", "masked_fill", "index_fill", "index_put", "_index_put_impl"))
-"""They take the value of a single number first."""
-_APART = frozenset(
-    (
-        "mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "matmul", "cat", "stack",
-        "index_add", "index_copy", "index_put", "_index_put_impl", "index_reduce", "index_select",
-        "index", "scatter", "scatter_add", "scatter_reduce", "gather", "take", "put",
-        "take_along_dim", "masked_scatter", "masked_select", "kthvalue", "sum", "prod", "mean",
-        "amax", "amin",
-    )
-)  # fmt: skip
-"""They must not even read the very tensor that they write to."""

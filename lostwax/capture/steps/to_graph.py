@@ -11,7 +11,6 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
@@ -22,11 +21,11 @@ from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.numbers import Numbers, Origin, Origins, simplified, sources
 from lostwax.ir.graph.writer import SPOKEN, TAKEN, base_name
 from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
+from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.numbers.narrowing import spelled
 from lostwax.sym.numbers.real import Real
 
-_aten = torch.ops.aten
 # Names that are taken: for placeholders, and for calls, which shadow nothing that Python knows.
 _SPOKEN, _TAKEN = dict.fromkeys(SPOKEN, 1), dict.fromkeys(TAKEN, 1)
 _BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
@@ -154,7 +153,7 @@ class Builder:
         said = guard.reason.partition(": ")[2] if guard.asked_by == "torch._check" else ""
         text = f"{spelled(guard.cond) or guard.predicate} is required at {where}"
         text += f"\n  because {said}" if said else ""
-        self._call(_aten._assert_scalar.default, (holds, text), {}, None)
+        self._call(aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
 
     def layout_assertion(
@@ -165,12 +164,12 @@ class Builder:
         assert value.type is not None
         placeholder, t = self._plain(value), value.type
         asked: list[tuple[Any, tuple[Any, ...], Any]] = [
-            (_aten.sym_stride.int, (placeholder, d), stride)
+            (aten.sym_stride.int, (placeholder, d), stride)
             for d, (size, stride) in enumerate(zip(t.size, t.stride, strict=True))
             if size != 1 or exact
         ]
         if offset:
-            asked.append((_aten.sym_storage_offset.default, (placeholder,), t.offset))
+            asked.append((aten.sym_storage_offset.default, (placeholder,), t.offset))
         numel = 1 if empty else self._numbers.node(t.numel())
         if numel == 0:  # without elements there is no layout
             return
@@ -180,7 +179,7 @@ class Builder:
             if isinstance(numel, fx.Node):
                 is_empty = self._call(operator.eq, (numel, 0), {}, None, False)
                 holds = self._call(operator.or_, (holds, is_empty), {}, None, True)
-            self._call(_aten._assert_scalar.default, (holds, text), {}, None)
+            self._call(aten._assert_scalar.default, (holds, text), {}, None)
 
     def output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""
@@ -371,7 +370,7 @@ class Builder:
     def _detach(self, value: Value) -> fx.Node:
         node = self._detached.get(value)
         if node is None:
-            node = self._call(_aten.detach.default, (self._plain(value),), {}, value.step)
+            node = self._call(aten.detach.default, (self._plain(value),), {}, value.step)
             node.meta["val"] = self._fake(value)
             self._detached[value] = node
         return node
@@ -399,13 +398,13 @@ class Builder:
         """The node that gives the number at an origin."""
         value, dim = origin.value, origin.dim
         if dim is not None:
-            return self._call(_aten.sym_size.int, (self._plain(value), dim), {}, value.step)
+            return self._call(aten.sym_size.int, (self._plain(value), dim), {}, value.step)
         if value.__class__ is Number:
             made = self._made[value.step]  # type: ignore[index]
             return made if value.index is None else self._item(made, value.index, value.fake)
         if value.type is None:
             return self._plain(value)
-        return self._call(_aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
+        return self._call(aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
 
 
 def _own(fake: FakeTensor) -> FakeTensor:

@@ -161,8 +161,8 @@ def _rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) 
         return write(tracer, record, args, kwargs)
     drawn_for = (tracer.evaluate(aten.detach.default, (x,), {}), *args[1:])
     write(tracer, operator(aten.rrelu_with_noise.default), drawn_for, kwargs)
-    multiply = aten.mul_.Tensor if record.kind == "inplace" else aten.mul.Tensor
-    return tracer.call(multiply, x, noise)
+    is_inplace = record.kind == "inplace"
+    return tracer.call(aten.mul_.Tensor if is_inplace else aten.mul.Tensor, x, noise)
 
 
 def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
@@ -208,13 +208,13 @@ def _read_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
 def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """It writes to the statistics and does not say so; those that say so have portable forms."""
     x, weight, bias, mean, var, training, momentum, eps = args
-    legit = aten._native_batch_norm_legit
     if not training:
         frozen = (x, weight, bias, mean, var, momentum, eps)
         return tracer.evaluate(aten._native_batch_norm_legit_no_training.default, frozen, {})
     if mean is None or var is None:
-        return tracer.evaluate(legit.no_stats, (x, weight, bias, True, momentum, eps), {})
-    return tracer.evaluate(legit.default, tuple(args), {})
+        alone = (x, weight, bias, True, momentum, eps)
+        return tracer.evaluate(aten._native_batch_norm_legit.no_stats, alone, {})
+    return tracer.evaluate(aten._native_batch_norm_legit.default, tuple(args), {})
 
 
 def _bags_without_gradient(

@@ -16,8 +16,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.location import user_location
-
-_DETACH = torch.ops.aten.detach.default
+from lostwax.ops.registry import aten
 
 
 class Bare:
@@ -31,7 +30,7 @@ class Bare:
         self._fakes = ByIdentity[torch.Tensor, FakeTensor]()
 
     def detached(self, tensor: Any) -> torch.Tensor:
-        found: torch.Tensor = self.as_it_is(_DETACH, (tensor,), {})
+        found: torch.Tensor = self.as_it_is(aten.detach.default, (tensor,), {})
         self._sources[found] = tensor
         return found
 

@@ -166,8 +166,8 @@ class Tracer(Recorder):
         return fake
 
     def _detached(self, tensor: torch.Tensor) -> FakeTensor:
-        record = operator(aten.detach.default)
-        return detached(self, record, (self.adopt(tensor),), {})  # type: ignore[no-any-return]
+        args = (self.adopt(tensor),)
+        return detached(self, operator(aten.detach.default), args, {})  # type: ignore[no-any-return]
 
     def _constant(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
         """A tensor from outside that is no input and no state: the program carries it."""

@@ -359,11 +359,9 @@ def draws_and_views(module: GraphModule) -> bool:
     the way of?"""
     targets = {id(n.target): n.target for each in graph_modules(module) for n in each.graph.nodes}
     found = [t for t in targets.values() if of_any_layout(t, True) is not None]
-    return bool(found) and any(has_effect(t) and not _is_check(t) for t in targets.values())
-
-
-def _is_check(target: Any) -> bool:
-    return str(target).startswith(("aten._assert", "aten.sym_constrain"))
+    return bool(found) and any(
+        has_effect(t) and not has_trait(t, Trait.ASSERTS) for t in targets.values()
+    )
 
 
 def graph_of_any_layout(module: GraphModule, reads_views: bool) -> GraphModule:

@@ -15,9 +15,10 @@ from functools import cmp_to_key
 import torch
 
 from lostwax.cache import cached
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import aten, mark, rule, writing_forms
 from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, same, wrap_dim
 from lostwax.ops.spelling import scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size
 from lostwax.torch_version import KIND_ERROR
 from lostwax.types import Sizes, TensorType
@@ -134,3 +135,12 @@ def fft_c2r(
     size = list(x.size)
     size[last] = last_dim_size
     return _transformed(x, tuple(size), _REAL[self.dtype], [last])
+
+
+mark(
+    Trait.ROW_MAJOR_OUT,
+    *writing_forms("_fft_c2c _fft_r2c _fft_c2r fft_fftfreq fft_rfftfreq"),
+    *writing_forms("fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft"),
+    *writing_forms("fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2 fft_ihfft2"),
+    *writing_forms("fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn"),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, overloads_of, rule
+from lostwax.ops.registry import aten, mark, overloads_of, rule, writing_forms
 from lostwax.ops.shapes import (
     broadcast_sizes,
     contiguous_strides,
@@ -585,3 +585,16 @@ def _require_least_squares(a: TensorType, b: TensorType, driver: str) -> bool:
     if not met(eq(a.size[-2], b.size[at])):
         fail(f"{name}: input.size(-2) should match other.size({at})")
     return vector
+
+
+mark(
+    Trait.ROW_MAJOR_OUT,
+    *writing_forms("cholesky cholesky_solve"),
+    *writing_forms("linalg_matrix_power linalg_matrix_norm linalg_tensorinv"),
+)
+mark(
+    Trait.RELAYS_FIRST_OUT,
+    *writing_forms("ormqr geqrf cholesky_inverse linalg_eigvals"),
+    *writing_forms("linalg_householder_product linalg_lstsq"),
+)
+mark(Trait.RELAYS_TWO_OUTS, *writing_forms("triangular_solve linalg_eig"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -515,3 +515,6 @@ mark(Trait.READS_IN_ORDER, aten._pdist_forward.default)
 @rule(aten._pdist_backward.default)
 def pdist_backward(grad: TensorType, self: TensorType, p: float, pdist: TensorType) -> TensorType:
     return self.fresh()
+
+
+mark(Trait.READS_ELSEWHERE, *writing_forms("mm addmm bmm baddbmm addbmm mv addmv matmul"))

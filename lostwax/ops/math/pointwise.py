@@ -31,7 +31,7 @@ from lostwax.ops.elementwise import (
     unary,
     with_scalar,
 )
-from lostwax.ops.registry import Rule, aten, mark, rule
+from lostwax.ops.registry import Rule, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -538,3 +538,7 @@ def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
 
 
 mark(Trait.FILLS, aten.masked_fill_.Tensor)
+
+
+mark(Trait.READS_NUMBER_FIRST, *writing_forms("masked_fill"))
+mark(Trait.EXACT_OUT, *writing_forms("complex"))

@@ -12,7 +12,7 @@ from math import inf
 
 import torch
 
-from lostwax.ops.registry import Fresh, Rule, aten, mark, rule
+from lostwax.ops.registry import Fresh, Rule, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     Sizes,
@@ -619,3 +619,9 @@ def bincount(
     if isinstance(minlength, int):
         return TensorType((fresh.size(None, minlength),), dtype, x.device)
     return TensorType((maximum(fresh.size(), minlength),), dtype, x.device)
+
+
+mark(Trait.READS_ELSEWHERE, *writing_forms("sum prod mean amax amin"))
+mark(Trait.EXACT_OUT, *writing_forms("amax amin aminmax"))
+mark(Trait.OUTS_APART, *writing_forms("aminmax"))
+mark(Trait.ROW_MAJOR_OUT, *writing_forms("quantile nanquantile"))

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import like
-from lostwax.ops.registry import Fresh, aten, mark, rule
+from lostwax.ops.registry import Fresh, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     becomes,
@@ -538,3 +538,16 @@ def repeat_interleave(
         not_implemented("repeat_interleave_cpu", repeats.dtype)
     count = fresh.size() if output_size is None else output_size
     return repeats.fresh((count,))
+
+
+mark(
+    Trait.READS_ELSEWHERE,
+    *writing_forms(
+        "index index_add index_copy index_put _index_put_impl index_reduce index_select"
+    ),
+    *writing_forms("scatter scatter_add scatter_reduce gather take put take_along_dim"),
+    *writing_forms("masked_scatter masked_select"),
+)
+mark(Trait.READS_NUMBER_FIRST, *writing_forms("index_fill index_put _index_put_impl"))
+mark(Trait.OUT_APART, *writing_forms("gather take masked_select"))
+mark(Trait.EXACT_OUT, *writing_forms("gather"))

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import like, named
-from lostwax.ops.registry import aten, mark, overloads_of, rule
+from lostwax.ops.registry import aten, mark, overloads_of, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -418,3 +418,6 @@ mark(
     *overloads_of(aten.rand, aten.randn, aten.randint, aten.randperm),
     *overloads_of(aten.rand_like, aten.randn_like, aten.randint_like),
 )
+
+
+mark(Trait.EXACT_OUT, *writing_forms("multinomial"))

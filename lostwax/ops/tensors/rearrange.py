@@ -13,7 +13,7 @@ import torch
 
 from lostwax.ops.elementwise import like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
-from lostwax.ops.registry import Rule, aten, mark, rule
+from lostwax.ops.registry import Rule, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     becomes,
@@ -612,3 +612,8 @@ def channel_shuffle(self: TensorType, groups: Size) -> TensorType:
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )
     return fresh_like(self, self.size)
+
+
+mark(Trait.READS_ELSEWHERE, *writing_forms("cat stack"))
+mark(Trait.OUT_APART, *writing_forms("cat"))
+mark(Trait.READS_NUMBER_FIRST, *writing_forms("fill"))

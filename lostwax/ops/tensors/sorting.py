@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from lostwax.ops.math.reduce import Pair, reduced, require_elements
-from lostwax.ops.registry import Fresh, aten, rule
+from lostwax.ops.registry import Fresh, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -21,6 +21,7 @@ from lostwax.ops.shapes import (
     wrap_dim,
 )
 from lostwax.ops.spelling import scalar_type
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq, known, ne
 from lostwax.torch_version import DTYPE_ERROR, KIND_ERROR
 
@@ -292,3 +293,7 @@ def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
         (*x.size[:d], n, *x.size[d + 1 :]), x.dtype, x.device, (*rest[:d], first, *rest[d:])
     )
     return out, x.fresh((x.size[d],), torch.int64), x.fresh((n,), torch.int64)
+
+
+mark(Trait.READS_ELSEWHERE, *writing_forms("kthvalue"))
+mark(Trait.OUT_APART, *writing_forms("kthvalue"))

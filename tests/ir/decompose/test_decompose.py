@@ -217,6 +217,20 @@ def test_random_numbers_are_those_of_eager() -> None:
     torch.testing.assert_close(core.module()(x), wanted)
 
 
+def test_conjugates_inside_a_decomposition() -> None:
+    """A conjugate has the type of what it is a view of, and is something else all the same."""
+    x, y = torch.randn(2, 3, dtype=torch.complex64)
+
+    def dot(x: Tensor, y: Tensor) -> Tensor:
+        return (x.conj() * y).sum() + torch._neg_view(y).sum() * 0.5
+
+    def forward(x: Tensor, y: Tensor) -> Tensor:
+        return torch.vdot(x, y)
+
+    program = export(forward, (x, y)).run_decompositions({torch.ops.aten.vdot.default: dot})
+    torch.testing.assert_close(program.module()(x, y), dot(x, y))
+
+
 def test_strides_of_results_stay() -> None:
     x = torch.randn(2, 8, 4, 4).to(memory_format=torch.channels_last)
 

@@ -21,7 +21,8 @@ from lostwax.capture.export import export_call
 from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
 from lostwax.capture.python.iterators import Stream, put_back_drawn
 from lostwax.capture.shapes.dims import Auto, Hint, Static, marks_of
-from lostwax.capture.shapes.spec import Leaf, Spec
+from lostwax.capture.shapes.reader import LeafEntries
+from lostwax.capture.shapes.spec import Spec
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.surroundings.world import World
@@ -327,11 +328,11 @@ def _kind(leaf: Any) -> _Kinds:
     return (type(leaf), None if type(leaf) is int else repr(leaf))
 
 
-def _flat(leaf: Leaf) -> tuple[Any, ...]:
+def _flat(leaf: LeafEntries) -> tuple[Any, ...]:
     return leaf if isinstance(leaf, tuple) else (leaf,)
 
 
-def _entries(i: int, leaf: Any, places: set[tuple[int, int | None]]) -> Leaf:
+def _entries(i: int, leaf: Any, places: set[tuple[int, int | None]]) -> LeafEntries:
     if isinstance(leaf, torch.Tensor):
         said: dict[int, Hint] = {
             d: Auto() for d in range(leaf.ndim) if (i, d) in places

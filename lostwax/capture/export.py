@@ -41,10 +41,10 @@ from lostwax.capture.repeated_tensors import for_either
 from lostwax.capture.replaced_layouts import check_relaid
 from lostwax.capture.shapes.collect import AdditionalInputs
 from lostwax.capture.shapes.dims import marks_of
-from lostwax.capture.shapes.guards import demands, range_constraints
-from lostwax.capture.shapes.spec import Spec, resolve
+from lostwax.capture.shapes.guards import range_constraints, sort_guards
+from lostwax.capture.shapes.spec import Spec, resolve_spec
 from lostwax.capture.shapes.symbols import Symbols
-from lostwax.capture.shapes.violations import report
+from lostwax.capture.shapes.violations import violation_error
 from lostwax.capture.state import global_state
 from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
 from lostwax.capture.state.module_state import (
@@ -135,7 +135,7 @@ def export(
     call_args, call_kwargs = as_call(args, kwargs)
     spec = None
     if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
-        spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, constraints)
+        spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     preserved = preserve_module_call_signature
     program = export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
     if isinstance(dynamic_shapes, AdditionalInputs):
@@ -351,9 +351,9 @@ class Capture:
         self._layout_assertions(builder, values)
         self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
-        found = demands(self.env, self.tracer.origins, unnamed)
+        found = sort_guards(self.env, self.tracer.origins, unnamed)
         if found.violations and self.symbols:
-            raise report(found.violations, self.symbols.spec)
+            raise violation_error(found.violations, self.symbols.spec)
         seen = self.calls.values()
         builder.body(self.tracer.region, [*values, *seen], found.in_graph)
         entered = {id(v): _argument(v, builder.node(v)) for v in seen}
@@ -381,7 +381,7 @@ class Capture:
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
             example_inputs=(self.args, self.kwargs),
-            guards=in_order([*(self.symbols.promised if self.symbols else ()), *found.on_call]),
+            guards=in_order([*(self.symbols.promises if self.symbols else ()), *found.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             asks=self.given.asks(asked, self.grad, self._state_layouts(values)),

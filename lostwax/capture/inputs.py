@@ -84,9 +84,9 @@ class Given:
         self.is_differentiable |= any(
             isinstance(t, torch.Tensor) and t.requires_grad for t in leaves
         )
-        for symbol, place in symbols.places.items() if symbols else ():
-            value = self.initial[id(self.users[place.leaf])]
-            self.tracer.origins[symbol] = Origin(value, place.dim, place.scale, place.offset)
+        for symbol, source in symbols.sources.items() if symbols else ():
+            value = self.initial[id(self.users[source.leaf])]
+            self.tracer.origins[symbol] = Origin(value, source.dim, source.scale, source.offset)
 
     def add(self, fake: FakeTensor, name: str) -> None:
         """One more, as if the user had passed it."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Capture
-from lostwax.capture.shapes.spec import Spec, resolve
+from lostwax.capture.shapes.spec import Spec, resolve_spec
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, new_place
 from lostwax.capture.threads import one_at_a_time
 from lostwax.errors import JointError
@@ -62,7 +62,7 @@ def export_joint(
         )
     spec = None
     if dynamic_shapes is not None:
-        spec = resolve(dynamic_shapes, mod, call_args, call_kwargs, ())
+        spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, ())
     with one_at_a_time, torch.enable_grad():
         joint = _Joint(mod, call_args, call_kwargs, spec)
         joint.loss, joint.loss_index, joint.takes_tangents = loss, loss_index, tangents

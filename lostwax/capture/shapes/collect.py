@@ -1,6 +1,6 @@
-"""`dynamic_shapes` put together from tensors or from several example calls.
+"""Makes `dynamic_shapes` from entries for single tensors, or from several example calls.
 
-Both give what a user could have written by hand; spec.py reads it.
+The result is what a user could have written by hand; spec.py reads it. Must not make symbols.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lostwax.ir.run.module import call_convention
 
 @dataclass(eq=False)
 class IntWrapper:
-    """An int with an identity, so that a `ShapesCollection` can speak of this one."""
+    """An int with an identity, so that a `ShapesCollection` can have an entry for it."""
 
     val: int
 
 
 class ShapesCollection:
-    """What varies, tensor by tensor: easier than a spec that repeats a deep structure.
+    """Says what varies tensor by tensor: easier than a spec that repeats a deep structure.
 
         shapes = ShapesCollection()
         shapes[x] = {0: batch}
@@ -55,7 +55,7 @@ class ShapesCollection:
             )
 
     def __getitem__(self, tensor: Any) -> Any:
-        """What was assigned; a new dict to fill, `shapes[x][0] = batch`, if nothing was."""
+        """What was assigned; if nothing was, a new dict to fill, `shapes[x][0] = batch`."""
         _check_key(tensor)
         return self._shapes.setdefault(tensor, {})
 
@@ -65,7 +65,7 @@ class ShapesCollection:
     def dynamic_shapes(
         self, m: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """The same as a dict by argument, with None for what was not assigned."""
+        """The spec as a dict by argument, with None for what was not assigned."""
         call = ExampleCall(m, args, kwargs)
         lost = [each for each in self._shapes if not any(each is leaf for leaf in call.leaves)]
         if lost:
@@ -88,7 +88,7 @@ def _check_key(key: Any) -> None:
 
 
 class AdditionalInputs:
-    """What varies, read from several calls: every size, int and float that differs among them.
+    """Finds what varies from several calls: every size, int and float that differs among them.
 
     inputs = AdditionalInputs()
     inputs.add((torch.randn(3, 10),))
@@ -114,13 +114,13 @@ class AdditionalInputs:
     def dynamic_shapes(
         self, m: Any, args: Sequence[Any], kwargs: dict[str, Any] | None = None
     ) -> dict[str, Any]:
-        """As a dict by argument: `Dim.DYNAMIC` for what differs, None for the rest."""
+        """The spec as a dict by argument: `Dim.DYNAMIC` for what differs, None for the rest."""
         call = ExampleCall(m, args, kwargs)
-        others = [self._like(call, i) for i in range(len(self._examples))]
+        others = [self._leaves_like(call, i) for i in range(len(self._examples))]
         columns = zip(call.paths(), call.leaves, *others, strict=True)
-        return call.mirrored([_varying(path, list(values)) for path, *values in columns])
+        return call.mirrored([_varying_entry(path, list(values)) for path, *values in columns])
 
-    def _like(self, call: ExampleCall, i: int) -> list[Any]:
+    def _leaves_like(self, call: ExampleCall, i: int) -> list[Any]:
         """The leaves of an added call, which must have the structure of the first."""
         args, kwargs = self._examples[i]
         other = ExampleCall(call.function, args, kwargs)
@@ -141,10 +141,10 @@ class AdditionalInputs:
         )
 
     def check(self, program: ExportedProgram) -> None:
-        """That the program takes every added call, without running it; `export` does this."""
+        """Check that the program takes every added call, without running it. `export` does this."""
         convention = call_convention(program, True, {})
         for i, (args, kwargs) in enumerate(self._examples):
-            with self._telling(i):
+            with self._name_failing_call(i):
                 convention.bind(args, kwargs)
 
     def verify(self, program: ExportedProgram) -> None:
@@ -153,11 +153,11 @@ class AdditionalInputs:
         for i, call in enumerate(self._examples):
             leaves, tree = pytree.tree_flatten(call)
             args, kwargs = pytree.tree_unflatten([_copy(leaf) for leaf in leaves], tree)
-            with self._telling(i), torch.no_grad():
+            with self._name_failing_call(i), torch.no_grad():
                 module(*args, **kwargs)
 
     @contextmanager
-    def _telling(self, i: int) -> Iterator[None]:
+    def _name_failing_call(self, i: int) -> Iterator[None]:
         try:
             yield
         except Exception as error:
@@ -168,31 +168,31 @@ class AdditionalInputs:
 
 
 def _copy(leaf: Any) -> Any:
-    """The program may write to its inputs: not to the user's."""
+    """A copy, since the program may write to its inputs."""
     return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf
 
 
-def _varying(path: str, values: list[Any]) -> Any:
-    """What to write for a leaf that has these values in the calls."""
+def _varying_entry(path: str, values: list[Any]) -> Any:
+    """The entry of the spec for a leaf that has these values in the calls."""
     first = values[0]
     if any(type(value) is not type(first) for value in values):
         kinds = ", ".join(type(value).__name__ for value in values)
-        raise _differs(path, f"is of different types ({kinds})")
+        raise _difference_error(path, f"is of different types ({kinds})")
     if not isinstance(first, torch.Tensor):
         if all(value == first for value in values):
             return None
         if isinstance(first, int | float) and not isinstance(first, bool):
             return Dim.DYNAMIC
-        raise _differs(path, f"has different values ({', '.join(map(repr, values))})")
+        raise _difference_error(path, f"has different values ({', '.join(map(repr, values))})")
     if any((t.ndim, t.dtype) != (first.ndim, first.dtype) for t in values):
         kinds = ", ".join(leaf_text(value) for value in values)
-        raise _differs(path, f"differs in dtype or number of dimensions ({kinds})")
+        raise _difference_error(path, f"differs in dtype or number of dimensions ({kinds})")
     sizes = [{tensor.shape[i] for tensor in values} for i in range(first.ndim)]
     entries: tuple[Dynamic | None, ...] = tuple(Dim.DYNAMIC if len(s) > 1 else None for s in sizes)
     return entries if any(entries) else None
 
 
-def _differs(path: str, what: str) -> DynamicShapesError:
+def _difference_error(path: str, what: str) -> DynamicShapesError:
     return DynamicShapesError(
         f"AdditionalInputs: {path} {what}, and that cannot vary in one program\n"
         "  instead: calls that differ in sizes and numbers only; export once for each other value",

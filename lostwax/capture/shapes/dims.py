@@ -1,6 +1,6 @@
 """What users write to say that a size may vary: `Dim`, its arithmetic, hints, and marks on tensors.
 
-The words only. What they mean for a call is worked out in spec.py; nothing here knows symbols.
+spec.py works out what these mean for a call. Must not know symbols.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRITE = "write n*dim + k with integers n >= 1 and k, such as dim + 1, 2*dim or 
 
 @dataclass(frozen=True)
 class Static:
-    """`Dim.STATIC`: this size is the example's, always."""
+    """`Dim.STATIC`: this size is always the example's."""
 
     def __call__(self, **limits: int | None) -> Static:
         raise DynamicShapesError(
@@ -38,8 +38,8 @@ class Static:
 
 @dataclass(frozen=True)
 class Auto:
-    """`Dim.AUTO`: this size varies if the program allows it. Without limits for an int; from 0 for
-    a size."""
+    """`Dim.AUTO`: this size varies if the program allows it. A limit of None is 0 for a size from
+    below, else no limit."""
 
     min: int | None = None
     max: int | None = None
@@ -51,7 +51,7 @@ class Auto:
         return Auto(*_limits_once(self, min, max))
 
     def __repr__(self) -> str:
-        return "Dim.AUTO" + _called_with(self.min, self.max)
+        return "Dim.AUTO" + _arguments_text(self.min, self.max)
 
 
 @dataclass(frozen=True)
@@ -68,13 +68,13 @@ class Dynamic:
         return Dynamic(*_limits_once(self, min, max))
 
     def __repr__(self) -> str:
-        return "Dim.DYNAMIC" + _called_with(self.min, self.max)
+        return "Dim.DYNAMIC" + _arguments_text(self.min, self.max)
 
 
 Hint: TypeAlias = Static | Auto | Dynamic
 
 
-def _called_with(lo: int | None, hi: int | None) -> str:
+def _arguments_text(lo: int | None, hi: int | None) -> str:
     limits = [f"{word}={n}" for word, n in (("min", lo), ("max", hi)) if n is not None]
     return f"({', '.join(limits)})" if limits else ""
 
@@ -84,7 +84,7 @@ def _limits_once(
 ) -> tuple[int | None, int | None]:
     if hint.min is not None or hint.max is not None:
         raise DynamicShapesError(
-            f"{hint} has its range already\n  instead: {type(hint)()}{_called_with(lo, hi)}"
+            f"{hint} has its range already\n  instead: {type(hint)()}{_arguments_text(lo, hi)}"
         )
     return lo, hi
 
@@ -101,63 +101,63 @@ def _check_limits(what: str, lo: Any, hi: Any) -> None:
 
 
 class _Affine:
-    """`scale*root + offset`: the arithmetic that dims allow."""
+    """The arithmetic that dims allow: `scale*root + offset`."""
 
     __name__: str
 
     @property
-    def _form(self) -> tuple[Dim, int, int]:
+    def _terms(self) -> tuple[Dim, int, int]:
         raise NotImplementedError
 
     def __add__(self, other: Any) -> Dim | DerivedDim:
-        root, scale, offset = self._form
-        return _derived(root, scale, offset + _whole(other, f"{self} + {other}"))
+        root, scale, offset = self._terms
+        return _make_dim(root, scale, offset + _require_int(other, f"{self} + {other}"))
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Dim | DerivedDim:
-        root, scale, offset = self._form
-        return _derived(root, scale, offset - _whole(other, f"{self} - {other}"))
+        root, scale, offset = self._terms
+        return _make_dim(root, scale, offset - _require_int(other, f"{self} - {other}"))
 
     def __mul__(self, other: Any) -> Dim | DerivedDim:
-        root, scale, offset = self._form
-        factor = _whole(other, f"({self})*{other}")
+        root, scale, offset = self._terms
+        factor = _require_int(other, f"({self})*{other}")
         if factor < 1:
-            raise _not_affine(f"({self})*{other}", "sizes that shrink as the dim grows")
-        return _derived(root, scale * factor, offset * factor)
+            raise _arithmetic_error(f"({self})*{other}", "sizes that shrink as the dim grows")
+        return _make_dim(root, scale * factor, offset * factor)
 
     __rmul__ = __mul__
 
     def __rsub__(self, other: Any) -> Any:
-        raise _not_affine(f"{other} - ({self})", "sizes that shrink as the dim grows")
+        raise _arithmetic_error(f"{other} - ({self})", "sizes that shrink as the dim grows")
 
     def __neg__(self) -> Any:
-        raise _not_affine(f"-({self})", "sizes that shrink as the dim grows")
+        raise _arithmetic_error(f"-({self})", "sizes that shrink as the dim grows")
 
     def __truediv__(self, other: Any) -> Any:
-        raise _not_affine(f"({self})/{other}", "quotients")
+        raise _arithmetic_error(f"({self})/{other}", "quotients")
 
     __floordiv__ = __truediv__
 
     def __mod__(self, other: Any) -> Any:
-        raise _not_affine(f"({self}) % {other}", "remainders")
+        raise _arithmetic_error(f"({self}) % {other}", "remainders")
 
     def __pow__(self, other: Any) -> Any:
-        raise _not_affine(f"({self})**{other}", "powers")
+        raise _arithmetic_error(f"({self})**{other}", "powers")
 
     def __str__(self) -> str:
         return self.__name__
 
 
-def _whole(value: Any, text: str) -> int:
+def _require_int(value: Any, text: str) -> int:
     if isinstance(value, _Affine):
-        raise _not_affine(text, "a relation of two dims")
+        raise _arithmetic_error(text, "a relation of two dims")
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _not_affine(text, f"{value!r}, which is no int")
+        raise _arithmetic_error(text, f"{value!r}, which is no int")
     return value
 
 
-def _not_affine(text: str, what: str) -> DynamicShapesError:
+def _arithmetic_error(text: str, what: str) -> DynamicShapesError:
     return DynamicShapesError(
         f"{text}: a dim cannot be declared by {what}\n"
         f"  instead: {_WRITE};\n"
@@ -166,9 +166,9 @@ def _not_affine(text: str, what: str) -> DynamicShapesError:
 
 
 class Dim(_Affine):
-    """A size that may vary, from `min` (0 unless said) to `max` (None: without limit).
+    """A size that may vary from `min` (by default 0) to `max` (None: no limit).
 
-    All sizes that are declared with one name are equal. `dim + 1`, `2*dim` declare sizes that
+    All sizes that are declared with one name are equal. `dim + 1` and `2*dim` declare sizes that
     depend on it. `Dim.AUTO`, `Dim.DYNAMIC` and `Dim.STATIC` are for sizes without a name.
     """
 
@@ -182,7 +182,7 @@ class Dim(_Affine):
             raise DynamicShapesError(
                 f"the name of a Dim must be a Python identifier, not {name!r}\n  instead: {hint}"
             )
-        text = f"Dim({name!r}{_called_with(min, max).replace('(', ', ').rstrip(')')})"
+        text = f"Dim({name!r}{_arguments_text(min, max).replace('(', ', ').rstrip(')')})"
         _check_limits(text, min, max)
         for limit in (min, max):
             if limit is not None and limit < 0:
@@ -192,7 +192,7 @@ class Dim(_Affine):
         self.max = max
 
     @property
-    def _form(self) -> tuple[Dim, int, int]:
+    def _terms(self) -> tuple[Dim, int, int]:
         return self, 1, 0
 
     def __eq__(self, other: object) -> bool:
@@ -225,7 +225,7 @@ class DerivedDim(_Affine):
         return f"{text} {'+' if self.offset > 0 else '-'} {abs(self.offset)}"
 
     @property
-    def _form(self) -> tuple[Dim, int, int]:
+    def _terms(self) -> tuple[Dim, int, int]:
         return self.root, self.scale, self.offset
 
     @property
@@ -242,7 +242,7 @@ class DerivedDim(_Affine):
     __str__ = __repr__
 
 
-def _derived(root: Dim, scale: int, offset: int) -> Dim | DerivedDim:
+def _make_dim(root: Dim, scale: int, offset: int) -> Dim | DerivedDim:
     return root if (scale, offset) == (1, 0) else DerivedDim(root, scale, offset)
 
 
@@ -261,14 +261,14 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
     return tuple(Dim(name, min=min, max=max) for name in split)
 
 
-def adopted(value: Any) -> Any:
-    """Ours for a Dim or hint of torch.export, so that specs written with those work; else the
-    value."""
+def adopt_dim(value: Any) -> Any:
+    """Turn a Dim or hint of torch.export into ours, so that specs written with those work. Other
+    values are returned as they are."""
     if type(value).__module__ != "torch.export.dynamic_shapes":
         return value
     if hasattr(value, "fn"):
         offset = int(value.fn(0))
-        return (int(value.fn(1)) - offset) * adopted(value.root) + offset
+        return (int(value.fn(1)) - offset) * adopt_dim(value.root) + offset
     kind = getattr(getattr(value, "type", None), "name", None)
     if kind is not None:
         hint = getattr(Dim, kind)
@@ -290,20 +290,20 @@ def mark_dynamic(
     min: int | None = None,
     max: int | None = None,
 ) -> None:
-    """Let a size of this tensor vary whenever it is an example input: as `Dim.DYNAMIC` there.
+    """Let a size of this tensor vary whenever it is an example input, as `Dim.DYNAMIC` does.
 
-    What `dynamic_shapes` says of the same dimension goes before.
+    If `dynamic_shapes` says something about the same dimension, that counts instead.
     """
     _mark(tensor, index, Dynamic(min, max))
 
 
 def maybe_mark_dynamic(tensor: torch.Tensor, index: int | Iterable[int]) -> None:
-    """The same as `Dim.AUTO`: the size may also turn out to be fixed."""
+    """Let a size vary if the program allows it, as `Dim.AUTO` does."""
     _mark(tensor, index, Auto())
 
 
 def mark_static(tensor: torch.Tensor, index: int | Iterable[int] | None = None) -> None:
-    """The opposite; of all dimensions if none is given."""
+    """Fix a size to the example's; all sizes if no dimension is given."""
     _mark(tensor, range(tensor.ndim) if index is None else index, Static())
 
 

@@ -1,5 +1,5 @@
-"""What a trace demands of its inputs: which guards the program checks when it is called, which
-stand in the graph, and which break what the user declared.
+"""Sorts the guards of a trace: those that the program checks when it is called, those that stand in
+the graph, and those that break what the user declared.
 
 Reads the environment when the trace is over. Must not record guards.
 """
@@ -20,21 +20,23 @@ _FIRST_SIZES = 256
 
 
 @dataclass
-class Demands:
-    """The guards of a trace, by who checks them."""
+class SortedGuards:
+    """The guards of a trace, sorted by where they are checked."""
 
     on_call: list[Guard] = field(default_factory=list)
-    """About sizes of inputs alone: checked before the program runs."""
+    """Only about inputs: checked before the program runs."""
     in_graph: list[Guard] = field(default_factory=list)
-    """About numbers that the program computes: assertions among its nodes."""
+    """About numbers that the program computes: its graph asserts them."""
     violations: list[Violation] = field(default_factory=list)
-    """Those that the declared dimensions do not imply, and that were not to be expected."""
+    """The guards that break what the user declared (`breaks_declaration`)."""
 
 
-def demands(env: ShapeEnv, origins: Origins, unnamed: Collection[Symbol] = frozenset()) -> Demands:
-    """Sort the guards of a trace, without those that follow from others. `unnamed` are dynamic
-    sizes without a Dim."""
-    found = Demands()
+def sort_guards(
+    env: ShapeEnv, origins: Origins, unnamed: Collection[Symbol] = frozenset()
+) -> SortedGuards:
+    """Sort the guards, without those that follow from others. `unnamed` are dynamic sizes without
+    a Dim."""
+    found = SortedGuards()
     if not env.guards:
         return found
     for guard in env.minimal_guards():
@@ -63,12 +65,13 @@ def _check_computable(guard: Guard, origins: Origins) -> None:
 
 
 def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] = ()) -> bool:
-    """Does it take from a declared dimension what the user counts on?
+    """Does the guard restrict a declared dimension in a way that the user must know of?
 
-    A branch by the example does. What the program demands anyway (eager would raise too) does only
-    if it fixes a dimension, ties it to another or leaves gaps in its range, or goes against a limit
-    that was stated; other limits narrow the range silently. A size without a Dim (`Dim.AUTO`,
-    `Dim.DYNAMIC`) gives way first, unless a dimension is fixed or tied to another all the same.
+    A guard from a branch that follows the example does. A guard for what eager would refuse, too,
+    does only if it fixes a dimension, ties it to another, leaves gaps in its range, or goes against
+    a limit that the user stated; otherwise it narrows the range silently. If a guard also speaks of
+    a size without a Dim (`Dim.AUTO`, `Dim.DYNAMIC`), that size gives way, unless a dimension is
+    fixed or tied to another all the same.
     """
     cond = guard.cond
     symbols = cond.symbols()
@@ -84,18 +87,18 @@ def breaks_declaration(env: ShapeEnv, guard: Guard, unnamed: Collection[Symbol] 
     if len(symbols) != 1:
         return False
     (symbol,) = symbols
-    return _makes_gaps(cond, symbol) or _against_limit(cond, symbol)
+    return _makes_gaps(cond, symbol) or _breaks_limit(cond, symbol)
 
 
 def _is_tied(env: ShapeEnv, symbol: Symbol, unnamed: Collection[Symbol]) -> bool:
-    """Has it become a matter of another Dim?"""
+    """Does its value depend on another Dim?"""
     others = env.normal_form(symbol.expr).symbols() - {symbol}
     return any(s.declared and s not in unnamed for s in others)
 
 
 def _makes_gaps(cond: BoolExpr, symbol: Symbol) -> bool:
-    """Sizes in between are lost (`n % 4 <= 1`), not an end of the range. Judged by the first sizes:
-    whatever the answer, each call is checked."""
+    """Does the condition exclude sizes in the middle of the range (`n % 4 <= 1`), not only at an
+    end? We try only the first sizes: whatever the answer, each call is checked."""
     if not any(part.poly.composite for part in cond.args or (cond,)):
         return False
     least = symbol.lo or 0
@@ -110,8 +113,8 @@ def _holds(cond: BoolExpr, symbol: Symbol, size: int) -> bool:
         return False
 
 
-def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:
-    """Is it about the side of the range that the user has stated?"""
+def _breaks_limit(cond: BoolExpr, symbol: Symbol) -> bool:
+    """Does it restrict the side of the range for which the user stated a limit?"""
     if cond.kind != "ge" or cond.poly.terms.keys() - {(symbol,), ()}:
         return False
     is_lower = cond.poly.terms[(symbol,)] > 0
@@ -119,8 +122,8 @@ def _against_limit(cond: BoolExpr, symbol: Symbol) -> bool:
 
 
 def range_constraints(env: ShapeEnv, sizes: list[Expr]) -> RangeConstraints:
-    """The ranges of the symbols that inputs' sizes or data give, and of the sizes that are computed
-    of them. (Strides of an input with gaps are symbols, too, and nothing that a user declares.)"""
+    """The ranges of the symbols for sizes and data of inputs, and of the sizes computed from them.
+    (The strides of an input with gaps are symbols, too, but no user declares them.)"""
     computed = dict.fromkeys(e for e in sizes if e.terms.keys() != {_only(e)})
     declared = frozenset[Symbol]().union(*(e.symbols() for e in sizes))
     shown = (s for s in env.symbols if s.unbacked or s in declared)
@@ -129,8 +132,8 @@ def range_constraints(env: ShapeEnv, sizes: list[Expr]) -> RangeConstraints:
 
 
 def _is_free(env: ShapeEnv, symbol: Symbol) -> bool:
-    """Has it values of its own? So has one that its declared range leaves a single value: no guard
-    says so, and calls are to be checked for it."""
+    """Does its value not follow from others? A symbol whose declared range has a single value
+    counts as free: no guard says so, so its range must be checked in each call."""
     form = env.current_form(symbol.expr)
     if not _is_input(symbol):
         return form is symbol.expr

@@ -1,7 +1,7 @@
-"""From every way of writing `dynamic_shapes` to one flat form, aligned with the leaves of the
-example call; and relations between sizes from their text.
+"""Turns `dynamic_shapes`, however it is written, into one flat list for the leaves of the example
+call; and reads relations between sizes from their text.
 
-Checks what is written against the example. Must not make symbols: symbols.py does, from a `Spec`.
+Checks both against the example. Must not make symbols: symbols.py does, from a `Spec`.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import torch
 
 from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.shapes.dims import DerivedDim, Dim, Static
-from lostwax.capture.shapes.reader import Entry, Leaf, read, shown, wrong
+from lostwax.capture.shapes.reader import (
+    LeafEntries,
+    read_dynamic_shapes,
+    shorten,
+    spec_error,
+)
 from lostwax.errors import DynamicShapesError, ParseError
 from lostwax.sym import Condition, Size, parse
 from lostwax.sym.text.parse import PYTHON, Parser
 
-__all__ = ["Constraint", "Entry", "Leaf", "Place", "Root", "Spec", "resolve"]
-
 
 @dataclass(frozen=True)
-class Place:
-    """Where a size stands: dimension `dim` of leaf `leaf`; `dim` is None for an int or float."""
+class SizePlace:
+    """The place of a size: dimension `dim` of leaf `leaf`. `dim` is None for an int or float."""
 
     leaf: int
     dim: int | None
@@ -33,28 +36,28 @@ class Place:
 
 
 @dataclass
-class Root:
-    """A named Dim of the spec: its value in the example, and the range that is left when every
-    size derived from it is at least 0."""
+class NamedDim:
+    """A Dim of the spec: its value in the example, and its range, in which every size derived from
+    it is at least 0."""
 
     dim: Dim
     value: int
     min: int
     max: int | None
-    places: list[tuple[Place, Dim | DerivedDim]]
+    places: list[tuple[SizePlace, Dim | DerivedDim]]
 
 
 @dataclass
 class Constraint:
-    """A relation that the user stated. `names` are those of Dims, or paths such as `x.shape[0]`;
-    `fixed` gives the values of the paths whose size is static."""
+    """A relation that the user stated. `names` are names of Dims and paths such as `x.shape[0]`;
+    `fixed` has the values of static sizes by path."""
 
     text: str
     names: tuple[str, ...]
     fixed: dict[str, int]
 
     def condition(self, names: Mapping[str, Size]) -> Condition:
-        """As a condition over the expressions that the names stand for."""
+        """The relation as a condition over the expressions that the names stand for."""
         found = parse(self.text, {**self.fixed, **names})
         assert not isinstance(found, int) or isinstance(found, bool)
         return found  # type: ignore[return-value]
@@ -67,13 +70,13 @@ class Spec:
     `leaves` follows `tree_flatten((args, kwargs))`: None for a leaf that is fixed; for a tensor a
     tuple with an entry for each dimension; for an int or float a single entry. An entry is
     `Static`, `Auto(min, max)`, `Dynamic(min, max)`, a `Dim` or a `DerivedDim`. A limit that is None
-    is 0 for a size from below, else no limit. `roots` are the Dims by name, also those that stand
-    in no place themselves, only in derived ones.
+    is 0 for a size from below, else no limit. `named_dims` are the Dims by name, also those that
+    stand only in derived ones.
     """
 
-    leaves: list[Leaf]
+    leaves: list[LeafEntries]
     paths: list[str]
-    roots: dict[str, Root] = field(default_factory=dict)
+    named_dims: dict[str, NamedDim] = field(default_factory=dict)
     constraints: list[Constraint] = field(default_factory=list)
     call: ExampleCall | None = None
 
@@ -81,51 +84,51 @@ class Spec:
         return any(leaf is not None for leaf in self.leaves)
 
 
-def resolve(
+def resolve_spec(
     dynamic_shapes: Any,
     function: Any,
     args: Sequence[Any],
     kwargs: dict[str, Any] | None = None,
     constraints: Sequence[str] | None = None,
 ) -> Spec:
-    """What `dynamic_shapes`, marks on the tensors and `constraints` say of this call."""
+    """What `dynamic_shapes`, the marks on tensors and `constraints` say about this call."""
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
     call = ExampleCall(function, args, kwargs)
-    spec = Spec(read(dynamic_shapes, call), call.paths(), call=call)
-    spec.roots = _roots(list(_named_places(spec, call.leaves)))
-    spec.constraints = _constraints(constraints, spec, call.leaves)
+    spec = Spec(read_dynamic_shapes(dynamic_shapes, call), call.paths(), call=call)
+    spec.named_dims = _named_dims(list(_named_places(spec, call.leaves)))
+    spec.constraints = _read_constraints(constraints, spec, call.leaves)
     return spec
 
 
 # ------------------------------------------------------------------------------------ named dims
 
 
-def _named_places(spec: Spec, leaves: list[Any]) -> Iterator[tuple[Place, Dim | DerivedDim]]:
+def _named_places(spec: Spec, leaves: list[Any]) -> Iterator[tuple[SizePlace, Dim | DerivedDim]]:
     for i, (entries, path) in enumerate(zip(spec.leaves, spec.paths, strict=True)):
         if isinstance(entries, Dim | DerivedDim):
-            yield Place(i, None, path, leaves[i]), entries
+            yield SizePlace(i, None, path, leaves[i]), entries
         for dim, entry in enumerate(entries) if isinstance(entries, tuple) else ():
             if isinstance(entry, Dim | DerivedDim):
-                yield Place(i, dim, f"{path}.shape[{dim}]", leaves[i].shape[dim]), entry
+                yield SizePlace(i, dim, f"{path}.shape[{dim}]", leaves[i].shape[dim]), entry
 
 
 def _root_of(entry: Dim | DerivedDim) -> Dim:
     return entry.root if isinstance(entry, DerivedDim) else entry
 
 
-def _roots(places: list[tuple[Place, Dim | DerivedDim]]) -> dict[str, Root]:
-    roots: dict[str, Root] = {}
+def _named_dims(places: list[tuple[SizePlace, Dim | DerivedDim]]) -> dict[str, NamedDim]:
+    roots: dict[str, NamedDim] = {}
     for place, entry in places:
         dim = _root_of(entry)
         value = _root_value(place, entry)
         root = roots.get(dim.__name__)
         if root is None:
-            root = roots[dim.__name__] = Root(dim, value, dim.min, dim.max, [])
+            root = roots[dim.__name__] = NamedDim(dim, value, dim.min, dim.max, [])
         elif dim != root.dim:
-            raise _two_ranges(root, place, dim)
+            raise _ranges_error(root, place, dim)
         if value != root.value:
-            raise _two_values(root, place, entry, value)
+            raise _values_error(root, place, entry, value)
         root.places.append((place, entry))
         if isinstance(entry, DerivedDim):  # no size is negative
             root.min = max(root.min, -(entry.offset // entry.scale))
@@ -134,13 +137,13 @@ def _roots(places: list[tuple[Place, Dim | DerivedDim]]) -> dict[str, Root]:
     return roots
 
 
-def _root_value(place: Place, entry: Dim | DerivedDim) -> int:
+def _root_value(place: SizePlace, entry: Dim | DerivedDim) -> int:
     if not isinstance(entry, DerivedDim):
         return int(place.value)
     value, rest = divmod(place.value - entry.offset, entry.scale)
     if rest:
         sizes = ", ".join(str(entry.scale * (value + i) + entry.offset) for i in (0, 1))
-        raise wrong(
+        raise spec_error(
             place.path,
             f"{place.path} = {place.value} is not {entry} for any integer {entry.root}",
             f"an example of size {sizes}, ...",
@@ -148,17 +151,17 @@ def _root_value(place: Place, entry: Dim | DerivedDim) -> int:
     return int(value)
 
 
-def _two_ranges(root: Root, place: Place, dim: Dim) -> DynamicShapesError:
+def _ranges_error(root: NamedDim, place: SizePlace, dim: Dim) -> DynamicShapesError:
     first = root.places[0][0].path
-    return wrong(
+    return spec_error(
         place.path,
         f"{dim} is {root.dim!r} at {first}, but {dim!r} at {place.path}: one name has one range",
         f"make one Dim and use it in both places, {dim} = {root.dim!r}",
     )
 
 
-def _two_values(
-    root: Root, place: Place, entry: Dim | DerivedDim, value: int
+def _values_error(
+    root: NamedDim, place: SizePlace, entry: Dim | DerivedDim, value: int
 ) -> DynamicShapesError:
     first, before = root.places[0]
     name = root.dim.__name__
@@ -167,7 +170,7 @@ def _two_values(
         what += f"both are Dim {name}"
     else:
         what += f"declared as {before} and {entry}: {name} would be {root.value} and {value}"
-    return wrong(
+    return spec_error(
         place.path,
         what,
         f"an example in which they agree, or another Dim for {place.path}: "
@@ -175,7 +178,7 @@ def _two_values(
     )
 
 
-def _check_example(root: Root) -> None:
+def _check_example(root: NamedDim) -> None:
     low = root.value < root.min
     if not low and (root.max is None or root.value <= root.max):
         return
@@ -186,7 +189,7 @@ def _check_example(root: Root) -> None:
     instead = f'{name} = Dim("{name}", {word}={root.value}), or an example within the range'
     if root.value < 0:
         instead = f"Dim.DYNAMIC for {place.path}: a Dim is a size, and never negative"
-    raise wrong(
+    raise spec_error(
         place.path,
         f"{place.path} is {place.value} in the example{derived}, but {root.dim!r} is {limit}",
         instead,
@@ -196,27 +199,29 @@ def _check_example(root: Root) -> None:
 # ----------------------------------------------------------------------------------- constraints
 
 
-def _constraints(texts: Any, spec: Spec, leaves: list[Any]) -> list[Constraint]:
+def _read_constraints(texts: Any, spec: Spec, leaves: list[Any]) -> list[Constraint]:
     if texts is None:
         return []
     if isinstance(texts, str):
         texts = [texts]
-    named, dynamic, fixed = _values(spec, leaves)
+    named, dynamic, fixed = _example_values(spec, leaves)
     found = []
     for text in texts:
         if not isinstance(text, str):
             raise DynamicShapesError(
-                f"constraints: expected texts, not {shown(text)}\n"
+                f"constraints: expected texts, not {shorten(text)}\n"
                 '  instead: constraints=["seq % 8 == 0", "h == w"]'
             )
-        found.append(_constraint(text, {**fixed, **dynamic, **named}, fixed, list(named)))
+        found.append(_read_constraint(text, {**fixed, **dynamic, **named}, fixed, list(named)))
     return found
 
 
-def _values(spec: Spec, leaves: list[Any]) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
-    """What constraints can speak of, with its value in the example: Dims by name, sizes that vary
-    by path, sizes that are fixed by path."""
-    named = {name: root.value for name, root in spec.roots.items()}
+def _example_values(
+    spec: Spec, leaves: list[Any]
+) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
+    """The values in the example that constraints can name: Dims by name, sizes that vary by path,
+    static sizes by path."""
+    named = {name: root.value for name, root in spec.named_dims.items()}
     dynamic: dict[str, int] = {}
     fixed: dict[str, int] = {}
     for path, leaf, entries in zip(spec.paths, leaves, spec.leaves, strict=True):
@@ -229,7 +234,7 @@ def _values(spec: Spec, leaves: list[Any]) -> tuple[dict[str, int], dict[str, in
     return named, dynamic, fixed
 
 
-def _constraint(
+def _read_constraint(
     text: str, values: dict[str, int], fixed: dict[str, int], named: list[str]
 ) -> Constraint:
     used: dict[str, int] = {}
@@ -240,7 +245,7 @@ def _constraint(
             used[name] = value
         return value
 
-    held = _at_example(text, lookup, [*named, *(v for v in values if v not in named)])
+    held = _evaluate_at_example(text, lookup, [*named, *(v for v in values if v not in named)])
     if not isinstance(held, bool):
         raise DynamicShapesError(
             f'constraints: "{text}" is a number, not a relation\n  instead: "{text} >= 1"'
@@ -255,7 +260,7 @@ def _constraint(
     return Constraint(text, names, {name: fixed[name] for name in used if name in fixed})
 
 
-def _at_example(text: str, lookup: Callable[[str], int | None], known: list[str]) -> Any:
+def _evaluate_at_example(text: str, lookup: Callable[[str], int | None], known: list[str]) -> Any:
     try:
         return Parser(text, PYTHON, lookup).whole()
     except ParseError as error:

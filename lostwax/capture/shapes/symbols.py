@@ -1,8 +1,8 @@
-"""From declared dimensions to symbols: which sizes and numbers of the example call are symbolic.
+"""Makes the symbols for the sizes and numbers of the example call that are declared dynamic.
 
-One symbol for each Dim, wherever it stands, and one for each unnamed dynamic size. Also knows where
-a running program finds their values. Must not know how dimensions are declared (`spec.py`) nor what
-the trace makes of them.
+There is one symbol for each Dim, wherever it stands, and one for each dynamic size without a name.
+Also knows where a running program finds their values. Must not know how users declare dimensions
+(`spec.py`), nor what the trace does with the symbols.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lostwax.sym import BoolExpr, Condition, Expr, Guard, ShapeEnv, Symbol
 from lostwax.sym.numbers.real import Real, unbacked_real
 
 
-class Place(NamedTuple):
-    """A number of the example call that a symbol's value is read from: it is
+class SymbolSource(NamedTuple):
+    """The number of a call from which a program reads a symbol's value: it is
     `scale * symbol + offset`."""
 
     leaf: int
@@ -45,87 +45,95 @@ class Symbols:
         fixed: Container[int] = (),
         agreed: bool = True,
     ) -> None:
-        """`fixed` are tensors, by id, that have their own sizes whatever is declared; `agreed`: one
-        tensor in several places has the same sizes in all of them."""
+        """`fixed` are the ids of tensors that keep their sizes whatever is declared. `agreed`: a
+        tensor that is passed several times has the same sizes in all of its places."""
         self.env = env
         self.leaves = leaves
         self.spec, self.paths = spec, spec.paths
-        self.places: dict[Symbol | Real, Place] = {}
+        self.sources: dict[Symbol | Real, SymbolSource] = {}
         self.named: dict[str, Expr] = {}
-        """By the name of their Dim."""
+        """The symbols of Dims, by name."""
         self.unnamed: set[Symbol] = set()
-        """Those of `Dim.DYNAMIC`: they may be narrowed and related, only not fixed."""
-        self._best = _best_places(spec)
+        """The symbols of `Dim.DYNAMIC`: guards may narrow and relate them, but not fix them."""
+        self._best = _best_sources(spec)
         self.values: list[Any] = []
-        """For each leaf: its sizes, the number that stands for it, or None if it is static."""
+        """For each leaf: its sizes, its symbolic number, or None if it is static."""
         first: dict[int, int] = {}
-        entries = _agreed(spec, leaves, fixed) if agreed else spec.leaves
+        entries = _agree_on_leaves(spec, leaves, fixed) if agreed else spec.leaves
         for i, (leaf, entry) in enumerate(zip(leaves, entries, strict=True)):
             is_one = agreed and isinstance(leaf, torch.Tensor)
             again = first.setdefault(id(leaf), i) if is_one else i
-            self.values.append(self._of_leaf(i, entry) if again == i else self.values[again])
-        self.promised = [g for c in spec.constraints for g in self._promise(c)]
+            self.values.append(self._leaf_value(i, entry) if again == i else self.values[again])
+        self.promises = [g for c in spec.constraints for g in self._make_promises(c)]
         """The relations that the user stated."""
 
-    def _of_leaf(self, i: int, entry: Any) -> Any:
+    def _leaf_value(self, i: int, entry: Any) -> Any:
         if entry is None:
             return None
         leaf = self.leaves[i]
         if isinstance(leaf, torch.Tensor):
             sizes = tuple(
-                self._number(e, Place(i, d), n)
+                self._symbolic_number(e, SymbolSource(i, d), n)
                 for d, (e, n) in enumerate(zip(entry, leaf.shape, strict=True))
             )
             return None if all(s is None for s in sizes) else sizes
         if isinstance(leaf, float):
             symbol = unbacked_real(self.env, f"the input {self.paths[i]}")
-            self.places[symbol] = Place(i, None)
+            self.sources[symbol] = SymbolSource(i, None)
             return symbol
-        return self._number(entry, Place(i, None), leaf)
+        return self._symbolic_number(entry, SymbolSource(i, None), leaf)
 
-    def _number(self, entry: Any, place: Place, example: int) -> Any:
-        """The symbolic number at one place; None if it is fixed."""
+    def _symbolic_number(self, entry: Any, source: SymbolSource, example: int) -> Any:
+        """The symbolic number at one place of the call; None if it is fixed."""
         if isinstance(entry, (Dim, DerivedDim)):
-            return self._dim(entry)
+            return self._dim_size(entry)
         if not isinstance(entry, (Auto, Dynamic)):
             return None
-        declared = self._text(place) if isinstance(entry, Dynamic) else None
-        least = 0 if place.dim is not None else None
+        declared = self._source_text(source) if isinstance(entry, Dynamic) else None
+        least = 0 if source.dim is not None else None
         lo = entry.min if entry.min is not None else least
-        e = self._symbol(place, example, lo, entry.max, declared)
+        e = self._make_symbol(source, example, lo, entry.max, declared)
         if declared:
             self.unnamed |= e.symbols()
         return e
 
-    def _dim(self, entry: Dim | DerivedDim) -> Any:
+    def _dim_size(self, entry: Dim | DerivedDim) -> Any:
         root = entry.root if isinstance(entry, DerivedDim) else entry
         name = root.__name__
         e = self.named.get(name)
         if e is None:
-            place = self._best[name]
-            example = (self._example(place) - place.offset) // place.scale
-            e = self.named[name] = self._symbol(place, example, root.min, root.max, name)
+            source = self._best[name]
+            example = (self._example_number(source) - source.offset) // source.scale
+            e = self.named[name] = self._make_symbol(source, example, root.min, root.max, name)
         if not isinstance(entry, DerivedDim):
             return e
         size = e * entry.scale + entry.offset
         self._learn(size >= 0)
         return size
 
-    def _symbol(
-        self, place: Place, example: int, lo: int | None, hi: int | None, declared: str | None
+    def _make_symbol(
+        self,
+        source: SymbolSource,
+        example: int,
+        lo: int | None,
+        hi: int | None,
+        declared: str | None,
     ) -> Expr:
-        e = self.env.symbol(hint=example, lo=lo, hi=hi, source=self._text(place), declared=declared)
+        e = self.env.symbol(
+            hint=example, lo=lo, hi=hi, source=self._source_text(source), declared=declared
+        )
         (symbol,) = e.symbols()
-        self.places[symbol] = place
+        self.sources[symbol] = source
         return e
 
     def _learn(self, fact: Condition) -> None:
         if not isinstance(fact, bool):
             self.env.learn(fact)
 
-    def _promise(self, constraint: Constraint) -> Iterator[Guard]:
-        """A relation that the user states: the trace counts on it, each call is checked for it."""
-        condition = constraint.condition({**self._by_path(), **self.named})
+    def _make_promises(self, constraint: Constraint) -> Iterator[Guard]:
+        """The guards for a relation that the user states: the trace relies on it, and each call is
+        checked for it."""
+        condition = constraint.condition({**self._numbers_by_path(), **self.named})
         if condition is False:
             raise DynamicShapesError(f"no sizes satisfy the constraint {constraint.text!r}")
         if isinstance(condition, BoolExpr):
@@ -133,8 +141,8 @@ class Symbols:
             reason = f"constraints=[{constraint.text!r}] says so"
             yield Guard(condition, "declared", user_location(), "", reason)
 
-    def _by_path(self) -> dict[str, Any]:
-        """Each symbolic number by where it stands: `x.shape[0]`, `n`."""
+    def _numbers_by_path(self) -> dict[str, Any]:
+        """The symbolic numbers by path: `x.shape[0]`, `n`."""
         found: dict[str, Any] = {}
         for path, value in zip(self.paths, self.values, strict=True):
             if isinstance(value, tuple):
@@ -144,29 +152,29 @@ class Symbols:
                 found[path] = value
         return found
 
-    # ------------------------------------------------------------------------------------- places
+    # ------------------------------------------------------------------------------------ sources
 
-    def _example(self, place: Place) -> int:
-        leaf = self.leaves[place.leaf]
-        return leaf if place.dim is None else leaf.shape[place.dim]  # type: ignore[no-any-return]
+    def _example_number(self, source: SymbolSource) -> int:
+        leaf = self.leaves[source.leaf]
+        return leaf if source.dim is None else leaf.shape[source.dim]  # type: ignore[no-any-return]
 
-    def _text(self, place: Place) -> str:
-        """The symbol as Python over the inputs: `x.shape[0]`, `(y.shape[1] - 1)//2`."""
-        path = self.paths[place.leaf]
-        text = path if place.dim is None else f"{path}.shape[{place.dim}]"
-        if place.offset:
-            sign = "-" if place.offset > 0 else "+"
-            text = f"{text} {sign} {abs(place.offset)}"
+    def _source_text(self, source: SymbolSource) -> str:
+        """The symbol as a Python expression of the inputs: `x.shape[0]`, `(y.shape[1] - 1)//2`."""
+        path = self.paths[source.leaf]
+        text = path if source.dim is None else f"{path}.shape[{source.dim}]"
+        if source.offset:
+            sign = "-" if source.offset > 0 else "+"
+            text = f"{text} {sign} {abs(source.offset)}"
             text = f"({text})"
-        return text if place.scale == 1 else f"{text}//{place.scale}"
+        return text if source.scale == 1 else f"{text}//{source.scale}"
 
 
 # ------------------------------------------------------------- one tensor in several places
 
 
-def _agreed(spec: Spec, leaves: Sequence[Any], fixed: Container[int]) -> list[Any]:
-    """The entries of all leaves. One tensor in several places has one size: what is said of it in
-    one must suit what is said in the others."""
+def _agree_on_leaves(spec: Spec, leaves: Sequence[Any], fixed: Container[int]) -> list[Any]:
+    """The entries of all leaves, where a tensor in several places has the same entry in each.
+    Raises an error if the declarations contradict each other."""
     entries: list[Any] = list(spec.leaves)
     places: dict[int, list[int]] = {}
     for i, leaf in enumerate(leaves):
@@ -179,14 +187,14 @@ def _agreed(spec: Spec, leaves: Sequence[Any], fixed: Container[int]) -> list[An
         own = [(Static(),) * leaves[several[0]].ndim] if key in fixed else []
         paths = [f"{spec.paths[i]}.shape[{{}}]" for i in several]
         columns = enumerate(zip(*said, *own, strict=True))
-        one = tuple([_agree(entry, [p.format(d) for p in paths]) for d, entry in columns])
+        one = tuple([_agree_on_entry(entry, [p.format(d) for p in paths]) for d, entry in columns])
         for i in several:
             entries[i] = one
     return entries
 
 
-def _agree(entries: Sequence[Any], paths: Sequence[str]) -> Any:
-    """What holds if all of them hold: `AUTO` is any, `DYNAMIC` any that varies."""
+def _agree_on_entry(entries: Sequence[Any], paths: Sequence[str]) -> Any:
+    """The entry that satisfies all of them: `AUTO` admits any, `DYNAMIC` any but `Static`."""
     kinds = [[e for e in entries if isinstance(e, kind)] for kind in (Auto, Dynamic, Static)]
     said = list(dict.fromkeys(e for e in entries if not isinstance(e, (Auto, Dynamic))))
     if len(said) > 1 or (kinds[1] and kinds[2]):
@@ -200,25 +208,25 @@ def _agree(entries: Sequence[Any], paths: Sequence[str]) -> Any:
     return (said or list(dict.fromkeys(kinds[1])) or kinds[0])[0]
 
 
-def _entries(spec: Spec) -> Iterator[tuple[Place, Any]]:
+def _sourced_entries(spec: Spec) -> Iterator[tuple[SymbolSource, Any]]:
     for i, entry in enumerate(spec.leaves):
         if isinstance(entry, tuple):
-            yield from ((Place(i, d), e) for d, e in enumerate(entry))
+            yield from ((SymbolSource(i, d), e) for d, e in enumerate(entry))
         elif entry is not None:
-            yield Place(i, None), entry
+            yield SymbolSource(i, None), entry
 
 
-def _best_places(spec: Spec) -> dict[str, Place]:
-    """For each Dim the place that gives its value: where it stands itself, if anywhere."""
-    best: dict[str, Place] = {}
-    for place, entry in _entries(spec):
+def _best_sources(spec: Spec) -> dict[str, SymbolSource]:
+    """The source of each Dim's value: a place of the Dim itself, if there is one."""
+    best: dict[str, SymbolSource] = {}
+    for source, entry in _sourced_entries(spec):
         if isinstance(entry, DerivedDim):
-            derived = Place(place.leaf, place.dim, entry.scale, entry.offset)
+            derived = SymbolSource(source.leaf, source.dim, entry.scale, entry.offset)
             best.setdefault(entry.root.__name__, derived)
         elif isinstance(entry, Dim) and not _is_symbol(best.get(entry.__name__)):
-            best[entry.__name__] = place
+            best[entry.__name__] = source
     return best
 
 
-def _is_symbol(place: Place | None) -> bool:
-    return place is not None and place.is_symbol
+def _is_symbol(source: SymbolSource | None) -> bool:
+    return source is not None and source.is_symbol

@@ -1,7 +1,7 @@
-"""Declared dimensions that a trace does not hold for, told in one error with code to paste; and
-that code applied to a spec.
+"""Reports the declared dimensions that a trace breaks, in one error with code to paste; and applies
+that code to a spec.
 
-Only tells and rewrites; what is violated was found by guards.py and sym/guards.py.
+Must not decide what is a violation: guards.py and sym/guards.py do.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.utils._pytree as pytree
 
-from lostwax.capture.shapes.dims import DerivedDim, Dim, adopted
+from lostwax.capture.shapes.dims import DerivedDim, Dim, adopt_dim
 from lostwax.capture.shapes.reader import WILDCARD
 from lostwax.capture.shapes.spec import Spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError
@@ -26,11 +26,11 @@ _PLACES = 3  # of a Dim that are told
 
 @dataclass(frozen=True)
 class Fix:
-    """A change to the declarations. `dim` is the name of a Dim; if not `named`, the place of a size
-    or number (`x.shape[0]`, `n`); empty for a constraint.
+    """A change to the declarations. `dim` is the name of a Dim, or if not `named`, the path of a
+    size or number (`x.shape[0]`, `n`). It is empty for a constraint.
 
-    `kind` and `value`: "constant", an int; "range", the Dim or hint; "derived", the other Dim's
-    name, the factor and the offset; "constraint", the text.
+    `kind` says what `value` is: "constant", an int; "range", a Dim or hint; "derived", another
+    Dim's name, a factor and an offset; "constraint", the text.
     """
 
     dim: str
@@ -40,9 +40,9 @@ class Fix:
 
     @property
     def code(self) -> str:
-        """To paste: after the declarations; into the spec if there is no name."""
+        """The code to paste after the declarations, or into the spec if it has no name."""
         if self.kind == "constraint":
-            return f"constraints=[{_quoted(self.value)}]"
+            return f"constraints=[{_quote(self.value)}]"
         if self.named:
             return f"{self.dim} = {self._entry}{self._comment}"
         entry = "None" if self.kind == "constant" else self._entry
@@ -65,36 +65,36 @@ class Fix:
 
 
 _SIZE = re.compile(r"(.+)\.shape\[(\d+)\]")
-_ORDER = ("range", "constant", "derived", "constraint")  # as code, each rests on those before
+_ORDER = ("range", "constant", "derived", "constraint")  # as code, each may use those before
 
 
-def report(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationError:
-    """One error for all of them: by dimension, each with its guards and one fix."""
+def violation_error(violations: Sequence[Violation], spec: Spec) -> ConstraintViolationError:
+    """One error for all violations: by dimension, each with its guards and one fix."""
     by_dim: dict[str, list[Violation]] = {}
     for violation in violations:
         for dim in dict.fromkeys([violation.dim, *_constants(violation)]):
             by_dim.setdefault(dim, []).append(violation)
-    fixes = _fixes(violations, spec)
+    fixes = _find_fixes(violations, spec)
     head = "a declared dimension cannot" if len(by_dim) == 1 else f"{len(by_dim)} declared dims"
     head += " vary as declared" if len(by_dim) == 1 else " cannot vary as declared"
-    told = "\n".join(_told(dim, found, spec) for dim, found in by_dim.items())
+    told = "\n".join(_dim_text(dim, found, spec) for dim, found in by_dim.items())
     lines = "\n".join(f"    {fix.code}" for fix in fixes)
     message = f"{head}\n{told}\n{HEADING}\n{lines}"
-    constraints = _unchanged(spec, _redeclared(fixes))
+    constraints = _unchanged_constraints(spec, _redeclared_names(fixes))
     constraints += [fix.value for fix in fixes if fix.kind == "constraint"]
     return ConstraintViolationError(
-        message, tuple(fixes), _refined(spec, fixes), tuple(dict.fromkeys(constraints))
+        message, tuple(fixes), _refine_spec(spec, fixes), tuple(dict.fromkeys(constraints))
     )
 
 
 def _constants(violation: Violation) -> list[str]:
-    """The dimensions that cannot vary at all for it."""
+    """The dimensions that the violation fixes to a constant."""
     fixes = (fix for line in violation.fix.splitlines() for fix in _read_line(line))
     return [fix.dim for fix in fixes if fix.kind == "constant"]
 
 
-def _told(dim: str, violations: list[Violation], spec: Spec) -> str:
-    lines = [f"  {_declared(dim, spec)}"]
+def _dim_text(dim: str, violations: list[Violation], spec: Spec) -> str:
+    lines = [f"  {_declaration_text(dim, spec)}"]
     for violation in violations:
         guard = violation.guard
         wrong = ""
@@ -135,12 +135,12 @@ _WAYS = [
         ),
     )
 ]
-"""By what stands in the line: what to write instead of what needs a plain number."""
+"""Patterns of a line that makes a size constant, and what to write instead."""
 
 
-def _declared(dim: str, spec: Spec) -> str:
-    """From the name to the inputs: `batch, declared Dim(...): x.shape[0] is batch, ...`."""
-    root = spec.roots.get(dim)
+def _declaration_text(dim: str, spec: Spec) -> str:
+    """A Dim and its places: `batch, declared Dim(...): x.shape[0] is batch, ...`."""
+    root = spec.named_dims.get(dim)
     if root is None:
         return f"{dim}, declared Dim.DYNAMIC"
     places = [
@@ -155,24 +155,24 @@ def _declared(dim: str, spec: Spec) -> str:
 # ------------------------------------------------------------------------------------------ fixes
 
 
-def _fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
-    numbers = set(spec.paths) - spec.roots.keys()
+def _find_fixes(violations: Sequence[Violation], spec: Spec) -> list[Fix]:
+    numbers = set(spec.paths) - spec.named_dims.keys()
     found: dict[Fix, Violation] = {}
     for violation in violations:
         for line in violation.fix.splitlines():
             for fix in _read_line(line):
-                found.setdefault(_of_number(fix) if fix.dim in numbers else fix, violation)
-    found = _one_for_each(found)
-    redeclared = _redeclared(found)
-    told = [_told_by_path(fix, v, redeclared) for fix, v in found.items()]
-    told += [Fix("", "constraint", text) for text in _rewritten(spec, redeclared)]
-    return _in_order(told)
+                found.setdefault(_as_number_fix(fix) if fix.dim in numbers else fix, violation)
+    found = _strongest_fixes(found)
+    redeclared = _redeclared_names(found)
+    told = [_state_by_path(fix, v, redeclared) for fix, v in found.items()]
+    told += [Fix("", "constraint", text) for text in _rewrite_constraints(spec, redeclared)]
+    return _sort_fixes(told)
 
 
-def _one_for_each(found: dict[Fix, Violation]) -> dict[Fix, Violation]:
-    """Where guards suggest several things for a dimension, the one that says most: a constant, or
-    what rests on a dim that stays."""
-    redeclared = _redeclared(found)
+def _strongest_fixes(found: dict[Fix, Violation]) -> dict[Fix, Violation]:
+    """One fix for each dimension: of several, the strongest. A constant is stronger than a Dim
+    derived from another, and that is stronger if the other stays as it is."""
+    redeclared = _redeclared_names(found)
     best: dict[str, Fix] = {}
     for fix in found:
         rank = _strength(fix, redeclared)
@@ -187,8 +187,8 @@ def _strength(fix: Fix, redeclared: set[str]) -> int:
     return 3 if fix.kind == "constant" else 0
 
 
-def _in_order(fixes: list[Fix]) -> list[Fix]:
-    """Each after those that it rests on."""
+def _sort_fixes(fixes: list[Fix]) -> list[Fix]:
+    """Each fix after those that its code uses."""
     by_dim = _by_dim(fixes)
 
     def depth(fix: Fix, seen: frozenset[str] = frozenset()) -> int:
@@ -199,43 +199,43 @@ def _in_order(fixes: list[Fix]) -> list[Fix]:
     return sorted(fixes, key=lambda fix: (_ORDER.index(fix.kind), depth(fix)))
 
 
-def _redeclared(fixes: Iterable[Fix]) -> set[str]:
-    """The names that are no Dims any more."""
+def _redeclared_names(fixes: Iterable[Fix]) -> set[str]:
+    """The names that stand for no Dim of their own any more."""
     return {fix.dim for fix in fixes if fix.kind in ("constant", "derived")}
 
 
-def _unchanged(spec: Spec, redeclared: set[str]) -> list[str]:
-    """The user's constraints that still mean something."""
+def _unchanged_constraints(spec: Spec, redeclared: set[str]) -> list[str]:
+    """The user's constraints that do not use these names."""
     return [c.text for c in spec.constraints if not redeclared & set(c.names)]
 
 
-def _rewritten(spec: Spec, redeclared: set[str]) -> list[str]:
-    """The others, over the places of sizes instead of names."""
-    names = "|".join(re.escape(name) for name in redeclared & spec.roots.keys())
+def _rewrite_constraints(spec: Spec, redeclared: set[str]) -> list[str]:
+    """The user's constraints that use these names, with paths of sizes instead."""
+    names = "|".join(re.escape(name) for name in redeclared & spec.named_dims.keys())
     return [
-        re.sub(rf"(?<![\w.\]'\"])({names})(?!\w)", lambda m: _place_of(m[1], spec), c.text)
+        re.sub(rf"(?<![\w.\]'\"])({names})(?!\w)", lambda m: _place_text(m[1], spec), c.text)
         for c in spec.constraints
         if redeclared & set(c.names)
     ]
 
 
-def _place_of(name: str, spec: Spec) -> str:
-    place, entry = spec.roots[name].places[0]
+def _place_text(name: str, spec: Spec) -> str:
+    place, entry = spec.named_dims[name].places[0]
     if not isinstance(entry, DerivedDim):
         return place.path
     return f"(({place.path} - {entry.offset})//{entry.scale})".replace("- -", "+ ")
 
 
-def _of_number(fix: Fix) -> Fix:
-    """The same of an int input without a Dim, whose place reads like a name."""
+def _as_number_fix(fix: Fix) -> Fix:
+    """The fix for an int input without a Dim: its path looks like a name."""
     value = fix.value
     if fix.kind == "range":
         value = Dim.DYNAMIC(min=value.min, max=value.max)
     return Fix(fix.dim, fix.kind, value, named=False)
 
 
-def _told_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
-    """A constraint over names that are no Dims any more speaks of the inputs instead."""
+def _state_by_path(fix: Fix, violation: Violation, redeclared: set[str]) -> Fix:
+    """A constraint that names redeclared Dims, with paths of inputs instead."""
     if fix.kind != "constraint" or not redeclared & set(re.findall(r"\w+", fix.value)):
         return fix
     return Fix("", "constraint", violation.guard.predicate)
@@ -252,7 +252,7 @@ _IN_SPEC = re.compile(r"(?P<path>.+): (?:\{(?P<dim>\d+): )?(?P<entry>[^{}]+)\}?"
 
 
 def _read_line(line: str) -> Iterator[Fix]:
-    """The changes that one line of code stands for."""
+    """The fixes in one line of code."""
     code, _, comment = line.strip().partition("  #")
     if code.startswith("constraints="):
         texts = ast.literal_eval(code.removeprefix("constraints="))
@@ -261,7 +261,7 @@ def _read_line(line: str) -> Iterator[Fix]:
         place = placed["path"] + (f".shape[{placed['dim']}]" if placed["dim"] else "")
         entry = comment.strip() if placed["entry"] == "None" else placed["entry"]
         for fix in _read_line(f"{place} = {entry}"):
-            yield _of_number(fix) if fix.named else fix
+            yield _as_number_fix(fix) if fix.named else fix
     elif match := _LINE.fullmatch(code):
         yield _read_match(match)
     elif code:
@@ -281,7 +281,7 @@ def _read_match(match: re.Match[str]) -> Fix:
     return Fix(dim, "derived", (match["root"], int(match["scale"] or 1), offset), named)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return f'"{text}"' if '"' not in text else repr(text)
 
 
@@ -296,7 +296,7 @@ def refine_dynamic_shapes_from_suggested_fixes(
     `error` may also be its text. Relations that no Dim can express are not part of
     `dynamic_shapes`: pass `error.constraints` to `export` as well, in place of those before.
     """
-    fixes = _fixes_of(error)
+    fixes = _read_fixes(error)
     if isinstance(dynamic_shapes, str):
         dynamic_shapes = {WILDCARD: {0: Dim(dynamic_shapes)}}
     by_place = any(not fix.named for fix in fixes)
@@ -309,10 +309,10 @@ def refine_dynamic_shapes_from_suggested_fixes(
             )
         return error.dynamic_shapes
     known = _dims_in(dynamic_shapes)
-    return pytree.tree_map(lambda entry: _fixed(entry, _by_dim(fixes), known), dynamic_shapes)
+    return pytree.tree_map(lambda entry: _apply_fix(entry, _by_dim(fixes), known), dynamic_shapes)
 
 
-def _fixes_of(error: ConstraintViolationError | str) -> Sequence[Fix]:
+def _read_fixes(error: ConstraintViolationError | str) -> Sequence[Fix]:
     if isinstance(error, ConstraintViolationError):
         fixes: Sequence[Any] = error.fixes
         return fixes
@@ -336,14 +336,14 @@ def _dims_in(dynamic_shapes: Any) -> dict[str, Dim]:
 
 
 def _as_dim(entry: Any) -> Any:
-    return Dim(entry) if isinstance(entry, str) else adopted(entry)
+    return Dim(entry) if isinstance(entry, str) else adopt_dim(entry)
 
 
-def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim], place: str = "") -> Any:
-    """An entry of a spec, with its fix if there is one for its Dim or its place."""
+def _apply_fix(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim], place: str = "") -> Any:
+    """An entry of a spec, changed if there is a fix for its Dim or its place."""
     dim = _as_dim(entry)
     if isinstance(dim, DerivedDim) and dim.root.__name__ in fixes:
-        return dim.scale * _fixed(dim.root, fixes, known) + dim.offset
+        return dim.scale * _apply_fix(dim.root, fixes, known) + dim.offset
     fix = fixes.get(dim.__name__) if isinstance(dim, Dim) else fixes.get(place)
     if fix is None:
         return entry
@@ -357,21 +357,22 @@ def _fixed(entry: Any, fixes: dict[str, Fix], known: dict[str, Dim], place: str 
             "  instead: pass the dynamic_shapes that were exported with"
         )
     others = {dim: other for dim, other in fixes.items() if other is not fix}
-    return scale * _fixed(root, others, known) + offset
+    return scale * _apply_fix(root, others, known) + offset
 
 
-def _refined(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
-    """The whole spec by argument, with the fixes."""
+def _refine_spec(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
+    """The whole spec as a dict by argument, with the fixes applied."""
     if spec.call is None:
         return None
-    by_dim, known = _by_dim(fixes), {name: root.dim for name, root in spec.roots.items()}
+    by_dim, known = _by_dim(fixes), {name: root.dim for name, root in spec.named_dims.items()}
     leaves = []
     for path, entries in zip(spec.paths, spec.leaves, strict=True):
         if not isinstance(entries, tuple):
-            leaves.append(_fixed(entries, by_dim, known, path))
+            leaves.append(_apply_fix(entries, by_dim, known, path))
             continue
         sizes = (
-            _fixed(entry, by_dim, known, f"{path}.shape[{i}]") for i, entry in enumerate(entries)
+            _apply_fix(entry, by_dim, known, f"{path}.shape[{i}]")
+            for i, entry in enumerate(entries)
         )
         leaves.append(tuple(sizes))
     return spec.call.mirrored(leaves)

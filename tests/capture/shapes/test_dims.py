@@ -13,7 +13,7 @@ from lostwax.capture.shapes.dims import (
     DerivedDim,
     Dynamic,
     Static,
-    adopted,
+    adopt_dim,
     mark_static,
     marks_of,
     maybe_mark_dynamic,
@@ -147,10 +147,10 @@ def test_marks_die_with_their_tensor_and_are_not_those_of_an_equal_one():
 
 def test_dims_of_torch_are_understood():
     theirs = torch.export.Dim("d", min=1, max=4)
-    assert adopted(theirs) == Dim("d", min=1, max=4)
-    assert adopted(torch.export.Dim("e")) == Dim("e")
-    assert adopted(2 * theirs - 1) == 2 * Dim("d", min=1, max=4) - 1
-    assert adopted(torch.export.Dim.AUTO) == Dim.AUTO
-    assert adopted(torch.export.Dim.DYNAMIC(max=9)) == Dim.DYNAMIC(max=9)
-    assert adopted(torch.export.Dim.STATIC) == Dim.STATIC
-    assert adopted(3) == 3
+    assert adopt_dim(theirs) == Dim("d", min=1, max=4)
+    assert adopt_dim(torch.export.Dim("e")) == Dim("e")
+    assert adopt_dim(2 * theirs - 1) == 2 * Dim("d", min=1, max=4) - 1
+    assert adopt_dim(torch.export.Dim.AUTO) == Dim.AUTO
+    assert adopt_dim(torch.export.Dim.DYNAMIC(max=9)) == Dim.DYNAMIC(max=9)
+    assert adopt_dim(torch.export.Dim.STATIC) == Dim.STATIC
+    assert adopt_dim(3) == 3

@@ -15,7 +15,7 @@ import torch
 
 from lostwax import Dim, export, refine_dynamic_shapes_from_suggested_fixes
 from lostwax.capture.shapes.dims import Auto, Dynamic, Static
-from lostwax.capture.shapes.spec import resolve
+from lostwax.capture.shapes.spec import resolve_spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError, InputValueError
 
 SEEDS = range(30)
@@ -129,7 +129,7 @@ def is_promised(shapes: Any, function: Any, args: Any, constraints: list[str]) -
     if any(isinstance(entry, Auto | Dynamic) for entry in entries):
         return False
     try:
-        resolve(shapes, function, args, {}, constraints)
+        resolve_spec(shapes, function, args, {}, constraints)
     except DynamicShapesError:
         return False
     return True

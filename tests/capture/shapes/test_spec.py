@@ -19,7 +19,7 @@ from lostwax import (
     register_dataclass,
 )
 from lostwax.capture.shapes.collect import IntWrapper
-from lostwax.capture.shapes.spec import resolve
+from lostwax.capture.shapes.spec import resolve_spec
 from lostwax.errors import DynamicShapesError
 from lostwax.sym import ShapeEnv, show
 
@@ -56,7 +56,7 @@ def one(x): ...
 
 
 def leaves(given, function, args, kwargs=None):
-    return resolve(given, function, args, kwargs).leaves
+    return resolve_spec(given, function, args, kwargs).leaves
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_name_alone_means_the_dim_of_that_name():
 
 @pytest.mark.parametrize("given", [None, {}, (), [], (None, None), {"x": None}, {"y": (4, 8)}])
 def test_nothing_varies(given):
-    spec = resolve(given, two, (X, Y))
+    spec = resolve_spec(given, two, (X, Y))
     assert spec.leaves == [None, None]
     assert not spec
 
@@ -110,9 +110,13 @@ def test_hints_for_a_whole_tensor_tree_or_call():
 def test_a_dim_alone_is_enough_for_one_dimension():
     """The seeds write `dynamic_shapes={0: dimx, 1: dimy}` for two vectors."""
     d = Dim("dimx", min=3, max=6)
-    spec = resolve({0: d, 1: d + 1}, two, (torch.zeros(5), torch.zeros(6)))
+    spec = resolve_spec({0: d, 1: d + 1}, two, (torch.zeros(5), torch.zeros(6)))
     assert spec.leaves == [(d,), (d + 1,)]
-    assert (spec.roots["dimx"].value, spec.roots["dimx"].min, spec.roots["dimx"].max) == (5, 3, 6)
+    assert (
+        spec.named_dims["dimx"].value,
+        spec.named_dims["dimx"].min,
+        spec.named_dims["dimx"].max,
+    ) == (5, 3, 6)
 
 
 @pytest.mark.parametrize(
@@ -176,9 +180,9 @@ def test_numbers_vary_too():
 
     given = {"n": Dim.DYNAMIC, "f": Dim.AUTO}
     assert leaves(given, scaled, (X, 3, 0.5)) == [None, Dim.DYNAMIC, Dim.AUTO]
-    spec = resolve({"x": {0: B}, "n": B}, scaled, (X, 4, 0.5))
+    spec = resolve_spec({"x": {0: B}, "n": B}, scaled, (X, 4, 0.5))
     assert spec.leaves == [ROW, B, None]
-    assert [place.path for place, _ in spec.roots["batch"].places] == ["x.shape[0]", "n"]
+    assert [place.path for place, _ in spec.named_dims["batch"].places] == ["x.shape[0]", "n"]
     assert leaves({"n": 3, "f": None}, scaled, (X, 3, 0.5)) == [None, None, None]
     with pytest.raises(DynamicShapesError, match=r"n is 3 in the example, but 4 was written"):
         leaves({"n": 4}, scaled, (X, 3, 0.5))
@@ -189,8 +193,8 @@ def test_numbers_vary_too():
 
 
 def test_roots_know_their_places_and_that_no_size_is_negative():
-    spec = resolve({"x": (16 * B - 12, None), "y": {1: 2 * S}}, two, (X, Y))
-    batch, seq = spec.roots["batch"], spec.roots["seq"]
+    spec = resolve_spec({"x": (16 * B - 12, None), "y": {1: 2 * S}}, two, (X, Y))
+    batch, seq = spec.named_dims["batch"], spec.named_dims["seq"]
     assert (batch.value, batch.min, seq.value, seq.min) == (1, 1, 4, 0)
     ((place, entry),) = batch.places
     assert (place.leaf, place.dim, place.path, place.value) == (0, 0, "x.shape[0]", 4)
@@ -322,7 +326,7 @@ def test_export_checks_that_the_program_takes_the_added_calls():
 
 def test_constraints_become_conditions():
     texts = ["batch % 2 == 0", "x.shape[1] <= 2*batch", "y.shape[1] == 2*batch"]
-    spec = resolve({"x": {0: B}, "y": {1: Dim.AUTO}}, two, (X, Y), constraints=texts)
+    spec = resolve_spec({"x": {0: B}, "y": {1: Dim.AUTO}}, two, (X, Y), constraints=texts)
     assert [c.names for c in spec.constraints] == [
         ("batch",),
         ("batch",),
@@ -352,7 +356,7 @@ def test_constraints_become_conditions():
 )
 def test_wrong_constraints(constraint, text):
     with pytest.raises(DynamicShapesError, match=text):
-        resolve({"x": {0: B}}, one, (X,), constraints=[constraint])
+        resolve_spec({"x": {0: B}}, one, (X,), constraints=[constraint])
 
 
 # -------------------------------------------------------------------------------- wrong specs
@@ -443,23 +447,23 @@ def test_wrong_constraints(constraint, text):
 )
 def test_wrong_specs(given, args, path, text):
     with pytest.raises(DynamicShapesError, match=text) as error:
-        resolve(given, two, args)
+        resolve_spec(given, two, args)
     assert error.value.path == path
     assert "\n  instead: " in str(error.value)
 
 
 def test_a_spec_for_what_is_inside_the_only_argument():
     with pytest.raises(DynamicShapesError, match=r"'ids' is a key inside x") as error:
-        resolve({"ids": {0: B}}, one, ({"ids": X},))
+        resolve_spec({"ids": {0: B}}, one, ({"ids": X},))
     assert """instead: dynamic_shapes={'x': {'ids': {0: Dim("batch")}}}""" in str(error.value)
     with pytest.raises(DynamicShapesError, match=r"2 entries for 1 argument") as error:
-        resolve((B, None), one, (X,))
+        resolve_spec((B, None), one, (X,))
     assert "instead: dynamic_shapes=((Dim('batch'), None),)" in str(error.value)
 
 
 def test_the_code_that_an_error_suggests_works():
     args = ({"k": [X, Y]}, Y)
     with pytest.raises(DynamicShapesError) as error:
-        resolve({"x": {"k": [{7: B}, None]}}, two, args)
+        resolve_spec({"x": {"k": [{7: B}, None]}}, two, args)
     code = str(error.value).split("instead: dynamic_shapes=")[1]
     assert leaves(eval(code, {"Dim": Dim}), two, args) == [ROW, None, None]

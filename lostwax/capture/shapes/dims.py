@@ -261,6 +261,17 @@ def dims(*names: str, min: int | None = None, max: int | None = None) -> tuple[D
     return tuple(Dim(name, min=min, max=max) for name in split)
 
 
+def root_of(dim: Dim | DerivedDim) -> Dim:
+    """The Dim that a size depends on: itself, unless it is derived."""
+    return dim.root if isinstance(dim, DerivedDim) else dim
+
+
+def roots_by_name(entries: Iterable[Any]) -> dict[str, Dim]:
+    """The Dims among the entries of a spec, and those that others are derived from."""
+    roots = [root_of(entry) for entry in entries if isinstance(entry, Dim | DerivedDim)]
+    return {root.__name__: root for root in roots}
+
+
 def adopt_dim(value: Any) -> Any:
     """Turn a Dim or hint of torch.export into ours, so that specs written with those work. Other
     values are returned as they are."""

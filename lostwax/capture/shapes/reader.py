@@ -26,6 +26,7 @@ from lostwax.capture.shapes.dims import (
     Static,
     adopt_dim,
     marks_of,
+    roots_by_name,
 )
 from lostwax.errors import DynamicShapesError
 from lostwax.ir.pytree import MAPPINGS, container_class, steps
@@ -38,20 +39,14 @@ WILDCARD = "*"
 def read_dynamic_shapes(dynamic_shapes: Any, call: ExampleCall) -> list[LeafEntries]:
     """What `dynamic_shapes` says about each leaf of the call."""
     given = _Reader(call).read(dynamic_shapes)
-    named = _named_dims(dynamic_shapes)
+    named = roots_by_name(map(adopt_dim, pytree.tree_leaves(dynamic_shapes)))
+    # Elsewhere in the spec, the name alone may stand for one of these Dims.
     return [
         _LeafReader(leaf, path, trail, named).read(one)
         for leaf, path, trail, one in zip(
             call.leaves, call.paths(), call.trails(), given, strict=True
         )
     ]
-
-
-def _named_dims(dynamic_shapes: Any) -> dict[str, Dim]:
-    """The Dims in a spec by name: elsewhere in the spec, the name alone may stand for the Dim."""
-    entries = map(adopt_dim, pytree.tree_leaves(dynamic_shapes))
-    roots = (e.root if isinstance(e, DerivedDim) else e for e in entries)
-    return {root.__name__: root for root in roots if isinstance(root, Dim)}
 
 
 def spec_error(path: str, sentence: str, instead: str) -> DynamicShapesError:

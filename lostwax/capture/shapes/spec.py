@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.example_call import ExampleCall
-from lostwax.capture.shapes.dims import DerivedDim, Dim, Static
+from lostwax.capture.shapes.dims import DerivedDim, Dim, Static, root_of
 from lostwax.capture.shapes.reader import (
     LeafEntries,
     read_dynamic_shapes,
@@ -113,14 +113,10 @@ def _named_places(spec: Spec, leaves: list[Any]) -> Iterator[tuple[SizePlace, Di
                 yield SizePlace(i, dim, f"{path}.shape[{dim}]", leaves[i].shape[dim]), entry
 
 
-def _root_of(entry: Dim | DerivedDim) -> Dim:
-    return entry.root if isinstance(entry, DerivedDim) else entry
-
-
 def _named_dims(places: list[tuple[SizePlace, Dim | DerivedDim]]) -> dict[str, NamedDim]:
     roots: dict[str, NamedDim] = {}
     for place, entry in places:
-        dim = _root_of(entry)
+        dim = root_of(entry)
         value = _root_value(place, entry)
         root = roots.get(dim.__name__)
         if root is None:

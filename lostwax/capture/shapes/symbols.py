@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lostwax.capture.shapes.dims import Auto, DerivedDim, Dim, Dynamic, Static
+from lostwax.capture.shapes.dims import Auto, DerivedDim, Dim, Dynamic, Static, root_of
 from lostwax.capture.shapes.spec import Constraint, Spec
 from lostwax.errors import DynamicShapesError
 from lostwax.location import user_location
@@ -98,7 +98,7 @@ class Symbols:
         return e
 
     def _dim_size(self, entry: Dim | DerivedDim) -> Any:
-        root = entry.root if isinstance(entry, DerivedDim) else entry
+        root = root_of(entry)
         name = root.__name__
         e = self.named.get(name)
         if e is None:

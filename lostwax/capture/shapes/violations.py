@@ -14,7 +14,7 @@ from typing import Any
 
 import torch.utils._pytree as pytree
 
-from lostwax.capture.shapes.dims import DerivedDim, Dim, adopt_dim
+from lostwax.capture.shapes.dims import DerivedDim, Dim, adopt_dim, roots_by_name
 from lostwax.capture.shapes.reader import WILDCARD
 from lostwax.capture.shapes.spec import Spec
 from lostwax.errors import ConstraintViolationError, DynamicShapesError
@@ -308,7 +308,7 @@ def refine_dynamic_shapes_from_suggested_fixes(
                 "refine_dynamic_shapes_from_suggested_fixes(error, dynamic_shapes)"
             )
         return error.dynamic_shapes
-    known = _dims_in(dynamic_shapes)
+    known = roots_by_name(map(_as_dim, pytree.tree_leaves(dynamic_shapes)))
     return pytree.tree_map(lambda entry: _apply_fix(entry, _by_dim(fixes), known), dynamic_shapes)
 
 
@@ -327,12 +327,6 @@ def _read_fixes(error: ConstraintViolationError | str) -> Sequence[Fix]:
 
 def _by_dim(fixes: Sequence[Fix]) -> dict[str, Fix]:
     return {fix.dim: fix for fix in fixes if fix.dim}
-
-
-def _dims_in(dynamic_shapes: Any) -> dict[str, Dim]:
-    entries = map(_as_dim, pytree.tree_leaves(dynamic_shapes))
-    roots = (e.root if isinstance(e, DerivedDim) else e for e in entries)
-    return {root.__name__: root for root in roots if isinstance(root, Dim)}
 
 
 def _as_dim(entry: Any) -> Any:

@@ -1,8 +1,8 @@
-"""What the other side of an `if` would do, read off the bytecode of who asks.
+"""What the other side of an `if` would do, read off the bytecode of the code that asks.
 
-`if size == 1: raise ValueError(...)` is no choice between two ways: where it does not hold, eager
-raises. Nothing depends on the answer but how a guard is called. Layer 0: imports nothing of the
-house but `handlers` and `location`.
+`if size == 1: raise ValueError(...)` is no choice between two ways: on the other side eager raises.
+Nothing depends on the answer but the kind of the guard. Layer 0: imports nothing of the house but
+`handlers` and `location`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _LONGEST = 80  # instructions of a side that raises
 
 
 OUTERMOST: set[CodeType] = set()
-"""What calls the user's program: who catches exceptions above it is no part of that."""
+"""The functions that call the user's program. Handlers above them are not the program's."""
 
 
 def raises_otherwise(frame: FrameType | None, answer: bool) -> bool:
-    """Does the frame, about to follow `answer`, raise if it is the other one, with nobody in the
-    user's code, nor Python itself, to catch it?"""
+    """The frame is about to follow `answer`. Would it raise with the other answer, and would
+    neither the user's code nor Python itself catch that?"""
     raised = _raising(frame.f_code).get((frame.f_lasti, not answer)) if frame else None
     if frame is None or raised is None or is_caught(frame, raised.offset):
         return False
@@ -36,7 +36,7 @@ def raises_otherwise(frame: FrameType | None, answer: bool) -> bool:
 
 
 def _callers(frame: FrameType) -> Iterator[FrameType]:
-    """Those that may catch what the frame raises: not those of torch, which pass it on."""
+    """Yield the callers that may catch what the frame raises. torch's own pass it on."""
     above = frame.f_back
     while above is not None and above.f_code not in OUTERMOST:
         if not is_of_torch(above.f_code.co_filename):
@@ -45,8 +45,8 @@ def _callers(frame: FrameType) -> Iterator[FrameType]:
 
 
 def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) -> bool:
-    """Is it an exception by which Python itself is told something? A loop ends with
-    `StopIteration`, or with the `IndexError` of a `__getitem__`, and `hasattr` is False."""
+    """Does Python itself react to such an exception? A loop ends with `StopIteration`, or with the
+    `IndexError` of a `__getitem__`, and `hasattr` is False."""
     told: tuple[type[Exception], ...] = (StopIteration, StopAsyncIteration, AttributeError)
     if "__getitem__" in functions:
         told = (*told, LookupError)
@@ -55,15 +55,18 @@ def _is_pythons(names: tuple[str, ...], frame: FrameType, functions: list[str]) 
 
 
 def way_on(frame: FrameType | None) -> bool | None:
-    """The answer with which the frame goes on, where with the other one it raises."""
+    """The answer with which the frame goes on, if it raises with the other one; else None."""
     ways = [answer for answer in (True, False) if raises_otherwise(frame, answer)]
     return ways[0] if len(ways) == 1 else None
 
 
 def asked_after(frame: FrameType | None, answer: bool) -> frozenset[int]:
-    """Is the frame in a condition of several parts (`if a != 1 and b != 1 and a != b: raise`), of
-    which a later one is to say that nothing is raised? With `answer` that one is asked next; with
-    the other answer it is not, and nothing is raised either. Where the later ones are asked."""
+    """Find where the later parts of a condition are asked: `if a != 1 and b != 1 and a != b:
+    raise`.
+
+    With `answer` the next part is asked, and one of them may still say that nothing is raised. With
+    the other answer no further part is asked, and nothing is raised either. Empty if the frame is
+    in no such condition."""
     return _moot(frame.f_code).get((frame.f_lasti, answer), _NOWHERE) if frame else _NOWHERE
 
 
@@ -94,8 +97,8 @@ def _moot(code: CodeType) -> dict[tuple[int, bool], frozenset[int]]:
 
 
 def _only_asks_on(steps: list[_Step], way_out: object) -> frozenset[int]:
-    """Where these steps ask, if they only look at things and ask, each time with the same way out,
-    until they raise."""
+    """Find where these steps ask, if they only look at things and ask, each time with the same way
+    out, until they raise."""
     later: list[int] = []
     is_looking = True
     for i, step in enumerate(steps):
@@ -132,7 +135,8 @@ class _Raised(NamedTuple):
 
 @cached_by_identity(1000)
 def _raising(code: CodeType) -> dict[tuple[int, bool], _Raised]:
-    """Where a truth is asked, and for which answer what follows raises: where it does."""
+    """For each place where a truth is asked, and each answer after which the code raises: where it
+    raises."""
     steps = _steps(code)
     places: dict[object, int] = {step.offset: i for i, step in enumerate(steps)}
     found: dict[tuple[int, bool], _Raised] = {}
@@ -168,19 +172,19 @@ def _steps(code: CodeType) -> list[_Step]:
 
 
 def _jumps(steps: list[_Step]) -> Iterator[tuple[int, bool, list[int]]]:
-    """Which steps jump on a truth, on which one, and where it is asked."""
+    """Yield each step that jumps on a truth, the truth on which it jumps, and where it is asked."""
     for i, step in enumerate(steps):
         if step.jumps_if is not None:
             yield i, step.jumps_if, _asked_at(steps, i)
 
 
 def _asked_at(steps: list[_Step], i: int) -> list[int]:
-    """Where the truth may be asked on which this one jumps."""
+    """Where the truth on which this step jumps may be asked."""
     return [steps[i].offset, *[s.offset for s in steps[max(i - 1, 0) : i] if s.asks]]
 
 
 def _raised_at(steps: list[_Step]) -> _Raised | None:
-    """Where these steps raise, if they go straight there."""
+    """Where these steps raise, if they go there without a branch."""
     names: list[str] = []
     for step in steps:
         if step.name == "RAISE_VARARGS":

@@ -1,6 +1,6 @@
 """The cyclic garbage collector, paused while a program is captured or rewritten.
 
-It would walk all of torch's objects several times, to find nothing: what is made is kept.
+It would walk all of torch's objects several times and find nothing, since what is made is kept.
 Must leave the collector as the user has set it up.
 """
 
@@ -10,12 +10,12 @@ import gc
 from collections.abc import Callable
 
 _MOST = 300_000
-"""So many objects are settled between two full collections: what dies among them waits that
-long."""
+"""At most so many objects are counted as old between two full collections: those of them that die
+wait that long."""
 
 
 def pause(to_undo: Callable[[Callable[[], None]], None]) -> None:
-    """From here on nothing is collected, until that is undone which `to_undo` is given."""
+    """Collect nothing from here on, until the function that `to_undo` is given is called."""
     if gc.isenabled():
         to_undo(_resume)
         gc.disable()

@@ -36,7 +36,7 @@ _watching = _Watching()
 
 
 @contextmanager
-def watched() -> Iterator[list[LostwaxError]]:
+def collect_errors() -> Iterator[list[LostwaxError]]:
     """List the errors that are made inside, also those that the user's code catches: after a
     refusal, eager would not go on as that code does."""
     before, seen = _watching.lists, list[LostwaxError]()

@@ -1,4 +1,4 @@
-"""Who catches an exception, read off the bytecode.
+"""Which code catches an exception, read off the bytecode.
 
 A `try` does, and so may a `with`: `contextlib.suppress`. Layer 0: imports nothing of the house but
 `cache`.
@@ -41,7 +41,7 @@ def _is_passed_on(frame: FrameType, handler: int) -> bool:
 
 @cached_by_identity(1000)
 def _is_never_true(code: CodeType) -> bool:
-    """Does the function return None or False, wherever it does? (A generator does not tell.)"""
+    """Does the function return None or False at every `return`? (A generator does not tell.)"""
     steps = _instructions(code)
     for i, step in enumerate(steps):
         if step.opname in ("RETURN_VALUE", "RETURN_CONST"):
@@ -57,8 +57,8 @@ _GENERATOR = 0x20 | 0x80 | 0x200  # of any kind
 
 @cached(1000)
 def _manager(code: CodeType, handler: int) -> tuple[str, ...] | None:
-    """The global name, and the attributes of that, which a `with` that ends here calls for its
-    manager: `torch.no_grad`. None if it is no `with`, or calls nothing so simple."""
+    """What the `with` that ends here calls to make its manager: a global name and attributes of it,
+    `torch.no_grad`. None if it is no `with`, or calls nothing so simple."""
     steps = _instructions(code)
     names = [s.opname for s in steps if s.offset >= handler][:2]
     if names != ["PUSH_EXC_INFO", "WITH_EXCEPT_START"]:
@@ -82,7 +82,7 @@ def _manager(code: CodeType, handler: int) -> tuple[str, ...] | None:
 
 
 def _begins(step: dis.Instruction) -> tuple[int, int] | None:
-    """Where in the source the expression begins that it is a part of."""
+    """Where in the source the expression that the step belongs to begins."""
     at = step.positions
     if at is None or at.lineno is None or at.col_offset is None:
         return None
@@ -95,11 +95,12 @@ def _instructions(code: CodeType) -> list[dis.Instruction]:
 
 @cached_by_identity(1000)
 def _handlers(code: CodeType) -> tuple[tuple[int, int, int], ...]:
-    return tuple(_parsed(code.co_exceptiontable))
+    return tuple(_parse_table(code.co_exceptiontable))
 
 
-def _parsed(table: bytes) -> Iterator[tuple[int, int, int]]:
-    """(start, end, handler) of each entry: numbers of six bits a byte, the first with a mark."""
+def _parse_table(table: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield (start, end, handler) of each entry. A number has six bits a byte; the first byte of an
+    entry has a mark."""
     rest = iter(table)
     for first in rest:
         numbers = [_number(first, rest), *(_number(next(rest), rest) for _ in range(3))]

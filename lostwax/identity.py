@@ -1,9 +1,10 @@
 """Tables of objects that are told apart by identity, and held.
 
-An `id` names an object only as long as that lives; then another may get it. So who keeps ids keeps
-the objects, too: what is here does both. For objects whose own equality is another one (tensors,
-code, lists) or whose hash is slow (torch's overloads); where neither is so, they are keys
-themselves. `tests/test_identity.py` has the reasons of the other uses of `id`.
+An `id` names an object only while that object lives; then another object may get it. So code that
+keeps ids must keep the objects, too, and these tables do both. They are for objects whose own
+equality means something else (tensors, code, lists) or whose hash is slow (torch's overloads);
+other objects are keys themselves. `tests/test_identity.py` has the reasons of the other uses of
+`id`.
 
 Layer 0: imports nothing of the house.
 """

@@ -1,5 +1,5 @@
-"""Where in the user's code we are. Cheap to take (code object and offset), made to text when
-someone asks.
+"""Where in the user's code we are. A location is cheap to take, and becomes text when somebody
+asks.
 
 Layer 0: imports nothing of the house but `cache`.
 """

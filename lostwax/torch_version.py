@@ -1,8 +1,7 @@
 """Which torch is at hand, and all that differs for us between the versions that were tested.
 
-Layer 0: imports nothing of the house. A difference is a name here, said once and with its reason;
-the code that it touches asks for the name and never for a version. Must not import more of torch
-than torch itself.
+Layer 0: imports nothing of the house. Each difference has a name here, with its reason; code asks
+for the name and never for a version. Must not import more of torch than torch itself.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import warnings
 import torch
 
 TESTED = ((2, 11), (2, 12), (2, 13), (2, 14), (2, 15))
-"""The versions on which the tests were run. Others may do: a warning says that nobody looked."""
+"""The versions on which the tests were run. Others may work: a warning says that nobody looked."""
 
 
 def parse(version: str) -> tuple[int, int]:
@@ -46,7 +45,7 @@ if not is_tested():
 
 
 def missing(error: Exception) -> ImportError:
-    """What to raise where a torch that nobody tested lacks something that is needed."""
+    """Make the error for a torch that nobody tested and that lacks something that is needed."""
     return ImportError(
         f"lostwax does not work with torch {torch.__version__}, which lacks something that it "
         f"needs: {error}. Install one of the versions that were tested: torch {tested_texts()}"

@@ -56,9 +56,9 @@ def _row_major(size: Sequence[Size]) -> Sizes:
 
 
 def visible_strides(t: TensorType, first: TensorType) -> Sizes:
-    """The strides of `t`, in memory that was made for `first`, as Python is to see them: in
-    row-major memory a size that may be 0 counts as 1 then, as in eager. Within the house that makes
-    no difference, and products are easier to compare."""
+    """The strides of `t`, in memory that was made for `first`, as Python should see them: in
+    row-major memory a size that may be 0 counts as 1, as in eager. Inside lostwax such sizes are
+    plain factors of a stride: it makes no difference there, and products are easier to compare."""
     if first.stride != contiguous_strides(first.size):
         return t.stride
     orders = [tuple(range(t.ndim))]
@@ -102,9 +102,9 @@ class TensorType:
     _contiguous: bool | None
     _dense: bool | None
     token: object | None
-    """Of a type that `unique` gave: what stands for it in a key, at no cost."""
+    """What stands in a key for a type that `unique` gave, so that no hash need be computed."""
     mark: object | None
-    """The same of a symbolic type."""
+    """The same for a symbolic type."""
 
     def __init__(
         self,
@@ -148,14 +148,14 @@ class TensorType:
 
     @property
     def is_contiguous(self) -> bool:
-        """Row-major for certain: proven, never guessed, and never at the price of a guard."""
+        """Is it certainly row-major? Proven, never guessed, and never at the price of a guard."""
         if self._contiguous is None:
             self._contiguous = _follows(self.size, self.stride, range(len(self.size) - 1, -1, -1))
         return self._contiguous
 
     @property
     def is_channels_last(self) -> bool:
-        """Channels innermost for certain (4-d or 5-d)."""
+        """Are the channels certainly innermost (4-d or 5-d)?"""
         n = len(self.size)
         if n not in (4, 5):
             return False
@@ -163,7 +163,8 @@ class TensorType:
 
     @property
     def is_dense(self) -> bool:
-        """Non-overlapping and dense for certain: some order of the dimensions is contiguous."""
+        """Is it certainly dense, without overlap? Then some order of the dimensions is
+        contiguous."""
         if self._dense is None:
             self._dense = self.is_contiguous or _is_dense(self.size, self.stride)
         return self._dense
@@ -217,7 +218,8 @@ class TensorType:
 
 
 def unique(t: TensorType) -> TensorType:
-    """The one object for all types equal to a concrete one; a symbolic type is itself."""
+    """The one object that stands for all types equal to this one, if it is concrete. A symbolic
+    type stands for itself."""
     if t.token is not None or t.is_symbolic:
         return t
     key = t.key()
@@ -235,7 +237,7 @@ def known_concrete(
     dtype: torch.dtype,
     device: torch.device,
 ) -> TensorType | None:
-    """The one object for a type of plain numbers, if there is one yet."""
+    """The object that `unique` would give for a type of plain numbers, if there is one yet."""
     return _UNIQUE.get((size, stride, offset, dtype, device, _STRIDED))
 
 

@@ -75,7 +75,7 @@ from lostwax.errors import (
     MissingFakeRuleError,
     NotYetError,
     UnsupportedFakeError,
-    watched,
+    collect_errors,
 )
 from lostwax.fake import autocast
 from lostwax.fake.mode import retire
@@ -238,7 +238,7 @@ class Capture:
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
-            with watched() as refusals, tracer.provenance.watching(sys._getframe()):
+            with collect_errors() as refusals, tracer.provenance.watching(sys._getframe()):
                 out = self._result_of(args, kwargs)
             _check_caught(refusals)
             autocasting.check(tracer, around)

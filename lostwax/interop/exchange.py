@@ -1,8 +1,9 @@
 """`to_torch` and `from_torch`: a program of ours as torch's `ExportedProgram`, and the other way.
 
-Nothing is traced again, nothing written and no weight copied: graph and signature go by way of the
-records that files hold (`lostwax.pt2`), state by reference. Symbols, ranges and guards are made in
-torch's own ShapeEnv by torch's own reader, which also verifies the program.
+Nothing is traced again, nothing is written to a file and no weight is copied. Graph and signature
+become the records that files hold (`lostwax.pt2`) and are read from these; state is passed by
+reference. torch's own reader makes symbols, ranges and guards in torch's own ShapeEnv, and verifies
+the program.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 
 
 def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
-    """The program as a `torch.export.ExportedProgram`, for torch's own consumers.
+    """Make a `torch.export.ExportedProgram` of a program, for consumers that take torch's own.
 
-    It shares parameters, buffers and constants with the program; but for a buffer that is replaced
-    in each call and lies in the memory of another. Backwards of the program's own
-    (`torch.autograd.Function`) are left out, as torch knows none.
+    Both share parameters, buffers and constants. Only a buffer that is replaced in each call, and
+    shares memory with another one, is copied. The backwards of `torch.autograd.Function`s are left
+    out: torch has no form for them.
     """
     from torch._export.serde import schema, serialize
 
@@ -45,17 +46,19 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
     replaced = lent(program)
     if needs_copies(program):
         program = SeparateWrites()(program)
-    records: Any = serialize._dict_to_dataclass(schema.ExportedProgram, _plain(encode(program)))
+    records: Any = serialize._dict_to_dataclass(
+        schema.ExportedProgram, _without_own_record(encode(program))
+    )
     return serialize.ExportedProgramDeserializer().deserialize(
         records,
-        _faked(_with_own_memory(program.state_dict, replaced)),
-        _faked(_with_own_memory(program.constants, replaced)),
+        _with_peer_fakes(_with_own_memory(program.state_dict, replaced)),
+        _with_peer_fakes(_with_own_memory(program.constants, replaced)),
         program.example_inputs,
     )
 
 
 def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
-    """A `torch.export.ExportedProgram` as a program of ours, with the same state."""
+    """Make a program of a `torch.export.ExportedProgram`. Both share their state."""
     from torch._export.serde import serialize
 
     try:
@@ -75,31 +78,31 @@ def from_torch(program: torch.export.ExportedProgram) -> ExportedProgram:
         ) from error
     given = json.loads(serialize._to_json_bytes(records.exported_program))
     mode = FakeTensorMode()
-    state = {name: _unfaked(mode, value) for name, value in program.state_dict.items()}
-    constants = {name: _unfaked(mode, value) for name, value in program.constants.items()}
+    state = {name: _with_own_fake(mode, value) for name, value in program.state_dict.items()}
+    constants = {name: _with_own_fake(mode, value) for name, value in program.constants.items()}
     ours = decode(given, state, constants, "a torch.export.ExportedProgram")
     ours.example_inputs = program.example_inputs
     return ours
 
 
 def _without_data(program: torch.export.ExportedProgram) -> Any:
-    """The program for a serializer that pickles what it does not need."""
+    """A copy of the program without data, for a serializer that would pickle all of it."""
     bare: Any = copy.copy(program)
     bare._example_inputs = None
     for name in ("_state_dict", "_constants"):
         held = getattr(program, name).items()
-        setattr(bare, name, {key: _small(value) for key, value in held})
+        setattr(bare, name, {key: _make_small(value) for key, value in held})
     return bare
 
 
-def _small(value: Any) -> Any:
+def _make_small(value: Any) -> Any:
     if isinstance(value, torch.nn.Parameter):
         return torch.nn.Parameter(torch.empty(0), requires_grad=False)
     return torch.empty(0) if isinstance(value, torch.Tensor) else value
 
 
-def _plain(records: dict[str, Any]) -> dict[str, Any]:
-    """Without our own record, which torch's classes have no field for."""
+def _without_own_record(records: dict[str, Any]) -> dict[str, Any]:
+    """The records without lostwax's own, for which torch's classes have no field."""
     return {key: value for key, value in records.items() if key != "lostwax"}
 
 
@@ -115,17 +118,17 @@ def _with_own_memory(state: Mapping[str, Any], replaced: Iterable[torch.Tensor])
     return {name: value if copies[name] is None else copies[name] for name, value in state.items()}
 
 
-def _faked(state: Mapping[str, Any]) -> dict[str, Any]:
-    """State for torch: weights without data become torch's fakes."""
+def _with_peer_fakes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state for torch: weights without data become torch's fakes."""
     if not any(isinstance(value, FakeTensor) for value in state.values()):
         return dict(state)
     from torch._subclasses import FakeTensorMode as PeerMode
 
     with PeerMode():
-        return {name: _peer_fake(value) for name, value in state.items()}
+        return {name: _make_peer_fake(value) for name, value in state.items()}
 
 
-def _peer_fake(value: Any) -> Any:
+def _make_peer_fake(value: Any) -> Any:
     if not isinstance(value, FakeTensor):
         return value
     t = value.fake_type
@@ -136,8 +139,8 @@ def _peer_fake(value: Any) -> Any:
     return made
 
 
-def _unfaked(mode: FakeTensorMode, value: Any) -> Any:
-    """State for us: torch's fakes become ours."""
+def _with_own_fake(mode: FakeTensorMode, value: Any) -> Any:
+    """A tensor of the state for lostwax: one of torch's fakes becomes one of ours."""
     from torch._subclasses import FakeTensor as PeerTensor
 
     if not isinstance(value, PeerTensor):

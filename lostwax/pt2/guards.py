@@ -1,9 +1,9 @@
 """The conditions under which a program is right, in files.
 
-torch keeps them as Python expressions over `L['x'].size()[0]`; these are written for it, and read
-by the grammar of `lostwax.sym`, never evaluated. What that form has no place for (the user's line,
-the reason, what symbols stand for, all that the trace came to know, and what values were called
-before it did) is in a record of our own, which torch's reader passes over.
+torch keeps them as Python expressions over `L['x'].size()[0]`. We write these for torch, and read
+them with the grammar of `lostwax.sym`; they are never evaluated. What that form has no place for is
+in a record of our own, which torch's reader ignores: the user's line, the reason, what symbols
+stand for, what the trace has found out, and how values were written before it did.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def guards_code(program: ExportedProgram) -> list[str]:
 
 
 def example_sizes(program: ExportedProgram) -> dict[Symbol, int]:
-    """What torch is told of the example where one of its sizes was 0 or 1: torch takes such sizes
-    for fixed, or refuses them. Empty if there is nothing else to tell."""
+    """Other sizes for the example in torch's part of the file, if one of the example's was 0 or 1:
+    torch takes such a size for fixed, or refuses it. Empty if the example will do, or none does."""
     sizes = [size for _, size in _places(program) if isinstance(size, Expr)]
     symbols = {s for size in sizes for s in size.symbols()}
     small = [s for s in symbols if s.hint in (0, 1) and s.lo is not None and s.lo >= 0]
@@ -84,7 +84,7 @@ def _hold(guards: Iterable[Guard], values: Mapping[Symbol, int]) -> bool:
 
 
 def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) -> dict[str, Any]:
-    """What torch's form has no place for."""
+    """Our own record: what torch's form has no place for."""
     guards = [_guard(g, symbols) for g in program.guards]
     values = {
         path: {name: _texts(value, symbols) for name, value in graph.items()}
@@ -93,7 +93,7 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
     envs = dict.fromkeys(s.expr.env for s in symbols.symbols.values())
     facts = [symbols.text(fact) for env in envs for fact in dict.fromkeys(env.facts.told)]
     ordered = sorted(symbols.symbols.items(), key=lambda item: item[1].id)
-    told: dict[str, Any] = {name: _told(symbol) for name, symbol in ordered}
+    told: dict[str, Any] = {name: _describe_symbol(symbol) for name, symbol in ordered}
     integers = symbols.integers()
     told |= {n: {"name": r.args[0], "origin": r.args[1]} for n, r in symbols.floats.items()}
     return {
@@ -107,7 +107,7 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
         "items": beside.items,
         "order": beside.order,
         "ranges": list(limits_by_name(program.range_constraints)),
-        "original": original.written(program),
+        "original": original.write(program),
         "writes": [s.write and s.write.value for s in program.graph_signature.output_specs],
     }
 
@@ -131,7 +131,7 @@ def _guard(guard: Guard, symbols: SymbolWriter) -> dict[str, Any]:
     }
 
 
-def _told(symbol: Symbol) -> dict[str, Any]:
+def _describe_symbol(symbol: Symbol) -> dict[str, Any]:
     return {
         "name": symbol.name,
         "hint": symbol.hint,
@@ -169,7 +169,7 @@ def places(in_spec: TreeSpec, names: list[str] | None, values: list[Any]) -> lis
 
 
 def flat_places(values: list[Any]) -> list[tuple[str, Size]]:
-    """The same under the names that guards of strict mode have for them."""
+    """As `places`, under the names that guards of torch's strict mode use."""
     return _sizes([f"L['flat_args'][{i}]" for i in range(len(values))], values)
 
 
@@ -187,7 +187,7 @@ def _sizes(paths: list[str], values: list[Any]) -> list[tuple[str, Size]]:
 
 
 def _alone(size: Size) -> tuple[Symbol, ...]:
-    """The symbol that a size is, if it is nothing else."""
+    """The symbol, if a size is just that symbol."""
     if not isinstance(size, Expr) or len(size.symbols()) != 1:
         return ()
     (symbol,) = size.symbols()
@@ -214,7 +214,8 @@ def read_guards(
 def read_facts(
     given: Mapping[str, Any], symbols: SymbolReader, guards: list[Guard]
 ) -> list[BoolExpr]:
-    """All that was known when the program was captured; of other files its guards are."""
+    """All that was known when the program was captured. In a file of torch's, that is its
+    guards."""
     own = given.get("lostwax")
     if not isinstance(own, dict) or "facts" not in own:
         return [guard.cond for guard in guards]
@@ -230,7 +231,7 @@ def _own_guard(given: Mapping[str, Any], symbols: SymbolReader) -> Guard | None:
     place = Location(str(given["file"]), int(given["line"]), str(given["function"]))
     place.__dict__["text"] = str(given["text"])  # else asking for it would open a file of that name
     texts = (str(given["asked_by"]), str(given["reason"]))
-    return _made(condition, str(given["kind"]), place, *texts)
+    return _make_guard(condition, str(given["kind"]), place, *texts)
 
 
 def _peer_guard(text: Any, names: Mapping[str, Size]) -> Guard | None:
@@ -246,10 +247,12 @@ def _peer_guard(text: Any, names: Mapping[str, Size]) -> Guard | None:
             "  instead: save the program again after ep.run_decompositions(), or export it with "
             "lostwax"
         ) from None
-    return _made(condition, "branch", NOWHERE, "", "torch.export recorded it")
+    return _make_guard(condition, "branch", NOWHERE, "", "torch.export recorded it")
 
 
-def _made(condition: Any, kind: str, where: Location, asked_by: str, reason: str) -> Guard | None:
+def _make_guard(
+    condition: Any, kind: str, where: Location, asked_by: str, reason: str
+) -> Guard | None:
     if condition is True:
         return None
     if not isinstance(condition, BoolExpr):

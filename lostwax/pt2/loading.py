@@ -46,7 +46,7 @@ def load(
     An archive of several programs gives a dict of them, by name. A file on disk is mapped: weights
     are read when they are used, and writing to them does not change the file. With `weights=False`
     they are fake. `extra_files` is filled with the archive's extra files. The program itself is
-    always checked against its checksums; `checksums=True` reads the weights for theirs, too.
+    always checked against its checksums; `checksums=True` reads and checks the weights, too.
     """
     archive = Archive(file)
     collecting = gc.isenabled()

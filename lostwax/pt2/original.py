@@ -1,8 +1,8 @@
-"""What a program knows of the module it was captured from, in our own record: its arguments with
-their defaults, whether it was in training mode, and what its Python has asked of tensors. Also the
-names of the arguments, where torch is told others.
+"""What a program knows of the module that it was captured from, in our own record of a file: the
+arguments with their defaults, whether the module was in training mode, and what its Python has
+asked of tensors. Also the names of the arguments, if torch's part of the file has other ones.
 
-Defaults that are no plain constants are not written, and the arguments then neither.
+If a default is no plain constant, the arguments are not written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = {kind.name: kind for kind in inspect._ParameterKind}
 _PLAIN = (int, float, bool, str, type(None))
 
 
-def written(program: ExportedProgram) -> dict[str, Any]:
+def write(program: ExportedProgram) -> dict[str, Any]:
     root = program.root_signature
     signature = None if root is None else root.signature
     arguments = None
@@ -60,7 +60,7 @@ def _argument(parameter: inspect.Parameter) -> dict[str, Any]:
 
 
 def read(given: Any, program: ExportedProgram) -> None:
-    """Tell the program what the record says."""
+    """Give the program what the record says."""
     if given is None:
         return
     training, arguments = given["training"], given["arguments"]
@@ -98,7 +98,7 @@ def _settings(given: Any) -> Settings:
 
 
 def _asks(given: Any, users: int) -> Asks:
-    """`users`: how many inputs of the user's there are."""
+    """`users` is the number of the user's inputs."""
     try:
         questions = [_question(each, users) for each in given["questions"]]
         found = [_ref(i, users) for i in given["given"]]
@@ -130,7 +130,7 @@ def _question(given: Any, users: int) -> Question:
 
 
 def _signature(arguments: Any) -> inspect.Signature | None:
-    """None if Python has no such signature, since a name means something else there."""
+    """The signature of the original; None if a name in it is a keyword of Python."""
     try:
         if any(keyword.iskeyword(given["name"]) for given in arguments):
             return None

@@ -1,9 +1,8 @@
 """What torch's own reader makes of a program that we save.
 
-torch loads a file by evaluating texts and runs a program as generated Python: names that mean
-something else there must be other ones in its part of a file, and what it cannot read at all is
-said when the file is written. Must not change the program: `lostwax.load` gives back what was
-saved.
+torch loads a file by evaluating texts, and runs a program as generated Python. So names that mean
+something else there are replaced in torch's part of a file, and `save` warns of what torch cannot
+read at all. Must not change the program: `lostwax.load` gives back what was saved.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from lostwax.ir.text import source_text, target_text
 from lostwax.sym.numbers.real import MATH
 
 _SPOKEN = frozenset((*keyword.kwlist, "self", "torch", "pytree", "fx_pytree"))
-"""What the code that torch generates for a call means something else by."""
+"""Names that mean something else in the code that torch generates for a call."""
 
 
 def argument_names(call: ModuleCallSignature) -> list[str] | None:
-    """The names of the arguments in torch's part of a file. Those given by position may have other
-    names there than the original's; `original.py` keeps those."""
+    """The names of the arguments in torch's part of a file. Arguments that are given by position
+    may have other names there than in the original; `original.py` keeps the original's."""
     names = call.forward_arg_names
     if names is None or _SPOKEN.isdisjoint(names):
         return names
@@ -56,32 +55,35 @@ def _free(name: str, taken: set[str]) -> str:
     return free
 
 
-def unreadable(program: ExportedProgram) -> list[str]:
-    """What torch would not read, or not run, with the reasons."""
-    return [*_functions(program.graph_module), *_results(program), *_names(program)]
+def find_unreadable(program: ExportedProgram) -> list[str]:
+    """List what torch would not read, or not run, with the reasons."""
+    return [*_find_functions(program.graph_module), *_find_results(program), *_find_names(program)]
 
 
-def unchecked(program: ExportedProgram) -> list[str]:
-    """What was asked of tensors at capture, or is counted on, and torch does not ask again."""
+def find_unchecked(program: ExportedProgram) -> list[str]:
+    """List what the program relies on and torch does not check: what was asked of tensors at
+    capture, and that inputs share no memory."""
     specs, asks = program.graph_signature.input_specs, program.asks
     if asks is None:
-        return _written(program)
+        return _find_written_inputs(program)
     inputs = [s.arg.name for s in specs if s.kind is InputKind.USER_INPUT]
 
-    def named(refs: Iterable[Ref]) -> str:
+    def join_names(refs: Iterable[Ref]) -> str:
         return ", ".join([inputs[ref] if isinstance(ref, int) else ref for ref in refs])
 
     asked = [
-        f"{'of what is computed from ' if q.computed else ''}{named(q.of)}{': ' if q.of else ''}"
-        f"{q.what} is {q.answer}, asked at {q.where}"
+        f"{'of what is computed from ' if q.computed else ''}{join_names(q.of)}"
+        f"{': ' if q.of else ''}{q.what} is {q.answer}, asked at {q.where}"
         for q in asks.questions
     ]
-    one = [] if asks.either else [f"{named(group)}: they are one tensor" for group in asks.same]
-    return [*asked, *one, *_written(program)]
+    one = (
+        [] if asks.either else [f"{join_names(group)}: they are one tensor" for group in asks.same]
+    )
+    return [*asked, *one, *_find_written_inputs(program)]
 
 
-def _written(program: ExportedProgram) -> list[str]:
-    """The inputs that are written to, where there are others that might lie in their memory."""
+def _find_written_inputs(program: ExportedProgram) -> list[str]:
+    """List the inputs that are written to, if there are others that might share their memory."""
     signature = program.graph_signature
     tensors = [
         s.arg.name
@@ -93,14 +95,14 @@ def _written(program: ExportedProgram) -> list[str]:
     return [f"{name} is written to, and shares no memory with other inputs" for name in written]
 
 
-def _functions(module: GraphModule) -> Iterator[str]:
+def _find_functions(module: GraphModule) -> Iterator[str]:
     for node in module.graph.nodes:
         if node.op == "call_function" and node.target in _UNREAD:
             at = source_text(node)
             name = target_text(node.target)
             yield f"{node.name!r}{f', at {at}' if at else ''}: it does not know {name} of numbers"
     for _, child in subgraphs(module):
-        yield from _functions(child)
+        yield from _find_functions(child)
 
 
 _ROUNDED = (operator.abs, math.floor, math.ceil)
@@ -112,7 +114,7 @@ _UNREAD: frozenset[Any] = frozenset(
 )
 
 
-def _results(program: ExportedProgram) -> Iterator[str]:
+def _find_results(program: ExportedProgram) -> Iterator[str]:
     for i, spec in enumerate(program.graph_signature.output_specs):
         if isinstance(spec.arg, SymBoolArgument):
             yield f"result {i}, {spec.arg.name!r}: it has no results that are true or false"
@@ -120,8 +122,8 @@ def _results(program: ExportedProgram) -> Iterator[str]:
             yield f"result {i}, {spec.arg.value!r}: it has no results that are texts"
 
 
-def _names(program: ExportedProgram) -> Iterator[str]:
-    """What torch's module of the program cannot be given, or cannot hold: by the name."""
+def _find_names(program: ExportedProgram) -> Iterator[str]:
+    """Yield the names that torch's module of the program cannot take, or cannot hold."""
     root = program.root_signature
     if root is not None:
         for key in mapping_keys(root.in_spec.child(1)):
@@ -137,7 +139,7 @@ def _names(program: ExportedProgram) -> Iterator[str]:
             yield f"the input {name!r}, which is written to: its copy of the graph has no such name"
         if spec.kind is OutputKind.USER_INPUT_MUTATION and name in held:
             yield f"the input {name!r}, which is written to: it writes to the state of that name"
-    yield from _written_leaves(program)
+    yield from _find_written_leaves(program)
     seen: dict[str, None] = {}
     for name in (*program.state_dict, *program.constants):
         first = name.partition(".")[0]
@@ -148,8 +150,8 @@ def _names(program: ExportedProgram) -> Iterator[str]:
     )
 
 
-def _written_leaves(program: ExportedProgram) -> Iterator[str]:
-    """What the original writes to without autograd's knowing (`torch.no_grad()`, `.data`)."""
+def _find_written_leaves(program: ExportedProgram) -> Iterator[str]:
+    """Yield what the original writes to behind autograd's back (`torch.no_grad()`, `.data`)."""
     nodes = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.output_specs:
         name = spec.target or ""

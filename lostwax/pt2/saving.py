@@ -35,7 +35,7 @@ from lostwax.pt2.graph.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.peer import unchecked, unreadable
+from lostwax.pt2.peer import find_unchecked, find_unreadable
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 
@@ -51,10 +51,10 @@ def save(
 
     `torch.export.load` reads what this writes. Programs of one archive share the weights they have
     in common. A program whose weights are fake is saved as structure alone, with a warning. A path
-    is replaced only when all is written. `example_inputs=False` leaves them out.
+    is replaced only when all is written. `example_inputs=False` leaves the example call out.
     """
     _check_target(file)
-    records = _Records(_named(program), extra_files or {}, example_inputs)
+    records = _Records(_by_name(program), extra_files or {}, example_inputs)
     if isinstance(file, (str, os.PathLike)):
         replace(file, records.write)
     elif file.seekable():
@@ -65,7 +65,7 @@ def save(
         file.write(buffer.getbuffer())
 
 
-def _named(program: Any) -> dict[str, ExportedProgram]:
+def _by_name(program: Any) -> dict[str, ExportedProgram]:
     programs = dict(program) if isinstance(program, Mapping) else {"model": program}
     for name, each in programs.items():
         if not isinstance(each, ExportedProgram):
@@ -89,7 +89,7 @@ def _check_target(file: Any) -> None:
         )
 
 
-def _content(name: str, given: Any) -> bytes:
+def _to_bytes(name: str, given: Any) -> bytes:
     if isinstance(given, str):
         return given.encode()
     if not isinstance(given, (bytes, bytearray, memoryview)):
@@ -99,8 +99,8 @@ def _content(name: str, given: Any) -> bytes:
     return bytes(given)
 
 
-def _encoded(program: ExportedProgram) -> dict[str, Any]:
-    """The program as torch can read it; what it cannot is in our own record."""
+def _encode_for_torch(program: ExportedProgram) -> dict[str, Any]:
+    """The JSON object of a program. torch can read all but our own record, which holds the rest."""
     _warn_of_unreadable(program)
     readable = program
     if has_custom_gradients(program):
@@ -119,21 +119,21 @@ def _encoded(program: ExportedProgram) -> dict[str, Any]:
 
 
 def _warn_of_unreadable(program: ExportedProgram) -> None:
-    unread, loose = unreadable(program), unchecked(program)
+    unread, loose = find_unreadable(program), find_unchecked(program)
     if unread:
         warn(
             "torch.export.load will not read this file, or not run it; lostwax.load will. It "
-            f"stumbles over{_listed(unread)}",
+            f"stumbles over{_list_lines(unread)}",
         )
     if loose:
         warn(
             "loaded by torch.export.load the program also runs where lostwax.load's refuses, and "
             "may return what the original would not: the original asks something of its tensors, "
-            f"or counts on it, that torch does not check{_listed(loose)}",
+            f"or counts on it, that torch does not check{_list_lines(loose)}",
         )
 
 
-def _listed(lines: list[str]) -> str:
+def _list_lines(lines: list[str]) -> str:
     more = [f"and {len(lines) - 5} more"] if lines[5:] else []
     return "".join(f"\n  {line}" for line in (*lines[:5], *more))
 
@@ -159,7 +159,7 @@ class _Records:
             self._model(name, program, example_inputs)
         for name, content in extra.items():
             _check_name(name)
-            self.small.append((EXTRA + name, _content(name, content)))
+            self.small.append((EXTRA + name, _to_bytes(name, content)))
         if self.weights.fake:
             warn(
                 f"{self.weights.fake} weights are fake: the file holds the program's structure, "
@@ -183,13 +183,13 @@ class _Records:
         add = self.small.append
         add((WEIGHTS_CONFIG.format(name), _json(self.weights.config(program.state_dict))))
         add((CONSTANTS_CONFIG.format(name), _json(self.constants.config(program.constants))))
-        records = _encoded(program)
+        records = _encode_for_torch(program)
         records["lostwax"]["sharing"] = {
-            "weights": self.sharing.told(program.state_dict),
-            "constants": self.sharing.told(program.constants, program.state_dict),
+            "weights": self.sharing.describe(program.state_dict),
+            "constants": self.sharing.describe(program.constants, program.state_dict),
         }
         add((MODEL.format(name), _json(records)))
-        sample = _pickled(program.example_inputs) if example_inputs else b""
+        sample = _pickle_example(program.example_inputs) if example_inputs else b""
         add((SAMPLE_INPUTS.format(name), sample))
 
     def write(self, file: IO[bytes]) -> None:
@@ -222,15 +222,15 @@ def _check_name(name: Any) -> None:
 
 
 def _identity(writer: Writer) -> bytes:
-    """40 digits that tell archives apart, from the names and checksums of their records."""
+    """40 digits that tell archives apart, made of the names and checksums of their records."""
     digest = hashlib.sha256()
     for name, crc in writer.checksums():
         digest.update(f"{name}:{crc};".encode())
     return str(int(digest.hexdigest(), 16))[:40].zfill(40).encode()
 
 
-def _pickled(inputs: Any) -> bytes:
-    """The example call as torch keeps it; nothing if it holds what has no data."""
+def _pickle_example(inputs: Any) -> bytes:
+    """The example call as torch keeps it; empty if it cannot be pickled."""
     if inputs is None:
         return b""
     buffer = io.BytesIO()

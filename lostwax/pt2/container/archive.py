@@ -39,7 +39,7 @@ class Archive:
     """An open archive: `records` by name, without the folder they lie in."""
 
     def __init__(self, source: str | os.PathLike[str] | IO[bytes] | bytes | memoryview) -> None:
-        self.name, self.buffer = _opened(source)
+        self.name, self.buffer = _open(source)
         self.view = memoryview(self.buffer)
         self.size = len(self.view)
         self._left = expansion(self.size)
@@ -80,8 +80,8 @@ class Archive:
         return data
 
     def window(self, name: str) -> tuple[Any, int, int]:
-        """A buffer, and the offset and length of the record in it: the file itself where the
-        record is stored plainly."""
+        """A buffer, and the offset and length of the record in it. The buffer is the file itself if
+        the record is not compressed."""
         record = self.record(name)
         if record.method == _STORED:
             return self.buffer, record.offset, record.size
@@ -109,8 +109,8 @@ class Archive:
         return data
 
 
-def _opened(source: Any) -> tuple[str, Any]:
-    """A name for messages, and the bytes: mapped if it is a file on disk."""
+def _open(source: Any) -> tuple[str, Any]:
+    """A name for messages, and the bytes, which are mapped if it is a file on disk."""
     if isinstance(source, memoryview):
         return "the buffer", source
     if isinstance(source, (bytes, bytearray)):
@@ -157,7 +157,7 @@ def _records(view: memoryview) -> dict[str, Record]:
         if rest in found:
             raise LoadError(f"the archive has two records {rest!r}")
         if not rest.endswith("/"):  # a folder of its own
-            found[_checked(rest)] = record
+            found[_check_name(rest)] = record
     _check_apart(found, start)
     return found
 
@@ -211,7 +211,8 @@ def _entry(view: memoryview, at: int, end: int, limit: int) -> tuple[str, Record
 
 
 def _wide(extra: bytes, size: int, stored: int, header: int) -> tuple[int, int, int]:
-    """The 64-bit values, in their order, of those fields that are too small for them."""
+    """Replace the fields that are too small for their values by the 64-bit values, in their
+    order."""
     at = 0
     while at + 4 <= len(extra):
         kind, length = struct.unpack_from("<HH", extra, at)
@@ -233,7 +234,7 @@ def _payload(view: memoryview, header: int, limit: int) -> int:
     return header + _LOCAL.size + int(fields[9]) + int(fields[10])
 
 
-def _checked(name: str) -> str:
+def _check_name(name: str) -> str:
     parts = name.split("/")
     if "\\" in name or "\0" in name or any(part in ("", ".", "..") for part in parts):
         raise LoadError(f"the record name {name!r} is not a plain path")
@@ -241,7 +242,7 @@ def _checked(name: str) -> str:
 
 
 def _check_apart(records: dict[str, Record], end: int) -> None:
-    """No byte belongs to two records: the file cannot hold more than it has."""
+    """Check that no byte belongs to two records: a file cannot hold more than it has."""
     last, before = 0, ""
     for name, record in sorted(records.items(), key=lambda item: item[1].offset):
         if record.stored and record.offset < last:

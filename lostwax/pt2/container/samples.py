@@ -219,7 +219,7 @@ def _device(kind: Any, index: Any = None) -> torch.device:
     return torch.device(kind) if index is None else torch.device(kind, int(index))
 
 
-def _ordered(*args: Any) -> OrderedDict[Any, Any]:
+def _make_ordered_dict(*args: Any) -> OrderedDict[Any, Any]:
     if args:
         raise _UnreadableError("an OrderedDict made of something")
     return OrderedDict()
@@ -229,7 +229,7 @@ _MAKERS: dict[str, Callable[..., Any]] = {
     "torch._utils _rebuild_tensor_v2": _tensor,
     "torch._utils _rebuild_tensor_v3": _tensor_of_bytes,
     "torch._utils _rebuild_parameter": _parameter,
-    "collections OrderedDict": _ordered,
+    "collections OrderedDict": _make_ordered_dict,
     "torch device": _device,
     "torch Size": lambda sizes: torch.Size([int(s) for s in sizes]),
 }

@@ -1,10 +1,10 @@
 """Parameters, buffers and constants in files: raw bytes, and a table that says what lies where.
 
-Tensors that share memory share a record, also between the programs of one archive. Torch's table
-has a record for one dtype, of parameters and buffers or of constants: what shares memory beyond
-that, or must not share it there, is in records of its own for torch, and our own record says where
-it lies in the first. Reading
-gives views into the mapped file, within the bounds of their record. Must not copy what it can show.
+Tensors that share memory share a record, also between the programs of one archive. In torch's table
+a record has one dtype, and belongs either to parameters and buffers or to constants. Tensors that
+share memory beyond that, or must not share it in torch, have several records, and our own record
+says where each tensor lies in the first of them. Reading gives views into the mapped file, within
+the bounds of their record. Must not copy what can be a view.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Payloads:
         self._apart = Seen()
 
     def keep_apart(self, tensors: Iterable[torch.Tensor]) -> None:
-        """These have records of their own. Before they are added."""
+        """Give these tensors records of their own. To be called before they are added."""
         for tensor in tensors:
             self._apart.add(tensor)
 
@@ -86,8 +86,8 @@ class Payloads:
             known.high = high if empty else max(high, known.high)
 
     def config(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
-        """The table for these tensors, all of which were added. Torch's reader takes from the first
-        of those in a record whether the record has a gradient: those without one come first."""
+        """The table of these tensors, all of which were added. torch's reader asks the first tensor
+        of a record whether the record has a gradient, so tensors without one come first."""
         return {"config": {name: self._entry(tensors[name]) for name in _in_order(tensors)}}
 
     def memories(self) -> list[_Memory]:
@@ -141,10 +141,10 @@ class Sharing:
                 whole.low = min(m.low for m in used) // 16 * 16  # as every dtype wants it
                 whole.high = max(m.high for m in used)
 
-    def told(
+    def describe(
         self, tensors: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor] | None = None
     ) -> dict[str, Any]:
-        """Our own record of these tensors. `others` are those of the folder before."""
+        """Our own record of these tensors. `others` are the tensors of the folder before."""
         first = ByIdentity[torch.Tensor, str]()
         for name, tensor in (others or {}).items():
             first.setdefault(tensor, name)
@@ -234,18 +234,18 @@ class WeightReader:
         records: Json,
         others: Mapping[str, torch.Tensor] | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Those of a table, by name. `sharing` is our own record of them, `records` are those of
-        the program, `others` what it has in the folder before: a buffer may be persistent by one
-        name, and not by another."""
+        """The tensors of a table, by name. `sharing` is our own record of them, `records` is the
+        JSON object of the program, `others` are its tensors in the folder before: a buffer may be
+        persistent under one name and not under another."""
         entries = config.get("config")
         if not isinstance(entries, dict):
             raise LoadError(f"the table of {folder} is damaged")
         lying = {} if sharing is None else sharing["lying"]
         kinds: dict[str, _Kind] = {}
-        for name in _ordered(entries, sharing):
+        for name in _names_in_order(entries, sharing):
             with _reading(folder, name):
                 kinds[name] = _kind(lying.get(name), folder, entries[name])
-        first = _tied(kinds, records) if sharing is None else sharing["tied"]
+        first = _find_tied(kinds, records) if sharing is None else sharing["tied"]
         found: dict[str, torch.Tensor] = {}
         count = Counter[_Kind]()
         for name, kind in kinds.items():
@@ -261,8 +261,8 @@ class WeightReader:
         return {name: found[name] for name in kinds}
 
     def _tensor(self, folder: str, kind: _Kind, number: int) -> torch.Tensor:
-        """The first, second, ... tensor of this kind that a program has in a folder: what it has
-        in another one (a buffer that is not persistent) only shares the memory."""
+        """The tensor of this kind and number that a program has in a folder. The same tensor of
+        another folder (a buffer that is not persistent) is another object in the same memory."""
         made = self._made.get((folder, kind, number))
         if made is None:
             made = self._made[folder, kind, number] = self._new(*kind)
@@ -271,7 +271,7 @@ class WeightReader:
     def _new(self, path: str, t: TensorType, is_parameter: bool, grad: bool) -> torch.Tensor:
         grad = grad and (t.dtype.is_floating_point or t.dtype.is_complex)
         record = self.archive.record(path)
-        needed = _needed(t)
+        needed = _count_bytes(t)
         if not self.data or t.device.type == "meta" or (record.size == 0 and needed > 0):
             fake = new_fake(self.mode, t, requires_grad=grad)
             if is_parameter:
@@ -301,7 +301,7 @@ class WeightReader:
                 copy = bytearray(memoryview(buffer)[offset : offset + size])
                 known = torch.frombuffer(copy, dtype=torch.uint8)
             if device.type != "cpu":
-                known = _moved(known, device)
+                known = _move(known, device)
             self._flat[path, device] = known
         return known
 
@@ -320,14 +320,14 @@ class _Kind(NamedTuple):
 
 
 def _is_of(tensor: torch.Tensor, kind: _Kind) -> bool:
-    """Can it be what a table of another folder says?"""
+    """Can it be the same tensor as an entry of another folder's table?"""
     return (tensor.shape, tensor.stride(), tensor.dtype, tensor.requires_grad) == (
         kind.type.size, kind.type.stride, kind.type.dtype, kind.grad
     ) and not kind.is_parameter  # fmt: skip
 
 
 def _kind(lying: Any, folder: str, entry: Json) -> _Kind:
-    """`lying` is the place where our own record says that it is: a folder, a record, a byte."""
+    """`lying` is the place that our own record gives: a folder, a record, a byte."""
     path, meta = entry["path_name"], entry["tensor_meta"]
     if entry.get("use_pickle"):
         raise LoadError("it is pickled, as tensors of other classes are: that is never read")
@@ -357,15 +357,15 @@ def _reading(folder: str, name: str) -> Iterator[None]:
         ) from None
 
 
-def _ordered(entries: Json, sharing: Json | None) -> list[str]:
+def _names_in_order(entries: Json, sharing: Json | None) -> list[str]:
     """The names in the order of our own record, if it has one."""
     names = [] if sharing is None else sharing["names"]
     return names if set(names) == set(entries) else list(entries)
 
 
-def _tied(kinds: Mapping[str, _Kind], records: Json) -> dict[str, str]:
-    """Names that are taken for one tensor, in a file that does not say it: they lie in one place,
-    and the graph reads one of them alone."""
+def _find_tied(kinds: Mapping[str, _Kind], records: Json) -> dict[str, str]:
+    """Find names that mean one tensor, in a file that does not say so: they lie in one place, and
+    the graph reads only one of them."""
     together: dict[_Kind, list[str]] = {}
     for name, kind in kinds.items():
         together.setdefault(kind, []).append(name)
@@ -390,7 +390,7 @@ def sharing_record(records: Json, what: str) -> Json | None:
     return found
 
 
-def _moved(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     try:
         return tensor.to(device)
     except (RuntimeError, AssertionError, ImportError) as error:
@@ -436,8 +436,8 @@ def _device(kind: Any) -> torch.device:
     return torch.device(kind)
 
 
-def _needed(t: TensorType) -> int:
-    """The bytes of a record that a tensor reaches."""
+def _count_bytes(t: TensorType) -> int:
+    """Count the bytes of its record up to the last one that a tensor uses."""
     if 0 in t.size:
         return 0
     last = t.offset + sum((s - 1) * st for s, st in zip(t.size, t.stride, strict=True))

@@ -48,7 +48,7 @@ class Writer:
         self._checksums = _Checksums()
 
     def add(self, name: str, data: bytes | memoryview) -> None:
-        """One record. Its bytes must not change before `close`."""
+        """Write one record. Its bytes must not change before `close`."""
         view = memoryview(data).cast("B") if len(data) else memoryview(b"")
         path = f"{_FOLDER}/{name}".encode()
         small = len(view) < _LARGE
@@ -64,7 +64,8 @@ class Writer:
         return [(entry.name.decode(), _joined(entry)) for entry in self._entries]
 
     def close(self) -> None:
-        """The directory, and the checksums that were not known when their headers were written."""
+        """Write the directory, and the checksums that were not known when their headers were
+        written."""
         self._checksums.finish()
         directory = b"".join(_directory_entry(e, _joined(e)) for e in self._entries)
         start = self._at
@@ -119,8 +120,8 @@ def _end(count: int, start: int, size: int) -> bytes:
 
 
 class _Checksums:
-    """Checksums of parts, computed by a thread while the owner writes, and by both when it has
-    written."""
+    """Checksums of parts. A second thread computes them while the first one writes; when that is
+    done, both do."""
 
     def __init__(self) -> None:
         self._left: deque[tuple[memoryview, list[int], int]] = deque()
@@ -241,7 +242,7 @@ def _remove(path: str) -> None:
 
 
 def _mode(path: str) -> int | None:
-    """The permissions of the file that is replaced; a new one has those that all new ones have."""
+    """The permissions of the file that is replaced, or those that every new file has."""
     try:
         return os.stat(path).st_mode & 0o777
     except FileNotFoundError:

@@ -48,7 +48,7 @@ _FAULTS = (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeE
 def decode(
     given: Json, state_dict: dict[str, Any], constants: dict[str, Any], place: str
 ) -> ExportedProgram:
-    """The program, with this state."""
+    """Make the program that the JSON object describes, with this state."""
     reading = _Reading(place)
     with reading.here("its records"):
         _check_version(given)
@@ -74,11 +74,11 @@ class _Reading:
         except RecursionError:
             raise LoadError("it is nested too deeply", tuple(self.where)) from None
         except _FAULTS as error:
-            raise LoadError(_told(error), tuple(self.where)) from error
+            raise LoadError(_explain(error), tuple(self.where)) from error
         self.where.pop()
 
 
-def _told(error: Exception) -> str:
+def _explain(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"it has no field {error}"
     if isinstance(error, LostwaxError):
@@ -294,8 +294,8 @@ class _GraphReader:
         return free
 
     def _of_list(self) -> str:
-        """What reads a list among several results is called, which files do not say: as a capture
-        calls it, by the next number that no value has."""
+        """The name of the node that reads a list among several results. Files do not have it: it is
+        the one that a capture would give, with the next number that is free."""
         values = self.given["tensor_values"]
         numbered = (f"getitem_{n}" if n else "getitem" for n in self.numbers)
         return next(name for name in numbered if name not in values and name not in self.names)
@@ -325,10 +325,10 @@ class _GraphReader:
         values = [self._argument(a) for a in given["outputs"]]
         if given.get("is_single_tensor_return"):
             (result,) = values
-            shown = _shown(result)
+            shown = _show(result)
         else:
             result = tuple(values)
-            shown = tuple(map(_shown, values))
+            shown = tuple(map(_show, values))
         node = self._insert("output", self._name("output"), "output", (result,), {})
         node.meta["val"] = shown
 
@@ -350,7 +350,7 @@ class _GraphReader:
         return new_fake(self.mode, t, requires_grad=grad)
 
     def _recorded_layout(self, name: str, count: int) -> list[Size]:
-        """Sizes, strides and offset as they were before more became known of them."""
+        """Sizes, strides and offset as the graph had them, before more became known of them."""
         given = self.recorded[name]
         found = [self.symbols.expression(s) if isinstance(s, str) else s for s in given]
         if len(found) != count or not all(s.__class__ in (int, Expr) for s in found):
@@ -434,7 +434,8 @@ class _GraphReader:
         return [self._item(node, i, {"as_tensor": o}, unread, meta) for i, o in enumerate(outputs)]
 
     def _item(self, node: fx.Node, index: int, output: Json, unread: str, meta: Any) -> Any:
-        """One of several results: a node that reads it, unless its name says that nobody does."""
+        """Make the node that reads one of several results, unless its name says that nobody
+        does."""
         if "as_none" in output:
             return None
         unread = f"{unread}_{index}"
@@ -533,7 +534,7 @@ def _literals(kind: str) -> Callable[[_GraphReader, Any], Any]:
     return lambda reader, values: [_plain(kind, v) for v in values]
 
 
-def _numbered(table: Mapping[int, Any], what: str) -> Callable[[_GraphReader, Any], Any]:
+def _read_from(table: Mapping[int, Any], what: str) -> Callable[[_GraphReader, Any], Any]:
     def read(reader: _GraphReader, value: Any) -> Any:
         if value.__class__ is not int or value not in table:
             raise LoadError(f"{value!r} is the number of no {what}")
@@ -567,9 +568,9 @@ _ARGUMENTS: dict[str, Callable[[_GraphReader, Any], Any]] = {
         f"{kind}s": lambda reader, values: [reader._symbolic(v) for v in values]
         for kind in _SYMBOLIC
     },
-    "as_scalar_type": _numbered(DTYPES, "dtype"),
-    "as_memory_format": _numbered(MEMORY_FORMATS, "memory format"),
-    "as_layout": _numbered(LAYOUTS, "layout"),
+    "as_scalar_type": _read_from(DTYPES, "dtype"),
+    "as_memory_format": _read_from(MEMORY_FORMATS, "memory format"),
+    "as_layout": _read_from(LAYOUTS, "layout"),
     "as_device": lambda reader, given: _device(given),
     "as_graph": _GraphReader._subgraph,
     "as_operator": lambda reader, name: target_named(name),
@@ -604,5 +605,5 @@ def _base_name(target: Any) -> str:
     return name if name.isidentifier() else "node"
 
 
-def _shown(value: Any) -> Any:
+def _show(value: Any) -> Any:
     return value.meta.get("val") if isinstance(value, fx.Node) else value

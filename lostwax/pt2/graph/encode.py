@@ -46,7 +46,7 @@ from lostwax.pt2.graph.schema import (
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
 )
-from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, settled, settled_number
+from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, settle, settle_number
 from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
 from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
 from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
@@ -59,7 +59,7 @@ _NUMBER = {"int": "as_sym_int", "float": "as_sym_float", "bool": "as_sym_bool"}
 
 
 def encode(program: ExportedProgram) -> Json:
-    """The whole object."""
+    """The JSON object of a program."""
     symbols = SymbolWriter(example_sizes(program))
     specs = program.graph_signature
     constants = {
@@ -191,8 +191,9 @@ class _GraphWriter:
         }
 
     def _keep_order(self) -> None:
-        """Readers put graphs before the node that takes them, and items behind the one that gives
-        them. Where they stand elsewhere, our own record says so."""
+        """Note the order of the nodes in our own record, if a reader would make another one: it
+        puts sub-graphs before the node that takes them, and items behind the node that gives
+        them."""
         placed = set(self.placed)
         order = [n.name for n in self.module.graph.nodes if n.name in placed]
         if order != self.placed:
@@ -212,7 +213,7 @@ class _GraphWriter:
         if isinstance(value, (*_SYMBOLIC, int, float)):
             kind, record = self.symbols.number(value)
             self.numbers[kind][name] = record
-            if settled_number(value) is not as_recorded(value):
+            if settle_number(value) is not as_recorded(value):
                 self._keep(name, as_recorded(value))
             return {_NUMBER[kind]: {"as_name": name}}
         if value is None:
@@ -220,13 +221,14 @@ class _GraphWriter:
         raise SaveError(f"a value of type {type(value).__name__} has no form in .pt2 files")
 
     def _keep(self, name: str, value: Any) -> None:
-        """torch is told what became of a value; our own record, what the graph says of it."""
+        """Note in our own record how the graph has a value, if torch's part says what became of
+        it."""
         self.beside.values.setdefault(self.path, {})[name] = value
 
     def _tensor(self, name: str, fake: FakeTensor) -> Json:
         t, size = fake.fake_type, self.symbols.size
         layout = (*t.size, *t.stride, t.offset)
-        if any(settled(s) is not s for s in layout if isinstance(s, Expr)):
+        if any(settle(s) is not s for s in layout if isinstance(s, Expr)):
             self._keep(name, layout)
         return {
             "dtype": DTYPE_NUMBERS[t.dtype],
@@ -262,7 +264,7 @@ class _GraphWriter:
             "target": name,
             "inputs": inputs,
             "outputs": self._outputs(node, value, form),
-            "metadata": metadata.written(node.meta),
+            "metadata": metadata.write(node.meta),
             "is_hop_single_tensor_return": single,
             "name": node.name,
         }
@@ -331,9 +333,10 @@ class _GraphWriter:
         return found
 
     def _keep_metadata(self, item: Node, node: Node) -> None:
-        """Of a node that reads an item, unless it is that of the node whose result it reads."""
-        told = metadata.written(item.meta)
-        if told != metadata.written(node.meta):
+        """Note the metadata of a node that reads an item, if it is not that of the node it
+        reads."""
+        told = metadata.write(item.meta)
+        if told != metadata.write(node.meta):
             self.beside.items.setdefault(self.path, {})[item.name] = told
 
     def _free(self, name: str) -> str:

@@ -1,7 +1,7 @@
-"""Where a node comes from, in files: each entry of `node.meta` as one string, both ways.
+"""Where a node comes from: each entry of `node.meta` as one string of a file, written and read.
 
-A name of a class or function is looked up among operators and the modules of torch.nn; others stay
-text. Nothing is imported.
+The name of a class or function is looked up among operators and the modules of torch.nn; other
+names stay text. Nothing is imported.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ _OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 
 
 _NO_MODULE = {"L__self__": ("", "lostwax.NoModule")}
-"""Of nodes that stand in no module: torch cannot unflatten a program that has such nodes."""
+"""Written for nodes that stand in no module: torch cannot unflatten a program that has such
+nodes."""
 
 
-def written(meta: dict[str, Any]) -> dict[str, str]:
-    """The entries that files keep."""
+def write(meta: dict[str, Any]) -> dict[str, str]:
+    """The entries of `node.meta` that files keep."""
     out: dict[str, str] = {}
     if meta.get("stack_trace"):
         out["stack_trace"] = meta["stack_trace"]
@@ -49,7 +50,7 @@ def written(meta: dict[str, Any]) -> dict[str, str]:
 
 
 def read(given: dict[str, Any]) -> dict[str, Any]:
-    """The entries of `node.meta`; what a file does not say is empty."""
+    """The entries of `node.meta` that a file has; missing ones are empty."""
     stack, sources = given.get("nn_module_stack"), given.get("source_fn_stack")
     out: dict[str, Any] = {
         "stack_trace": str(given.get("stack_trace") or ""),

@@ -50,14 +50,14 @@ class SymbolWriter:
         self._taken: set[str] = set()
 
     def size(self, value: Size) -> dict[str, Any]:
-        value = settled(value)
+        value = settle(value)
         if isinstance(value, int):
             return {"as_int": value}
         return self._expression(value, "as_int")
 
     def number(self, value: Any) -> tuple[str, dict[str, Any]]:
         """The kind of a number ("int", "float", "bool"), and what the file says of its value."""
-        value = settled_number(value)
+        value = settle_number(value)
         if isinstance(value, (bool, BoolExpr)):
             plain = isinstance(value, bool)
             return "bool", {"as_bool": value} if plain else self._expression(value, "as_bool")
@@ -84,12 +84,12 @@ class SymbolWriter:
             return None
 
     def text(self, value: Any) -> str:
-        """As sympy's `srepr` writes it, or the name that stands for it."""
+        """The expression as sympy's `srepr` writes it, or the name that stands for it."""
         found = self._texts.get(value)
         if found is None:
             found = self._text(value)
             if isinstance(value, Expr):
-                found = self._shortened(value, found)
+                found = self._shorten(value, found)
             _check(found)
             self._texts[value] = found
         return found
@@ -106,10 +106,10 @@ class SymbolWriter:
     def _atom(self, atom: Atom) -> str:
         what = definition(atom) if isinstance(atom, Symbol) else None
         if what is not None:
-            return self._defined(what.op, what.args, atom.expr)
+            return self._write_definition(what.op, what.args, atom.expr)
         if not isinstance(atom, Symbol):
             _check_extent(atom)
-            return self._shortened(atom.expr, to_srepr(atom.expr, self._spelled))
+            return self._shorten(atom.expr, to_srepr(atom.expr, self._spelled))
         name = file_name(atom)
         self.symbols[name] = atom
         positive = not atom.unbacked and atom.lo is not None and atom.lo >= 0
@@ -119,13 +119,14 @@ class SymbolWriter:
 
     # ---- names for expressions
 
-    def _shortened(self, value: Expr | Real, text: str) -> str:
+    def _shorten(self, value: Expr | Real, text: str) -> str:
         if len(text) > _LONG or _depth(text) > _DEEP:
             return self._give_name(value, text)
         return text
 
     def _give_name(self, value: Expr | Real, text: str) -> str:
-        """A symbol of torch's that stands for an expression: one of data if the expression is."""
+        """Make a symbol that stands for an expression in torch's part of the file: an unbacked one
+        if the expression depends on data."""
         _check(text)
         if isinstance(value, Expr) and value.depth > MAX_CHAIN:
             raise SaveError(
@@ -158,15 +159,15 @@ class SymbolWriter:
         envs |= dict.fromkeys(r.env for r in self.floats.values())
         return [self.text(symbol.expr) for env in envs for symbol in defined_integers(env)]
 
-    def _defined(self, op: str, args: tuple[Any, ...], value: Expr) -> str:
+    def _write_definition(self, op: str, args: tuple[Any, ...], value: Expr) -> str:
         inner = ", ".join(map(self._real, args))
         if op == "is_integer":
             return self._give_name(value, f"IsInteger({inner})")
         rounding = {"trunc": "Trunc", "floor": "Floor", "ceil": "Ceil", "round": "Round"}
         if op in rounding:
-            return self._shortened(value, f"{rounding[op]}ToInt({inner})")
+            return self._shorten(value, f"{rounding[op]}ToInt({inner})")
         pair = f"ExprCondPair(Integer(1), {_RELATIONS[op]}({inner}))"
-        return self._shortened(value, f"Piecewise({pair}, ExprCondPair(Integer(0), true))")
+        return self._shorten(value, f"Piecewise({pair}, ExprCondPair(Integer(0), true))")
 
     def _real(self, value: Any) -> str:
         if not isinstance(value, Real):
@@ -196,12 +197,12 @@ class SymbolWriter:
             args[1] = f"Integer({int(value.args[1])})"
         function = _FLOAT_FUNCTIONS.get(value.op) or f"OpaqueUnaryFn_{value.op}"
         text = f"{function}({', '.join(args)})"
-        return self._give_name(value, text) if _is_opaque(value) else self._shortened(value, text)
+        return self._give_name(value, text) if _is_opaque(value) else self._shorten(value, text)
 
 
 def _is_opaque(value: Real) -> bool:
-    """Has torch no words for it? A function that it does not know it takes for what the example
-    says, so there must be one."""
+    """Can torch not express it? torch takes the example's value for a function that it does not
+    know, so there must be such a value."""
     if value.op in ("//", "%"):
         return True
     return value.unbacked and value.op not in _FLOAT_FUNCTIONS
@@ -244,16 +245,16 @@ def _is_fixed(symbol: Symbol) -> bool:
 
 
 def as_recorded(value: Any) -> Any:
-    """What the graph says of a number, whatever became known of it later."""
+    """A number as the graph has it, whatever became known of it later."""
     inner = getattr(getattr(value, "node", None), "value", None)
     return value if inner is None else inner
 
 
-def settled_number(value: Any) -> Any:
+def settle_number(value: Any) -> Any:
     """A number of the graph as torch's part of a file has it."""
     value = as_recorded(value)
     if isinstance(value, Expr):
-        return settled(value)
+        return settle(value)
     if isinstance(value, Real):
         return current_real(value)
     if isinstance(value, BoolExpr) and any(_is_fixed(s) for s in value.symbols()):
@@ -262,10 +263,13 @@ def settled_number(value: Any) -> Any:
     return value
 
 
-def settled(size: Size) -> Size:
-    """Under today's facts, but for what depends on data: there facts hold behind an assertion, and
-    the nodes before it are what they were. Of two forms that take each other's place (`min(s0, s1 +
-    1)` and `min(s0 - 1, s1) + 1`) the one that is given: else a file would not read back as it was.
+def settle(size: Size) -> Size:
+    """Simplify a number by all that is known today.
+
+    Numbers that depend on data stay as they are: facts about them hold only behind an assertion,
+    and the nodes before it are what they were. If two forms simplify to each other (`min(s0, s1 +
+    1)` and `min(s0 - 1, s1) + 1`), the given one stays; else a file would not read back as it was
+    written.
     """
     now = current(size)
     if isinstance(size, Expr) and size.unbacked and isinstance(now, Expr):

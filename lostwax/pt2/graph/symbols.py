@@ -76,7 +76,7 @@ class SymbolReader:
         self.floats: dict[str, Number] = {}
         self._known: dict[str, Any] = {}
         for name, given in told.items():  # in their order, which texts show
-            _check_told(name, given)
+            _check_record(name, given)
             if not _UNBACKED_FLOAT.fullmatch(name):
                 self._symbol(name, {})
         for name, text in defined:  # each of those before it
@@ -91,7 +91,7 @@ class SymbolReader:
             raise LoadError("our own record of a number is damaged")
         if name in self.names or name in self.floats:
             raise LoadError(f"the number {name!r} is defined twice")
-        value = self._parsed(text)
+        value = self._parse(text)
         if isinstance(value, Expr) and (value.depth > MAX_CHAIN or extent(value)[2] > MAX_BITS):
             raise LoadError(f"the number {name!r} is made of too many others, or too large")
         if isinstance(value, (float, Real)):
@@ -123,15 +123,15 @@ class SymbolReader:
     def expression(self, text: str) -> Any:
         found = self._known.get(text)
         if found is None:
-            found = self._known[text] = self._parsed(text)
+            found = self._known[text] = self._parse(text)
         return found
 
-    def _parsed(self, text: str) -> Any:
+    def _parse(self, text: str) -> Any:
         try:
             return parse_srepr(text, self.names, self._symbol)
         except ParseError as integers:
             try:
-                return self._mixed(text)
+                return self._parse_mixed(text)
             except ParseError as error:
                 raise LoadError(f"this is not an expression of sizes: {error}") from integers
 
@@ -161,7 +161,7 @@ class SymbolReader:
         else:
             if lo is None and (assumptions.get("positive") or assumptions.get("nonnegative")):
                 lo = 0
-            hint = _within(told.get("hint", self.hints.get(name)), lo, hi)
+            hint = _example_within(told.get("hint", self.hints.get(name)), lo, hi)
             source, declared = told.get("source"), told.get("declared")
             made = self.env.symbol(
                 own, hint=hint, lo=lo, hi=hi, source=source or own, declared=declared
@@ -171,7 +171,7 @@ class SymbolReader:
 
     # ---- floats, and choices between integers
 
-    def _mixed(self, text: str) -> Any:
+    def _parse_mixed(self, text: str) -> Any:
         text = _UNKNOWN_FUNCTION.sub(r"\1(", text)
         functions = {**_MIXED, "Symbol": Function(self._any_symbol, 1, keywords=True)}
         parser = Parser(text, Grammar(functions, _CONSTANTS), self.names.get)
@@ -203,7 +203,7 @@ _TOLD = {
 }
 
 
-def _check_told(name: str, given: Any) -> None:
+def _check_record(name: str, given: Any) -> None:
     for key, value in given.items():
         if value is not None and value.__class__ is not _TOLD.get(key, value.__class__):
             raise LoadError(f"our own record of the symbol {name} says {key} {str(value)[:100]!r}")
@@ -224,8 +224,8 @@ def hints_of(metas: Iterable[Any]) -> dict[str, int]:
     return found
 
 
-def _within(hint: int | None, lo: int | None, hi: int | None) -> int:
-    """The example's value; where a file has none, one that is in the range."""
+def _example_within(hint: int | None, lo: int | None, hi: int | None) -> int:
+    """The example's value of a symbol; if the file has none, a value in the range."""
     if hint is None:
         hint = 2 if lo is None else max(lo, 2)
         if hi is not None:
@@ -233,14 +233,14 @@ def _within(hint: int | None, lo: int | None, hi: int | None) -> int:
     return hint
 
 
-def _folded(name: str) -> Callable[..., Any]:
+def _fold_by(name: str) -> Callable[..., Any]:
     def build(*values: Any) -> Any:
-        return reduce(lambda a, b: _applied(name, a, b), values)
+        return reduce(lambda a, b: _apply(name, a, b), values)
 
     return build
 
 
-def _applied(name: str, a: Any, b: Any) -> Any:
+def _apply(name: str, a: Any, b: Any) -> Any:
     _check_extent(a, b)
     try:
         result = power(a, b) if name == "pow" and _are_sizes(a, b) else BINARY[name](a, b)
@@ -252,7 +252,7 @@ def _applied(name: str, a: Any, b: Any) -> Any:
 
 
 def _check_extent(*values: Any) -> None:
-    """Would these, multiplied, be longer than any real program needs?"""
+    """Refuse a product that would be longer than any real program needs."""
     parts = [
         extent(part)
         for value in values
@@ -270,7 +270,7 @@ def _are_sizes(*values: Any) -> bool:
 
 
 def _binary(name: str) -> Callable[..., Any]:
-    return lambda a, b: _applied(name, a, b)
+    return lambda a, b: _apply(name, a, b)
 
 
 def _math(name: str) -> Callable[..., Any]:
@@ -280,7 +280,7 @@ def _math(name: str) -> Callable[..., Any]:
     return build
 
 
-def _rounded(name: str) -> Callable[..., Any]:
+def _round_by(name: str) -> Callable[..., Any]:
     def build(value: Any) -> Any:
         value = to_real(value)
         return getattr(value, name)() if isinstance(value, Real) else int(value)
@@ -288,7 +288,7 @@ def _rounded(name: str) -> Callable[..., Any]:
     return build
 
 
-def _rounded_to(value: Any, digits: Any) -> Any:
+def _round_to(value: Any, digits: Any) -> Any:
     if not isinstance(digits, int):
         raise Refusal("a float is rounded to a plain number of digits")
     return apply("round", to_real(value), float(digits))
@@ -322,22 +322,22 @@ _CONSTANTS = {"true": True, "false": False, "True": True, "False": False}
 _MIXED: Mapping[str, Function] = {
     **_ON_INTEGERS,
     "Float": Function(_float, 1, keywords=True),
-    "Add": Function(_folded("add"), None),
-    "Mul": Function(_folded("mul"), None),
-    "Max": Function(_folded("sym_max"), None),
-    "Min": Function(_folded("sym_min"), None),
+    "Add": Function(_fold_by("add"), None),
+    "Mul": Function(_fold_by("mul"), None),
+    "Max": Function(_fold_by("sym_max"), None),
+    "Min": Function(_fold_by("sym_min"), None),
     **{n: Function(_binary("pow"), 2) for n in ("Pow", "FloatPow", "PowByNatural")},
     **{n: Function(_binary("truediv"), 2) for n in ("IntTrueDiv", "FloatTrueDiv")},
     "Abs": Function(lambda value: abs(to_real(value)), 1),
     "FloatFloorDiv": Function(_binary("floordiv"), 2),
     "FloatMod": Function(_binary("mod"), 2),
-    "RoundDecimal": Function(_rounded_to, 2),
+    "RoundDecimal": Function(_round_to, 2),
     "IsInteger": Function(_is_whole, 1),
     "ToFloat": Function(to_real, 1),
-    "TruncToInt": Function(_rounded("trunc"), 1),
-    "FloorToInt": Function(_rounded("floor"), 1),
-    "CeilToInt": Function(_rounded("ceil"), 1),
-    "RoundToInt": Function(_rounded("round"), 1),
+    "TruncToInt": Function(_round_by("trunc"), 1),
+    "FloorToInt": Function(_round_by("floor"), 1),
+    "CeilToInt": Function(_round_by("ceil"), 1),
+    "RoundToInt": Function(_round_by("round"), 1),
     **{f"OpaqueUnaryFn_{name}": Function(_math(name), 1) for name in MATH},
     "BitwiseFn_bitwise_and": Function(_binary("and"), 2),
     "BitwiseFn_bitwise_or": Function(_binary("or"), 2),

@@ -102,7 +102,7 @@ def _container(name: str, context: Any, count: int) -> tuple[Any, Any]:
         return defaultdict, _default(context, count)
     if name == "collections.namedtuple":
         return namedtuple, _named_tuple(context, count)
-    return _registered(name, context)
+    return _find_registered(name, context)
 
 
 def _keys(keys: Any, count: int) -> list[Any]:
@@ -147,7 +147,7 @@ def _named_tuple(name: Any, count: int) -> Any:
     return cls
 
 
-def _registered(name: Any, context: Any) -> tuple[Any, Any]:
+def _find_registered(name: Any, context: Any) -> tuple[Any, Any]:
     cls = _pytree.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(name)
     if cls is None:
         raise LoadError(

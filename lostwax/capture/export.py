@@ -82,12 +82,13 @@ from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
+from lostwax.ir.data import ModuleCallSignature, Question
 from lostwax.ir.declared import declared
 from lostwax.ir.passes.transforms.unused import UnusedState
-from lostwax.ir.program import ExportedProgram, ModuleCallSignature
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import call_paths, leaf_paths, put_together
 from lostwax.ir.run.module import LAYOUT_ASKED
-from lostwax.ir.run.questions import OFFSET, STRIDES, VISIBLE_STRIDES, Question, answer
+from lostwax.ir.run.questions import OFFSET, STRIDES, VISIBLE_STRIDES, answer
 from lostwax.ir.run.settings import settings_now
 from lostwax.ir.signature import (
     ArgumentSpec,

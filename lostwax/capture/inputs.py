@@ -24,8 +24,8 @@ from lostwax.fake.asked_tensor import is_marked_leaf
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.data import Asks, Question, Ref
 from lostwax.ir.graph.numbers import Origin
-from lostwax.ir.run.questions import Asks, Question, Ref
 from lostwax.ir.signature import StateWrite
 from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import Root

@@ -21,7 +21,7 @@ from lostwax.capture.steps.provenance import Entered
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import UnknownModuleError
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.ir.program import ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths
 from lostwax.ir.signature import ArgumentSpec
 

@@ -16,9 +16,9 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
+from lostwax.ir.data import Asks, Ref
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.rules.graph import attribute
-from lostwax.ir.run.questions import Asks, Ref
 from lostwax.ir.signature import InputKind
 
 

@@ -1,6 +1,7 @@
 """The program: its graph, its signature, how it is called, checked, printed and run."""
 
-from lostwax.ir.program import CallSpec, ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.data import CallSpec, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import register_dataclass
 from lostwax.ir.rules.verify import RULES, Violation, validate, verify
 from lostwax.ir.signature import (

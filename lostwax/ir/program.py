@@ -1,70 +1,31 @@
-"""ExportedProgram: a graph with its signature, its state and its calling convention.
+"""ExportedProgram: a program, and what users do with it.
 
-Data: it is made by capture, read by passes and writers, and run by `module()`. Must not know how it
-was made.
+It is made by capture, read by passes and writers, and run by `module()`. Must not know how it was
+made.
 """
 
 from __future__ import annotations
 
 import copy
-import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, NoReturn
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import Graph, GraphModule
-from torch.utils._pytree import TreeSpec, tree_leaves
+from torch.utils._pytree import tree_leaves
 
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
-from lostwax.ir.declared import Declared
-from lostwax.ir.run.questions import Asks
-from lostwax.ir.run.settings import Settings
-from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
-from lostwax.sym import Guard
-
-
-@dataclass
-class ModuleCallSignature:
-    """How one module was called: its arguments and results in the graph, and their structure.
-
-    `forward_arg_names` names the arguments of `in_spec`, the positional ones first. `original` is
-    what the original's code declares, if it is known: more arguments than were given, and defaults.
-    """
-
-    inputs: list[ArgumentSpec]
-    outputs: list[ArgumentSpec]
-    in_spec: TreeSpec
-    out_spec: TreeSpec
-    forward_arg_names: list[str] | None = None
-    original: Declared | inspect.Signature | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def signature(self) -> inspect.Signature | None:
-        """The signature of the original, if it is known."""
-        found = self.original
-        return found.signature() if isinstance(found, Declared) else found
-
-
-@dataclass
-class ModuleCallEntry:
-    """A module of the original, by name. The root's `fqn` is "", and it has a signature."""
-
-    fqn: str
-    signature: ModuleCallSignature | None = None
-
-
-class CallSpec(NamedTuple):
-    """The structure of a call, `(args, kwargs)`, and of its result; None if it is not known."""
-
-    in_spec: TreeSpec | None
-    out_spec: TreeSpec | None
+from lostwax.ir.data import ModuleCallEntry, Program
+from lostwax.ir.decompose.decompose import decomposed
+from lostwax.ir.graph.copying import copied_module, copy_shared
+from lostwax.ir.rules.verify import validate
+from lostwax.ir.run.module import program_module
 
 
 @dataclass(repr=False, eq=False)
-class ExportedProgram:
+class ExportedProgram(Program):
     """A program that was captured from a module.
 
     The graph is functional: parameters, buffers and constants are placeholders, in this order,
@@ -74,74 +35,6 @@ class ExportedProgram:
     is refused: `module()` gives a module to run.
     """
 
-    graph_module: GraphModule
-    graph_signature: ExportGraphSignature
-    state_dict: dict[str, torch.Tensor]
-    constants: dict[str, Any]
-    range_constraints: Mapping[Any, Any]
-    module_call_graph: list[ModuleCallEntry]
-    example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
-    dialect: str = "ATEN"
-    guards: Sequence[Guard] = field(default=())
-    """Conditions on the sizes of inputs under which the program is right; checked on each call."""
-    training: bool | None = None
-    """Whether the module was in training mode when it was captured; None if that is not known."""
-    settings: Settings | None = None
-    """How torch was set around the capture; None if that is not known."""
-    asks: Asks | None = None
-    """What the original's Python has asked of its tensors, for each call to check; None if that is
-    not known."""
-    reads_views: bool = False
-    """Whether views are only read: nothing was written through one, or behind it. Then a copy does
-    as well where an input's strides allow no view."""
-
-    @property
-    def graph(self) -> Graph:
-        return self.graph_module.graph
-
-    @property
-    def tensor_constants(self) -> dict[str, Any]:
-        return self.constants
-
-    @property
-    def call_spec(self) -> CallSpec:
-        root = self.root_signature
-        return CallSpec(None, None) if root is None else CallSpec(root.in_spec, root.out_spec)
-
-    @property
-    def root_signature(self) -> ModuleCallSignature | None:
-        """How the program as a whole is called."""
-        found = (e.signature for e in self.module_call_graph if e.fqn == "")
-        return next(found, None)
-
-    @property
-    def named_by_calls(self) -> set[str]:
-        """The nodes that the calls of modules speak of: their values are wanted, read or not."""
-        signatures = [e.signature for e in self.module_call_graph if e.signature is not None]
-        return {arg.name for s in signatures for arg in (*s.inputs, *s.outputs)}
-
-    # ---- state
-
-    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        for name in self.graph_signature.parameters:
-            yield name, self.state_dict[name]  # type: ignore[misc]
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        for _, parameter in self.named_parameters():
-            yield parameter
-
-    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """All buffers, persistent or not."""
-        passing = set(self.graph_signature.non_persistent_buffers)
-        for name in self.graph_signature.buffers:
-            yield name, (self.constants if name in passing else self.state_dict)[name]
-
-    def buffers(self) -> Iterator[torch.Tensor]:
-        for _, buffer in self.named_buffers():
-            yield buffer
-
-    # ---- use
-
     def module(self, check_guards: bool = True) -> torch.nn.Module:
         """An ordinary `nn.Module` that runs this program.
 
@@ -150,8 +43,6 @@ class ExportedProgram:
         copied, so that running changes neither the program nor another module of it. Without
         `check_guards` the conditions on dynamic sizes are not checked.
         """
-        from lostwax.ir.run.module import program_module
-
         return program_module(self, check_guards)
 
     def run_decompositions(
@@ -167,14 +58,10 @@ class ExportedProgram:
         signature and the constraints stay as they are. (`decomp_table` is torch.export's name of
         the argument.)
         """
-        from lostwax.ir.decompose.decompose import decomposed
-
         return decomposed(self, decomp_table if table is None else table)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""
-        from lostwax.ir.rules.verify import validate
-
         validate(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -189,8 +76,6 @@ class ExportedProgram:
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
         """With a graph and state of its own; structures and guards, which nothing changes, are
         shared. (FX's own copy of a graph may choose other names.)"""
-        from lostwax.ir.graph.copying import copied_module, copy_shared
-
         copy_shared((*self.state_dict.values(), *self.constants.values()), memo)
         for leaf in tree_leaves(self.example_inputs):
             if isinstance(leaf, torch.Tensor) and not leaf.is_leaf:

@@ -85,6 +85,14 @@ class ConstantArgument:
     value: Any
 
 
+def same_constant(a: Any, b: Any) -> bool:
+    """The same to a program: `1`, `1.0` and `True` are three constants, and so are `0.0` and
+    `-0.0`."""
+    if type(a) is not type(b):
+        return False
+    return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
+
+
 ArgumentSpec: TypeAlias = (
     TensorArgument
     | SymIntArgument

@@ -11,18 +11,16 @@ import operator
 import re
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake import FakeTensor
+from lostwax.ir.data import Program
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.sym import current
-
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
 
 _FRAME = re.compile(r'File "([^"]*)", line (\d+), in ([^\n]*)(?:\n[ \t]+([^\n]*))?')
 _DTYPE = re.compile(r"(bfloat|float|uint|int|complex|bits)(\d+)(?:_(\w+))?")
@@ -200,7 +198,7 @@ def _attribute(root: Any, path: str) -> Any:
 # ----------------------------------------------------------------------------------------- programs
 
 
-def program_text(program: ExportedProgram) -> str:
+def program_text(program: Program) -> str:
     """What `print(program)` shows."""
     body = "\n".join(
         [
@@ -213,7 +211,7 @@ def program_text(program: ExportedProgram) -> str:
     return "ExportedProgram:\n" + "\n".join(f"    {s}" if s else "" for s in body.split("\n"))
 
 
-def ranges_text(program: ExportedProgram) -> str:
+def ranges_text(program: Program) -> str:
     """The ranges by name; without sympy, if they are our own."""
     if isinstance(program.range_constraints, RangeConstraints):
         return repr(program.range_constraints)
@@ -221,7 +219,7 @@ def ranges_text(program: ExportedProgram) -> str:
     return f"{{{', '.join(items)}}}"
 
 
-def program_html(program: ExportedProgram) -> str:
+def program_html(program: Program) -> str:
     """What a notebook shows: counts, inputs and outputs as tables, the graph folded in."""
     signature = program.graph_signature
     inputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.input_specs]

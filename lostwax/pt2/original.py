@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoadError
+from lostwax.ir.data import Asks, Question, Ref, Settings
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.questions import ATTRIBUTE, QUESTIONS, Asks, Question, Ref, is_mode
-from lostwax.ir.run.settings import Settings
+from lostwax.ir.run.questions import ATTRIBUTE, QUESTIONS, is_mode
 from lostwax.ir.signature import InputKind
 from lostwax.pt2.peer import argument_names
 

@@ -15,7 +15,8 @@ from lostwax.capture.aliasing.functionalize import gradient_sources
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.run.questions import ATTRIBUTE, GRADIENTS, PLAIN, Answer, Question, Ref, answer
+from lostwax.ir.data import Answer, Question, Ref
+from lostwax.ir.run.questions import ATTRIBUTE, GRADIENTS, PLAIN, answer
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Tracked
 from lostwax.location import Location

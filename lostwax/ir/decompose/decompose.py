@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from torch import no_grad
 from torch._ops import HigherOrderOperator, OpOverload
@@ -24,6 +24,7 @@ from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo, undone
+from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.decompose.core_aten import as_table
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.decompose.recorder import Decomposition, Value
@@ -38,10 +39,6 @@ from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.numbers.real import Real
 
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram, ModuleCallEntry
-
-
 _PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
@@ -53,9 +50,12 @@ class Origin(NamedTuple):
     target: OpOverload
 
 
+AnyProgram = TypeVar("AnyProgram", bound=Program)
+
+
 def decomposed(
-    program: ExportedProgram, table: Mapping[OpOverload, Decomposition] | None = None
-) -> ExportedProgram:
+    program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
+) -> AnyProgram:
     """The program with the operators of the table taken apart; without one, in core ATen."""
     mode = _mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)

@@ -18,9 +18,10 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.copying import copied_module, insert
 from lostwax.ir.graph.retype import Form, explain, forms, graph_modules, retype
-from lostwax.ir.program import ExportedProgram, ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.rules.graph import attribute
 from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.signature import (

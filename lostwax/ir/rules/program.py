@@ -7,16 +7,16 @@ As in `graph.py`, whose rules hold when these are asked. Must not change the pro
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
 
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.data import Program
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.graph import Found, alike, shown
-from lostwax.ir.run.leaves import same_constant
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -30,23 +30,21 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
     TokenArgument,
+    same_constant,
 )
 from lostwax.ir.text import type_text
 from lostwax.sym import Expr, current
 
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
 
-
-def _placeholders(program: ExportedProgram) -> list[Node]:
+def _placeholders(program: Program) -> list[Node]:
     return [n for n in program.graph.nodes if n.op == "placeholder"]
 
 
-def _results(program: ExportedProgram) -> Sequence[Any]:
+def _results(program: Program) -> Sequence[Any]:
     return program.graph.output_node().args[0]  # type: ignore[return-value]
 
 
-def _inputs_match(program: ExportedProgram) -> Found:
+def _inputs_match(program: Program) -> Found:
     nodes, specs = _placeholders(program), program.graph_signature.input_specs
     if len(nodes) != len(specs):
         yield None, f"the graph has {len(nodes)} placeholders, the signature {len(specs)} inputs"
@@ -58,7 +56,7 @@ def _inputs_match(program: ExportedProgram) -> Found:
             yield node, f"it is {shown(node.meta['val'])}, the signature says {spec.arg}"
 
 
-def _outputs_match(program: ExportedProgram) -> Found:
+def _outputs_match(program: Program) -> Found:
     if isinstance(_results(program), Node):
         yield "output", "it does not return a tuple"
         return
@@ -110,7 +108,7 @@ _OUTPUT_ORDER = [
 ]
 
 
-def _kinds_in_order(program: ExportedProgram) -> Found:
+def _kinds_in_order(program: Program) -> Found:
     signature = program.graph_signature
     last = 0
     for i in signature.input_specs:
@@ -127,7 +125,7 @@ def _kinds_in_order(program: ExportedProgram) -> Found:
         last = max(last, height)
 
 
-def _state(program: ExportedProgram) -> Found:
+def _state(program: Program) -> Found:
     seen: set[str] = set()
     for spec in program.graph_signature.input_specs:
         name = spec.arg.name
@@ -143,7 +141,7 @@ def _state(program: ExportedProgram) -> Found:
             yield from _stored(program, spec, spec.target)
 
 
-def _stored(program: ExportedProgram, spec: InputSpec, target: str) -> Found:
+def _stored(program: Program, spec: InputSpec, target: str) -> Found:
     name = spec.arg.name
     if spec.kind is InputKind.BUFFER and spec.persistent is None:
         yield name, "it is not said whether this buffer is persistent"
@@ -160,7 +158,7 @@ def _stored(program: ExportedProgram, spec: InputSpec, target: str) -> Found:
         yield name, f"{where}[{target!r}] is not a tensor"
 
 
-def _state_types(program: ExportedProgram) -> Found:
+def _state_types(program: Program) -> Found:
     stores = {**program.constants, **program.state_dict}
     specs = program.graph_signature.input_specs
     for node, spec in zip(_placeholders(program), specs, strict=True):
@@ -170,7 +168,7 @@ def _state_types(program: ExportedProgram) -> Found:
             yield node, f"it is {type_text(fake)}, {spec.target!r} is {type_text(value)}"
 
 
-def _writes(program: ExportedProgram) -> Found:
+def _writes(program: Program) -> Found:
     signature = program.graph_signature
     written: set[tuple[OutputKind, str | None]] = set()
     nodes = {n.name: n for n in program.graph.nodes}
@@ -221,7 +219,7 @@ def _same_type(new: Node, old: Node) -> Found:
         )
 
 
-def _calling(program: ExportedProgram) -> Found:
+def _calling(program: Program) -> Found:
     signature, root = program.graph_signature, program.root_signature
     first = program.module_call_graph[0] if program.module_call_graph else None
     if root is None or first is None or first.fqn != "":
@@ -252,7 +250,7 @@ def _calling(program: ExportedProgram) -> Found:
                 )
 
 
-def _ranges(program: ExportedProgram) -> Found:
+def _ranges(program: Program) -> Found:
     known = limits_by_name(program.range_constraints)
     for name, (lo, hi) in known.items():
         if lo is not None and hi is not None and lo > hi:
@@ -268,7 +266,7 @@ def _ranges(program: ExportedProgram) -> Found:
 
 
 INPUT_RULE = ("inputs", "the signature's inputs are the placeholders", _inputs_match)
-PROGRAM_RULES: tuple[tuple[str, str, Callable[[ExportedProgram], Found]], ...] = (
+PROGRAM_RULES: tuple[tuple[str, str, Callable[[Program], Found]], ...] = (
     ("outputs", "the signature's outputs are what is returned", _outputs_match),
     ("signature order", "state before user inputs, writes before results", _kinds_in_order),
     ("state", "each parameter, buffer and constant is there, under its name", _state),

@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from torch.fx import GraphModule, Node
 
 from lostwax.errors import VerificationError
+from lostwax.ir.data import Program
 from lostwax.ir.rules.graph import GRAPH_RULES, TYPE_RULE, Found, subgraphs
 from lostwax.ir.rules.program import INPUT_RULE, PROGRAM_RULES
 from lostwax.ir.text import source_text
-
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
 
 
 @dataclass(frozen=True)
@@ -52,13 +49,13 @@ class ProgramRule:
 
     name: str
     sentence: str
-    check: Callable[[ExportedProgram], Found]
+    check: Callable[[Program], Found]
 
 
 Rule = GraphRule | ProgramRule
 
 
-def validate(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> None:
+def validate(program: Program, rules: Sequence[Rule] | None = None) -> None:
     """Raise a `VerificationError` that names every broken rule, or return."""
     violations = verify(program, rules)
     if violations:
@@ -67,7 +64,7 @@ def validate(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> N
         raise VerificationError(f"not a valid program:\n  {shown}{more}", tuple(violations))
 
 
-def verify(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> list[Violation]:
+def verify(program: Program, rules: Sequence[Rule] | None = None) -> list[Violation]:
     """What breaks the rules. A rule is asked only if those before it hold for this graph, so that
     it may rely on them."""
     if rules is None:
@@ -82,7 +79,7 @@ def verify(program: ExportedProgram, rules: Sequence[Rule] | None = None) -> lis
     return []
 
 
-def _of_program(program: ExportedProgram, rules: Iterable[ProgramRule]) -> list[Violation]:
+def _of_program(program: Program, rules: Iterable[ProgramRule]) -> list[Violation]:
     found = (_violations(rule.name, rule.check(program)) for rule in rules)
     return next(filter(None, found), [])
 

@@ -42,9 +42,9 @@ from lostwax.ir.run.leaves import (
     check_value,
     leaf,
     refuse_default,
-    same_constant,
     same_default,
 )
+from lostwax.ir.signature import same_constant
 from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, evaluate, show
 
 _MISSING = object()

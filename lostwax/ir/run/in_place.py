@@ -6,19 +6,17 @@ as the original has them. Must not change the graph.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
+from lostwax.ir.data import Program
 from lostwax.ir.rules.graph import silent_writes, subgraphs
 from lostwax.ops.registry import operator
 
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
 
-
-def written_in_place(program: ExportedProgram) -> set[str]:
+def written_in_place(program: Program) -> set[str]:
     """The names of the parameters, buffers and constants that running the graph may change."""
     if program.dialect != "TRAINING":
         return set()

@@ -16,7 +16,7 @@ from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.pytree import LEAVES, leaf_text
-from lostwax.ir.signature import CustomObjArgument
+from lostwax.ir.signature import CustomObjArgument, same_constant
 from lostwax.ir.text import dtype_text, type_text
 from lostwax.sym import Expr, Size
 from lostwax.sym.numbers.real import Real
@@ -175,14 +175,6 @@ def _described(value: Any) -> str:
 
 def _type_name(value: Any) -> str:
     return f"the {type(value).__name__}"
-
-
-def same_constant(a: Any, b: Any) -> bool:
-    """The same to a program: `1`, `1.0` and `True` are three constants, and so are `0.0` and
-    `-0.0`."""
-    if type(a) is not type(b):
-        return False
-    return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
 
 
 def same_default(value: Any, default: Any) -> bool:

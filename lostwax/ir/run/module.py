@@ -10,7 +10,7 @@ import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -19,8 +19,10 @@ from torch.fx import GraphModule
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
 from lostwax.identity import ByIdentity
+from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.ranges import limits_by_name
+from lostwax.ir.rules.verify import validate
 from lostwax.ir.run.calling import Convention, call_with_self, given_self
 from lostwax.ir.run.in_place import written_in_place
 from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check, storage_key
@@ -47,9 +49,6 @@ from lostwax.location import warn
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
-
 
 class JointResult(NamedTuple):
     """What the module of a joint program returns: the result of the original, and gradients by the
@@ -60,7 +59,7 @@ class JointResult(NamedTuple):
     input_gradients: dict[str, torch.Tensor]
 
 
-def program_module(program: ExportedProgram, check_guards: bool = True) -> ProgramModule:
+def program_module(program: Program, check_guards: bool = True) -> ProgramModule:
     """A module that runs the program; its `forward` shows the arguments of the original."""
     convention = call_convention(program, check_guards, {})
 
@@ -160,7 +159,7 @@ def _moved(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
 # ---------------------------------------------------------------------------------------- the state
 
 
-def _fill(module: ProgramModule, program: ExportedProgram) -> None:
+def _fill(module: ProgramModule, program: Program) -> None:
     """Give the module the program's state, as deep as names go."""
     state = own_state(program)
     for name in names_in_order(program):
@@ -175,7 +174,7 @@ def _fill(module: ProgramModule, program: ExportedProgram) -> None:
     module._keep(_constants=constants)
 
 
-def names_in_order(program: ExportedProgram) -> list[str]:
+def names_in_order(program: Program) -> list[str]:
     """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
     buffers that are not in the former stand before the next one that is, or before the module that
     has it; and before another name of theirs that is."""
@@ -207,14 +206,14 @@ def _first_beside(name: str, other: str, names: Iterable[str]) -> str:
     return next(n for n in names if n == beside or n.startswith(f"{beside}."))
 
 
-def buffer_ids(program: ExportedProgram) -> set[int]:
+def buffer_ids(program: Program) -> set[int]:
     """The ids of the tensors that are buffers. A buffer may go by other names, too, also by one
     that is in no `state_dict`: those are no inputs of their own."""
     held = {**program.constants, **program.state_dict}
     return {id(held[name]) for name in program.graph_signature.buffers if name in held}
 
 
-def own_state(program: ExportedProgram) -> dict[str, Any]:
+def own_state(program: Program) -> dict[str, Any]:
     """The state for one module: copied where the program writes, with all that shares its memory;
     tied tensors stay tied."""
     given: dict[str, Any] = {**program.constants, **program.state_dict}
@@ -329,7 +328,7 @@ def held(module: Any, name: str) -> Any:
 
 
 def rebinder(
-    program: ExportedProgram, specs: Sequence[OutputSpec]
+    program: Program, specs: Sequence[OutputSpec]
 ) -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
     """A function that puts the last results of the graph in the places of state, and returns the
     others; None if there are none such."""
@@ -407,7 +406,7 @@ class _Running:
 
     def __init__(
         self,
-        program: ExportedProgram,
+        program: Program,
         check_guards: bool,
         convention: Convention,
         casts: Mapping[torch.dtype, torch.dtype] | None = None,
@@ -496,7 +495,7 @@ class _Running:
 
 
 def explain(
-    program: ExportedProgram, convention: Convention, inputs: Sequence[Any], error: RuntimeError
+    program: Program, convention: Convention, inputs: Sequence[Any], error: RuntimeError
 ) -> None:
     """Raise in words of ours what torch says of inputs that are not as at capture.
 
@@ -537,7 +536,7 @@ class LiveProgram:
     """A program that runs on the state of the module it was captured from: what it writes, it
     writes there."""
 
-    def __init__(self, program: ExportedProgram, root: nn.Module) -> None:
+    def __init__(self, program: Program, root: nn.Module) -> None:
         self._running = _Running(program, True, call_convention(program, True, {}))
         self._root: Any = _LiveState(root, program.constants)
         self._draws = any(has_effect(n.target) for n in program.graph.nodes)
@@ -582,7 +581,7 @@ def composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any
     return {**then, **{a: then.get(b, b) for a, b in first.items()}}
 
 
-def _captured(program: ExportedProgram) -> list[Any]:
+def _captured(program: Program) -> list[Any]:
     """The values of the user's inputs at capture."""
     nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
     found = []
@@ -595,11 +594,11 @@ def _captured(program: ExportedProgram) -> list[Any]:
 
 
 def call_convention(
-    program: ExportedProgram, check_guards: bool, casts: Mapping[torch.dtype, torch.dtype]
+    program: Program, check_guards: bool, casts: Mapping[torch.dtype, torch.dtype]
 ) -> Convention:
     root = program.root_signature
     if root is None:
-        program.validate()
+        validate(program)
         raise AssertionError("a program without a root signature was found to be valid")
     return Convention(
         root.in_spec,
@@ -613,7 +612,7 @@ def call_convention(
     )
 
 
-def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Sequence[Any]], Any]:
+def rebuilder(program: Program, convention: Convention) -> Callable[[Sequence[Any]], Any]:
     """A function from the values that a program returns, but for those that it writes, to the
     result of a call."""
     specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
@@ -636,7 +635,7 @@ def rebuilder(program: ExportedProgram, convention: Convention) -> Callable[[Seq
     return joint
 
 
-def _state_overlap(program: ExportedProgram, convention: Convention) -> StateCheck | None:
+def _state_overlap(program: Program, convention: Convention) -> StateCheck | None:
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     state = [s for s in signature.input_specs if s.kind is not InputKind.USER_INPUT]
@@ -653,7 +652,7 @@ def _state_overlap(program: ExportedProgram, convention: Convention) -> StateChe
     )
 
 
-def input_overlap(program: ExportedProgram, convention: Convention) -> Check | None:
+def input_overlap(program: Program, convention: Convention) -> Check | None:
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     targets = set(signature.user_inputs_to_mutate.values())

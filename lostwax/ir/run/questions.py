@@ -13,51 +13,18 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
+from lostwax.ir.data import Answer, Asks, Program, Question, Ref
 from lostwax.ir.run.leaves import Leaf, TensorLeaf
 from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size
-
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
-
-Ref = int | str
-"""A tensor that a program is given: the user's by its number among his inputs, state by name."""
-Answer = bool | int | str
-
-
-@dataclass(frozen=True)
-class Question:
-    """Something that was asked of tensors, and how it was answered. Of several tensors it is asked
-    whether it holds of any: so of what is computed from them, and then without gradients it holds
-    of none."""
-
-    what: str
-    of: tuple[Ref, ...]
-    answer: Answer
-    where: str
-    """The line that asks."""
-    computed: bool = False
-
-
-@dataclass(frozen=True)
-class Asks:
-    """All of one program."""
-
-    given: tuple[int, ...] = ()
-    """The user's tensors that the original's Python has seen."""
-    same: tuple[tuple[Ref, ...], ...] = ()
-    """Those that were one tensor at capture; all others were different ones."""
-    either: bool = False
-    """Does the program also hold where all of them are different ones?"""
-    questions: tuple[Question, ...] = ()
 
 
 def same_pairs(asks: Asks | None) -> set[tuple[Ref, Ref]]:
@@ -70,7 +37,7 @@ AsksCheck = Callable[[Sequence[Any], Sequence[Any]], None]
 """Of the state and of the user's inputs of a call."""
 
 
-def asks_check(program: ExportedProgram, leaves: Sequence[Leaf]) -> AsksCheck | None:
+def asks_check(program: Program, leaves: Sequence[Leaf]) -> AsksCheck | None:
     """A check of a call; None if there is nothing to check. `leaves` are what the user's inputs
     must be."""
     asks = program.asks
@@ -457,7 +424,7 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
         tell(question.where, question.what, fakes, is_joint=question.computed)
 
 
-def _layouts_again(program: ExportedProgram) -> Iterator[AsksCheck]:
+def _layouts_again(program: Program) -> Iterator[AsksCheck]:
     """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen.
     And with those that its views count on, if they must not be copies."""
     nodes = program.graph.nodes

@@ -10,9 +10,8 @@ read by the kernels, in a program's call as in the original's. Must not know how
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.fx import Node
@@ -20,22 +19,10 @@ from torch.fx import Node
 from lostwax.errors import SettingsError
 from lostwax.fake import autocast
 from lostwax.fake.tensor import concrete_device
+from lostwax.ir.data import Program, Settings
 from lostwax.location import user_location
 
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
-
 _C: Any = torch._C
-
-
-@dataclass(frozen=True)
-class Settings:
-    """At one time, in one thread; dtypes and devices by their names."""
-
-    autocast: tuple[tuple[str, str], ...] = ()
-    """The types of devices for which it is on, and to which dtype."""
-    dtype: str = "float32"
-    device: str = "cpu"
 
 
 def settings_now() -> Settings:
@@ -47,7 +34,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def held_to_settings(program: ExportedProgram) -> Callable[..., Any]:
+def held_to_settings(program: Program) -> Callable[..., Any]:
     """A function that calls another, which runs the program, where torch is set as at capture."""
     captured = program.settings
     dtype = None if captured is None else getattr(torch, captured.dtype)
@@ -110,7 +97,7 @@ def _refuse(what: str, found: str, captured: str, instead: str) -> None:
     )
 
 
-def _devices_cast(program: ExportedProgram) -> Iterator[str]:
+def _devices_cast(program: Program) -> Iterator[str]:
     """The types of devices on which a program computes what autocast may cast."""
     for node in program.graph.nodes:
         for value in _tensors(node.meta.get("val")):
@@ -126,7 +113,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from _tensors(each)
 
 
-def _makes_tensors(program: ExportedProgram, device: str) -> bool:
+def _makes_tensors(program: Program, device: str) -> bool:
     """Does it make tensors on this device of nothing? It may have been the default that was meant;
     so with constants, which a capture keeps of `torch.tensor(1.0)`."""
     made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads(n)]
@@ -135,7 +122,7 @@ def _makes_tensors(program: ExportedProgram, device: str) -> bool:
     return any(t.device == meant for value in given for t in _tensors(value))
 
 
-def _makes_numbers(program: ExportedProgram, dtype: torch.dtype) -> bool:
+def _makes_numbers(program: Program, dtype: torch.dtype) -> bool:
     """Does it make tensors of the default dtype of nothing, or of integers?"""
     made = [n.meta.get("val") for n in program.graph.nodes if _is_of_integers(n)]
     given = [*made, *program.constants.values()]

@@ -7,7 +7,7 @@ program: a graph that writes is a copy.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from lostwax.ir.data import Program
 from lostwax.ir.graph.copying import copied_module
 from lostwax.ir.graph.effects import has_effect, lying_in
 from lostwax.ir.graph.gradient import kept_gradient, with_gradient
@@ -23,9 +24,6 @@ from lostwax.ir.graph.retype import graph_modules
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
-
-if TYPE_CHECKING:
-    from lostwax.ir.program import ExportedProgram
 
 GRADIENTS = (OutputKind.GRADIENT_TO_PARAMETER, OutputKind.GRADIENT_TO_USER_INPUT)
 RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT, *GRADIENTS)
@@ -78,7 +76,7 @@ def is_rebound(spec: OutputSpec) -> bool:
 
 
 def graph_to_run(
-    program: ExportedProgram,
+    program: Program,
     moves: Mapping[torch.device, torch.device],
     casts: Mapping[torch.dtype, torch.dtype],
 ) -> GraphModule:
@@ -154,9 +152,7 @@ def _in_types_of_state(target: OpOverload, casts: Mapping[torch.dtype, torch.dty
     return operator
 
 
-def graph_with_writes(
-    program: ExportedProgram, left_out: Container[int]
-) -> tuple[Graph, dict[Node, Node]]:
+def graph_with_writes(program: Program, left_out: Container[int]) -> tuple[Graph, dict[Node, Node]]:
     """A copy of the graph that writes and returns the results, and the values of the state that is
     rebound, but for the outputs left out; and the copies of its nodes."""
     graph = Graph()
@@ -172,7 +168,7 @@ def graph_with_writes(
     return graph, copies
 
 
-def _written_to(program: ExportedProgram, copies: Mapping[Node, Node]) -> dict[int, Node]:
+def _written_to(program: Program, copies: Mapping[Node, Node]) -> dict[int, Node]:
     """For each output that is a write, by index, the placeholder that it writes to."""
     signature = program.graph_signature
     placeholders = [copies[n] for n in program.graph.nodes if n.op == "placeholder"]

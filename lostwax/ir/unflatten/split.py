@@ -20,8 +20,9 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import VerificationError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
+from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.graph.effects import viewed
-from lostwax.ir.program import ExportedProgram, ModuleCallSignature
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import mapping_keys
 from lostwax.ir.run.calling import Convention
 from lostwax.ir.run.write_back import before_write, graph_with_writes, is_rebound, view_chain

@@ -24,8 +24,9 @@ from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
+from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.graph.writer import SPOKEN
-from lostwax.ir.program import ExportedProgram, ModuleCallEntry
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.pt2 import original

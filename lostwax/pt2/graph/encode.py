@@ -18,7 +18,8 @@ from torch.fx import GraphModule, Node
 from lostwax.cache import cached_by_identity
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
-from lostwax.ir.program import ExportedProgram, ModuleCallEntry
+from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints, limits_by_name
 from lostwax.ir.rules.graph import attribute
 from lostwax.ir.signature import (

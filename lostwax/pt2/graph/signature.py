@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lostwax.errors import LoadError
-from lostwax.ir.program import ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,

@@ -18,7 +18,7 @@ from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.ir.pytree import flatten_call, register_dataclass
 from lostwax.ir.run.calling import Convention
-from lostwax.ir.run.leaves import same_constant
+from lostwax.ir.signature import same_constant
 from lostwax.sym import ShapeEnv, eq
 
 Pair = namedtuple("Pair", "first second")

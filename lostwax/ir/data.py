@@ -1,0 +1,169 @@
+"""What a program consists of: a graph with its signature, its state and its calling convention.
+
+Data alone, for all that looks at programs: the rules, the runner, decompositions, the text. What
+users do with one is in `program.py`, which knows these. Must not know how it was made.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Graph, GraphModule
+from torch.utils._pytree import TreeSpec
+
+from lostwax.ir.declared import Declared
+from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
+from lostwax.sym import Guard
+
+Ref = int | str
+"""A tensor that a program is given: the user's by its number among his inputs, state by name."""
+Answer = bool | int | str
+
+
+@dataclass(frozen=True)
+class Question:
+    """Something that was asked of tensors, and how it was answered. Of several tensors it is asked
+    whether it holds of any: so of what is computed from them, and then without gradients it holds
+    of none."""
+
+    what: str
+    of: tuple[Ref, ...]
+    answer: Answer
+    where: str
+    """The line that asks."""
+    computed: bool = False
+
+
+@dataclass(frozen=True)
+class Asks:
+    """All of one program."""
+
+    given: tuple[int, ...] = ()
+    """The user's tensors that the original's Python has seen."""
+    same: tuple[tuple[Ref, ...], ...] = ()
+    """Those that were one tensor at capture; all others were different ones."""
+    either: bool = False
+    """Does the program also hold where all of them are different ones?"""
+    questions: tuple[Question, ...] = ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """At one time, in one thread; dtypes and devices by their names."""
+
+    autocast: tuple[tuple[str, str], ...] = ()
+    """The types of devices for which it is on, and to which dtype."""
+    dtype: str = "float32"
+    device: str = "cpu"
+
+
+@dataclass
+class ModuleCallSignature:
+    """How one module was called: its arguments and results in the graph, and their structure.
+
+    `forward_arg_names` names the arguments of `in_spec`, the positional ones first. `original` is
+    what the original's code declares, if it is known: more arguments than were given, and defaults.
+    """
+
+    inputs: list[ArgumentSpec]
+    outputs: list[ArgumentSpec]
+    in_spec: TreeSpec
+    out_spec: TreeSpec
+    forward_arg_names: list[str] | None = None
+    original: Declared | inspect.Signature | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def signature(self) -> inspect.Signature | None:
+        """The signature of the original, if it is known."""
+        found = self.original
+        return found.signature() if isinstance(found, Declared) else found
+
+
+@dataclass
+class ModuleCallEntry:
+    """A module of the original, by name. The root's `fqn` is "", and it has a signature."""
+
+    fqn: str
+    signature: ModuleCallSignature | None = None
+
+
+class CallSpec(NamedTuple):
+    """The structure of a call, `(args, kwargs)`, and of its result; None if it is not known."""
+
+    in_spec: TreeSpec | None
+    out_spec: TreeSpec | None
+
+
+@dataclass(repr=False, eq=False)
+class Program:
+    """A program as data. `ExportedProgram` adds what users do with it, and explains the fields."""
+
+    graph_module: GraphModule
+    graph_signature: ExportGraphSignature
+    state_dict: dict[str, torch.Tensor]
+    constants: dict[str, Any]
+    range_constraints: Mapping[Any, Any]
+    module_call_graph: list[ModuleCallEntry]
+    example_inputs: tuple[tuple[Any, ...], dict[str, Any]] | None = None
+    dialect: str = "ATEN"
+    guards: Sequence[Guard] = field(default=())
+    """Conditions on the sizes of inputs under which the program is right; checked on each call."""
+    training: bool | None = None
+    """Whether the module was in training mode when it was captured; None if that is not known."""
+    settings: Settings | None = None
+    """How torch was set around the capture; None if that is not known."""
+    asks: Asks | None = None
+    """What the original's Python has asked of its tensors, for each call to check; None if that is
+    not known."""
+    reads_views: bool = False
+    """Whether views are only read: nothing was written through one, or behind it. Then a copy does
+    as well where an input's strides allow no view."""
+
+    @property
+    def graph(self) -> Graph:
+        return self.graph_module.graph
+
+    @property
+    def tensor_constants(self) -> dict[str, Any]:
+        return self.constants
+
+    @property
+    def call_spec(self) -> CallSpec:
+        root = self.root_signature
+        return CallSpec(None, None) if root is None else CallSpec(root.in_spec, root.out_spec)
+
+    @property
+    def root_signature(self) -> ModuleCallSignature | None:
+        """How the program as a whole is called."""
+        found = (e.signature for e in self.module_call_graph if e.fqn == "")
+        return next(found, None)
+
+    @property
+    def named_by_calls(self) -> set[str]:
+        """The nodes that the calls of modules speak of: their values are wanted, read or not."""
+        signatures = [e.signature for e in self.module_call_graph if e.signature is not None]
+        return {arg.name for s in signatures for arg in (*s.inputs, *s.outputs)}
+
+    # ---- state
+
+    def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        for name in self.graph_signature.parameters:
+            yield name, self.state_dict[name]  # type: ignore[misc]
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        for _, parameter in self.named_parameters():
+            yield parameter
+
+    def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """All buffers, persistent or not."""
+        passing = set(self.graph_signature.non_persistent_buffers)
+        for name in self.graph_signature.buffers:
+            yield name, (self.constants if name in passing else self.state_dict)[name]
+
+    def buffers(self) -> Iterator[torch.Tensor]:
+        for _, buffer in self.named_buffers():
+            yield buffer

@@ -106,7 +106,7 @@ from lostwax.ir.signature import (
 )
 from lostwax.ir.trace.log import Value
 from lostwax.sym import BoolExpr, Expr
-from lostwax.sym.guards import in_order
+from lostwax.sym.guards import put_divisions_last
 from lostwax.sym.numbers.real import Real
 
 
@@ -382,7 +382,9 @@ class Capture:
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
             example_inputs=(self.args, self.kwargs),
-            guards=in_order([*(self.symbols.promises if self.symbols else ()), *found.on_call]),
+            guards=put_divisions_last(
+                [*(self.symbols.promises if self.symbols else ()), *found.on_call]
+            ),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             asks=self.given.asks(asked, self.grad, self._state_layouts(values)),

@@ -54,12 +54,12 @@ def kind(t: TensorType) -> Kind | Local:
 
 def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
     """A type of this kind, of the symbols of a mode."""
-    formed = mode.shape_env.formed  # type: ignore[union-attr]
+    exprs = mode.shape_env.exprs_by_form  # type: ignore[union-attr]
     size, stride, offset, dtype, device, layout = kind.parts
     if not kind.fixed:
-        stride = tuple([n if n.__class__ is int else formed[n] for n in stride])
-    size = tuple([n if n.__class__ is int else formed[n] for n in size])
-    offset = offset if offset.__class__ is int else formed[offset]
+        stride = tuple([n if n.__class__ is int else exprs[n] for n in stride])
+    size = tuple([n if n.__class__ is int else exprs[n] for n in size])
+    offset = offset if offset.__class__ is int else exprs[offset]
     made = mode.answers.types[kind] = TensorType(size, dtype, device, stride, offset, layout)
     made.mark = kind
     return made

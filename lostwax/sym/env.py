@@ -10,18 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from math import lcm
 from types import CodeType
+from typing import Any
 
 from lostwax import logs
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
-from lostwax.sym import guards as report
-from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, evaluate, negate
-from lostwax.sym.guards import Guard, Violation
+from lostwax.sym import world
+from lostwax.sym.expressions.algebra import Algebra
+from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, Terms
+from lostwax.sym.guards import Guard, Implications
+from lostwax.sym.operators import Operators
+from lostwax.sym.reasoning.answer import Answers
+from lostwax.sym.reasoning.bounds import Bounds, divisor
+from lostwax.sym.reasoning.conditions import Conditions
+from lostwax.sym.reasoning.division import Division
+from lostwax.sym.reasoning.extrema import Extrema
 from lostwax.sym.reasoning.facts import Facts, Range
+from lostwax.sym.reasoning.forms import Forms
 from lostwax.sym.reasoning.learn import Learner
+from lostwax.sym.reasoning.prove import Prover
+from lostwax.sym.reasoning.simplify import Simplifier
 from lostwax.sym.text.show import show
-from lostwax.sym.world import Formed
+from lostwax.sym.undecided import refuse_branch, refuse_integer
+from lostwax.sym.violations import Declarations, Violation
+from lostwax.sym.world import ExprsByForm
 
 _REASONS = {
     "branch": "the trace follows the example",
@@ -30,30 +44,75 @@ _REASONS = {
     "division": "the program divides by it",
     "specialize": "a concrete integer was needed, the example's was taken",
 }
-_BOTH_WAYS = "compute both ways and choose, torch.where(condition, a, b)"
 
 
-class ShapeEnv(Learner):
-    """The symbolic integers of one program."""
+class ShapeEnv:
+    """The symbolic integers of one program.
+
+    The parts reason from `facts`, which they share, and know each other by the arguments they are
+    made with. Only canonical forms and proofs ask each other in turn: `prove` and `unfold` close
+    that circle.
+    """
 
     def __init__(self) -> None:
-        super().__init__()
+        def prove(p: Expr) -> bool:
+            return prover.prove(p)
+
+        def unfold(e: Expr) -> Terms:
+            return division.unfold(e)
+
+        facts = self.facts = Facts()
+        facts.world = world.first()
+        algebra = self.algebra = Algebra(self)
+        bounds = self._bounds = Bounds(facts, unfold)
+        extrema = Extrema(algebra, prove)
+        division = self.division = Division(facts, algebra, bounds, extrema, prove)
+        conditions = self.conditions = Conditions(facts, algebra, bounds, division)
+        forms = Forms(facts, algebra, division, extrema)
+        prover = Prover(facts, algebra, bounds, conditions, forms)
+        answers = Answers(facts, algebra, bounds, division, conditions, forms, prover)
+        learner = Learner(facts, algebra, bounds, division, conditions, forms, prover, answers)
+        self.operators = Operators(
+            facts, algebra, division, extrema, conditions, forms, self.require_nonzero
+        )
+        self._simplifier = Simplifier(bounds, conditions, forms, answers)
+        self._implications = Implications(facts, conditions, answers, learner)
+        self._declarations = Declarations(algebra, bounds, conditions, forms, self._implications)
+        # what the environment offers of its parts
+        self.make = algebra.make
+        self.current_form = forms.current
+        self.normal_form = forms.normal
+        self.known = answers.known
+        self.known_by_residues = learner.known_by_residues
+        self.absorb = learner.absorb
+        self.show = show
+
         self.symbols: list[Symbol] = []
-        self.formed = Formed(self)
+        self.exprs_by_form = ExprsByForm(self.symbols, algebra)
         self.guards: list[Guard] = []
         self.where: Callable[[], Location] = user_location
         self.asking: Callable[[], str] = str  # which operator is being evaluated; "" if none
         self.narrow: Callable[[BoolExpr], tuple[Condition, bool]] = lambda b: (True, False)
         """The sizes at which a condition on floats holds, and whether that is all it says."""
-        self.spelled: Callable[[Condition], str] = lambda b: ""
+        self.spell: Callable[[Condition], str] = lambda b: ""
         """A condition on floats as the user would write it; "" if it is none."""
         self.passed_over: Condition = False
         """What will be asked next though nothing hangs on it: it is answered once with no, and
         without a guard."""
         self.put_off: list[tuple[CodeType, frozenset[int], BoolExpr]] = []
         """Parts of a condition that have no guard: others, asked there, are to say the rest."""
+        self.strides: dict[tuple[Any, ...], Any] = facts.new_memo()
+        """Row-major strides, by size."""
+        # kept for others: the floats of `real.py`, and what a layer above shows for all this
+        self.reals: Any = None
+        self.face: Any = None
         self._axioms: list[Condition] = []
         self._backed = self._unbacked = 0
+
+    @property
+    def steps(self) -> int:
+        """The work that all of this has cost so far."""
+        return self.algebra.steps
 
     # ---- symbols and facts
 
@@ -76,9 +135,10 @@ class ShapeEnv(Learner):
             raise ContradictionError(
                 f"the example's {source or name} is {hint}, which is not in its range {lo} to {hi}"
             )
-        symbol = Symbol(self, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
+        id = self.algebra.next_id()
+        symbol = Symbol(id, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
         logs.dynamic.info("%s is %s, example %d, range %s to %s", name, symbol.source, hint, lo, hi)
-        return self._born(symbol)
+        return self._add_symbol(symbol)
 
     def unbacked(
         self,
@@ -92,24 +152,26 @@ class ShapeEnv(Learner):
         if name is None:
             name, self._unbacked = f"u{self._unbacked}", self._unbacked + 1
         logs.dynamic.info("%s is %s, without an example", name, origin)
-        return self._born(Symbol(self, name, hint=None, lo=lo, hi=hi, origin=origin))
+        id = self.algebra.next_id()
+        return self._add_symbol(Symbol(id, name, hint=None, lo=lo, hi=hi, origin=origin))
 
-    def _born(self, symbol: Symbol) -> Expr:
+    def _add_symbol(self, symbol: Symbol) -> Expr:
         if symbol.lo is not None and symbol.hi is not None and symbol.lo > symbol.hi:
             raise ContradictionError(
                 f"{symbol.source} has no value from {symbol.lo} to {symbol.hi}"
             )
         symbol.place = len(self.symbols)
         self.symbols.append(symbol)
+        expr = self.algebra.add_atom(symbol)
         self._give_range(self.facts, symbol)
-        return symbol.expr
+        return expr
 
     def _give_range(self, facts: Facts, symbol: Symbol) -> None:
         facts.ranges[symbol] = Range(symbol.lo, symbol.hi)
         if symbol.lo is not None and symbol.lo == symbol.hi:
-            facts.substitutions[symbol] = self.const(symbol.lo)
+            facts.substitutions[symbol] = self.algebra.make_constant(symbol.lo)
         if facts.world is not None:
-            facts.world = facts.world.born(symbol)
+            facts.world = facts.world.add_symbol(symbol)
 
     def learn(self, b: Condition) -> None:
         """A fact that holds by nature (`0 <= u0 <= numel`): no guard."""
@@ -118,7 +180,7 @@ class ShapeEnv(Learner):
 
     def assume(self, b: Condition, kind: str, asked_by: str = "") -> None:
         """Record a guard, and learn it. What is recorded may say more than b, never less."""
-        b = self._strengthened(self._shortened(b))
+        b = self._simplifier.strengthen(self._simplifier.shorten(b))
         if isinstance(b, BoolExpr):
             interval, settles = self.narrow(b)
             if self.known(interval) is not True:
@@ -149,35 +211,6 @@ class ShapeEnv(Learner):
             return f"{_REASONS[kind]} ({example})"
         return f"{operator} requires it" if operator and kind == "check" else _REASONS[kind]
 
-    def _shortened(self, b: Condition) -> Condition:
-        """Equivalent under the present facts, without the parts that are certain."""
-        if isinstance(b, bool):
-            return b
-        if b.kind == "ne":
-            lo, hi = self.bounds(b.poly)
-            if (lo, hi) in ((0, 1), (-1, 0)):  # of two values the other: `s % 2 != 1`
-                return self.is_zero(self.shift(b.poly, -1 if lo == 0 else 1))
-        if not b.args:
-            return b
-        parts = [self._shortened(x) for x in b.args if self.known(x) is not (b.kind == "and")]
-        if b.kind == "and":
-            return self.all_of(parts)
-        return self.any_of(x for x in parts if not any(_is_case_of(x, y) for y in parts))
-
-    def _strengthened(self, b: Condition) -> Condition:
-        """A product that is 0, or an alternative that holds, in the example: demand the part that
-        is so.
-        """
-        if isinstance(b, bool) or not b.hint:
-            return b
-        if b.kind == "eq":
-            zeros = [f for f in self.factors(b.poly) if f.hint == 0 and not f.unbacked]
-            if zeros:
-                return self.is_zero(min(zeros, key=lambda f: (not f.composite, f.id)))
-        if b.kind == "or" and b.unbacked:
-            return next((x for x in b.args if x.hint and not x.unbacked), b)
-        return b
-
     # ---- questions
 
     def require_nonzero(self, q: Expr) -> None:
@@ -185,7 +218,7 @@ class ShapeEnv(Learner):
             if q.const == 0:
                 raise ZeroDivisionError("integer division or modulo by zero")
             return
-        b = self.negate(self.is_zero(q))
+        b = self.conditions.negate(self.conditions.is_zero(q))
         answer = self.known(b)
         if answer is False or (isinstance(b, BoolExpr) and b.hint is False and answer is None):
             raise ZeroDivisionError(f"division by {q}, which is 0" + self._in_example(q))
@@ -209,12 +242,12 @@ class ShapeEnv(Learner):
             if b.hint is None:
                 ways_on = [way for way in (True, False) if or_raises(way)]
                 if len(ways_on) != 1:
-                    raise self._data_dependent(b)
+                    raise self._refuse_branch(b)
                 answer, kind = ways_on[0], "assert"
             else:
                 answer = b.hint
                 kind = "check" if or_raises(answer) else "branch"
-            self.assume(b if answer else self.negate(b), kind, asked_by)
+            self.assume(b if answer else self.conditions.negate(b), kind, asked_by)
         return answer
 
     def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:
@@ -230,7 +263,7 @@ class ShapeEnv(Learner):
             return default
         if any(s.declared for s in b.symbols()):
             return default
-        self.assume(b if b.hint else self.negate(b), "branch", asked_by)
+        self.assume(b if b.hint else self.conditions.negate(b), "branch", asked_by)
         return b.hint
 
     def matches(self, b: Condition, asked_by: str = "") -> bool:
@@ -263,49 +296,16 @@ class ShapeEnv(Learner):
         if lo is not None and lo == hi:
             return lo
         if e.hint is None:
-            raise DataDependentError(
-                f"a concrete integer is needed, but {show(e)} depends on data{self._origins(e)}\n"
-                f"  asked at {self.where()}\n"
-                "  instead: compute with the symbolic number, x.item() or x.shape[0], without "
-                "int(), len() or range()"
-            )
-        self.assume(self.is_zero(self.shift(e, -e.hint)), "specialize", asked_by)
+            raise refuse_integer(e, self.where())
+        self.assume(self.conditions.is_zero(e.shift(-e.hint)), "specialize", asked_by)
         return e.hint
 
-    def _data_dependent(self, b: BoolExpr) -> DataDependentError:
-        short = self._shortened(b)
+    def _refuse_branch(self, b: BoolExpr) -> DataDependentError:
+        short = self._simplifier.shorten(b)
         b = short if isinstance(short, BoolExpr) else b
-        if self._is_truth(b) and not self.spelled(b):
-            return self._untold_truth(b)
-        either = [self.spelled(c) or show(c, joined=("&", "|")) for c in (b, negate(b))]
-        fix = f"torch._check({either[0]}) or torch._check({either[1]})"
-        if self._is_truth(b):
-            fix += f";\n  or {_BOTH_WAYS}"
-        return DataDependentError(
-            f"cannot decide `{either[0]}` while tracing: it depends on data{self._origins(b)}\n"
-            f"  asked at {self.where()}\n  fix: state before that line which it is, {fix}"
-        )
-
-    def _untold_truth(self, b: BoolExpr) -> DataDependentError:
-        """Of `if tensor:`, and its like."""
-        where = str(self.where())
-        origin = next(s.origin or "" for s in b.symbols())
-        made = "" if origin.endswith(where) else f"\n  it comes from {origin}"
-        return DataDependentError(
-            f"cannot decide a branch while tracing: the truth of a tensor depends on data{made}\n"
-            f"  asked at {where}\n  fix: {_BOTH_WAYS};\n"
-            "  or, if it is always the same, state it: c = condition.item(); torch._check(c), or "
-            "torch._check(torch.sym_not(c)); if c: ..."
-        )
-
-    def _is_truth(self, b: BoolExpr) -> bool:
-        """Is it about a number that is 0 or 1?"""
         symbols = b.symbols()
-        return len(symbols) == 1 and all(self.bounds(s.expr) == (0, 1) for s in symbols)
-
-    def _origins(self, e: Expr | BoolExpr) -> str:
-        unbacked = sorted((s for s in e.symbols() if s.unbacked), key=lambda s: s.id)
-        return "".join(f"\n  {s.name} comes from {s.origin}" for s in unbacked if s.origin)
+        is_truth = len(symbols) == 1 and all(self.bounds(s.expr) == (0, 1) for s in symbols)
+        return refuse_branch(b, self.where(), self.spell, is_truth)
 
     @contextmanager
     def trial(self) -> Iterator[list[Guard]]:
@@ -314,7 +314,7 @@ class ShapeEnv(Learner):
         guards, symbols = len(self.guards), len(self.symbols)
         found: list[Guard] = []
         try:
-            with self.under(self.facts.copy(self.new_version())):
+            with self.facts.replaced_by(self.facts.copy()):
                 yield found
         finally:
             found.extend(self.guards[guards:])
@@ -322,7 +322,18 @@ class ShapeEnv(Learner):
             for symbol in self.symbols[symbols:]:
                 self._give_range(self.facts, symbol)
 
-    # ---- the result
+    # ---- what is known
+
+    def bounds(self, e: Size) -> Range:
+        """The least and the greatest value of `e`; None is no bound."""
+        return Range(e, e) if isinstance(e, int) else self._bounds.range_of(self.normal_form(e))
+
+    def divisor(self, e: Size) -> int:
+        """A positive integer that divides every value of `e`; 0 if `e` is zero."""
+        if isinstance(e, int):
+            return abs(e)
+        e = self.normal_form(e)
+        return lcm(divisor(e.terms), divisor(self.division.unfold(e)))
 
     def ranges(self) -> dict[Symbol, Range]:
         """Today's range of each symbol."""
@@ -330,40 +341,23 @@ class ShapeEnv(Learner):
 
     def minimal_guards(self) -> list[Guard]:
         """Guards that say the same as all of them together: none follows from the others."""
-        return report.minimal(self, self._facts_at_birth(), self.guards)
+        return self._implications.find_minimal(self._facts_at_birth(), self.guards)
 
     def violations(self) -> list[Violation]:
         """The guards that declared ranges do not imply, each with a fix."""
         born = self._facts_at_birth()
-        found = (report.violation(self, born, guard) for guard in self.minimal_guards())
+        found = (self._declarations.find_violation(born, g) for g in self.minimal_guards())
         return [v for v in found if v is not None]
 
     def _facts_at_birth(self) -> Facts:
         """Declared ranges and what holds by nature, without any guard."""
-        facts = Facts(self.new_version())
+        facts = self.facts.make_blank()
         for symbol in self.symbols:
             self._give_range(facts, symbol)
-        with self.under(facts):
+        with self.facts.replaced_by(facts):
             for axiom in self._axioms:
                 self.absorb(axiom)
         return facts
-
-
-def _is_case_of(x: Condition, y: Condition) -> bool:
-    """Does `y` say of all sizes what `x` says of one: `s % 4 == 0` and `s == 4`?"""
-    if not isinstance(x, BoolExpr) or not isinstance(y, BoolExpr) or x is y or x.kind != "eq":
-        return False
-    symbols, constant = x.symbols(), x.poly.terms.get((), 0)
-    if len(symbols) != 1 or symbols != y.symbols():
-        return False
-    (symbol,) = symbols
-    factor = x.poly.terms.get((symbol,), 0)
-    if abs(factor) != 1 or len(x.poly.terms) != 1 + bool(constant) or y.kind == "and":
-        return False
-    try:
-        return bool(evaluate(y, {symbol: -constant * factor}))
-    except ZeroDivisionError:
-        return False
 
 
 def _asks_for_0_or_1(b: BoolExpr) -> bool:

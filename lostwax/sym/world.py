@@ -1,44 +1,43 @@
 """What environments have in common: worlds, and expressions told by the places of their symbols.
 
 All facts of an environment follow from its symbols, as they were declared, and from what it was
-told, in that order. Where two had the same of both they are in one world, the same object: what
-was found out in the one without a guard holds in the other. So captures of one model need not find
-it out again. Must not say anything that depends on more than that: an environment in which
-something else happened is in no world.
+told, in that order. Environments that have both in common share one `World`: what was found out in
+one of them without a guard holds in the others. So captures of one model need not find it out
+again. A world must not say anything that depends on more than that; an environment in which
+something else happened belongs to no world.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lostwax.cache import Cache
-from lostwax.sym.expressions.expr import BoolExpr, Expr, Symbol
-
-if TYPE_CHECKING:
-    from lostwax.sym.env import ShapeEnv
+from lostwax.sym.expressions.algebra import Algebra
+from lostwax.sym.expressions.expr import BoolExpr, Expr, Symbol, Terms
 
 
 class World:
-    """Environments with the same beginning are in the same one."""
+    """Environments with equal symbols and equal facts share it."""
 
     __slots__ = ()
 
-    def born(self, symbol: Symbol) -> World | None:
-        """The world with one more symbol; those of data are told by nothing that comes again."""
+    def add_symbol(self, symbol: Symbol) -> World | None:
+        """The world with one more symbol; None for a symbol of data, which no other environment
+        can have."""
         if symbol.unbacked:
             return None
         is_declared = symbol.declared is not None
-        return self._then(
+        return self._follow(
             (symbol.name, symbol.hint, symbol.lo, symbol.hi, symbol.source, is_declared)
         )
 
-    def told(self, condition: BoolExpr) -> World | None:
+    def add_fact(self, condition: BoolExpr) -> World | None:
         """The world in which one more condition holds."""
-        told = _timeless(condition)
-        return None if told is None else self._then(told)
+        key = _key_of(condition)
+        return None if key is None else self._follow(key)
 
-    def _then(self, what: Hashable) -> World:
+    def _follow(self, what: Hashable) -> World:
         key = (self, what)
         return _WORLDS.table.get(key) or _WORLDS.keep(key, World())
 
@@ -58,12 +57,12 @@ _FOUND = Cache[tuple[World, Hashable], Any](__name__, "found", 50_000)
 
 
 def first() -> World:
-    """That of an environment without symbols."""
+    """The world of an environment without symbols."""
     return _FIRST
 
 
 def forget() -> None:
-    """Nothing that was found out is told to anyone any more."""
+    """Forget all worlds: environments that exist share nothing with those to come."""
     _WORLDS.clear()
     _FOUND.clear()
 
@@ -72,8 +71,8 @@ def forget() -> None:
 
 
 class Form:
-    """A polynomial over symbols, each told by its place among those of the environment. Equal ones
-    are the same object."""
+    """A polynomial over symbols, each given by its place among the symbols of its environment.
+    Equal forms are the same object."""
 
     __slots__ = ("terms",)
 
@@ -85,13 +84,13 @@ _FORMS = Cache[frozenset[Any], Form](__name__, "forms", 50_000)
 
 
 def form(e: Expr) -> Form | None:
-    """None: it is made of more than symbols."""
+    """The form of `e`; None if it contains more than symbols."""
     if e.form is None and not e.composite and e.product is None:
-        e.form = _made(e)
+        e.form = _make_form(e)
     return e.form  # type: ignore[no-any-return]
 
 
-def _made(e: Expr) -> Form | None:
+def _make_form(e: Expr) -> Form | None:
     terms = []
     for monomial, coefficient in e.terms.items():
         places = tuple([symbol.place for symbol in monomial])  # type: ignore[attr-defined]
@@ -102,26 +101,26 @@ def _made(e: Expr) -> Form | None:
     return _FORMS.table.get(key) or _FORMS.keep(key, Form(tuple(terms)))
 
 
-class Formed(dict[Form, Expr]):
-    """The expression of each form in an environment."""
+class ExprsByForm(dict[Form, Expr]):
+    """The expression of each form in one environment."""
 
-    __slots__ = ("_env",)
+    __slots__ = ("_algebra", "_symbols")
 
-    def __init__(self, env: ShapeEnv) -> None:
-        self._env = env
+    def __init__(self, symbols: list[Symbol], algebra: Algebra) -> None:
+        self._symbols = symbols
+        self._algebra = algebra
 
     def __missing__(self, form: Form) -> Expr:
-        symbols = self._env.symbols
-        terms = {tuple([symbols[i] for i in places]): c for places, c in form.terms}
-        found = self[form] = self._env.make(terms)  # type: ignore[arg-type]
+        terms: Terms = {tuple([self._symbols[i] for i in p]): c for p, c in form.terms}
+        found = self[form] = self._algebra.make(terms)
         found.form = form
         return found
 
 
-def _timeless(b: BoolExpr) -> Hashable | None:
-    """A condition by the places of its symbols."""
+def _key_of(b: BoolExpr) -> Hashable | None:
+    """What a condition says, by the places of its symbols; None if that cannot be said."""
     if b.args:
-        parts = tuple(map(_timeless, b.args))
+        parts = tuple(map(_key_of, b.args))
         return None if None in parts else (b.kind, parts)
     poly = form(b.poly)
     return None if poly is None else (b.kind, poly)

@@ -68,7 +68,7 @@ def test_forms_are_of_symbols_by_their_places():
     (_, b, n), (other, c, m) = batch_and_length(), batch_and_length()
     assert form(3 * b * n + n - 2) is form(m - 2 + m * c * 3) is not None
     assert form(b) is not form(m)
-    assert other.formed[form(2 * b * b)] is 2 * c * c
+    assert other.exprs_by_form[form(2 * b * b)] is 2 * c * c
     assert form(n // 2) is None
     assert form((b + 1) * (n + 1)) is None  # which knows that it is a product
 

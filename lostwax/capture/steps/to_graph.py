@@ -23,7 +23,7 @@ from lostwax.ir.graph.writer import SPOKEN, TAKEN, base_name
 from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Guard
-from lostwax.sym.numbers.narrowing import spelled
+from lostwax.sym.numbers.narrowing import spell
 from lostwax.sym.numbers.real import Real
 
 # Names that are taken: for placeholders, and for calls, which shadow nothing that Python knows.
@@ -151,7 +151,7 @@ class Builder:
         self._asked = f"{frame}    {where.text}\n"
         holds = self._numbers.node(guard.cond)
         said = guard.reason.partition(": ")[2] if guard.asked_by == "torch._check" else ""
-        text = f"{spelled(guard.cond) or guard.predicate} is required at {where}"
+        text = f"{spell(guard.cond) or guard.predicate} is required at {where}"
         text += f"\n  because {said}" if said else ""
         self._call(aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before

@@ -2,12 +2,12 @@
 them.
 
 An `Expr` is a polynomial with integer coefficients over *atoms* (symbols, floor quotients,
-remainders, maxima, minima). Every expression of an environment is made by `Algebra.make`, which
-returns the equal one that exists: equal is identical, and a computed result can be remembered by
-its operands.
+remainders, maxima, minima). Every expression of an environment is made by its `Algebra`, which
+returns the equal one that exists: equal is identical.
 
-Must not know what is true of a symbol: facts are the business of the layers above, which complete
-`Algebra`.
+Python's operators give an expression under today's facts, and are answered by `Operators`; `add`,
+`shift` and the other methods only compute, and are for those who reason. Must not know what is true
+of a symbol.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from lostwax.sym.expressions.terms import Monomial, Terms
-from lostwax.sym.text.show import show
+from lostwax.sym.expressions.terms import combine, common_factor, divide_monomial, multiply
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # an expression belongs to an environment, which makes expressions
     from lostwax.sym.env import ShapeEnv
 
+Monomial: TypeAlias = "tuple[Atom, ...]"
+Terms: TypeAlias = "dict[tuple[Atom, ...], int]"
 Size: TypeAlias = "int | Expr"
 Condition: TypeAlias = "bool | BoolExpr"
+
+MAX_PRODUCT = 1024  # terms; a longer product is not multiplied out, see `Algebra.fold`
 
 _by_id = attrgetter("id")
 
@@ -41,8 +44,8 @@ class Atom:
         "kind", "normal", "normal_at", "operands", "unbacked",
     )  # fmt: skip
 
-    def __init__(self, env: ShapeEnv, kind: str, operands: tuple[Expr, ...], hint: int | None):
-        self.id = env.next_id()
+    def __init__(self, id: int, kind: str, operands: tuple[Expr, ...], hint: int | None):
+        self.id = id
         self.kind = kind
         self.operands = operands
         self.args: tuple[Size, ...] = tuple(plain(x) for x in operands)
@@ -56,7 +59,7 @@ class Atom:
         self.normal: Expr
         self.bounds: tuple[int | None, int | None]
         self._rank: tuple[Any, ...] | None = None
-        self.expr = env.make({(self,): 1})
+        self.expr: Expr  # see `Algebra.add_atom`
 
     def __repr__(self) -> str:
         return str(self.expr)
@@ -80,7 +83,7 @@ class Symbol(Atom):
 
     def __init__(
         self,
-        env: ShapeEnv,
+        id: int,
         name: str,
         *,
         hint: int | None,
@@ -99,9 +102,9 @@ class Symbol(Atom):
         self.root = root
         self.place = -1
         """Among the symbols of the environment."""
-        super().__init__(env, "symbol", (), hint)
-        self.unbacked = self.expr.unbacked = hint is None
-        self.hidden = self.expr.hidden = root is not None
+        super().__init__(id, "symbol", (), hint)
+        self.unbacked = hint is None
+        self.hidden = root is not None
 
 
 class Expr:
@@ -115,9 +118,9 @@ class Expr:
         "terms", "unbacked",
     )  # fmt: skip
 
-    def __init__(self, env: ShapeEnv, terms: Terms):
+    def __init__(self, env: ShapeEnv, id: int, terms: Terms):
         self.env = env
-        self.id = env.next_id()
+        self.id = id
         self.terms = terms
         self.const: int | None = terms.get((), 0) if len(terms) <= (() in terms) else None
         composite = unbacked = hidden = False
@@ -161,31 +164,103 @@ class Expr:
             self._symbols = frozenset(a for a in self.atoms() if isinstance(a, Symbol))
         return self._symbols
 
+    # ---- polynomials
+
+    def add(self, other: Expr) -> Expr:
+        terms = combine(self.terms, 1, other.terms, 1)
+        if self.composite and other.composite:
+            return self.env.division.settle(terms)
+        return self.env.algebra.make(terms)
+
+    def subtract(self, other: Expr) -> Expr:
+        terms = combine(self.terms, 1, other.terms, -1)
+        if self.composite and other.composite:
+            return self.env.division.settle(terms)
+        return self.env.algebra.make(terms)
+
+    def shift(self, n: int) -> Expr:
+        """`self + n`"""
+        return self.env.algebra.make(combine(self.terms, 1, {(): n}, 1)) if n else self
+
+    def scale(self, n: int) -> Expr:
+        """`self * n`"""
+        if n == 1:
+            return self
+        terms = {m: c * n for m, c in self.terms.items()} if n else {}
+        if not self.composite or n == -1:
+            return self.env.algebra.make(terms)
+        result = self.env.division.settle(terms)
+        if len(terms) > 1 and result.product is None:
+            result.product = self.env.algebra.make_constant(n), self
+        return result
+
+    def multiply(self, other: Expr) -> Expr:
+        if self.const is not None:
+            return other.scale(self.const)
+        if other.const is not None:
+            return self.scale(other.const)
+        env = self.env
+        if len(self.terms) * len(other.terms) > MAX_PRODUCT:
+            a, b = sorted((self, other), key=lambda e: (len(e.terms), e.id))
+            a = env.algebra.fold(a) if len(a.terms) > MAX_PRODUCT else a
+            return a.multiply(env.algebra.fold(b))
+        terms = multiply(self.terms, other.terms)
+        composite = self.composite or other.composite
+        result = env.division.settle(terms) if composite else env.algebra.make(terms)
+        if len(terms) > 1 and result.product is None:
+            result.product = self, other
+        return result
+
+    def drop_term(self, monomial: Monomial, times: int = 1) -> Expr:
+        """All but one term, each multiplied by `times`."""
+        left = {m: c * times for m, c in self.terms.items() if m != monomial}
+        return self.env.algebra.make(left)
+
+    def divide_terms(self, factor: int, monomial: Monomial) -> Expr:
+        """Each term divided by what is known to divide it."""
+        divided = ((divide_monomial(m, monomial), c // factor) for m, c in self.terms.items())
+        return self.env.algebra.make({m: c for m, c in divided if m is not None})
+
+    def factors(self) -> list[Expr]:
+        """The atoms that every term shares, and what remains; nothing if this is no product."""
+        _, common = common_factor(self.terms)
+        if not common or (len(common) == 1 and len(self.terms) == 1):
+            return []
+        rest = self.divide_terms(1, common)
+        atoms = [a.expr for a in dict.fromkeys(common)]
+        return atoms if rest.const is not None else [*atoms, rest]
+
+    # ---- Python's operators; what they gave once is looked up here, as that is the usual case
+
     def __add__(self, other: Size) -> Size:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.sums.get((self, other))
+            found = operators.sums.get((self, other))
             if found is not None:
                 return found
-        return self.env.operate(self.env.sums, self.env.add, self, other)
+        return operators.operate(operators.sums, Expr.add, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Size) -> Size:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.differences.get((self, other))
+            found = operators.differences.get((self, other))
             if found is not None:
                 return found
-        return self.env.operate(self.env.differences, self.env.sub, self, other)
+        return operators.operate(operators.differences, Expr.subtract, self, other)
 
     def __rsub__(self, other: int) -> Size:
-        return self.env.operate(self.env.differences, self.env.sub, other, self)
+        operators = self.env.operators
+        return operators.operate(operators.differences, Expr.subtract, other, self)
 
     def __mul__(self, other: Size) -> Size:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.products.get((self, other))
+            found = operators.products.get((self, other))
             if found is not None:
                 return found
-        return self.env.operate(self.env.products, self.env.mul, self, other)
+        return operators.operate(operators.products, Expr.multiply, self, other)
 
     __rmul__ = __mul__
 
@@ -193,44 +268,52 @@ class Expr:
         return self * -1
 
     def __floordiv__(self, other: Size) -> Size:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.quotients.get((self, other))
+            found = operators.quotients.get((self, other))
             if found is not None:
                 return found
-        return self.env.operate(self.env.quotients, self.env.checked_floordiv, self, other)
+        return operators.operate(operators.quotients, operators.divide, self, other)
 
     def __rfloordiv__(self, other: int) -> Size:
-        return self.env.operate(self.env.quotients, self.env.checked_floordiv, other, self)
+        operators = self.env.operators
+        return operators.operate(operators.quotients, operators.divide, other, self)
 
     def __mod__(self, other: Size) -> Size:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.remainders.get((self, other))
+            found = operators.remainders.get((self, other))
             if found is not None:
                 return found
-        return self.env.operate(self.env.remainders, self.env.checked_mod, self, other)
+        return operators.operate(operators.remainders, operators.reduce, self, other)
 
     def __rmod__(self, other: int) -> Size:
-        return self.env.operate(self.env.remainders, self.env.checked_mod, other, self)
+        operators = self.env.operators
+        return operators.operate(operators.remainders, operators.reduce, other, self)
 
     def __ge__(self, other: Size) -> Condition:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.comparisons.get((self, other))
+            found = operators.comparisons.get((self, other))
             if found is not None:
                 return found
-        return self.env.compare(self.env.comparisons, self.env.at_least, self, other)
+        return operators.compare(operators.comparisons, operators.at_least, self, other)
 
     def __le__(self, other: Size) -> Condition:
+        operators = self.env.operators
         if type(other) is int or type(other) is Expr:
-            found = self.env.comparisons.get((other, self))
+            found = operators.comparisons.get((other, self))
             if found is not None:
                 return found
-        return self.env.compare(self.env.comparisons, self.env.at_least, other, self)
+        return operators.compare(operators.comparisons, operators.at_least, other, self)
 
     def __gt__(self, other: Size) -> Condition:
-        return self.env.compare(self.env.strict_comparisons, self.env.more_than, self, other)
+        operators = self.env.operators
+        return operators.compare(operators.strict_comparisons, operators.more_than, self, other)
 
     def __lt__(self, other: Size) -> Condition:
-        return self.env.compare(self.env.strict_comparisons, self.env.more_than, other, self)
+        operators = self.env.operators
+        return operators.compare(operators.strict_comparisons, operators.more_than, other, self)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
@@ -245,7 +328,7 @@ class Expr:
     __index__ = __int__
 
     def __str__(self) -> str:
-        return show(self)
+        return self.env.show(self)
 
     __repr__ = __str__
 
@@ -266,9 +349,9 @@ class BoolExpr:
         "poly", "unbacked",
     )  # fmt: skip
 
-    def __init__(self, env: ShapeEnv, kind: str, poly: Expr, args: tuple[BoolExpr, ...] = ()):
+    def __init__(self, env: ShapeEnv, id: int, kind: str, poly: Expr, args: tuple[BoolExpr, ...]):
         self.env = env
-        self.id = env.next_id()
+        self.id = id
         self.kind = kind
         self.poly = poly  # of "and" and "or": zero
         self.args = args
@@ -307,15 +390,15 @@ class BoolExpr:
         return frozenset(a for a in self.atoms() if isinstance(a, Symbol))
 
     def __and__(self, other: Condition) -> Condition:
-        return self.env.all_of((self, other))
+        return self.env.conditions.all_of((self, other))
 
     def __or__(self, other: Condition) -> Condition:
-        return self.env.any_of((self, other))
+        return self.env.conditions.any_of((self, other))
 
     __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Condition:
-        return self.env.negate(self)
+        return self.env.conditions.negate(self)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
@@ -323,7 +406,7 @@ class BoolExpr:
         )
 
     def __str__(self) -> str:
-        return show(self)
+        return self.env.show(self)
 
     __repr__ = __str__
 
@@ -336,6 +419,19 @@ class BoolExpr:
 
 def rank_of(monomial: Monomial) -> tuple[Any, ...]:
     return tuple(sorted(atom.rank() for atom in monomial))
+
+
+def find_atom(monomial: Monomial, kind: str) -> Atom | None:
+    """The one atom of a monomial, if it has this kind."""
+    return monomial[0] if len(monomial) == 1 and monomial[0].kind == kind else None
+
+
+def find_only_atom(terms: Terms, kind: str) -> Atom | None:
+    """The atom that these terms are, if it has this kind."""
+    if len(terms) != 1:
+        return None
+    ((monomial, coefficient),) = terms.items()
+    return find_atom(monomial, kind) if coefficient == 1 else None
 
 
 # ------------------------------------------------------------------------------------------- values
@@ -403,9 +499,9 @@ def evaluate(e: Size | Condition, values: Mapping[Symbol, int]) -> int:
 def eq(a: Size, b: Size) -> Condition:
     """`a == b` as a condition; a bool when it is certain by structure."""
     if type(a) is Expr:
-        return a.env.equal(a, b)
+        return a.env.operators.equal(a, b)
     if type(b) is Expr:
-        return b.env.equal(b, a)
+        return b.env.operators.equal(b, a)
     return bool(a == b)
 
 
@@ -415,7 +511,7 @@ def ne(a: Size, b: Size) -> Condition:
 
 def negate(b: Condition) -> Condition:
     """`not b`. Unlike `~b`, also right for a plain bool."""
-    return b.env.negate(b) if type(b) is BoolExpr else not b
+    return b.env.conditions.negate(b) if type(b) is BoolExpr else not b
 
 
 def maximum(*sizes: Size) -> Size:
@@ -429,7 +525,7 @@ def minimum(*sizes: Size) -> Size:
 def _extremum(kind: str, sizes: tuple[Size, ...]) -> Size:
     for size in sizes:
         if type(size) is Expr:
-            return size.env.extremum_of(kind, sizes)
+            return size.env.operators.extremum(kind, sizes)
     return max(sizes) if kind == "max" else min(sizes)
 
 
@@ -443,15 +539,4 @@ def quotient(a: Size, b: Size) -> Size | None:
     env = a.env if isinstance(a, Expr) else b.env if isinstance(b, Expr) else None
     if env is None:
         return a // b if b and not a % b else None
-    known = env.exact.get((a, b), _UNASKED)
-    if known is not _UNASKED:
-        return known  # type: ignore[return-value]
-    x, y = env.operand(a), env.operand(b)
-    assert x is not None
-    assert y is not None
-    found = env.exact_quotient(env.current_form(x), env.current_form(y))
-    result = env.exact[a, b] = None if found is None else plain(found)
-    return result
-
-
-_UNASKED = object()
+    return env.operators.quotient(a, b)

@@ -2,7 +2,7 @@
 
 A monomial is a tuple of atoms sorted by id, repeated for powers; () is that of the constant.
 Nothing here is interned or canonical: proofs work on terms, because most of what a proof looks at
-is never seen again.
+is never seen again. An atom can be anything that has an id.
 """
 
 from __future__ import annotations
@@ -11,18 +11,20 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from math import gcd
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from lostwax.sym.expressions.expr import Atom
 
-Monomial: TypeAlias = "tuple[Atom, ...]"
-Terms: TypeAlias = "dict[Monomial, int]"
+class Numbered(Protocol):
+    id: int
+
+
+A = TypeVar("A", bound=Numbered)
+M = TypeVar("M")
 
 _by_id = attrgetter("id")
 
 
-def merged(a: Mapping[Monomial, int], i: int, b: Mapping[Monomial, int], j: int) -> Terms:
+def combine(a: Mapping[M, int], i: int, b: Mapping[M, int], j: int) -> dict[M, int]:
     """`i*a + j*b`"""
     terms = dict(a) if i == 1 else {m: i * c for m, c in a.items()}
     for monomial, coefficient in b.items():
@@ -34,8 +36,10 @@ def merged(a: Mapping[Monomial, int], i: int, b: Mapping[Monomial, int], j: int)
     return terms
 
 
-def multiplied(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> Terms:
-    terms: Terms = {}
+def multiply(
+    a: Mapping[tuple[A, ...], int], b: Mapping[tuple[A, ...], int]
+) -> dict[tuple[A, ...], int]:
+    terms: dict[tuple[A, ...], int] = {}
     for m, c in a.items():
         for n, d in b.items():
             product = tuple(sorted(m + n, key=_by_id)) if m and n else m or n
@@ -47,23 +51,20 @@ def multiplied(a: Mapping[Monomial, int], b: Mapping[Monomial, int]) -> Terms:
     return terms
 
 
-def replaced(terms: Terms, atom: Atom, value: Terms) -> Terms:
-    """With an atom replaced by a polynomial."""
-    result: Terms = {}
+def replace_atom(
+    terms: Mapping[tuple[A, ...], int], atom: A, value: Mapping[tuple[A, ...], int]
+) -> dict[tuple[A, ...], int]:
+    """`terms` with an atom replaced by a polynomial."""
+    result: dict[tuple[A, ...], int] = {}
     for monomial, coefficient in terms.items():
         term = {tuple(a for a in monomial if a is not atom): coefficient}
         for _ in range(monomial.count(atom)):
-            term = multiplied(term, value)
-        result = merged(result, 1, term, 1)
+            term = multiply(term, value)
+        result = combine(result, 1, term, 1)
     return result
 
 
-def leading(terms: Mapping[Monomial, int]) -> Monomial:
-    """The first monomial in an order that multiplication keeps."""
-    return max(terms, key=lambda m: (len(m), [a.id for a in m]))
-
-
-def without(monomial: Monomial, factor: Iterable[Atom]) -> Monomial | None:
+def divide_monomial(monomial: tuple[A, ...], factor: Iterable[A]) -> tuple[A, ...] | None:
     """`monomial / factor`, None if it does not divide."""
     rest = list(monomial)
     for atom in factor:
@@ -73,15 +74,47 @@ def without(monomial: Monomial, factor: Iterable[Atom]) -> Monomial | None:
     return tuple(rest)
 
 
-def drop(monomial: Monomial, factor: Monomial) -> Monomial:
-    """`monomial / factor`, which is known to divide."""
-    rest = without(monomial, factor)
-    assert rest is not None
-    return rest
+def divide_exactly(
+    a: Mapping[tuple[A, ...], int], b: Mapping[tuple[A, ...], int]
+) -> dict[tuple[A, ...], int] | None:
+    """The terms of q with `a == b*q`, if there is such a q and a few steps find it."""
+    if not b:
+        return None
+    if b.keys() == {()}:  # a number: term by term, however many
+        number = b[()]
+        divided = {m: k // number for m, k in a.items()}
+        return divided if all(k % number == 0 for k in a.values()) else None
+    head = leading_monomial(b)
+    quotient: dict[tuple[A, ...], int] = {}
+    for _ in range(16):
+        if not a:
+            return quotient
+        first = leading_monomial(a)
+        monomial = divide_monomial(first, head)
+        if monomial is None or a[first] % b[head]:
+            return None
+        term = {monomial: a[first] // b[head]}
+        quotient = combine(quotient, 1, term, 1)
+        a = combine(a, 1, multiply(term, b), -1)
+    return None
 
 
-def shared(a: Monomial, b: Monomial) -> Monomial:
-    """The greatest common factor of two monomials."""
+def leading_monomial(terms: Mapping[tuple[A, ...], int]) -> tuple[A, ...]:
+    """The first monomial in an order that multiplication keeps."""
+    return max(terms, key=lambda m: (len(m), [a.id for a in m]))
+
+
+def common_factor(*polynomials: Mapping[tuple[A, ...], int]) -> tuple[int, tuple[A, ...]]:
+    """The largest integer and the largest monomial that divide every term of all of them."""
+    factor, common = 0, None
+    for terms in polynomials:
+        for monomial, coefficient in terms.items():
+            factor = gcd(factor, coefficient)
+            common = monomial if common is None else _common_atoms(common, monomial)
+    return factor or 1, common or ()
+
+
+def _common_atoms(a: tuple[A, ...], b: tuple[A, ...]) -> tuple[A, ...]:
     rest, common = list(b), []
     for atom in a:
         if atom in rest:
@@ -90,6 +123,15 @@ def shared(a: Monomial, b: Monomial) -> Monomial:
     return tuple(common)
 
 
-def factor_of(terms: Mapping[Monomial, int]) -> int:
+def common_divisor(terms: Mapping[tuple[A, ...], int]) -> int:
     """The greatest common divisor of all coefficients but the constant's."""
     return reduce(gcd, (c for m, c in terms.items() if m), 0)
+
+
+def tighten(terms: dict[tuple[A, ...], int]) -> dict[tuple[A, ...], int]:
+    """`terms >= 0` divided by the common divisor, the constant rounded down: over the integers it
+    says the same."""
+    divisor = common_divisor(terms)
+    if divisor < 2:
+        return terms
+    return {m: c // divisor for m, c in terms.items() if c // divisor}

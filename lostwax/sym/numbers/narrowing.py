@@ -18,7 +18,7 @@ from lostwax.sym.numbers.real import FUNCTIONS, Definition, Real, completed, def
 
 
 def install(env: ShapeEnv) -> None:
-    env.narrow, env.spelled = narrowed, spelled
+    env.narrow, env.spell = narrow, spell
 
 
 def roots(condition: BoolExpr) -> set[Symbol]:
@@ -34,7 +34,7 @@ def roots(condition: BoolExpr) -> set[Symbol]:
     return found
 
 
-def narrowed(b: BoolExpr) -> tuple[Condition, bool]:
+def narrow(b: BoolExpr) -> tuple[Condition, bool]:
     """A condition on floats that are made of one size, or of one expression, as a range of that:
     readable, and known to all who ask of the size."""
     symbols = b.symbols()
@@ -65,7 +65,7 @@ def _range_of(
         return True, False
     lo, hi, sure = interval(holds, e.hint, *b.env.bounds(e))
     limits: list[Condition] = [True if lo is None else e >= lo, True if hi is None else e <= hi]
-    return b.env.all_of(c for c in limits if known(c) is not True), sure
+    return b.env.conditions.all_of(c for c in limits if known(c) is not True), sure
 
 
 def _common(symbols: Iterable[Symbol]) -> Expr | None:
@@ -99,7 +99,7 @@ def _at(what: Any, n: int) -> Any:
     return float(FUNCTIONS[what.op](*(_at(a, n) for a in what.args)))
 
 
-def spelled(b: Condition) -> str:
+def spell(b: Condition) -> str:
     """A comparison of floats, or its opposite; "" if it is something else."""
     if isinstance(b, bool) or b.args or b.kind == "ge" or len(b.symbols()) != 1:
         return ""

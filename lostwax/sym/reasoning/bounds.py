@@ -6,43 +6,26 @@ true and seldom tight: relations between symbols are the prover's business.
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import groupby
 from math import gcd, lcm
 
-from lostwax.sym.expressions.algebra import Algebra
-from lostwax.sym.expressions.expr import Atom, Expr, Size, Symbol
-from lostwax.sym.expressions.terms import Terms, merged
+from lostwax.sym.expressions.expr import Atom, Expr, Symbol, Terms
+from lostwax.sym.expressions.terms import combine
 from lostwax.sym.reasoning.facts import Facts, Range
 
 EVERYTHING = Range(None, None)
 MAX_DEPTH = 64  # of atoms within atoms; deeper ones are taken as they are
 
 
-class Bounds(Algebra):
-    """Ranges and divisors under today's facts, remembered per version of the facts."""
+@dataclass(eq=False)
+class Bounds:
+    """Ranges under today's facts, remembered per version of the facts. `unfold` gives an expression
+    without remainders by constants."""
 
     facts: Facts
-
-    @abstractmethod
-    def normal_form(self, e: Expr) -> Expr:
-        """`e` with all substitutions made, hidden symbols included."""
-
-    @abstractmethod
-    def unfolded(self, a: Expr) -> Terms:
-        """`a` without remainders by constants."""
-
-    def bounds(self, e: Size) -> Range:
-        if isinstance(e, int):
-            return Range(e, e)
-        return self.range_of(self.normal_form(e))
-
-    def divisor(self, e: Size) -> int:
-        """A positive integer that divides every value of `e`; 0 if `e` is zero."""
-        if isinstance(e, int):
-            return abs(e)
-        e = self.normal_form(e)
-        return lcm(self._divisor(e.terms), self._divisor(self.unfolded(e)))
+    unfold: Callable[[Expr], Terms]
 
     def range_of(self, e: Expr) -> Range:
         if e.bounds_at != self.facts.version:
@@ -51,13 +34,13 @@ class Bounds(Algebra):
             if e.composite and len(e.terms) > 1:
                 kinds = {a.kind for m in e.terms for a in m}
                 if "mod" in kinds:
-                    result = intersection(result, self.range_of_terms(self.unfolded(e)))
+                    result = intersect(result, self.range_of_terms(self.unfold(e)))
                 if "div" in kinds:
-                    result = intersection(result, self._range_without_floors(e))
+                    result = intersect(result, self._range_without_floors(e))
                 e.bounds = result
             if e.product is not None:
-                factors = multiplied(*map(self.range_of, e.product))
-                e.bounds = intersection(e.bounds, factors)
+                factors = multiply(*map(self.range_of, e.product))
+                e.bounds = intersect(e.bounds, factors)
         return e.bounds  # type: ignore[return-value]
 
     def _range_without_floors(self, e: Expr) -> Range:
@@ -73,9 +56,9 @@ class Bounds(Algebra):
         for monomial, atom in floors.items():
             r, c = atom.operands[0], atom.operands[1].const or 1
             share = e.terms[monomial] * common // c
-            terms = merged(terms, 1, r.terms, share)
-            slack = added(slack, scaled(Range(0, c - 1), -share))
-        lo, hi = added(self.range_of_terms(terms), slack)
+            terms = combine(terms, 1, r.terms, share)
+            slack = add(slack, scale(Range(0, c - 1), -share))
+        lo, hi = add(self.range_of_terms(terms), slack)
         return Range(None if lo is None else -(-lo // common), None if hi is None else hi // common)
 
     def range_of_terms(self, terms: Terms) -> Range:
@@ -91,11 +74,11 @@ class Bounds(Algebra):
 
     def range_of_term(self, monomial: tuple[Atom, ...], coefficient: int) -> Range:
         if len(monomial) == 1:
-            return scaled(self.range_of_atom(monomial[0]), coefficient)
+            return scale(self.range_of_atom(monomial[0]), coefficient)
         product = Range(1, 1)
         for atom, repeated in groupby(monomial):
-            product = multiplied(product, power(self.range_of_atom(atom), len(list(repeated))))
-        return scaled(product, coefficient)
+            product = multiply(product, raise_to(self.range_of_atom(atom), len(list(repeated))))
+        return scale(product, coefficient)
 
     def range_of_atom(self, atom: Atom) -> Range:
         if isinstance(atom, Symbol):
@@ -113,19 +96,6 @@ class Bounds(Algebra):
             atom.bounds_at = self.facts.version
         return atom.bounds  # type: ignore[return-value]
 
-    def _divisor(self, terms: Terms) -> int:
-        divisor = 0
-        for monomial, coefficient in terms.items():
-            for atom in monomial:
-                coefficient *= self._atom_divisor(atom)
-            divisor = gcd(divisor, coefficient)
-        return divisor
-
-    def _atom_divisor(self, atom: Atom) -> int:
-        if atom.kind in ("symbol", "div"):
-            return 1
-        return gcd(*(k for x in atom.operands for k in x.terms.values()))
-
     def is_positive(self, e: Expr) -> bool:
         lo = self.range_of(e).lo
         return lo is not None and lo > 0
@@ -142,28 +112,39 @@ class Bounds(Algebra):
         return lo // divisor
 
 
+def divisor(terms: Terms) -> int:
+    """A positive integer that divides every value of the polynomial; 0 if it is zero."""
+    divisor = 0
+    for monomial, coefficient in terms.items():
+        for atom in monomial:
+            if atom.kind not in ("symbol", "div"):
+                coefficient *= gcd(*(k for x in atom.operands for k in x.terms.values()))
+        divisor = gcd(divisor, coefficient)
+    return divisor
+
+
 # ------------------------------------------------------------------------------ interval arithmetic
 
 
-def added(a: Range, b: Range) -> Range:
+def add(a: Range, b: Range) -> Range:
     return Range(
         None if a.lo is None or b.lo is None else a.lo + b.lo,
         None if a.hi is None or b.hi is None else a.hi + b.hi,
     )
 
 
-def scaled(r: Range, n: int) -> Range:
+def scale(r: Range, n: int) -> Range:
     if n < 0:
         r = Range(r.hi, r.lo)
     lo, hi = r
     return Range(None if lo is None else n * lo, None if hi is None else n * hi)
 
 
-def negated(r: Range) -> Range:
+def negate(r: Range) -> Range:
     return Range(None if r.hi is None else -r.hi, None if r.lo is None else -r.lo)
 
 
-def multiplied(a: Range, b: Range) -> Range:
+def multiply(a: Range, b: Range) -> Range:
     if a.lo is not None and b.lo is not None and a.lo >= 0 and b.lo >= 0:
         if a.hi == 0 or b.hi == 0:
             return Range(0, 0)
@@ -179,7 +160,7 @@ def multiplied(a: Range, b: Range) -> Range:
     return Range(None if lo <= -far else lo, None if hi >= far else hi)
 
 
-def power(r: Range, n: int) -> Range:
+def raise_to(r: Range, n: int) -> Range:
     if n == 1:
         return r
     if n % 2:
@@ -187,14 +168,14 @@ def power(r: Range, n: int) -> Range:
     if r.lo is not None and r.lo >= 0:
         return Range(r.lo**n, None if r.hi is None else r.hi**n)
     if r.hi is not None and r.hi <= 0:
-        return power(negated(r), n)
+        return raise_to(negate(r), n)
     return Range(0, None if r.lo is None or r.hi is None else max(-r.lo, r.hi) ** n)
 
 
 def quotient(a: Range, q: Range) -> Range:
     """Of `a // q` where q is not zero."""
     if q.hi is not None and q.hi <= 0:
-        a, q = negated(a), negated(q)
+        a, q = negate(a), negate(q)
     if q.lo is None or q.lo < 0:  # either sign: no farther from zero than a itself
         if a.lo is None or a.hi is None:
             return EVERYTHING
@@ -219,7 +200,7 @@ def remainder(a: Range, q: Range) -> Range:
     if q.hi is not None and q.hi <= 0:
         if q.lo is not None and q.lo >= 0:  # no divisor at all: the facts contradict each other
             return EVERYTHING
-        return negated(remainder(negated(a), negated(q)))
+        return negate(remainder(negate(a), negate(q)))
     if q.lo is None or q.lo < 0:
         return Range(None if q.lo is None else q.lo + 1, None if q.hi is None else max(q.hi - 1, 0))
     hi = None if q.hi is None else max(q.hi - 1, 0)
@@ -237,7 +218,7 @@ def extremum(kind: str, ranges: list[Range]) -> Range:
     return Range(None if None in los else min(los), min(finite, default=None))  # type: ignore[type-var]
 
 
-def intersection(a: Range, b: Range) -> Range:
+def intersect(a: Range, b: Range) -> Range:
     return Range(
         a.lo if b.lo is None else b.lo if a.lo is None else max(a.lo, b.lo),
         a.hi if b.hi is None else b.hi if a.hi is None else min(a.hi, b.hi),

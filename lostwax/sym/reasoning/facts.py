@@ -1,17 +1,19 @@
 """What is known of the symbols of an environment at one moment: plain data, no reasoning.
 
-All that an answer may depend on is in one object, so that facts which hold only inside a region of
-a program can be kept in a copy. Facts only grow; `version` is new with each of them, and no two
-states of an environment share one.
+All that an answer may depend on is in one object, which every part of an environment shares. Facts
+that hold only inside a region of a program are kept in a copy, and put into this object for that
+while. Facts only grow; `version` is new with each of them, and no two states of an environment
+share one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, NamedTuple
 
-from lostwax.sym.expressions.expr import Atom, BoolExpr, Condition, Expr, Symbol
-from lostwax.sym.expressions.terms import Monomial
+from lostwax.sym.expressions.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol
 from lostwax.sym.world import World
 
 
@@ -23,8 +25,15 @@ class Range(NamedTuple):
 
 
 class Facts:
-    def __init__(self, version: int) -> None:
-        self.version = version
+    __slots__ = (
+        "_by_atom", "_by_monomial", "_memos", "_versions", "copied_at", "decided", "nonnegative",
+        "ranges", "rewrites", "substitutions", "told", "version", "world", "zero",
+    )  # fmt: skip
+
+    def __init__(self, versions: Iterator[int] | None = None) -> None:
+        self._versions = count() if versions is None else versions
+        self._memos: list[dict[Any, Any]] = []
+        self.version = next(self._versions)
         self.told: list[BoolExpr] = []
         """The conditions that all of this was learned from, in their order."""
         self.copied_at: int | None = None
@@ -44,14 +53,53 @@ class Facts:
         self._by_atom: dict[Atom, dict[BoolExpr, None]] = {}
         self._by_monomial: dict[Monomial, dict[Expr, None]] = {}
 
+    # ---- change
+
+    def new_memo(self) -> dict[Any, Any]:
+        """A table for results that hold until the facts change; then it is emptied."""
+        memo: dict[Any, Any] = {}
+        self._memos.append(memo)
+        return memo
+
+    def change(self) -> None:
+        """Begin a new version: something was learned."""
+        self.version = next(self._versions)
+        self._forget_results()
+
+    def _forget_results(self) -> None:
+        for memo in self._memos:
+            memo.clear()
+
+    @contextmanager
+    def replaced_by(self, other: Facts) -> Iterator[None]:
+        """Inside, this object holds what `other` did; afterwards both hold their own again, `other`
+        with what was learned meanwhile."""
+        self._exchange(other)
+        try:
+            yield
+        finally:
+            self._exchange(other)
+
+    def _exchange(self, other: Facts) -> None:
+        for name in self.__slots__:
+            if name != "_memos":
+                mine = getattr(self, name)
+                setattr(self, name, getattr(other, name))
+                setattr(other, name, mine)
+        self._forget_results()
+
     @property
     def are_tried(self) -> bool:
         """Is something among them that does not last?"""
         return self.copied_at is not None and self.copied_at != self.version
 
-    def copy(self, version: int) -> Facts:
-        twin = Facts(version)
-        twin.copied_at = -1 if self.are_tried else version
+    def make_blank(self) -> Facts:
+        """No facts, in the same order of versions."""
+        return Facts(self._versions)
+
+    def copy(self) -> Facts:
+        twin = self.make_blank()
+        twin.copied_at = -1 if self.are_tried else twin.version
         twin.told = list(self.told)
         twin.ranges = dict(self.ranges)
         twin.substitutions = dict(self.substitutions)
@@ -61,6 +109,8 @@ class Facts:
         twin._by_atom = {a: dict(facts) for a, facts in self._by_atom.items()}
         twin._by_monomial = {m: dict(facts) for m, facts in self._by_monomial.items()}
         return twin
+
+    # ---- facts that are neither a range nor a substitution
 
     def store(self, fact: BoolExpr) -> None:
         for atom in fact.atoms():

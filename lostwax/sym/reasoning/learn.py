@@ -9,17 +9,19 @@ is limited; what is not worked out is only not used.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from math import gcd, lcm
 
 from lostwax.errors import ContradictionError
-from lostwax.sym import world
-from lostwax.sym.expressions.conditions import single_atom
-from lostwax.sym.expressions.expr import Atom, BoolExpr, Condition, Expr, Symbol
-from lostwax.sym.expressions.terms import Monomial, leading, without
-from lostwax.sym.reasoning.bounds import EVERYTHING, intersection
+from lostwax.sym.expressions.algebra import Algebra
+from lostwax.sym.expressions.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol
+from lostwax.sym.expressions.terms import common_factor, divide_monomial, leading_monomial
+from lostwax.sym.reasoning.answer import Answers
+from lostwax.sym.reasoning.bounds import EVERYTHING, Bounds, intersect
+from lostwax.sym.reasoning.conditions import Conditions, find_single_atom
+from lostwax.sym.reasoning.division import Division
 from lostwax.sym.reasoning.facts import Facts, Range
+from lostwax.sym.reasoning.forms import Forms
 from lostwax.sym.reasoning.prove import Prover
 
 LEARNING = 100_000  # steps per fact, all its consequences together
@@ -27,12 +29,18 @@ MAX_RESIDUES = 8  # of a symbol that are looked at one by one
 ROUNDS = 4  # times that a symbol's range is passed on, or a condition taken, for one fact
 
 
-class Learner(Prover):
-    def __init__(self) -> None:
-        self.facts = Facts(version=0)
-        self.facts.world = world.first()
-        super().__init__()
-        self._versions = 0
+@dataclass(eq=False)
+class Learner:
+    facts: Facts
+    algebra: Algebra
+    bounds: Bounds
+    division: Division
+    conditions: Conditions
+    forms: Forms
+    prover: Prover
+    answers: Answers
+
+    def __post_init__(self) -> None:
         self._queue: deque[tuple[Condition, bool]] = deque()
         self._touched: dict[Symbol, None] = {}
         self._busy = False
@@ -46,14 +54,14 @@ class Learner(Prover):
         facts, then = self.facts, self.facts.world
         if isinstance(condition, BoolExpr):
             facts.told.append(condition)
-            then = None if then is None else then.told(condition)
+            then = None if then is None else then.add_fact(condition)
         facts.world = None  # until all of it is learned
         self._busy = True
-        limit = self.steps + LEARNING
+        limit = self.algebra.steps + LEARNING
         rounds: Counter[Symbol] = Counter()
         taken: Counter[Condition] = Counter()
         try:
-            while (self._queue or self._touched) and self.steps < limit:
+            while (self._queue or self._touched) and self.algebra.steps < limit:
                 if self._queue:
                     condition, again = self._queue.popleft()
                     taken[condition] += 1
@@ -71,15 +79,15 @@ class Learner(Prover):
         """`known`, with each remainder of a symbol looked at by itself, where quotients and
         remainders of one symbol by small numbers are all that is in the way."""
         symbol, modulus = _periodic(b) if isinstance(b, BoolExpr) else (None, 0)
-        if symbol is None or self.normal_form(symbol.expr) is not symbol.expr:
+        if symbol is None or self.forms.normal(symbol.expr) is not symbol.expr:
             return None
-        rest = self.atom("mod", (symbol.expr, self.const(modulus)))
+        rest = self.algebra.make_atom("mod", (symbol.expr, self.algebra.make_constant(modulus)))
         answers: set[bool | None] = set()
         for r in range(modulus):
-            with self.under(self.facts.copy(self.new_version())):
+            with self.facts.replaced_by(self.facts.copy()):
                 try:
-                    self.absorb(self.is_zero(self.shift(rest, -r)))
-                    answers.add(self.known(b))
+                    self.absorb(self.conditions.is_zero(rest.shift(-r)))
+                    answers.add(self.answers.known(b))
                 except ContradictionError:
                     continue  # no size leaves this remainder
                 except ZeroDivisionError:
@@ -88,36 +96,20 @@ class Learner(Prover):
                 return None
         return answers.pop() if answers else None
 
-    def new_version(self) -> int:
-        self._versions += 1
-        return self._versions
-
-    @contextmanager
-    def under(self, facts: Facts) -> Iterator[None]:
-        """Reason from other facts for a while."""
-        facts, self.facts = self.facts, facts
-        self.forget_results()
-        try:
-            yield
-        finally:
-            self.facts = facts
-            self.forget_results()
-
-    def _changed(self) -> None:
-        self.facts.version = self.new_version()
-        self.forget_results()
+    def _enqueue(self, condition: Condition, again: bool = False) -> None:
+        """`again`: it is a fact that has lost its place, because its normal form has changed."""
+        self._queue.append((condition, again))
 
     # ---- one condition
 
     def _take(self, b: Condition, again: bool) -> None:
-        """`again`: it is a fact that has lost its place, because its normal form has changed."""
-        answer = None if again and b is not False else self.known(b)
+        answer = None if again and b is not False else self.answers.known(b)
         if answer is False:
             raise ContradictionError(f"`{b}` contradicts what is already known")
         if answer is True or isinstance(b, bool):
             return
         self.facts.decided[b] = True
-        opposite = self.negate(b)
+        opposite = self.conditions.negate(b)
         if isinstance(opposite, BoolExpr):
             self.facts.decided[opposite] = False
         if b.kind == "and":
@@ -128,10 +120,10 @@ class Learner(Prover):
             self._take_normal(b, again)
 
     def _take_normal(self, b: BoolExpr, again: bool) -> None:
-        p = self.normal_form(b.poly)
-        condition = b if p is b.poly else self.on(b.kind, p)
+        p = self.forms.normal(b.poly)
+        condition = b if p is b.poly else self.conditions.make(b.kind, p)
         if condition is not b:
-            self._queue.append((condition, again))
+            self._enqueue(condition, again=again)
         elif b.kind == "ge":
             self._take_inequality(b)
         elif b.kind == "ne":
@@ -140,31 +132,31 @@ class Learner(Prover):
             self._take_equality(p)
 
     def _take_clause(self, b: BoolExpr) -> None:
-        live = [x for x in b.args if self.known(x) is not False]
+        live = [x for x in b.args if self.answers.known(x) is not False]
         if not live:
             raise ContradictionError(f"`{b}` contradicts what is already known")
         if len(live) == 1:
-            self._queue.append((live[0], False))
-        elif not any(self.known(x) for x in live):
-            clause = self.any_of(live)
+            self._enqueue(live[0])
+        elif not any(self.answers.known(x) for x in live):
+            clause = self.conditions.any_of(live)
             assert isinstance(clause, BoolExpr)
             self.facts.decided[clause] = True
             self._store(clause)
 
     def _store(self, fact: BoolExpr) -> None:
         self.facts.store(fact)
-        self._changed()
+        self.facts.change()
 
     # ---- p >= 0
 
     def _take_inequality(self, b: BoolExpr) -> None:
-        symbol, sign, constant = single_atom(b.poly) or (None, 0, 0)
+        symbol, sign, constant = find_single_atom(b.poly) or (None, 0, 0)
         if isinstance(symbol, Symbol):
             self._tighten(symbol, Range(-constant, None) if sign > 0 else Range(None, constant))
             return
-        lo, hi = self.range_of(b.poly)
+        lo, hi = self.bounds.range_of(b.poly)
         if hi == 0:
-            self._queue.append((self.is_zero(b.poly), False))
+            self._enqueue(self.conditions.is_zero(b.poly))
         elif lo is None or lo < 0:
             self._store(b)
             self._pass_on_inequality(b.poly)
@@ -174,16 +166,16 @@ class Learner(Prover):
         """`c*x*y >= 1` where neither is negative: both are at least 1."""
         if len(p.terms) != 2 or p.terms.get((), 0) >= 0:
             return
-        monomial = leading(p.terms)
+        monomial = leading_monomial(p.terms)
         if len(monomial) < 2 or p.terms[monomial] < 0:
             return
-        if all(self.is_nonnegative(a.expr) for a in monomial):
+        if all(self.bounds.is_nonnegative(a.expr) for a in monomial):
             for atom in dict.fromkeys(monomial):
-                self._queue.append((self.nonnegative(self.shift(atom.expr, -1)), False))
+                self._enqueue(self.conditions.at_least(atom.expr, 1))
 
     def _tighten(self, symbol: Symbol, to: Range) -> None:
         old = self.facts.ranges[symbol]
-        lo, hi = intersection(old, to)
+        lo, hi = intersect(old, to)
         if (lo, hi) == old:
             return
         while lo is not None and (hi is None or lo <= hi) and self._is_hole(symbol, lo):
@@ -194,12 +186,12 @@ class Learner(Prover):
             raise ContradictionError(f"no value is left for {symbol.source}")
         self.facts.ranges[symbol] = Range(lo, hi)
         self._touched[symbol] = None
-        self._changed()
+        self.facts.change()
         if lo == hi and lo is not None:
-            self._substitute(symbol, self.const(lo))
+            self._substitute(symbol, self.algebra.make_constant(lo))
 
     def _is_hole(self, symbol: Symbol, value: int) -> bool:
-        there = self.is_zero(self.shift(symbol.expr, -value))
+        there = self.conditions.is_zero(symbol.expr.shift(-value))
         return isinstance(there, BoolExpr) and self.facts.decided.get(there) is False
 
     def _pass_on(self, rounds: Counter[Symbol]) -> None:
@@ -210,19 +202,19 @@ class Learner(Prover):
         if rounds[symbol] > ROUNDS:
             return
         for fact in self.facts.mentioning(symbol):
-            self.steps += 1
+            self.algebra.steps += 1
             if fact.kind == "ge":
                 self._pass_on_inequality(fact.poly)
             elif fact.kind == "ne":
                 self._pass_on_nonzero(fact.poly)
-            elif fact.kind == "or" and any(self.known(x) is not None for x in fact.args):
+            elif fact.kind == "or" and any(self.answers.known(x) is not None for x in fact.args):
                 self.facts.discard(fact)
-                self._queue.append((fact, True))
+                self._enqueue(fact, again=True)
 
     def _pass_on_inequality(self, p: Expr) -> None:
         """The range that `p >= 0` leaves to each symbol that is a term of p."""
-        self.steps += len(p.terms)
-        highs = {m: self.range_of_term(m, c).hi for m, c in p.terms.items()}
+        self.algebra.steps += len(p.terms)
+        highs = {m: self.bounds.range_of_term(m, c).hi for m, c in p.terms.items()}
         unbounded = [m for m, hi in highs.items() if hi is None]
         if len(unbounded) > 1:
             return
@@ -240,30 +232,30 @@ class Learner(Prover):
     # ---- p != 0
 
     def _take_nonzero(self, b: BoolExpr) -> None:
-        _, common = self.content(b.poly)
+        _, common = common_factor(b.poly.terms)
         if len(common) > 1 and len(b.poly.terms) == 1:
             for atom in dict.fromkeys(common):
-                self._queue.append((self.negate(self.is_zero(atom.expr)), False))
+                self._enqueue(self.conditions.negate(self.conditions.is_zero(atom.expr)))
             return
         self._store(b)
         self._pass_on_nonzero(b.poly)
 
     def _pass_on_nonzero(self, p: Expr) -> None:
-        for side in (p, self.scale(p, -1)):
-            if self.prove(side):
-                self._queue.append((self.nonnegative(self.shift(side, -1)), False))
+        for side in (p, p.scale(-1)):
+            if self.prover.prove(side):
+                self._enqueue(self.conditions.at_least(side, 1))
 
     # ---- p == 0
 
     def _take_equality(self, p: Expr) -> None:
-        factors = self.factors(p)
+        factors = p.factors()
         if factors:
-            self._queue.append((self.any_of(self.is_zero(f) for f in factors), False))
+            self._enqueue(self.conditions.any_of(self.conditions.is_zero(f) for f in factors))
         elif not (
             self._solve(p) or self._take_residue(p) or self._split_residue(p) or self._rewrite(p)
         ):
-            for side in (p, self.scale(p, -1)):
-                self._queue.append((self.nonnegative(side), False))
+            for side in (p, p.scale(-1)):
+                self._enqueue(self.conditions.nonnegative(side))
 
     def _lone_symbols(self, p: Expr) -> dict[Symbol, int]:
         """Symbols that occur once in p, as a term, with their coefficients."""
@@ -282,13 +274,13 @@ class Learner(Prover):
         if p.unbacked and not symbol.unbacked:  # an input is never written in terms of data
             return False
         sign = p.terms[(symbol,)]
-        value = self.make({m: -sign * c for m, c in p.terms.items() if m != (symbol,)})
+        value = p.drop_term((symbol,), times=-sign)
         lo, hi = self.facts.ranges[symbol]
         self._substitute(symbol, value)
         if lo is not None:
-            self._queue.append((self.nonnegative(self.shift(value, -lo)), False))
+            self._enqueue(self.conditions.at_least(value, lo))
         if hi is not None:
-            self._queue.append((self.nonnegative(self.shift(self.scale(value, -1), hi)), False))
+            self._enqueue(self.conditions.at_most(value, hi))
         return True
 
     def _substitute(self, atom: Atom, value: Expr) -> None:
@@ -300,24 +292,24 @@ class Learner(Prover):
         form.
         """
         for fact in facts:
-            self.steps += 1
+            self.algebra.steps += 1
             self.facts.discard(fact)
             if fact.kind == "eq":
-                product = leading(fact.poly.terms)
+                product = leading_monomial(fact.poly.terms)
                 del self.facts.rewrites[product[0]][product]
-            self._queue.append((fact, True))
-        self._changed()
+            self._enqueue(fact, again=True)
+        self.facts.change()
 
     def _take_residue(self, p: Expr) -> bool:
         """`r % n == k`; where r is one symbol, that symbol becomes a multiple and a constant."""
-        single = single_atom(p)
+        single = find_single_atom(p)
         if single is None or single[0].kind != "mod":
             return False
         atom, sign, constant = single
         remainder = -constant * sign
-        self._substitute(atom, self.const(remainder))
+        self._substitute(atom, self.algebra.make_constant(remainder))
         r, n = atom.operands[0], atom.args[1]
-        monomial = leading(r.terms)
+        monomial = leading_monomial(r.terms)
         lone = len(r.terms) == 1 + (() in r.terms) and len(monomial) == 1
         if not lone or not isinstance(n, int) or not isinstance(monomial[0], Symbol):
             return True
@@ -334,10 +326,12 @@ class Learner(Prover):
             hint = None if symbol.hint is None else (symbol.hint - remainder) // n
             name = f"({symbol.name} - {remainder})//{n}" if remainder else f"{symbol.name}//{n}"
             root = symbol.root or symbol
-            quotient = Symbol(self, name, hint=hint, lo=None, hi=None, root=root)  # type: ignore[arg-type]
+            id = self.algebra.next_id()
+            quotient = Symbol(id, name, hint=hint, lo=None, hi=None, root=root)
+            self.algebra.add_atom(quotient)
             self._hidden[symbol, n, remainder] = quotient
         lo, hi = self.facts.ranges[symbol]
-        self._substitute(symbol, self.shift(self.scale(quotient.expr, n), remainder))
+        self._substitute(symbol, quotient.expr.scale(n).shift(remainder))
         self.facts.ranges[quotient] = EVERYTHING
         first = None if lo is None else -((remainder - lo) // n)
         self._tighten(quotient, Range(first, None if hi is None else (hi - remainder) // n))
@@ -348,34 +342,34 @@ class Learner(Prover):
         if not lone:
             return False
         symbol = min(lone, key=lambda s: abs(lone[s]))
-        rest = self.make({m: c for m, c in p.terms.items() if m != (symbol,)})
-        remainder = self.mod(rest, self.const(abs(lone[symbol])))
+        rest = p.drop_term((symbol,))
+        remainder = self.division.mod(rest, self.algebra.make_constant(abs(lone[symbol])))
         if remainder.const is not None:
             return False
-        divides = self.is_zero(remainder)
-        single = single_atom(remainder)
-        if single is None or self.known(divides) is True:
-            self._queue.append((divides, False))
+        divides = self.conditions.is_zero(remainder)
+        single = find_single_atom(remainder)
+        if single is None or self.answers.known(divides) is True:
+            self._enqueue(divides)
             return False
-        self._queue.append((divides, False))
-        self._queue.append((self.condition("eq", p), True))
+        self._enqueue(divides)
+        self._enqueue(self.algebra.make_condition("eq", p), again=True)
         return True
 
     def _rewrite(self, p: Expr) -> bool:
         """A product that equals something smaller: `b*s == n`."""
-        product = leading(p.terms)
+        product = leading_monomial(p.terms)
         coefficient = p.terms[product]
         if len(product) < 2 or abs(coefficient) != 1 or not self._may_rewrite(product, p):
             return False
         affected = [
             fact
             for fact in self.facts.mentioning(product[0])
-            if any(without(m, product) is not None for m in fact.poly.terms)
+            if any(divide_monomial(m, product) is not None for m in fact.poly.terms)
         ]
         self._learn_again(affected)
-        rest = {m: -coefficient * c for m, c in p.terms.items() if m != product}
-        self.facts.rewrites.setdefault(product[0], {})[product] = self.make(rest)
-        self._store(self.condition("eq", p))
+        rest = p.drop_term(product, times=-coefficient)
+        self.facts.rewrites.setdefault(product[0], {})[product] = rest
+        self._store(self.algebra.make_condition("eq", p))
         return True
 
     def _may_rewrite(self, product: Monomial, p: Expr) -> bool:

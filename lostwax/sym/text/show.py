@@ -1,8 +1,6 @@
 """Expressions as text: readable Python, and sympy's srepr form, which `.pt2` files hold.
 
-Prints only; `parse.py` reads both forms back. Imports nothing of the house at run time, so that
-expr.py can use it for its own `repr`: it looks at `.terms`, `.kind`, `.poly`, `.args` and asks no
-questions of an environment.
+Prints only; `parse.py` and `srepr.py` read the forms back. Must not ask an environment anything.
 """
 
 from __future__ import annotations
@@ -11,13 +9,11 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from lostwax.sym.expressions.expr import Atom, BoolExpr, Size, Symbol
+from lostwax.sym.expressions.expr import Atom, BoolExpr, Expr, Size, Symbol, Terms
 
-    Terms: TypeAlias = Mapping[tuple[Atom, ...], int]
-    Printable: TypeAlias = Size | BoolExpr | bool
+Printable: TypeAlias = "Size | BoolExpr | bool"
 
 # How tightly a text holds together. A quotient stands below a product, although Python gives them
 # one rank: `2*(s0//8)` and `-(s0//8)` need their parentheses, `2*s0//8` does not.
@@ -65,7 +61,7 @@ class _Python:
             return str(e), _ATOM
         if isinstance(e, int):
             return str(e), _ATOM if e >= 0 else _SUM
-        if hasattr(e, "terms"):
+        if isinstance(e, Expr):
             return self.sum(e.terms)
         return self.bool(e)
 
@@ -114,8 +110,9 @@ class _Python:
 
     def written_out(self, atom: Atom) -> tuple[str, int]:
         text = self.names.get(atom)
-        if text is not None or atom.kind == "symbol":
-            text = text or cast("Symbol", atom).name
+        if text is None and isinstance(atom, Symbol):
+            text = atom.name
+        if text is not None:
             return text, _ATOM if _PRIMARY.fullmatch(text) else _OR
         if atom.kind in ("max", "min"):
             return f"{atom.kind}({', '.join(self.any(x)[0] for x in atom.args)})", _ATOM
@@ -159,7 +156,7 @@ class _Srepr:
             return "true" if e else "false"
         if isinstance(e, int):
             return f"Integer({e})"
-        if hasattr(e, "terms"):
+        if isinstance(e, Expr):
             return self.call("Add", self.terms(e.terms), alone="Integer(0)")
         return self.bool(e)
 
@@ -185,8 +182,8 @@ class _Srepr:
         given = self.spelling.get(atom)
         if given is not None:
             return given
-        if atom.kind == "symbol":
-            return self.symbol(cast("Symbol", atom))
+        if isinstance(atom, Symbol):
+            return self.symbol(atom)
         # torch's `Mod` is only defined for nonnegative arguments, its `PythonMod` is Python's `%`
         function = {"div": "FloorDiv", "mod": "PythonMod", "max": "Max", "min": "Min"}[atom.kind]
         return f"{function}({', '.join(self.any(x) for x in atom.args)})"

@@ -26,7 +26,7 @@ from lostwax.pt2 import original, peer
 from lostwax.pt2.graph.spelling import SymbolWriter
 from lostwax.pt2.graph.symbols import SymbolReader
 from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
-from lostwax.sym.numbers.real import completed, definition
+from lostwax.sym.numbers.real import complete_values, definition
 from lostwax.sym.text.show import CUT
 
 
@@ -78,7 +78,7 @@ def example_sizes(program: ExportedProgram) -> dict[Symbol, int]:
 
 def _hold(guards: Iterable[Guard], values: Mapping[Symbol, int]) -> bool:
     try:
-        return all(evaluate(g.cond, completed(values, g.cond.symbols())) for g in guards)
+        return all(evaluate(g.cond, complete_values(values, g.cond.symbols())) for g in guards)
     except (ArithmeticError, ValueError):
         return False
 

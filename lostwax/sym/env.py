@@ -51,8 +51,7 @@ class ShapeEnv:
 
     The parts reason from `facts`, which they share, and know each other by the arguments they are
     made with. Only canonical forms and proofs ask each other in turn: `prove` and `unfold` close
-    that circle.
-    """
+    that circle."""
 
     def __init__(self) -> None:
         def prove(p: Expr) -> bool:
@@ -127,8 +126,7 @@ class ShapeEnv:
         declared: str | None = None,
     ) -> Expr:
         """A size of an input. `declared` is the name of the user's Dim, whose range is `lo` to
-        `hi`.
-        """
+        `hi`."""
         if name is None:
             name, self._backed = f"s{self._backed}", self._backed + 1
         if (lo is not None and hint < lo) or (hi is not None and hint > hi):
@@ -253,8 +251,7 @@ class ShapeEnv:
     def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:
         """`default` is acceptable to the caller whatever the truth is, so it needs no guard. The
         other answer does, and is given only where the example says so of a plain relation: two
-        sizes that match, which nobody has declared.
-        """
+        sizes that match, which nobody has declared."""
         answer = self.known(b)
         if answer is not None:
             return answer
@@ -268,8 +265,7 @@ class ShapeEnv:
 
     def matches(self, b: Condition, asked_by: str = "") -> bool:
         """Certain, or so in the example, with a guard: for what is wanted to be true. A size is not
-        taken for 0 or 1 because the example's is.
-        """
+        taken for 0 or 1 because the example's is."""
         answer = self.known(b)
         if answer is None:
             assert isinstance(b, BoolExpr)
@@ -401,8 +397,7 @@ def matches(b: Condition, asked_by: str = "") -> bool:
 
 def expect(b: Condition, asked_by: str = "") -> bool:
     """A requirement: a guard, or a run-time assertion if data decides. False if the example
-    violates it.
-    """
+    violates it."""
     return b if b is True or b is False else b.env.expect(b, asked_by)
 
 

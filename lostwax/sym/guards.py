@@ -24,8 +24,7 @@ class Guard:
 
     `kind`: "branch" (a decision by the example), "check" (the program checks it too), "assert"
     (checked at run time, as it depends on data), "division" (a divisor is not zero), "specialize"
-    (a concrete integer was needed).
-    """
+    (a concrete integer was needed)."""
 
     cond: BoolExpr
     kind: str
@@ -56,8 +55,7 @@ class Implications:
         """Guards of which none follows from the others and the facts at birth.
 
         Checked in the order given, they never divide by zero: those that divide by a symbol come
-        last.
-        """
+        last."""
         return put_divisions_last(self._drop_implied(born, guards) if guards else [])
 
     def is_implied(self, born: Facts, statements: list[Condition], condition: BoolExpr) -> bool:

@@ -8,20 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from lostwax.sym.expressions.algebra import Algebra
-from lostwax.sym.expressions.expr import Condition, Expr, Size, plain
+from lostwax.sym.expressions.expr import (
+    AT_LEAST,
+    DIFFERENCE,
+    EQUALITY,
+    MORE_THAN,
+    PRODUCT,
+    QUOTIENT,
+    REMAINDER,
+    SUM,
+    Condition,
+    Expr,
+    Size,
+    plain,
+)
 from lostwax.sym.reasoning.conditions import Conditions
 from lostwax.sym.reasoning.division import Division
 from lostwax.sym.reasoning.extrema import Extrema
 from lostwax.sym.reasoning.facts import Facts
 from lostwax.sym.reasoning.forms import Forms
-
-Results: TypeAlias = dict[tuple[Size, Size], Size]
-Answers: TypeAlias = dict[tuple[Size, Size], Condition]
-
-_UNASKED = object()
 
 
 @dataclass(eq=False)
@@ -37,78 +45,60 @@ class Operators:
     require_nonzero: Callable[[Expr], None]
 
     def __post_init__(self) -> None:
-        new_memo = self.facts.new_memo
-        self.sums: Results = new_memo()
-        self.differences: Results = new_memo()
-        self.products: Results = new_memo()
-        self.quotients: Results = new_memo()
-        self.remainders: Results = new_memo()
-        self.comparisons: Answers = new_memo()
-        self.strict_comparisons: Answers = new_memo()
-        self._equalities: Answers = new_memo()
-        self._extremes: dict[tuple[str | Size, ...], Size] = new_memo()
-        self._exact: dict[tuple[Size, Size], Size | None] = new_memo()
+        self._rules: dict[int, Callable[[Expr, Expr], Expr | Condition]] = {
+            SUM: Expr.add,
+            DIFFERENCE: Expr.subtract,
+            PRODUCT: Expr.multiply,
+            QUOTIENT: self._divide,
+            REMAINDER: self._reduce,
+            AT_LEAST: lambda a, b: self.conditions.nonnegative(a.subtract(b)),
+            MORE_THAN: lambda a, b: self.conditions.nonnegative(a.subtract(b).shift(-1)),
+            EQUALITY: lambda a, b: self.conditions.is_zero(a.subtract(b)),
+        }
+        self.results: list[dict[Any, Any]] = [self.facts.new_memo() for _ in self._rules]
+        """What each rule gave, by its operands."""
+        self._extremes: dict[tuple[str | Size, ...], Size] = self.facts.new_memo()
+        self._exact: dict[tuple[Size, Size], Size | None] = self.facts.new_memo()
 
-    def operate(
-        self, memo: Results, rule: Callable[[Expr, Expr], Expr], left: Size, right: Size
-    ) -> Size:
-        a, b = self._operand(left), self._operand(right)
+    def apply(self, rule: int, operands: tuple[Size, Size]) -> Any:
+        a, b = map(self._make_operand, operands)
         if a is None or b is None:
-            return NotImplemented  # type: ignore[no-any-return]
-        result = self.forms.current(rule(self.forms.current(a), self.forms.current(b)))
-        memo[left, right] = value = plain(result)
-        return value
+            return NotImplemented
+        found = self._rules[rule](self.forms.current(a), self.forms.current(b))
+        result = plain(self.forms.current(found)) if isinstance(found, Expr) else found
+        self.results[rule][operands] = result
+        return result
 
-    def compare(
-        self, memo: Answers, rule: Callable[[Expr, Expr], Condition], left: Size, right: Size
-    ) -> Condition:
-        if type(left) in _SIZES and type(right) in _SIZES:
-            found = memo.get((left, right))
-            if found is not None:
-                return found
-        a, b = self._operand(left), self._operand(right)
-        if a is None or b is None:
-            return NotImplemented  # type: ignore[no-any-return]
-        memo[left, right] = value = rule(self.forms.current(a), self.forms.current(b))
-        return value
-
-    def _operand(self, x: object) -> Expr | None:
+    def _make_operand(self, x: object) -> Expr | None:
         if isinstance(x, Expr):
             if x.env.operators is not self:
                 raise ValueError(f"{x} belongs to another ShapeEnv")
             return x
         return self.algebra.make_constant(int(x)) if isinstance(x, int) else None
 
-    # ---- the rules that are not methods of `Expr`
-
-    def divide(self, a: Expr, q: Expr) -> Expr:
-        """`a // q`, with a guard that q is not zero. That may change the forms of both."""
-        self.require_nonzero(q)
+    def _divide(self, a: Expr, q: Expr) -> Expr:
+        self.require_nonzero(q)  # which may have taught something
         return self.division.floordiv(self.forms.current(a), self.forms.current(q))
 
-    def reduce(self, a: Expr, q: Expr) -> Expr:
-        """`a % q`, with a guard that q is not zero."""
+    def _reduce(self, a: Expr, q: Expr) -> Expr:
         self.require_nonzero(q)
         return self.division.mod(self.forms.current(a), self.forms.current(q))
 
-    def at_least(self, a: Expr, b: Expr) -> Condition:
-        return self.conditions.nonnegative(a.subtract(b))
-
-    def more_than(self, a: Expr, b: Expr) -> Condition:
-        return self.conditions.nonnegative(a.subtract(b).shift(-1))
-
     # ---- what Python has no operators for
 
-    def equal(self, a: Size, b: Size) -> Condition:
-        return True if a is b else self.compare(self._equalities, self._equal, a, b)
+    def equate(self, a: Expr, b: Size) -> Condition:
+        """`a == b`"""
+        if a is b:
+            return True
+        found: Condition | None = None
+        if type(b) is int or type(b) is Expr:
+            found = self.results[EQUALITY].get((a, b))
+        return self.apply(EQUALITY, (a, b)) if found is None else found
 
-    def _equal(self, a: Expr, b: Expr) -> Condition:
-        return self.conditions.is_zero(a.subtract(b))
-
-    def extremum(self, kind: str, sizes: tuple[Size, ...]) -> Size:
+    def find_extremum(self, kind: str, sizes: tuple[Size, ...]) -> Size:
         found = self._extremes.get((kind, *sizes))
         if found is None:
-            operands = [self._operand(x) for x in sizes]
+            operands = [self._make_operand(x) for x in sizes]
             if None in operands:
                 raise TypeError(f"{kind} of {sizes}: integers only")
             args = [self.forms.current(x) for x in operands if x is not None]
@@ -116,17 +106,12 @@ class Operators:
             found = self._extremes[(kind, *sizes)] = plain(result)
         return found
 
-    def quotient(self, a: Size, b: Size) -> Size | None:
+    def divide_exactly(self, a: Size, b: Size) -> Size | None:
         """The exact quotient, where structure alone shows that there is one."""
-        known: Any = self._exact.get((a, b), _UNASKED)
-        if known is not _UNASKED:
-            return known  # type: ignore[no-any-return]
-        x, y = self._operand(a), self._operand(b)
-        assert x is not None
-        assert y is not None
-        found = self.division.exact_quotient(self.forms.current(x), self.forms.current(y))
-        result = self._exact[a, b] = None if found is None else plain(found)
-        return result
-
-
-_SIZES = (int, Expr)
+        if (a, b) not in self._exact:
+            x, y = self._make_operand(a), self._make_operand(b)
+            assert x is not None
+            assert y is not None
+            found = self.division.exact_quotient(self.forms.current(x), self.forms.current(y))
+            self._exact[a, b] = None if found is None else plain(found)
+        return self._exact[a, b]

@@ -21,8 +21,7 @@ class Violation:
     """A declared dimension that the trace does not hold for.
 
     At size `counterexample`, within the declared range, with the example's other sizes, the trace
-    would be wrong; None if the sizes that were tried show none. `fix` is code to paste.
-    """
+    would be wrong; None if the sizes that were tried show none. `fix` is code to paste."""
 
     dim: str
     guard: Guard
@@ -196,8 +195,7 @@ def _find_counterexample(condition: BoolExpr, symbol: Symbol) -> int | None:
 
 def _choose_sizes(condition: BoolExpr, symbol: Symbol) -> Iterator[int]:
     """Around the example, the ends of the range and the constants of the condition; then powers of
-    two.
-    """
+    two."""
     hint = symbol.hint or 0
     centres = [hint, symbol.lo or 0, *([] if symbol.hi is None else [symbol.hi])]
     polys = [x.poly for x in condition.args] or [condition.poly]

@@ -15,7 +15,7 @@ from lostwax.errors import LostwaxError
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
-from lostwax.sym.numbers.real import completed, definition
+from lostwax.sym.numbers.real import complete_values, definition
 from tests.ops.conformance import Seen
 
 SEARCHED = 50  # values of an unbacked symbol that are tried, either side of 0
@@ -112,7 +112,7 @@ def _atom(atom: Any, at: dict[Any, int]) -> int | None:
 def _defined(symbol: Any, at: dict[Any, int]) -> int | None:
     """An integer that came out of floats."""
     try:
-        return completed(at, [symbol])[symbol]
+        return complete_values(at, [symbol])[symbol]
     except (ZeroDivisionError, KeyError):
         return None
 

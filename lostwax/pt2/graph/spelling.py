@@ -18,7 +18,7 @@ from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known, 
 from lostwax.sym.expressions.expr import Atom
 from lostwax.sym.numbers.real import (
     Real,
-    completed,
+    complete_values,
     current_real,
     defined_integers,
     definition,
@@ -75,7 +75,7 @@ class SymbolWriter:
     def _example(self, value: Expr | Real) -> int | float | None:
         if not self.examples or value.hint is None:
             return value.hint
-        values = completed(self.examples, value.symbols())
+        values = complete_values(self.examples, value.symbols())
         try:
             return (
                 evaluate_real(value, values) if isinstance(value, Real) else evaluate(value, values)

@@ -12,9 +12,9 @@ of a symbol.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 from lostwax.sym.expressions.terms import combine, common_factor, divide_monomial, multiply
 
@@ -31,13 +31,27 @@ MAX_PRODUCT = 1024  # terms; a longer product is not multiplied out, see `Algebr
 _by_id = attrgetter("id")
 
 
+class Interned:
+    """What there are no two equal ones of: a copy is the thing itself."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+
 class Atom:
     """An integer that polynomials take as given.
 
     `kind` is "symbol", "div" (floor division), "mod" (Python's remainder), "max" or "min"; a
     divisor is never zero where the atom is used, because a guard says so. `hidden` atoms depend on
-    symbols that only the engine knows.
-    """
+    symbols that only the engine knows."""
 
     __slots__ = (
         "_rank", "args", "atoms", "bounds", "bounds_at", "depth", "expr", "hidden", "hint", "id",
@@ -66,8 +80,7 @@ class Atom:
 
     def rank(self) -> tuple[Any, ...]:
         """An order that depends on what an atom is, not on when it was made: the work that
-        questions cost, and with it the ids, differ from example to example.
-        """
+        questions cost, and with it the ids, differ from example to example."""
         if self._rank is None:
             parts = (x.rank() for x in self.operands)
             self._rank = (0, self.id) if self.kind == "symbol" else (1, self.kind, *parts)
@@ -76,8 +89,7 @@ class Atom:
 
 class Symbol(Atom):
     """A size or integer of the program. `lo` and `hi` are what is promised at birth; None is no
-    bound.
-    """
+    bound."""
 
     __slots__ = ("declared", "hi", "lo", "name", "origin", "place", "root", "source")
 
@@ -107,10 +119,31 @@ class Symbol(Atom):
         self.hidden = root is not None
 
 
-class Expr:
+SUM, DIFFERENCE, PRODUCT, QUOTIENT, REMAINDER, AT_LEAST, MORE_THAN, EQUALITY = range(8)
+"""The rules of `Operators`."""
+
+
+def _make_operator(rule: int, swapped: bool = False) -> Callable[[Expr, Size], Size]:
+    """What a rule gave once is looked up here, since that is the usual case."""
+
+    def operate(self: Expr, other: Size) -> Size:
+        operands = (other, self) if swapped else (self, other)
+        if type(other) is int or type(other) is Expr:
+            found: Size | None = self.env.operators.results[rule].get(operands)
+            if found is not None:
+                return found
+        result: Size = self.env.operators.apply(rule, operands)
+        return result
+
+    return operate
+
+
+_make_comparison = cast("Callable[..., Callable[[Expr, Size], Condition]]", _make_operator)
+
+
+class Expr(Interned):
     """An integer expression. Operators give `int | Expr`: a plain int whenever the result is
-    constant.
-    """
+    constant."""
 
     __slots__ = (
         "_atoms", "_symbols", "bounds", "bounds_at", "composite", "const", "current", "current_at",
@@ -221,6 +254,12 @@ class Expr:
         divided = ((divide_monomial(m, monomial), c // factor) for m, c in self.terms.items())
         return self.env.algebra.make({m: c for m, c in divided if m is not None})
 
+    def unit_atoms(self, *kinds: str) -> Iterator[tuple[Atom, int]]:
+        """Each atom of these kinds that stands alone in a term, with 1 or -1."""
+        for monomial, sign in self.terms.items():
+            if len(monomial) == 1 and abs(sign) == 1 and monomial[0].kind in kinds:
+                yield monomial[0], sign
+
     def factors(self) -> list[Expr]:
         """The atoms that every term shares, and what remains; nothing if this is no product."""
         _, common = common_factor(self.terms)
@@ -230,90 +269,23 @@ class Expr:
         atoms = [a.expr for a in dict.fromkeys(common)]
         return atoms if rest.const is not None else [*atoms, rest]
 
-    # ---- Python's operators; what they gave once is looked up here, as that is the usual case
+    # ---- Python's operators
 
-    def __add__(self, other: Size) -> Size:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.sums.get((self, other))
-            if found is not None:
-                return found
-        return operators.operate(operators.sums, Expr.add, self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Size) -> Size:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.differences.get((self, other))
-            if found is not None:
-                return found
-        return operators.operate(operators.differences, Expr.subtract, self, other)
-
-    def __rsub__(self, other: int) -> Size:
-        operators = self.env.operators
-        return operators.operate(operators.differences, Expr.subtract, other, self)
-
-    def __mul__(self, other: Size) -> Size:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.products.get((self, other))
-            if found is not None:
-                return found
-        return operators.operate(operators.products, Expr.multiply, self, other)
-
-    __rmul__ = __mul__
+    __add__ = __radd__ = _make_operator(SUM)
+    __sub__ = _make_operator(DIFFERENCE)
+    __rsub__ = _make_operator(DIFFERENCE, swapped=True)
+    __mul__ = __rmul__ = _make_operator(PRODUCT)
+    __floordiv__ = _make_operator(QUOTIENT)
+    __rfloordiv__ = _make_operator(QUOTIENT, swapped=True)
+    __mod__ = _make_operator(REMAINDER)
+    __rmod__ = _make_operator(REMAINDER, swapped=True)
+    __ge__ = _make_comparison(AT_LEAST)
+    __le__ = _make_comparison(AT_LEAST, swapped=True)
+    __gt__ = _make_comparison(MORE_THAN)
+    __lt__ = _make_comparison(MORE_THAN, swapped=True)
 
     def __neg__(self) -> Size:
         return self * -1
-
-    def __floordiv__(self, other: Size) -> Size:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.quotients.get((self, other))
-            if found is not None:
-                return found
-        return operators.operate(operators.quotients, operators.divide, self, other)
-
-    def __rfloordiv__(self, other: int) -> Size:
-        operators = self.env.operators
-        return operators.operate(operators.quotients, operators.divide, other, self)
-
-    def __mod__(self, other: Size) -> Size:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.remainders.get((self, other))
-            if found is not None:
-                return found
-        return operators.operate(operators.remainders, operators.reduce, self, other)
-
-    def __rmod__(self, other: int) -> Size:
-        operators = self.env.operators
-        return operators.operate(operators.remainders, operators.reduce, other, self)
-
-    def __ge__(self, other: Size) -> Condition:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.comparisons.get((self, other))
-            if found is not None:
-                return found
-        return operators.compare(operators.comparisons, operators.at_least, self, other)
-
-    def __le__(self, other: Size) -> Condition:
-        operators = self.env.operators
-        if type(other) is int or type(other) is Expr:
-            found = operators.comparisons.get((other, self))
-            if found is not None:
-                return found
-        return operators.compare(operators.comparisons, operators.at_least, other, self)
-
-    def __gt__(self, other: Size) -> Condition:
-        operators = self.env.operators
-        return operators.compare(operators.strict_comparisons, operators.more_than, self, other)
-
-    def __lt__(self, other: Size) -> Condition:
-        operators = self.env.operators
-        return operators.compare(operators.strict_comparisons, operators.more_than, other, self)
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
@@ -330,19 +302,10 @@ class Expr:
     def __str__(self) -> str:
         return self.env.show(self)
 
-    __repr__ = __str__
 
-    def __copy__(self) -> Expr:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Expr:
-        return self
-
-
-class BoolExpr:
+class BoolExpr(Interned):
     """A condition: `poly == 0` ("eq"), `poly != 0` ("ne"), `poly >= 0` ("ge"), or "and"/"or" of
-    `args`.
-    """
+    `args`."""
 
     __slots__ = (
         "_atoms", "_rank", "args", "asked_at", "depth", "env", "face", "hint", "id", "kind",
@@ -407,14 +370,6 @@ class BoolExpr:
 
     def __str__(self) -> str:
         return self.env.show(self)
-
-    __repr__ = __str__
-
-    def __copy__(self) -> BoolExpr:
-        return self
-
-    def __deepcopy__(self, memo: object) -> BoolExpr:
-        return self
 
 
 def rank_of(monomial: Monomial) -> tuple[Any, ...]:
@@ -499,9 +454,9 @@ def evaluate(e: Size | Condition, values: Mapping[Symbol, int]) -> int:
 def eq(a: Size, b: Size) -> Condition:
     """`a == b` as a condition; a bool when it is certain by structure."""
     if type(a) is Expr:
-        return a.env.operators.equal(a, b)
+        return a.env.operators.equate(a, b)
     if type(b) is Expr:
-        return b.env.operators.equal(b, a)
+        return b.env.operators.equate(b, a)
     return bool(a == b)
 
 
@@ -525,7 +480,7 @@ def minimum(*sizes: Size) -> Size:
 def _extremum(kind: str, sizes: tuple[Size, ...]) -> Size:
     for size in sizes:
         if type(size) is Expr:
-            return size.env.operators.extremum(kind, sizes)
+            return size.env.operators.find_extremum(kind, sizes)
     return max(sizes) if kind == "max" else min(sizes)
 
 
@@ -539,4 +494,4 @@ def quotient(a: Size, b: Size) -> Size | None:
     env = a.env if isinstance(a, Expr) else b.env if isinstance(b, Expr) else None
     if env is None:
         return a // b if b and not a % b else None
-    return env.operators.quotient(a, b)
+    return env.operators.divide_exactly(a, b)

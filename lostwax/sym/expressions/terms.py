@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import reduce
 from math import gcd
 from operator import attrgetter
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 
 class Numbered(Protocol):
@@ -20,6 +20,8 @@ class Numbered(Protocol):
 
 A = TypeVar("A", bound=Numbered)
 M = TypeVar("M")
+Polynomial: TypeAlias = Mapping[tuple[A, ...], int]
+Terms: TypeAlias = dict[tuple[A, ...], int]
 
 _by_id = attrgetter("id")
 
@@ -36,10 +38,8 @@ def combine(a: Mapping[M, int], i: int, b: Mapping[M, int], j: int) -> dict[M, i
     return terms
 
 
-def multiply(
-    a: Mapping[tuple[A, ...], int], b: Mapping[tuple[A, ...], int]
-) -> dict[tuple[A, ...], int]:
-    terms: dict[tuple[A, ...], int] = {}
+def multiply(a: Polynomial[A], b: Polynomial[A]) -> Terms[A]:
+    terms: Terms[A] = {}
     for m, c in a.items():
         for n, d in b.items():
             product = tuple(sorted(m + n, key=_by_id)) if m and n else m or n
@@ -51,11 +51,9 @@ def multiply(
     return terms
 
 
-def replace_atom(
-    terms: Mapping[tuple[A, ...], int], atom: A, value: Mapping[tuple[A, ...], int]
-) -> dict[tuple[A, ...], int]:
+def replace_atom(terms: Polynomial[A], atom: A, value: Polynomial[A]) -> Terms[A]:
     """`terms` with an atom replaced by a polynomial."""
-    result: dict[tuple[A, ...], int] = {}
+    result: Terms[A] = {}
     for monomial, coefficient in terms.items():
         term = {tuple(a for a in monomial if a is not atom): coefficient}
         for _ in range(monomial.count(atom)):
@@ -74,9 +72,7 @@ def divide_monomial(monomial: tuple[A, ...], factor: Iterable[A]) -> tuple[A, ..
     return tuple(rest)
 
 
-def divide_exactly(
-    a: Mapping[tuple[A, ...], int], b: Mapping[tuple[A, ...], int]
-) -> dict[tuple[A, ...], int] | None:
+def divide_exactly(a: Polynomial[A], b: Polynomial[A]) -> Terms[A] | None:
     """The terms of q with `a == b*q`, if there is such a q and a few steps find it."""
     if not b:
         return None
@@ -85,7 +81,7 @@ def divide_exactly(
         divided = {m: k // number for m, k in a.items()}
         return divided if all(k % number == 0 for k in a.values()) else None
     head = leading_monomial(b)
-    quotient: dict[tuple[A, ...], int] = {}
+    quotient: Terms[A] = {}
     for _ in range(16):
         if not a:
             return quotient
@@ -99,12 +95,12 @@ def divide_exactly(
     return None
 
 
-def leading_monomial(terms: Mapping[tuple[A, ...], int]) -> tuple[A, ...]:
+def leading_monomial(terms: Polynomial[A]) -> tuple[A, ...]:
     """The first monomial in an order that multiplication keeps."""
     return max(terms, key=lambda m: (len(m), [a.id for a in m]))
 
 
-def common_factor(*polynomials: Mapping[tuple[A, ...], int]) -> tuple[int, tuple[A, ...]]:
+def common_factor(*polynomials: Polynomial[A]) -> tuple[int, tuple[A, ...]]:
     """The largest integer and the largest monomial that divide every term of all of them."""
     factor, common = 0, None
     for terms in polynomials:
@@ -123,12 +119,12 @@ def _common_atoms(a: tuple[A, ...], b: tuple[A, ...]) -> tuple[A, ...]:
     return tuple(common)
 
 
-def common_divisor(terms: Mapping[tuple[A, ...], int]) -> int:
+def common_divisor(terms: Polynomial[A]) -> int:
     """The greatest common divisor of all coefficients but the constant's."""
     return reduce(gcd, (c for m, c in terms.items() if m), 0)
 
 
-def tighten(terms: dict[tuple[A, ...], int]) -> dict[tuple[A, ...], int]:
+def tighten(terms: Terms[A]) -> Terms[A]:
     """`terms >= 0` divided by the common divisor, the constant rounded down: over the integers it
     says the same."""
     divisor = common_divisor(terms)

@@ -14,7 +14,14 @@ from typing import Any
 from lostwax.sym.env import ShapeEnv, known
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Symbol, evaluate
 from lostwax.sym.numbers.intervals import interval
-from lostwax.sym.numbers.real import FUNCTIONS, Definition, Real, completed, definition, enclosed
+from lostwax.sym.numbers.real import (
+    FUNCTIONS,
+    Definition,
+    Real,
+    complete_values,
+    definition,
+    enclose,
+)
 
 
 def install(env: ShapeEnv) -> None:
@@ -43,7 +50,7 @@ def narrow(b: BoolExpr) -> tuple[Condition, bool]:
     found = roots(b)
     if len(found) == 1:
         (symbol,) = found
-        return _range_of(b, symbol.expr, lambda n: completed({symbol: n}, symbols))
+        return _range_of(b, symbol.expr, lambda n: complete_values({symbol: n}, symbols))
     common = _common(symbols)
     if common is None:
         return True, False
@@ -107,5 +114,5 @@ def spell(b: Condition) -> str:
     what = definition(symbol)
     if what is None or len(what.args) != 2:
         return ""
-    text = f"{enclosed(what.args[0])} {what.op} {enclosed(what.args[1])}"
+    text = f"{enclose(what.args[0])} {what.op} {enclose(what.args[1])}"
     return text if evaluate(b, {symbol: 1}) else f"torch.sym_not({text})"  # there is NaN

@@ -23,6 +23,7 @@ from lostwax.sym.env import ShapeEnv, current, decide, expect, known, specialize
 from lostwax.sym.expressions.expr import (
     Condition,
     Expr,
+    Interned,
     Size,
     Symbol,
     eq,
@@ -58,7 +59,15 @@ class Reals:
         self.unbacked = 0
 
 
-class Real:
+_Operator: TypeAlias = "Callable[[Any, Number], Number]"
+
+
+def _make_operators(rule: _Operator) -> tuple[_Operator, _Operator]:
+    """An operator, and the one for a Real on its right."""
+    return lambda self, other: rule(self, other), lambda self, other: rule(other, self)
+
+
+class Real(Interned):
     """A float that is not known yet. Operators give `Real | float`, comparisons a condition."""
 
     __slots__ = ("above", "args", "below", "env", "face", "hint", "op", "unbacked")
@@ -83,47 +92,13 @@ class Real:
         parts = [a.symbols() for a in self.args if isinstance(a, (Expr, Real))]
         return frozenset().union(*parts)
 
-    def __add__(self, other: Number) -> Number:
-        return _sum(self, other, "+")
-
-    def __radd__(self, other: Number) -> Number:
-        return _sum(other, self, "+")
-
-    def __sub__(self, other: Number) -> Number:
-        return _sum(self, other, "-")
-
-    def __rsub__(self, other: Number) -> Number:
-        return _sum(other, self, "-")
-
-    def __mul__(self, other: Number) -> Number:
-        return _product(self, other)
-
-    def __rmul__(self, other: Number) -> Number:
-        return _product(other, self)
-
-    def __truediv__(self, other: Number) -> Number:
-        return _quotient(self, other)
-
-    def __rtruediv__(self, other: Number) -> Number:
-        return _quotient(other, self)
-
-    def __floordiv__(self, other: Number) -> Number:
-        return _whole_quotient(self, other)
-
-    def __rfloordiv__(self, other: Number) -> Number:
-        return _whole_quotient(other, self)
-
-    def __mod__(self, other: Number) -> Number:
-        return _remainder(self, other)
-
-    def __rmod__(self, other: Number) -> Number:
-        return _remainder(other, self)
-
-    def __pow__(self, other: Number) -> Number:
-        return _power(self, other)
-
-    def __rpow__(self, other: Number) -> Number:
-        return _power(other, self)
+    __add__, __radd__ = _make_operators(lambda a, b: _add(a, b, "+"))
+    __sub__, __rsub__ = _make_operators(lambda a, b: _add(a, b, "-"))
+    __mul__, __rmul__ = _make_operators(lambda a, b: _multiply(a, b))
+    __truediv__, __rtruediv__ = _make_operators(lambda a, b: _divide(a, b))
+    __floordiv__, __rfloordiv__ = _make_operators(lambda a, b: _divide_down(a, b))
+    __mod__, __rmod__ = _make_operators(lambda a, b: _reduce(a, b))
+    __pow__, __rpow__ = _make_operators(lambda a, b: _raise(a, b))
 
     def __neg__(self) -> Number:
         if self.is_ratio:
@@ -156,18 +131,18 @@ class Real:
     # ---- integers of it
 
     def floor(self) -> Size:
-        return self.above // self.below if self.is_ratio else self._integer("floor")
+        return self.above // self.below if self.is_ratio else self._make_integer("floor")
 
     def ceil(self) -> Size:
-        return -(-self.above // self.below) if self.is_ratio else self._integer("ceil")
+        return -(-self.above // self.below) if self.is_ratio else self._make_integer("ceil")
 
     def trunc(self) -> Size:
-        return truncdiv(self.above, self.below) if self.is_ratio else self._integer("trunc")
+        return truncdiv(self.above, self.below) if self.is_ratio else self._make_integer("trunc")
 
     def round(self) -> Size:
         """To the nearest integer, halves to the even one."""
         if not self.is_ratio:
-            return self._integer("round")
+            return self._make_integer("round")
         if decide(self.below > 0):
             return round_half_even(self.above, self.below)
         return round_half_even(-self.above, -self.below)
@@ -175,21 +150,13 @@ class Real:
     def is_integer(self) -> Condition:
         if self.is_ratio:
             return eq(self.above % self.below, 0)
-        return eq(self._integer("is_integer"), 1)
+        return eq(self._make_integer("is_integer"), 1)
 
-    def _integer(self, op: str) -> Size:
-        return _integer(self.env, Definition(op, (self,)))
+    def _make_integer(self, op: str) -> Size:
+        return _make_integer(self.env, Definition(op, (self,)))
 
     def __str__(self) -> str:
-        return _text(self)
-
-    __repr__ = __str__
-
-    def __copy__(self) -> Real:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Real:
-        return self
+        return _spell(self)
 
 
 # ------------------------------------------------------------------------------------------- making
@@ -204,7 +171,7 @@ def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
     """`above / below`, in lowest terms as far as structure shows them; the caller has excluded zero
     below."""
     above, below = current(above), current(below)
-    found = _reals(env).made.get(("ratio", (above, below)))
+    found = _reals_of(env).made.get(("ratio", (above, below)))
     if found is not None:
         return found
     exact = quotient(above, below)
@@ -219,7 +186,7 @@ def ratio(env: ShapeEnv, above: Size, below: Size) -> Number:
         reduced = quotient(above, common)
         assert reduced is not None
         above, below = reduced, below // common
-    top, bottom = _hint(above), _hint(below)
+    top, bottom = _hint_of(above), _hint_of(below)
     hint = None if top is None or not bottom else top / bottom
     return _make(env, "ratio", (above, below), hint)
 
@@ -234,7 +201,7 @@ def real_symbol(
 
 def unbacked_real(env: ShapeEnv, origin: str) -> Real:
     """The value of a float tensor: `origin` says what asked for it."""
-    reals = _reals(env)
+    reals = _reals_of(env)
     reals.unbacked += 1
     return real_symbol(env, f"f{reals.unbacked - 1}", origin=origin)
 
@@ -250,26 +217,26 @@ def divide(a: Size, b: Size) -> Number:
 
 def definition(symbol: Symbol) -> Definition | None:
     """What an integer symbol that came out of a tree of floats stands for."""
-    return _reals(symbol.expr.env).definitions.get(symbol)
+    return _reals_of(symbol.expr.env).definitions.get(symbol)
 
 
 def defined_integers(env: ShapeEnv) -> list[Symbol]:
     """All such symbols, in the order in which they were made."""
-    return list(_reals(env).definitions)
+    return list(_reals_of(env).definitions)
 
 
 def apply(op: str, *args: Number) -> Number:
     """`op` of these as a tree."""
-    env = _env(args)
+    env = _find_env(args)
     if env is None:
         return float(FUNCTIONS[op](*args))
-    hints = [_hint(a) for a in args]
+    hints = [_hint_of(a) for a in args]
     return _make(env, op, args, None if None in hints else float(FUNCTIONS[op](*hints)))
 
 
 def extremum(op: str, a: Number, b: Number) -> Number:
     """`max` or `min` of two floats."""
-    env, x, y = _exact_pair(a, b)
+    env, x, y = _find_exact_pair(a, b)
     if env is None:
         return apply(op, a, b)
     choice = maximum if op == "max" else minimum
@@ -277,22 +244,22 @@ def extremum(op: str, a: Number, b: Number) -> Number:
 
 
 def _make(env: ShapeEnv, op: str, args: tuple[Any, ...], hint: float | None) -> Real:
-    made = _reals(env).made
+    made = _reals_of(env).made
     found = made.get((op, args))
     if found is None:
         found = made[op, args] = Real(env, op, args, hint)
     return found
 
 
-def _integer(env: ShapeEnv, what: Definition) -> Expr:
+def _make_integer(env: ShapeEnv, what: Definition) -> Expr:
     """The symbol for an integer that only floats can compute."""
-    reals = _reals(env)
+    reals = _reals_of(env)
     found = reals.integers.get(what)
     if found is None:
         name = f"r{len(reals.integers)}"
-        text = _definition_text(what)
-        hints = [_hint(a) for a in what.args]
-        lo, hi = _integer_bounds(what)
+        text = _spell_definition(what)
+        hints = [_hint_of(a) for a in what.args]
+        lo, hi = _find_integer_bounds(what)
         if None in hints:
             found = env.unbacked(name, lo=lo, hi=hi, origin=text)
         else:
@@ -304,39 +271,39 @@ def _integer(env: ShapeEnv, what: Definition) -> Expr:
     return found
 
 
-def _definition_text(what: Definition) -> str:
+def _spell_definition(what: Definition) -> str:
     """`trunc(s0 * 0.3)`, `f0 > 0.0`, and what the floats in it are that come from elsewhere."""
     shown = [str(a) for a in what.args]
     text = f"{what.op}({', '.join(shown)})"
     if len(shown) == 2:
-        text = f"{enclosed(what.args[0])} {what.op} {enclosed(what.args[1])}"
-    origins = {str(r): r.args[1] for a in what.args for r in _leaves(a) if r.args[1]}
+        text = f"{enclose(what.args[0])} {what.op} {enclose(what.args[1])}"
+    origins = {str(r): r.args[1] for a in what.args for r in _find_leaves(a) if r.args[1]}
     known_as = ", ".join(f"{name} being {origin}" for name, origin in origins.items())
     return f"{text}, {known_as}" if known_as else text
 
 
-def _leaves(x: Any) -> Iterable[Real]:
+def _find_leaves(x: Any) -> Iterable[Real]:
     """The floats in it that nothing is computed from."""
     if isinstance(x, Real):
         if x.op == "symbol":
             yield x
         else:
             for part in x.args:
-                yield from _leaves(part)
+                yield from _find_leaves(part)
 
 
-def _reals(env: ShapeEnv) -> Reals:
+def _reals_of(env: ShapeEnv) -> Reals:
     if env.reals is None:
         env.reals = Reals()
     assert isinstance(env.reals, Reals)
     return env.reals
 
 
-def _env(numbers: tuple[Number, ...]) -> ShapeEnv | None:
+def _find_env(numbers: tuple[Number, ...]) -> ShapeEnv | None:
     return next((n.env for n in numbers if isinstance(n, Real)), None)
 
 
-def _hint(value: Any) -> Any:
+def _hint_of(value: Any) -> Any:
     return value.hint if isinstance(value, (Expr, Real)) else value
 
 
@@ -353,7 +320,7 @@ class _Ratio(NamedTuple):
         return isinstance(self.below, int) and not self.below & (self.below - 1)
 
 
-def _as_ratio(x: Number) -> _Ratio | None:
+def _find_ratio(x: Number) -> _Ratio | None:
     """The ratio that a number is; None for trees and for constants too long to leave room for a
     size."""
     if isinstance(x, Real):
@@ -364,21 +331,21 @@ def _as_ratio(x: Number) -> _Ratio | None:
     return _Ratio(above, below) if abs(above) <= _SHORT and below <= _SHORT else None
 
 
-def _exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _Ratio, _Ratio]:
+def _find_exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _Ratio, _Ratio]:
     """Both as exact ratios; no environment if they are not, or too fine together."""
-    x, y = _as_ratio(a), _as_ratio(b)
+    x, y = _find_ratio(a), _find_ratio(b)
     if x is None or y is None or not (x.exact and y.exact):
         return None, _NOTHING, _NOTHING
     assert isinstance(x.below, int)
     assert isinstance(y.below, int)
-    return (_env((a, b)) if x.below * y.below <= _MAX_BELOW else None), x, y
+    return (_find_env((a, b)) if x.below * y.below <= _MAX_BELOW else None), x, y
 
 
 _NOTHING = _Ratio(0, 1)
 
 
-def _sum(a: Number, b: Number, op: str) -> Number:
-    env, x, y = _exact_pair(a, b)
+def _add(a: Number, b: Number, op: str) -> Number:
+    env, x, y = _find_exact_pair(a, b)
     if env is None:
         negative = b.op == "neg" if isinstance(b, Real) else b < 0
         if negative:  # floats know no difference
@@ -388,25 +355,25 @@ def _sum(a: Number, b: Number, op: str) -> Number:
     return ratio(env, above, x.below * y.below)
 
 
-def _product(a: Number, b: Number) -> Number:
-    env, x, y = _exact_pair(a, b)
+def _multiply(a: Number, b: Number) -> Number:
+    env, x, y = _find_exact_pair(a, b)
     if env is not None:
         return ratio(env, x.above * y.above, x.below * y.below)
     if isinstance(a, Real) and _is_power_of_two(b):
-        return _scaled(a, b)
+        return _scale(a, b)
     if isinstance(b, Real) and _is_power_of_two(a):
-        return _scaled(b, a)
+        return _scale(b, a)
     return apply("*", a, b)
 
 
-def _quotient(a: Number, b: Number) -> Number:
+def _divide(a: Number, b: Number) -> Number:
     _refuse_zero(b)
-    x, y = _as_ratio(a), _as_ratio(b)
-    env = _env((a, b))
+    x, y = _find_ratio(a), _find_ratio(b)
+    env = _find_env((a, b))
     if x is not None and y is not None and env is not None and x.exact and y.exact:
         return ratio(env, x.above * y.below, x.below * y.above)
     if isinstance(a, Real) and _is_power_of_two(b):
-        return _scaled(a, 1 / b)
+        return _scale(a, 1 / b)
     return apply("/", a, b)
 
 
@@ -414,7 +381,7 @@ def _is_power_of_two(x: Number) -> TypeGuard[float]:
     return not isinstance(x, Real) and abs(math.frexp(x)[0]) == 0.5
 
 
-def _scaled(a: Real, power: float) -> Number:
+def _scale(a: Real, power: float) -> Number:
     """A rounded ratio times a power of two: it rounds in the same way."""
     if power == -1.0:
         return -a
@@ -424,23 +391,23 @@ def _scaled(a: Real, power: float) -> Number:
     return ratio(a.env, a.above * above, a.below * below)
 
 
-def _whole_quotient(a: Number, b: Number) -> Number:
+def _divide_down(a: Number, b: Number) -> Number:
     _refuse_zero(b)
-    env, x, y = _exact_pair(a, b)
+    env, x, y = _find_exact_pair(a, b)
     if env is None:
         return apply("//", a, b)
     return real((x.above * y.below) // (y.above * x.below))
 
 
-def _remainder(a: Number, b: Number) -> Number:
+def _reduce(a: Number, b: Number) -> Number:
     _refuse_zero(b)
-    env, x, y = _exact_pair(a, b)
+    env, x, y = _find_exact_pair(a, b)
     if env is None:
         return apply("%", a, b)
     return ratio(env, (x.above * y.below) % (y.above * x.below), x.below * y.below)
 
 
-def _power(a: Number, b: Number) -> Number:
+def _raise(a: Number, b: Number) -> Number:
     if isinstance(a, Real) and isinstance(b, (int, float)) and b in (1, 2, 3, 4):
         result: Number = a
         for _ in range(int(b) - 1):
@@ -464,22 +431,22 @@ def compare(op: str, a: Number, b: Number) -> Condition:
     """`a op b` for one of == != < <= > >=."""
     if op == "!=":
         return negate(compare("==", a, b))
-    env = _env((a, b))
+    env = _find_env((a, b))
     if env is None:
         return bool(FUNCTIONS[op](a, b))
     for x, y in ((a, b), (b, a)):
         if isinstance(x, float) and not math.isfinite(x) and isinstance(y, Real) and y.is_ratio:
             return bool(FUNCTIONS[op](a if x is a else 0.0, b if x is b else 0.0))
-    sides = _comparable(a, b)
+    sides = _find_comparable(a, b)
     if sides is None:
-        return eq(_integer(env, Definition(op, (a, b))), 1)
+        return eq(_make_integer(env, Definition(op, (a, b))), 1)
     left, right = sides
     return eq(left, right) if op == "==" else _SIZE_OPERATORS[op](left, right)
 
 
-def _comparable(a: Number, b: Number) -> tuple[Size, Size] | None:
+def _find_comparable(a: Number, b: Number) -> tuple[Size, Size] | None:
     """Two integers in the order of a and b, where rounding cannot have changed it."""
-    x, y = _any_ratio(a), _any_ratio(b)
+    x, y = _find_any_ratio(a), _find_any_ratio(b)
     if x is None or y is None:
         return None
     if known(x.below > 0) is not True or known(y.below > 0) is not True:
@@ -493,10 +460,10 @@ def _comparable(a: Number, b: Number) -> tuple[Size, Size] | None:
     return x.above * y.below, y.above * x.below
 
 
-def _any_ratio(x: Number) -> _Ratio | None:
+def _find_any_ratio(x: Number) -> _Ratio | None:
     """As `_as_ratio`, but of a constant of any length: to compare needs no room."""
     if isinstance(x, Real):
-        return _as_ratio(x)
+        return _find_ratio(x)
     return _Ratio(*float(x).as_integer_ratio()) if math.isfinite(x) else None
 
 
@@ -541,27 +508,29 @@ def evaluate_real(r: Number, values: Mapping[Symbol, int]) -> float:
     return float(FUNCTIONS[r.op](*(evaluate_real(a, values) for a in r.args)))
 
 
-def completed(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> dict[Symbol, int]:
+def complete_values(values: Mapping[Symbol, int], symbols: Iterable[Symbol]) -> dict[Symbol, int]:
     """`values`, and those of the symbols that floats define."""
     done = dict(values)
     for symbol in symbols:
         what = definition(symbol) if symbol not in done else None
         if what is not None:
             inner = (s for a in what.args if isinstance(a, Real) for s in a.symbols())
-            done = completed(done, inner)
+            done = complete_values(done, inner)
             args = (evaluate_real(a, done) for a in what.args)
             done[symbol] = int(FUNCTIONS[what.op](*args))
     return done
 
 
-def _integer_bounds(what: Definition) -> tuple[int | None, int | None]:
+def _find_integer_bounds(what: Definition) -> tuple[int | None, int | None]:
     if what.op not in ("floor", "ceil", "trunc", "round"):
         return 0, 1
-    lo, hi = (FUNCTIONS[what.op](b) if math.isfinite(b) else None for b in _bounds(what.args[0]))
+    lo, hi = (
+        FUNCTIONS[what.op](b) if math.isfinite(b) else None for b in _find_bounds(what.args[0])
+    )
     return lo, hi
 
 
-def _bounds(x: Number) -> tuple[float, float]:
+def _find_bounds(x: Number) -> tuple[float, float]:
     """Rounding keeps order: the operation on the ends of the ranges gives the ends, rounding
     included."""
     if not isinstance(x, Real):
@@ -570,14 +539,14 @@ def _bounds(x: Number) -> tuple[float, float]:
         lo, hi = x.env.bounds(x.above)
         return -math.inf if lo is None else lo / x.below, math.inf if hi is None else hi / x.below
     if x.op in ("+", "-", "*"):
-        (a, b), (c, d) = _bounds(x.args[0]), _bounds(x.args[1])
+        (a, b), (c, d) = _find_bounds(x.args[0]), _find_bounds(x.args[1])
         corners = [FUNCTIONS[x.op](p, q) for p in (a, b) for q in (c, d)]
         if not any(map(math.isnan, corners)):
             return min(corners), max(corners)
     return (0.0, math.inf) if x.op in ("sqrt", "abs") else (-math.inf, math.inf)
 
 
-def _text(x: Any) -> str:
+def _spell(x: Any) -> str:
     if not isinstance(x, Real):
         return str(x)
     if x.op == "symbol":
@@ -585,18 +554,18 @@ def _text(x: Any) -> str:
     if x.is_ratio:
         if x.below == 1:
             return f"float({x.above})"
-        return f"{enclosed(x.above)}/{enclosed(x.below)}"
+        return f"{enclose(x.above)}/{enclose(x.below)}"
     if x.op in _SIZE_OPERATORS or x.op in ("*", "/", "//", "%", "**"):
-        return f"{enclosed(x.args[0])} {x.op} {enclosed(x.args[1])}"
-    return f"{x.op}({', '.join(map(_text, x.args))})"
+        return f"{enclose(x.args[0])} {x.op} {enclose(x.args[1])}"
+    return f"{x.op}({', '.join(map(_spell, x.args))})"
 
 
-def enclosed(x: Any) -> str:
-    text = _text(x)
+def enclose(x: Any) -> str:
+    text = _spell(x)
     return text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
 
 
-def _float_round(x: float, digits: float | None = None) -> float:
+def _round_float(x: float, digits: float | None = None) -> float:
     return round(x) if digits is None else round(x, int(digits))
 
 
@@ -625,6 +594,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
-    "round": _float_round,
+    "round": _round_float,
     "is_integer": float.is_integer,
 }

@@ -36,8 +36,7 @@ class Answers:
 
     def known(self, b: Condition) -> bool | None:
         """True or False when every admissible assignment agrees; None if that is not so, or too
-        hard.
-        """
+        hard."""
         if isinstance(b, bool):
             return b
         answer = self.facts.decided.get(b)

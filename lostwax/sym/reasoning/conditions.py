@@ -68,8 +68,7 @@ class Conditions:
         """A polynomial that is `>= 0` exactly when p is, without quotients where they stand alone.
 
         For a positive q, `r//q + x >= 0` is `r + q*x >= 0`, and `x - r//q >= 0` is `q*x + q-1 - r
-        >= 0`.
-        """
+        >= 0`."""
         for _ in range(MAX_DEPTH):
             atom, sign, x = next(self._find_lone_quotients(p), (None, 0, p))
             if atom is None:
@@ -84,14 +83,10 @@ class Conditions:
 
     def _find_lone_quotients(self, p: Expr) -> Iterator[tuple[Atom, int, Expr]]:
         """(atom, ±1, x) with p = ±atom + x, where x may be multiplied by the divisor, which is
-        positive.
-        """
-        for monomial, sign in p.terms.items() if p.composite else ():
-            if len(monomial) != 1 or abs(sign) != 1 or monomial[0].kind != "div":
-                continue
-            atom = monomial[0]
+        positive."""
+        for atom, sign in p.unit_atoms("div") if p.composite else ():
             q = atom.operands[1]
-            x = p.drop_term(monomial)
+            x = p.drop_term((atom,))
             simple = q.const is not None or (x.const is not None and self.bounds.is_positive(q))
             if simple and not any(atom in m for m in x.terms):
                 yield atom, sign, x
@@ -136,11 +131,8 @@ class Conditions:
 
     def _say_extremum(self, p: Expr) -> Condition | None:
         """`max(a, b) == a` is `a >= b`."""
-        for monomial, k in p.terms.items():
-            if len(monomial) != 1 or abs(k) != 1 or monomial[0].kind not in ("max", "min"):
-                continue
-            atom = monomial[0]
-            other = p.drop_term(monomial, times=-k)
+        for atom, k in p.unit_atoms("max", "min"):
+            other = p.drop_term((atom,), times=-k)
             if other in atom.operands:
                 sign = 1 if atom.kind == "max" else -1
                 gaps = (other.subtract(x).scale(sign) for x in atom.operands)
@@ -149,11 +141,9 @@ class Conditions:
 
     def _say_below(self, p: Expr) -> Condition | None:
         """`r - r % q == 0`, which is `q*(r//q) == 0`, says that r is from 0 to q - 1."""
-        for monomial, k in p.terms.items():
-            if len(monomial) != 1 or abs(k) != 1 or monomial[0].kind != "mod":
-                continue
-            r, q = monomial[0].operands
-            rest = p.drop_term(monomial, times=-k)
+        for atom, k in p.unit_atoms("mod"):
+            r, q = atom.operands
+            rest = p.drop_term((atom,), times=-k)
             if rest is r and q.const is not None and q.const > 0:
                 top = r.scale(-1).shift(q.const - 1)
                 return self.all_of((self.nonnegative(r), self.nonnegative(top)))

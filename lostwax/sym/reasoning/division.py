@@ -143,8 +143,7 @@ class Division:
 
     def unfold(self, a: Expr) -> Terms:
         """`a` with every `x % n` as `x - n*(x//n)`: padded to a multiple of n is then n times
-        something.
-        """
+        something."""
         found = self._unfolded.get(a)
         if found is not None:
             return found
@@ -316,8 +315,7 @@ def _find_whole_quotients(terms: Terms) -> Iterator[tuple[Monomial, Atom, int, i
 
 def _prefers_mirror(coefficient: int, constant: int, c: int) -> bool:
     """Of r and c-1-r, which stand for the same quotient, the one with the smaller leading
-    coefficient is canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one.
-    """
+    coefficient is canonical, then the smaller constant: `-(-s//8)` and `(s + 7)//8` are one."""
     return (2 * coefficient, 2 * constant) > (c, c - 1)
 
 

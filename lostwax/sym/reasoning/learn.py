@@ -289,8 +289,7 @@ class Learner:
 
     def _learn_again(self, facts: list[BoolExpr]) -> None:
         """Normal forms have changed: these facts lose their place and are learned in their new
-        form.
-        """
+        form."""
         for fact in facts:
             self.algebra.steps += 1
             self.facts.discard(fact)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from lostwax.errors import ParseError
-from lostwax.sym.expressions.expr import BoolExpr, Expr, Size, eq, maximum, minimum, ne
+from lostwax.sym.expressions.expr import BoolExpr, Expr, Size, eq, maximum, minimum, ne, negate
 
 # int | Expr | bool | BoolExpr | str, and whatever else the functions of a grammar make for each
 # other
@@ -31,8 +31,7 @@ def parse(text: str, names: Mapping[str, Size]) -> Size | BoolExpr | bool:
     """The expression that `text` writes in Python: `(s0 + 7)//8`, `s0 % 8 == 0 and s1 <= max(s0,
     1)`.
 
-    `names` gives the value of each name; a name may be a path such as `x.shape[0]`.
-    """
+    `names` gives the value of each name; a name may be a path such as `x.shape[0]`."""
     return Parser(text, PYTHON, names.get).whole()
 
 
@@ -328,22 +327,15 @@ def compare(sign: str, left: Value, right: Value) -> bool | BoolExpr:
 
 
 def conjunction(left: Value, right: Value) -> bool | BoolExpr:
-    a, b = truth(left), truth(right)
-    if isinstance(a, bool):
-        return b if a else False
-    return a & b if not isinstance(b, bool) else (a if b else False)
+    return truth(left) & truth(right)
 
 
 def disjunction(left: Value, right: Value) -> bool | BoolExpr:
-    a, b = truth(left), truth(right)
-    if isinstance(a, bool):
-        return True if a else b
-    return a | b if not isinstance(b, bool) else (True if b else a)
+    return truth(left) | truth(right)
 
 
 def negation(value: Value) -> bool | BoolExpr:
-    b = truth(value)
-    return not b if isinstance(b, bool) else ~b
+    return negate(truth(value))
 
 
 def largest(*values: Value) -> Size:

@@ -42,8 +42,7 @@ def to_srepr(e: Printable, spelling: Mapping[Atom, str] | None = None) -> str:
     """`e` as sympy's `srepr` writes it, with torch's names for the functions sympy does not have.
 
     `spelling` gives the whole text of a symbol (`Symbol('s0', integer=True)`) where the default,
-    which states the sign that `symbol.lo` promises, is not wanted; and of any other atom.
-    """
+    which states the sign that `symbol.lo` promises, is not wanted; and of any other atom."""
     return _Srepr(spelling or {}).any(e)
 
 
@@ -207,8 +206,7 @@ def _in_order(monomial: tuple[Atom, ...]) -> list[Atom]:
 
 def _reading_order(item: tuple[tuple[Atom, ...], int]) -> tuple[int, list[Any]]:
     """High degrees first, then the older symbols, then what is made of them; the constant comes
-    last.
-    """
+    last."""
     monomial = item[0]
     return -len(monomial), [atom.rank() for atom in _in_order(monomial)]
 

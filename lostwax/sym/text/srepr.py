@@ -48,8 +48,7 @@ def parse_srepr(
     read as well.
 
     `names` gives the value of each symbol; `symbol(name, assumptions)` is asked for one that is
-    not there.
-    """
+    not there."""
 
     def find(name: Value, **assumptions: Value) -> Size:
         if not isinstance(name, str):

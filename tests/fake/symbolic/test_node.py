@@ -20,7 +20,7 @@ import torch
 from lostwax.errors import DataDependentError
 from lostwax.fake.symbolic.node import BoolNode, FloatNode, IntNode, install, unwrap, wrap
 from lostwax.sym import BoolExpr, Expr, ShapeEnv, evaluate
-from lostwax.sym.numbers.real import Real, completed, evaluate_real, unbacked_real
+from lostwax.sym.numbers.real import Real, complete_values, evaluate_real, unbacked_real
 from lostwax.torch_version import TORCH
 
 GRID = [-9, -8, -7, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 9, 10, 16]
@@ -43,7 +43,7 @@ class World:
         value = unwrap(value)
         if not isinstance(value, (Expr, BoolExpr, Real)):
             return value
-        given = completed(dict(zip(self.symbols, values, strict=True)), value.symbols())
+        given = complete_values(dict(zip(self.symbols, values, strict=True)), value.symbols())
         if isinstance(value, Real):
             return evaluate_real(value, given)
         found = evaluate(value, given)
@@ -52,7 +52,9 @@ class World:
     def accepts(self, *values: int) -> bool:
         """Do the guards hold there?"""
         for guard in self.env.guards:
-            given = completed(dict(zip(self.symbols, values, strict=True)), guard.cond.symbols())
+            given = complete_values(
+                dict(zip(self.symbols, values, strict=True)), guard.cond.symbols()
+            )
             if not evaluate(guard.cond, given):
                 return False
         return True

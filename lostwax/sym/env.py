@@ -20,18 +20,15 @@ from lostwax.location import Location, user_location
 from lostwax.sym import world
 from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, Terms
-from lostwax.sym.guards import Guard, Implications
+from lostwax.sym.guards import Guard, Implications, Simplifier
 from lostwax.sym.operators import Operators
-from lostwax.sym.reasoning.answer import Answers
 from lostwax.sym.reasoning.bounds import Bounds, divisor
 from lostwax.sym.reasoning.conditions import Conditions
-from lostwax.sym.reasoning.division import Division
-from lostwax.sym.reasoning.extrema import Extrema
 from lostwax.sym.reasoning.facts import Facts, Range
 from lostwax.sym.reasoning.forms import Forms
 from lostwax.sym.reasoning.learn import Learner
 from lostwax.sym.reasoning.prove import Prover
-from lostwax.sym.reasoning.simplify import Simplifier
+from lostwax.sym.reasoning.rules import Rules
 from lostwax.sym.text.show import show
 from lostwax.sym.undecided import refuse_branch, refuse_integer
 from lostwax.sym.violations import Declarations, Violation
@@ -58,30 +55,26 @@ class ShapeEnv:
             return prover.prove(p)
 
         def unfold(e: Expr) -> Terms:
-            return division.unfold(e)
+            return rules.unfold(e)
 
         facts = self.facts = Facts()
         facts.world = world.first()
         algebra = self.algebra = Algebra(self)
         bounds = self._bounds = Bounds(facts, unfold)
-        extrema = Extrema(algebra, prove)
-        division = self.division = Division(facts, algebra, bounds, extrema, prove)
-        conditions = self.conditions = Conditions(facts, algebra, bounds, division)
-        forms = Forms(facts, algebra, division, extrema)
-        prover = Prover(facts, algebra, bounds, conditions, forms)
-        answers = Answers(facts, algebra, bounds, division, conditions, forms, prover)
-        learner = Learner(facts, algebra, bounds, division, conditions, forms, prover, answers)
-        self.operators = Operators(
-            facts, algebra, division, extrema, conditions, forms, self.require_nonzero
-        )
-        self._simplifier = Simplifier(bounds, conditions, forms, answers)
-        self._implications = Implications(facts, conditions, answers, learner)
+        rules = self.rules = Rules(facts, algebra, bounds, prove)
+        conditions = self.conditions = Conditions(facts, algebra, bounds, rules)
+        forms = Forms(facts, algebra, rules)
+        prover = Prover(facts, algebra, bounds, rules, conditions, forms)
+        learner = Learner(facts, algebra, bounds, rules, conditions, forms, prover)
+        self.operators = Operators(facts, algebra, rules, conditions, forms, self.require_nonzero)
+        self._simplifier = Simplifier(bounds, conditions, forms, prover)
+        self._implications = Implications(facts, conditions, prover, learner)
         self._declarations = Declarations(algebra, bounds, conditions, forms, self._implications)
         # what the environment offers of its parts
         self.make = algebra.make
         self.current_form = forms.current
         self.normal_form = forms.normal
-        self.known = answers.known
+        self.known = prover.known
         self.known_by_residues = learner.known_by_residues
         self.absorb = learner.absorb
         self.show = show
@@ -329,7 +322,7 @@ class ShapeEnv:
         if isinstance(e, int):
             return abs(e)
         e = self.normal_form(e)
-        return lcm(divisor(e.terms), divisor(self.division.unfold(e)))
+        return lcm(divisor(e.terms), divisor(self.rules.unfold(e)))
 
     def ranges(self) -> dict[Symbol, Range]:
         """Today's range of each symbol."""

@@ -26,10 +26,9 @@ from lostwax.sym.expressions.expr import (
     plain,
 )
 from lostwax.sym.reasoning.conditions import Conditions
-from lostwax.sym.reasoning.division import Division
-from lostwax.sym.reasoning.extrema import Extrema
 from lostwax.sym.reasoning.facts import Facts
 from lostwax.sym.reasoning.forms import Forms
+from lostwax.sym.reasoning.rules import Rules
 
 
 @dataclass(eq=False)
@@ -38,8 +37,7 @@ class Operators:
 
     facts: Facts
     algebra: Algebra
-    division: Division
-    extrema: Extrema
+    rules: Rules
     conditions: Conditions
     forms: Forms
     require_nonzero: Callable[[Expr], None]
@@ -78,11 +76,11 @@ class Operators:
 
     def _divide(self, a: Expr, q: Expr) -> Expr:
         self.require_nonzero(q)  # which may have taught something
-        return self.division.floordiv(self.forms.current(a), self.forms.current(q))
+        return self.rules.floordiv(self.forms.current(a), self.forms.current(q))
 
     def _reduce(self, a: Expr, q: Expr) -> Expr:
         self.require_nonzero(q)
-        return self.division.mod(self.forms.current(a), self.forms.current(q))
+        return self.rules.mod(self.forms.current(a), self.forms.current(q))
 
     # ---- what Python has no operators for
 
@@ -102,7 +100,7 @@ class Operators:
             if None in operands:
                 raise TypeError(f"{kind} of {sizes}: integers only")
             args = [self.forms.current(x) for x in operands if x is not None]
-            result = self.forms.current(self.extrema.extremum(kind, args))
+            result = self.forms.current(self.rules.extremum(kind, args))
             found = self._extremes[(kind, *sizes)] = plain(result)
         return found
 
@@ -112,6 +110,6 @@ class Operators:
             x, y = self._make_operand(a), self._make_operand(b)
             assert x is not None
             assert y is not None
-            found = self.division.exact_quotient(self.forms.current(x), self.forms.current(y))
+            found = self.rules.exact_quotient(self.forms.current(x), self.forms.current(y))
             self._exact[a, b] = None if found is None else plain(found)
         return self._exact[a, b]

@@ -202,13 +202,13 @@ class Expr(Interned):
     def add(self, other: Expr) -> Expr:
         terms = combine(self.terms, 1, other.terms, 1)
         if self.composite and other.composite:
-            return self.env.division.settle(terms)
+            return self.env.rules.settle(terms)
         return self.env.algebra.make(terms)
 
     def subtract(self, other: Expr) -> Expr:
         terms = combine(self.terms, 1, other.terms, -1)
         if self.composite and other.composite:
-            return self.env.division.settle(terms)
+            return self.env.rules.settle(terms)
         return self.env.algebra.make(terms)
 
     def shift(self, n: int) -> Expr:
@@ -222,7 +222,7 @@ class Expr(Interned):
         terms = {m: c * n for m, c in self.terms.items()} if n else {}
         if not self.composite or n == -1:
             return self.env.algebra.make(terms)
-        result = self.env.division.settle(terms)
+        result = self.env.rules.settle(terms)
         if len(terms) > 1 and result.product is None:
             result.product = self.env.algebra.make_constant(n), self
         return result
@@ -239,7 +239,7 @@ class Expr(Interned):
             return a.multiply(env.algebra.fold(b))
         terms = multiply(self.terms, other.terms)
         composite = self.composite or other.composite
-        result = env.division.settle(terms) if composite else env.algebra.make(terms)
+        result = env.rules.settle(terms) if composite else env.algebra.make(terms)
         if len(terms) > 1 and result.product is None:
             result.product = self, other
         return result

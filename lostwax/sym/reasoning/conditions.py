@@ -15,8 +15,8 @@ from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import Atom, BoolExpr, Condition, Expr, Monomial, rank_of
 from lostwax.sym.expressions.terms import common_divisor, leading_monomial, tighten
 from lostwax.sym.reasoning.bounds import MAX_DEPTH, Bounds
-from lostwax.sym.reasoning.division import Division
 from lostwax.sym.reasoning.facts import Facts
+from lostwax.sym.reasoning.rules import Rules
 
 
 @dataclass(eq=False)
@@ -24,7 +24,7 @@ class Conditions:
     facts: Facts
     algebra: Algebra
     bounds: Bounds
-    division: Division
+    rules: Rules
 
     def make(self, kind: str, poly: Expr) -> Condition:
         """The canonical condition of this kind on a polynomial."""
@@ -114,7 +114,7 @@ class Conditions:
         if factor != 1:
             p = self.algebra.make({m: k // factor for m, k in p.terms.items()})
         if p.composite:
-            shorter = self.division.unfold_upper_halves(self.division.unfold(p))
+            shorter = self.rules.unfold_upper_halves(self.rules.unfold(p))
             if not any(shorter):  # no monomial is left but that of a constant
                 return not shorter
             for form in (self._say_extremum, self._say_below):

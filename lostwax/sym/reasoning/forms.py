@@ -12,9 +12,8 @@ from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import Atom, Expr, Monomial, Symbol, Terms
 from lostwax.sym.expressions.terms import divide_monomial
 from lostwax.sym.reasoning.bounds import MAX_DEPTH
-from lostwax.sym.reasoning.division import Division
-from lostwax.sym.reasoning.extrema import Extrema
 from lostwax.sym.reasoning.facts import Facts
+from lostwax.sym.reasoning.rules import Rules
 
 MAX_REWRITES = 16  # of products in one expression
 
@@ -23,8 +22,7 @@ MAX_REWRITES = 16  # of products in one expression
 class Forms:
     facts: Facts
     algebra: Algebra
-    division: Division
-    extrema: Extrema
+    rules: Rules
 
     def current(self, e: Expr) -> Expr:
         """`e` under today's facts, in symbols that the user knows."""
@@ -55,7 +53,7 @@ class Forms:
             for value in values:
                 term = term.multiply(value)
             changed = term if changed is None else changed.add(term)
-        result = e if changed is None else self.division.settle(same).add(changed)
+        result = e if changed is None else self.rules.settle(same).add(changed)
         return self._rewrite(result, visible) if self.facts.rewrites else result
 
     def _normal_atom(self, atom: Atom) -> Expr:
@@ -89,12 +87,12 @@ class Forms:
 
     def _remake(self, atom: Atom, operands: tuple[Expr, ...]) -> Expr:
         if atom.kind == "mod":
-            return self.division.mod(*operands)
+            return self.rules.mod(*operands)
         if atom.kind != "div":
-            return self.extrema.extremum(atom.kind, list(operands))
+            return self.rules.extremum(atom.kind, list(operands))
         if atom.args[1] == 1 and len(operands[0].terms) > 1:
             return self.algebra.fold(operands[0])
-        return self.division.floordiv(*operands)
+        return self.rules.floordiv(*operands)
 
     def _rewrite(self, e: Expr, visible: bool) -> Expr:
         """With products replaced by what they are known to equal, which is smaller each time."""

@@ -16,13 +16,12 @@ from lostwax.errors import ContradictionError
 from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import Atom, BoolExpr, Condition, Expr, Monomial, Symbol
 from lostwax.sym.expressions.terms import common_factor, divide_monomial, leading_monomial
-from lostwax.sym.reasoning.answer import Answers
 from lostwax.sym.reasoning.bounds import EVERYTHING, Bounds, intersect
 from lostwax.sym.reasoning.conditions import Conditions, find_single_atom
-from lostwax.sym.reasoning.division import Division
 from lostwax.sym.reasoning.facts import Facts, Range
 from lostwax.sym.reasoning.forms import Forms
 from lostwax.sym.reasoning.prove import Prover
+from lostwax.sym.reasoning.rules import Rules
 
 LEARNING = 100_000  # steps per fact, all its consequences together
 MAX_RESIDUES = 8  # of a symbol that are looked at one by one
@@ -34,11 +33,10 @@ class Learner:
     facts: Facts
     algebra: Algebra
     bounds: Bounds
-    division: Division
+    rules: Rules
     conditions: Conditions
     forms: Forms
     prover: Prover
-    answers: Answers
 
     def __post_init__(self) -> None:
         self._queue: deque[tuple[Condition, bool]] = deque()
@@ -87,7 +85,7 @@ class Learner:
             with self.facts.replaced_by(self.facts.copy()):
                 try:
                     self.absorb(self.conditions.is_zero(rest.shift(-r)))
-                    answers.add(self.answers.known(b))
+                    answers.add(self.prover.known(b))
                 except ContradictionError:
                     continue  # no size leaves this remainder
                 except ZeroDivisionError:
@@ -103,7 +101,7 @@ class Learner:
     # ---- one condition
 
     def _take(self, b: Condition, again: bool) -> None:
-        answer = None if again and b is not False else self.answers.known(b)
+        answer = None if again and b is not False else self.prover.known(b)
         if answer is False:
             raise ContradictionError(f"`{b}` contradicts what is already known")
         if answer is True or isinstance(b, bool):
@@ -132,12 +130,12 @@ class Learner:
             self._take_equality(p)
 
     def _take_clause(self, b: BoolExpr) -> None:
-        live = [x for x in b.args if self.answers.known(x) is not False]
+        live = [x for x in b.args if self.prover.known(x) is not False]
         if not live:
             raise ContradictionError(f"`{b}` contradicts what is already known")
         if len(live) == 1:
             self._enqueue(live[0])
-        elif not any(self.answers.known(x) for x in live):
+        elif not any(self.prover.known(x) for x in live):
             clause = self.conditions.any_of(live)
             assert isinstance(clause, BoolExpr)
             self.facts.decided[clause] = True
@@ -207,7 +205,7 @@ class Learner:
                 self._pass_on_inequality(fact.poly)
             elif fact.kind == "ne":
                 self._pass_on_nonzero(fact.poly)
-            elif fact.kind == "or" and any(self.answers.known(x) is not None for x in fact.args):
+            elif fact.kind == "or" and any(self.prover.known(x) is not None for x in fact.args):
                 self.facts.discard(fact)
                 self._enqueue(fact, again=True)
 
@@ -342,12 +340,12 @@ class Learner:
             return False
         symbol = min(lone, key=lambda s: abs(lone[s]))
         rest = p.drop_term((symbol,))
-        remainder = self.division.mod(rest, self.algebra.make_constant(abs(lone[symbol])))
+        remainder = self.rules.mod(rest, self.algebra.make_constant(abs(lone[symbol])))
         if remainder.const is not None:
             return False
         divides = self.conditions.is_zero(remainder)
         single = find_single_atom(remainder)
-        if single is None or self.answers.known(divides) is True:
+        if single is None or self.prover.known(divides) is True:
             self._enqueue(divides)
             return False
         self._enqueue(divides)

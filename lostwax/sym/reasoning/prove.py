@@ -1,4 +1,4 @@
-"""Proofs of `p >= 0`, by elimination.
+"""Prover: is `p >= 0` certain? Is a condition true, false, or not known?
 
 Sound and incomplete. To prove `p >= 0`, its opposite `-p - 1 >= 0` is added to facts that share a
 monomial with it until an interval says that the sum cannot be: Fourier-Motzkin with integer
@@ -8,6 +8,7 @@ too hard is unknown. Must not learn anything.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -19,19 +20,25 @@ from lostwax.sym.expressions.expr import (
     Condition,
     Expr,
     Monomial,
+    Symbol,
     Terms,
+    evaluate,
 )
 from lostwax.sym.expressions.terms import combine, common_factor, multiply, replace_atom, tighten
-from lostwax.sym.reasoning.bounds import Bounds
+from lostwax.sym.reasoning.bounds import MAX_DEPTH, Bounds
 from lostwax.sym.reasoning.conditions import Conditions
 from lostwax.sym.reasoning.facts import Facts
 from lostwax.sym.reasoning.forms import Forms
+from lostwax.sym.reasoning.rules import Rules
 
 ONE: Terms = {(): 1}
 DEPTH = 3  # facts that are added up in one proof
 SPLITS = 2  # max or min atoms that are split into cases
+QUESTION = 20_000  # steps per question, all its proofs together
 ELIMINATIONS = 60  # per case of a proof
 MAX_TERMS = 256  # of a sum of facts
+MAX_POINTS = 64  # that are tried one by one
+MAX_TRIED_FACTS = 8  # that are checked at each of them
 
 
 @dataclass(eq=False)
@@ -39,6 +46,7 @@ class Prover:
     facts: Facts
     algebra: Algebra
     bounds: Bounds
+    rules: Rules
     conditions: Conditions
     forms: Forms
 
@@ -46,11 +54,11 @@ class Prover:
         self._is_proving = False
         self._eliminations = 0
         self._atom_facts: dict[Atom, list[Terms]] = self.facts.new_memo()
-        self.limit: int | None = None
+        self._limit: int | None = None
         """The number of steps at which the question that is being asked is given up."""
 
-    def is_exhausted(self) -> bool:
-        return self.limit is not None and self.algebra.steps > self.limit
+    def _is_exhausted(self) -> bool:
+        return self._limit is not None and self.algebra.steps > self._limit
 
     def prove(self, p: Expr) -> bool:
         p = self.forms.normal(p)
@@ -91,7 +99,7 @@ class Prover:
                 if not monomial or here == 0 or (here > 0) == (there > 0):
                     continue
                 self._eliminations -= 1
-                if self._eliminations < 0 or self.is_exhausted():
+                if self._eliminations < 0 or self._is_exhausted():
                     return False
                 combined = tighten(combine(terms, abs(there), fact, abs(here)))
                 if len(combined) <= MAX_TERMS and self._is_absurd(combined, assumed, depth - 1, 0):
@@ -111,7 +119,7 @@ class Prover:
             case = replace_atom(terms, atom, x.terms)
             others = [combine(x.terms, sign, y.terms, -sign) for y in atom.operands if y is not x]
             self._eliminations = ELIMINATIONS  # what was tried before must not tell in which order
-            if self.is_exhausted() or not self._is_absurd(
+            if self._is_exhausted() or not self._is_absurd(
                 case, assumed + others, depth, splits - 1
             ):
                 return False
@@ -180,7 +188,7 @@ class Prover:
             return None
         return combine(a.terms, 1, {(atom,): 1}, -1)
 
-    def exclude_each_other(self, conditions: Iterable[Condition]) -> bool:
+    def _exclude_each_other(self, conditions: Iterable[Condition]) -> bool:
         """Can conditions not hold together? Only inequalities and equalities are looked at."""
         if self._is_proving:
             return False
@@ -196,3 +204,122 @@ class Prover:
             self._is_absurd(side, sides[:i] + sides[i + 1 :], DEPTH, 0)
             for i, side in enumerate(sides)
         )
+
+    # ---- conditions
+
+    def known(self, b: Condition) -> bool | None:
+        """True or False when every admissible assignment agrees; None if that is not so, or too
+        hard."""
+        if isinstance(b, bool):
+            return b
+        answer = self.facts.decided.get(b)
+        if answer is not None or b.asked_at == self.facts.version:
+            return answer
+        outermost = self._limit is None
+        if outermost:
+            self._limit = self.algebra.steps + QUESTION
+        b.asked_at = self.facts.version  # the same question within itself is not answered
+        try:
+            answer = None if self._is_exhausted() or b.depth > MAX_DEPTH else self._answer(b)
+        finally:
+            if outermost:
+                self._limit = None
+        if answer is not None:
+            self.facts.decided[b] = answer
+        return answer
+
+    def _answer(self, b: BoolExpr) -> bool | None:
+        answer = self._answer_joined(b) if b.args else self._answer_simple(b)
+        return answer if answer is not None else self._answer_by_trying(b)
+
+    def _answer_simple(self, b: BoolExpr) -> bool | None:
+        p = self.forms.normal(b.poly)
+        if p is not b.poly:
+            normal = self.conditions.make(b.kind, p)
+            if normal is not b:
+                return self.known(normal)
+        # The example, which satisfies the facts, refutes one answer: no need to try it.
+        if b.kind == "ge":
+            if b.hint is not False and self.prove(p):
+                return True
+            below = p.scale(-1).shift(-1)
+            return False if b.hint is not True and self.prove(below) else None
+        equal = self._answer_zero(p, b.hint if b.kind == "eq" or b.hint is None else not b.hint)
+        return equal if b.kind == "eq" or equal is None else not equal
+
+    def _answer_joined(self, b: BoolExpr) -> bool | None:
+        settles = b.kind == "or"
+        answers = []
+        for part in b.args:
+            answers.append(self.known(part))
+            if answers[-1] is settles:
+                return settles
+        if None not in answers:
+            return not settles
+        if settles and self._is_weaker_clause(b):
+            return True
+        parts = [self.conditions.negate(x) for x in b.args] if settles else b.args
+        return settles if self._exclude_each_other(parts) else None
+
+    def _is_weaker_clause(self, b: BoolExpr) -> bool:
+        """Is some known disjunction contained in b?"""
+        clauses = {c for a in b.atoms() for c in self.facts.mentioning(a) if c.kind == "or"}
+        return any(set(c.args) <= set(b.args) for c in clauses)
+
+    def _answer_zero(self, p: Expr, hint: bool | None) -> bool | None:
+        """Is `p == 0`? `hint` is what the example says."""
+        lo, hi = self.bounds.range_of(p)
+        if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+            return False
+        factors = [self.known(self.conditions.is_zero(f)) for f in p.factors()]
+        if True in factors:
+            return True
+        if hint is not True and (
+            (factors and None not in factors)
+            or self._never_divides(p)
+            or self.prove(p.shift(-1))
+            or self.prove(p.scale(-1).shift(-1))
+        ):
+            return False
+        if hint is not False and (
+            (p.composite and not self.rules.unfold(p))
+            or (self.prove(p) and self.prove(p.scale(-1)))
+        ):
+            return True
+        return None
+
+    def _answer_by_trying(self, b: BoolExpr) -> bool | None:
+        """All values of the symbols, where they are few."""
+        symbols = sorted(b.symbols(), key=lambda s: s.id)
+        points = 1
+        for symbol in symbols:
+            lo, hi = self.facts.ranges[symbol]
+            if lo is None or hi is None or symbol in self.facts.substitutions:
+                return None
+            points *= hi - lo + 1
+            if points > MAX_POINTS:
+                return None
+        self.algebra.steps += points
+        answers = set(self._try_all_points(b, symbols))
+        return answers.pop() if len(answers) == 1 else None
+
+    def _try_all_points(self, b: BoolExpr, symbols: list[Symbol]) -> Iterator[bool]:
+        mentioned = {f: None for s in symbols for f in self.facts.mentioning(s)}
+        relevant = [f for f in mentioned if f.symbols() <= set(symbols)][:MAX_TRIED_FACTS]
+        ranges = (self.facts.ranges[s] for s in symbols)
+        boxes = [range(lo or 0, (hi or 0) + 1) for lo, hi in ranges]  # finite, as was seen
+        for point in itertools.product(*boxes):
+            values = dict(zip(symbols, point, strict=True))
+            try:
+                if all(evaluate(fact, values) for fact in relevant):
+                    yield bool(evaluate(b, values))
+            except ZeroDivisionError:
+                continue  # a guard excludes it
+
+    def _never_divides(self, p: Expr) -> bool:
+        """Is p, for some coefficient n of its own, never a multiple of n?"""
+        for n in {abs(c) for m, c in p.terms.items() if m and abs(c) > 1}:
+            rest = self.rules.mod(p, self.algebra.make_constant(n))
+            if (rest.const or 0) != 0 or self.bounds.is_positive(rest):
+                return True
+        return False

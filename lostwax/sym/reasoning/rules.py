@@ -1,4 +1,4 @@
-"""Canonical forms of `a // q` and `a % q`: exact rules over the integers.
+"""Canonical forms of `a // q`, `a % q`, `max` and `min`: exact rules over the integers.
 
 Each rule says which of several equal spellings wins, so that equality is mostly a matter of
 identity. A divisor is not zero here: whoever divides has seen to it. Must not learn anything; of
@@ -31,20 +31,19 @@ from lostwax.sym.expressions.terms import (
     replace_atom,
 )
 from lostwax.sym.reasoning.bounds import Bounds
-from lostwax.sym.reasoning.extrema import Extrema
 from lostwax.sym.reasoning.facts import Facts
 
+MAX_ARGUMENTS = 16  # of a max or min whose arguments are compared with each other
 MAX_UNFOLDED = 256  # terms of a polynomial whose remainders are written out
 
 
 @dataclass(eq=False)
-class Division:
+class Rules:
     """`prove` says whether an expression is certainly not negative."""
 
     facts: Facts
     algebra: Algebra
     bounds: Bounds
-    extrema: Extrema
     prove: Callable[[Expr], bool]
 
     def __post_init__(self) -> None:
@@ -131,7 +130,7 @@ class Division:
             inner = find_only_atom(rest, "max") or find_only_atom(rest, "min")
             if inner is not None:  # max(x, y) // c = max(x // c, y // c)
                 parts = [self.floordiv_const(x.shift(constant), c) for x in inner.operands]
-                return self.extrema.extremum(inner.kind, parts)
+                return self.extremum(inner.kind, parts)
         if _prefers_mirror(rest[leading_monomial(rest)], constant, c):  # r // c = -((c-1-r) // c)
             mirrored = self.algebra.make({m: -k for m, k in rest.items()}).shift(c - 1 - constant)
             return self.floordiv_const(mirrored, c).scale(-1)
@@ -298,6 +297,37 @@ class Division:
             return self.algebra.make({common: factor}).multiply(smaller)
         return rest if self._is_remainder(rest, q) else self.algebra.make_atom("mod", (rest, q))
 
+    # ---- max and min
+
+    def extremum(self, kind: str, args: list[Expr]) -> Expr:
+        flat: list[Expr] = []
+        for x in args:
+            inner = find_only_atom(x.terms, kind)
+            flat.extend(inner.operands if inner is not None else (x,))
+        kept = self._drop_dominated(kind, list(dict.fromkeys(flat)))
+        if len(kept) == 1:
+            return kept[0]
+        kept.sort(key=_rank_without_constant)
+        # max(a, b) + k: the first argument that is not constant has no constant part
+        offset = next(x.terms.get((), 0) for x in kept if x.const is None)
+        atom = self.algebra.make_atom(kind, tuple(x.shift(-offset) for x in kept))
+        return atom.shift(offset)
+
+    def _drop_dominated(self, kind: str, args: list[Expr]) -> list[Expr]:
+        """Without the arguments that another one certainly reaches."""
+        sign = 1 if kind == "max" else -1
+        kept: list[Expr] = []
+        for x in args:
+            if len(kept) >= MAX_ARGUMENTS:
+                kept.append(x)
+                continue
+            lead = [(y, x.subtract(y).scale(sign)) for y in kept]
+            if any(self.prove(d.scale(-1)) for _, d in lead):
+                continue
+            beaten = [y for y, d in lead if self.prove(d)]
+            kept = [y for y in kept if y not in beaten] + [x]
+        return kept
+
 
 def _find_whole_quotients(terms: Terms) -> Iterator[tuple[Monomial, Atom, int, int, Monomial]]:
     """Where `q*(r//q)` stands: (monomial, r//q, q's coefficient, how often, what is left)."""
@@ -358,3 +388,9 @@ def _is_half_of_floor(a: Expr, c: int) -> bool:
 
 def _has_mod(a: Expr) -> bool:
     return any(b.kind == "mod" for m in a.terms for b in m)
+
+
+def _rank_without_constant(x: Expr) -> tuple[object, int]:
+    """An order that a common constant does not change: max(a, b + 1) is max(a - 1, b) + 1."""
+    constant = x.terms.get((), 0)
+    return x.shift(-constant).rank(), constant

@@ -27,12 +27,11 @@ from lostwax.sym.expressions.expr import (
     negate,
     quotient,
 )
-from lostwax.sym.guards import Guard
+from lostwax.sym.guards import Guard, Violation
 from lostwax.sym.reasoning.facts import Range
 from lostwax.sym.text.parse import parse
 from lostwax.sym.text.show import show, to_srepr
 from lostwax.sym.text.srepr import parse_srepr
-from lostwax.sym.violations import Violation
 
 __all__ = [
     "Atom",

@@ -20,7 +20,7 @@ from lostwax.location import Location, user_location
 from lostwax.sym import world
 from lostwax.sym.expressions.algebra import Algebra
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Size, Symbol, Terms
-from lostwax.sym.guards import Guard, Implications, Simplifier
+from lostwax.sym.guards import Declarations, Guard, Implications, Violation
 from lostwax.sym.operators import Operators
 from lostwax.sym.reasoning.bounds import Bounds, divisor
 from lostwax.sym.reasoning.conditions import Conditions
@@ -31,7 +31,6 @@ from lostwax.sym.reasoning.prove import Prover
 from lostwax.sym.reasoning.rules import Rules
 from lostwax.sym.text.show import show
 from lostwax.sym.undecided import refuse_branch, refuse_integer
-from lostwax.sym.violations import Declarations, Violation
 from lostwax.sym.world import ExprsByForm
 
 _REASONS = {
@@ -67,7 +66,7 @@ class ShapeEnv:
         prover = Prover(facts, algebra, bounds, rules, conditions, forms)
         learner = Learner(facts, algebra, bounds, rules, conditions, forms, prover)
         self.operators = Operators(facts, algebra, rules, conditions, forms, self.require_nonzero)
-        self._simplifier = Simplifier(bounds, conditions, forms, prover)
+        self._shorten = prover.shorten
         self._implications = Implications(facts, conditions, prover, learner)
         self._declarations = Declarations(algebra, bounds, conditions, forms, self._implications)
         # what the environment offers of its parts
@@ -171,7 +170,7 @@ class ShapeEnv:
 
     def assume(self, b: Condition, kind: str, asked_by: str = "") -> None:
         """Record a guard, and learn it. What is recorded may say more than b, never less."""
-        b = self._simplifier.strengthen(self._simplifier.shorten(b))
+        b = self.conditions.strengthen(self._shorten(b))
         if isinstance(b, BoolExpr):
             interval, settles = self.narrow(b)
             if self.known(interval) is not True:
@@ -290,7 +289,7 @@ class ShapeEnv:
         return e.hint
 
     def _refuse_branch(self, b: BoolExpr) -> DataDependentError:
-        short = self._simplifier.shorten(b)
+        short = self._shorten(b)
         b = short if isinstance(short, BoolExpr) else b
         symbols = b.symbols()
         is_truth = len(symbols) == 1 and all(self.bounds(s.expr) == (0, 1) for s in symbols)
@@ -378,9 +377,7 @@ def decide(b: Condition, asked_by: str = "") -> bool:
 
 def decide_or(b: Condition, default: bool, asked_by: str = "") -> bool:
     """Certain, else `default`, without a guard where none is needed; see `ShapeEnv.decide_or`."""
-    if b is True or b is False:
-        return b
-    return b.env.decide_or(b, default, asked_by)
+    return b if b is True or b is False else b.env.decide_or(b, default, asked_by)
 
 
 def matches(b: Condition, asked_by: str = "") -> bool:

@@ -1,16 +1,19 @@
-"""What a trace demands of its inputs: guards, and the least set of them that says the same.
+"""What a trace demands of its inputs: guards, the least set of them, and what they do to declared
+ranges.
 
 Learns only into copies of facts, never into the environment's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from lostwax.errors import ContradictionError
 from lostwax.location import Location
-from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, evaluate
+from lostwax.sym.expressions.algebra import Algebra
+from lostwax.sym.expressions.expr import BoolExpr, Condition, Expr, Symbol, evaluate
+from lostwax.sym.expressions.terms import leading_monomial
 from lostwax.sym.reasoning.bounds import Bounds
 from lostwax.sym.reasoning.conditions import Conditions
 from lostwax.sym.reasoning.facts import Facts
@@ -44,60 +47,28 @@ class Guard:
         return f"{self.predicate}  # {self.kind}: {self.reason}; {self.where}{asked}"
 
 
-@dataclass(eq=False)
-class Simplifier:
-    """Makes conditions simpler before they become guards."""
+@dataclass(frozen=True)
+class Violation:
+    """A declared dimension that the trace does not hold for.
 
-    bounds: Bounds
-    conditions: Conditions
-    forms: Forms
-    prover: Prover
+    At size `counterexample`, within the declared range, with the example's other sizes, the trace
+    would be wrong; None if the sizes that were tried show none. `fix` is code to paste."""
 
-    def shorten(self, b: Condition) -> Condition:
-        """Equivalent under the present facts, without the parts that are certain."""
-        if isinstance(b, bool):
-            return b
-        if b.kind == "ne":
-            lo, hi = self.bounds.range_of(self.forms.normal(b.poly))
-            if (lo, hi) in ((0, 1), (-1, 0)):  # of two values the other: `s % 2 != 1`
-                return self.conditions.is_zero(b.poly.shift(-1 if lo == 0 else 1))
-        if not b.args:
-            return b
-        certain = b.kind == "and"
-        parts = [self.shorten(x) for x in b.args if self.prover.known(x) is not certain]
-        if certain:
-            return self.conditions.all_of(parts)
-        return self.conditions.any_of(x for x in parts if not any(_is_case_of(x, y) for y in parts))
+    dim: str
+    guard: Guard
+    counterexample: int | None
+    fix: str
 
-    def strengthen(self, b: Condition) -> Condition:
-        """Where a product is 0, or an alternative holds: the part of it that does in the example,
-        which says more."""
-        if isinstance(b, bool) or not b.hint:
-            return b
-        if b.kind == "eq":
-            zeros = [f for f in b.poly.factors() if f.hint == 0 and not f.unbacked]
-            if zeros:
-                return self.conditions.is_zero(min(zeros, key=lambda f: (not f.composite, f.id)))
-        if b.kind == "or" and b.unbacked:
-            return next((x for x in b.args if x.hint and not x.unbacked), b)
-        return b
+    def __str__(self) -> str:
+        wrong = "" if self.counterexample is None else f", not so at {self.counterexample}"
+        fix = self.fix.replace("\n", "\n    ")
+        return (
+            f"{self.dim}: the trace needs `{self.guard.predicate}`{wrong}\n"
+            f"  because {self.guard.reason}\n  at {self.guard.where}\n  fix:\n    {fix}"
+        )
 
 
-def _is_case_of(x: Condition, y: Condition) -> bool:
-    """Does `y` say of all sizes what `x` says of one: `s % 4 == 0` and `s == 4`?"""
-    if not isinstance(x, BoolExpr) or not isinstance(y, BoolExpr) or x is y or x.kind != "eq":
-        return False
-    symbols, constant = x.symbols(), x.poly.terms.get((), 0)
-    if len(symbols) != 1 or symbols != y.symbols():
-        return False
-    (symbol,) = symbols
-    factor = x.poly.terms.get((symbol,), 0)
-    if abs(factor) != 1 or len(x.poly.terms) != 1 + bool(constant) or y.kind == "and":
-        return False
-    try:
-        return bool(evaluate(y, {symbol: -constant * factor}))
-    except ZeroDivisionError:
-        return False
+# ------------------------------------------------------------------------------------ the least set
 
 
 @dataclass(eq=False)
@@ -176,3 +147,180 @@ def _find_divisors(condition: BoolExpr) -> list[Expr]:
     atoms = sorted(condition.atoms(), key=lambda a: a.id)
     divided = (a for a in atoms if a.kind in ("div", "mod"))
     return [a.operands[1] for a in divided if a.operands[1].const is None]
+
+
+# ---------------------------------------------------------------------------------- declared ranges
+
+
+@dataclass(eq=False)
+class Declarations:
+    """Says how a dimension would have to be declared for a guard to hold."""
+
+    algebra: Algebra
+    bounds: Bounds
+    conditions: Conditions
+    forms: Forms
+    implications: Implications
+
+    def find_violation(self, born: Facts, guard: Guard) -> Violation | None:
+        """What a guard does to the declared dimensions in it; None if there are none, or if data
+        decides."""
+        dims = [s for s in sorted(guard.cond.symbols(), key=lambda s: s.id) if s.declared]
+        if not dims or guard.cond.unbacked:
+            return None
+        dims.sort(key=lambda s: self.forms.normal(s.expr) is s.expr)  # those that are settled first
+        wrong = {s: _find_counterexample(guard.cond, s) for s in dims}
+        dims.sort(key=lambda s: wrong[s] is None)
+        gives_way = any(not s.declared for s in guard.cond.symbols())
+        for symbol, form in self._find_forms(guard.cond, dims):
+            statements, code = self._restrict(symbol, form)
+            if code and (gives_way or self.implications.is_implied(born, statements, guard.cond)):
+                return Violation(_name(symbol), guard, wrong[symbol], code)
+        forms = [(s, self.forms.normal(s.expr)) for s in dims]
+        restrictions = [self._restrict(s, f) for s, f in forms if f is s.expr or _is_affine(f)]
+        together = [x for statements, _ in restrictions for x in statements]
+        if self.implications.is_implied(born, together, guard.cond):
+            lines = [line for _, code in restrictions for line in code.splitlines()]
+            return Violation(_name(dims[0]), guard, wrong[dims[0]], "\n".join(dict.fromkeys(lines)))
+        names = {s: _name(s) for s in guard.cond.symbols()}
+        code = f'constraints=["{show(guard.cond, names)}"]'
+        return Violation(_name(dims[0]), guard, wrong[dims[0]], code)
+
+    def _find_forms(self, cond: BoolExpr, dims: list[Symbol]) -> Iterator[tuple[Symbol, Expr]]:
+        """What a dimension can be declared to be: what the trace made of it; else what the
+        condition makes of it once `max` and `min` are taken as in the example."""
+        for symbol in dims:
+            form = self.forms.normal(symbol.expr)
+            if form is symbol.expr or _is_affine(form):
+                yield symbol, form
+        poly = self._take_extrema_as_in_example(cond.poly)
+        if cond.kind != "eq" or poly.composite or poly is cond.poly:
+            return
+        for symbol in reversed(dims):
+            k = poly.terms.get((symbol,), 0)
+            if abs(k) == 1:
+                form = symbol.expr.subtract(poly.scale(k))
+                if _is_affine(form):
+                    yield symbol, form
+
+    def _take_extrema_as_in_example(self, e: Expr) -> Expr:
+        """With each `max` and `min` replaced by the operand that is it in the example."""
+        result = self.algebra.zero
+        for monomial, coefficient in e.terms.items():
+            term = self.algebra.make_constant(coefficient)
+            for atom in monomial:
+                chosen = None
+                if atom.kind in ("max", "min"):
+                    best = (max if atom.kind == "max" else min)(x.hint or 0 for x in atom.operands)
+                    chosen = next((x for x in reversed(atom.operands) if x.hint == best), None)
+                term = term.multiply(atom.expr if chosen is None else chosen)
+            result = result.add(term)
+        return result
+
+    def _restrict(self, symbol: Symbol, form: Expr) -> tuple[list[Condition], str]:
+        """A dimension of this form: as conditions, and as the code that declares it so."""
+        dim = _name(symbol)
+        if form.const is not None:
+            return [
+                self.conditions.is_zero(symbol.expr.shift(-form.const))
+            ], f"{dim} = {form.const}"
+        lo, hi = self.bounds.range_of(self.forms.normal(symbol.expr))
+        limits = [] if lo is None else [self.conditions.at_least(symbol.expr, lo)]
+        if hi is not None:
+            limits.append(self.conditions.at_most(symbol.expr, hi))
+        if form is symbol.expr:
+            narrowed = (lo, hi) != (symbol.lo, symbol.hi)
+            return limits, _declare(dim, lo, hi) if narrowed else ""
+        statements, lines = limits, []
+        owner = _find_owner(form)
+        if owner is not None and owner is not symbol:
+            others, code = self._restrict(owner, self.forms.normal(owner.expr))
+            statements, lines = [*others, *statements], code.splitlines()
+        for s in self._find_undeclared(form, symbol):
+            lines.append(_declare(_name(s), *self.bounds.range_of(s.expr)))
+        lines.append(f"{dim} = {show(form, {s: _name(s) for s in form.symbols()})}")
+        if owner is symbol:
+            statements.append(self._say_residue(symbol, form))
+        else:
+            statements.append(self.conditions.is_zero(symbol.expr.subtract(form)))
+        return statements, "\n".join(lines)
+
+    def _find_undeclared(self, form: Expr, symbol: Symbol) -> list[Symbol]:
+        """The symbols in a dimension's form that are new, or whose range its own has narrowed."""
+        return [
+            s
+            for s in sorted(form.symbols(), key=lambda s: s.id)
+            if (s.root is symbol if s.hidden else self.bounds.range_of(s.expr) != (s.lo, s.hi))
+        ]
+
+    def _say_residue(self, symbol: Symbol, form: Expr) -> Condition:
+        """`symbol % n == k` where its form is `n*hidden + k`."""
+        head = leading_monomial(form.terms)
+        if len(form.terms) != 1 + (() in form.terms) or len(head) != 1:
+            return True
+        n = form.terms[head]
+        rest = self.algebra.make_atom("mod", (symbol.expr, self.algebra.make_constant(n)))
+        return self.algebra.make_condition("eq", rest.shift(-(form.terms.get((), 0) % n)))
+
+
+def _is_affine(form: Expr) -> bool:
+    """A constant, or `n*dim + k` of a dim with a name: what a Dim can be declared as."""
+    monomials = [m for m in form.terms if m]
+    if not monomials:
+        return True
+    (head, *others) = monomials
+    if others or len(head) != 1 or form.terms[head] < 0:
+        return False
+    (symbol,) = head
+    return isinstance(symbol, Symbol) and _name(symbol).isidentifier()
+
+
+def _find_owner(form: Expr) -> Symbol | None:
+    """The dimension that a hidden symbol in a form was made for."""
+    owner = next((s.root for s in form.symbols() if s.hidden), None)
+    while owner is not None and owner.root is not None:
+        owner = owner.root
+    return owner
+
+
+def _declare(dim: str, lo: int | None, hi: int | None) -> str:
+    limits = [f"min={lo}"] if lo is not None else []
+    if hi is not None:
+        limits.append(f"max={hi}")
+    return f"{dim} = Dim({', '.join([repr(dim), *limits])})"
+
+
+def _name(symbol: Symbol) -> str:
+    if symbol.root is not None:
+        return f"_{_name(symbol.root)}"
+    return symbol.declared or symbol.source
+
+
+def _find_counterexample(condition: BoolExpr, symbol: Symbol) -> int | None:
+    """A size of one dimension, all others as in the example, at which the condition fails."""
+    values = {s: s.hint for s in condition.symbols() if s.hint is not None}
+    for size in _choose_sizes(condition, symbol):
+        try:
+            if not evaluate(condition, {**values, symbol: size}):
+                return size
+        except ZeroDivisionError:
+            continue
+    return None
+
+
+def _choose_sizes(condition: BoolExpr, symbol: Symbol) -> Iterator[int]:
+    """Around the example, the ends of the range and the constants of the condition; then powers of
+    two."""
+    hint = symbol.hint or 0
+    centres = [hint, symbol.lo or 0, *([] if symbol.hi is None else [symbol.hi])]
+    polys = [x.poly for x in condition.args] or [condition.poly]
+    for poly in polys:
+        for coefficient in poly.terms.values():
+            centres.append(abs(coefficient))
+        if (symbol,) in poly.terms:
+            centres.append(-poly.terms.get((), 0) // poly.terms[(symbol,)])
+    near = [c + d for d in (1, -1, 0, 2, -2, 3, -3, 5, 7) for c in centres]
+    for size in dict.fromkeys([*near, *(2**n for n in range(24))]):
+        above = symbol.lo is None or size >= symbol.lo
+        if above and (symbol.hi is None or size <= symbol.hi):
+            yield size

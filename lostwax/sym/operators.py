@@ -8,23 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lostwax.sym.expressions.algebra import Algebra
-from lostwax.sym.expressions.expr import (
-    AT_LEAST,
-    DIFFERENCE,
-    EQUALITY,
-    MORE_THAN,
-    PRODUCT,
-    QUOTIENT,
-    REMAINDER,
-    SUM,
-    Condition,
-    Expr,
-    Size,
-    plain,
-)
+from lostwax.sym.expressions.expr import Condition, Expr, Rule, Size, plain
 from lostwax.sym.reasoning.conditions import Conditions
 from lostwax.sym.reasoning.facts import Facts
 from lostwax.sym.reasoning.forms import Forms
@@ -44,14 +32,14 @@ class Operators:
 
     def __post_init__(self) -> None:
         self._rules: dict[int, Callable[[Expr, Expr], Expr | Condition]] = {
-            SUM: Expr.add,
-            DIFFERENCE: Expr.subtract,
-            PRODUCT: Expr.multiply,
-            QUOTIENT: self._divide,
-            REMAINDER: self._reduce,
-            AT_LEAST: lambda a, b: self.conditions.nonnegative(a.subtract(b)),
-            MORE_THAN: lambda a, b: self.conditions.nonnegative(a.subtract(b).shift(-1)),
-            EQUALITY: lambda a, b: self.conditions.is_zero(a.subtract(b)),
+            Rule.SUM: Expr.add,
+            Rule.DIFFERENCE: Expr.subtract,
+            Rule.PRODUCT: Expr.multiply,
+            Rule.QUOTIENT: partial(self._divide, self.rules.floordiv),
+            Rule.REMAINDER: partial(self._divide, self.rules.mod),
+            Rule.AT_LEAST: lambda a, b: self.conditions.nonnegative(a.subtract(b)),
+            Rule.MORE_THAN: lambda a, b: self.conditions.nonnegative(a.subtract(b).shift(-1)),
+            Rule.EQUALITY: lambda a, b: self.conditions.is_zero(a.subtract(b)),
         }
         self.results: list[dict[Any, Any]] = [self.facts.new_memo() for _ in self._rules]
         """What each rule gave, by its operands."""
@@ -74,13 +62,9 @@ class Operators:
             return x
         return self.algebra.make_constant(int(x)) if isinstance(x, int) else None
 
-    def _divide(self, a: Expr, q: Expr) -> Expr:
+    def _divide(self, rule: Callable[[Expr, Expr], Expr], a: Expr, q: Expr) -> Expr:
         self.require_nonzero(q)  # which may have taught something
-        return self.rules.floordiv(self.forms.current(a), self.forms.current(q))
-
-    def _reduce(self, a: Expr, q: Expr) -> Expr:
-        self.require_nonzero(q)
-        return self.rules.mod(self.forms.current(a), self.forms.current(q))
+        return rule(self.forms.current(a), self.forms.current(q))
 
     # ---- what Python has no operators for
 
@@ -90,8 +74,8 @@ class Operators:
             return True
         found: Condition | None = None
         if type(b) is int or type(b) is Expr:
-            found = self.results[EQUALITY].get((a, b))
-        return self.apply(EQUALITY, (a, b)) if found is None else found
+            found = self.results[Rule.EQUALITY].get((a, b))
+        return self.apply(Rule.EQUALITY, (a, b)) if found is None else found
 
     def find_extremum(self, kind: str, sizes: tuple[Size, ...]) -> Size:
         found = self._extremes.get((kind, *sizes))

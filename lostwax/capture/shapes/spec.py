@@ -258,7 +258,7 @@ def _read_constraint(
 
 def _evaluate_at_example(text: str, lookup: Callable[[str], int | None], known: list[str]) -> Any:
     try:
-        return Parser(text, PYTHON, lookup).whole()
+        return Parser(text, PYTHON, lookup).read_all()
     except ParseError as error:
         names = ", ".join(known[:12]) or "none"
         raise DynamicShapesError(

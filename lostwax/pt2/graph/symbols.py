@@ -175,7 +175,7 @@ class SymbolReader:
         text = _UNKNOWN_FUNCTION.sub(r"\1(", text)
         functions = {**_MIXED, "Symbol": Function(self._any_symbol, 1, keywords=True)}
         parser = Parser(text, Grammar(functions, _CONSTANTS), self.names.get)
-        value = parser.expression(0)
+        value = parser.read_expression(0)
         if parser.next.kind != "end":
             parser.fail("unexpected text after a complete expression", parser.next.position)
         if not isinstance(value, (int, float, Expr, BoolExpr, Real)):

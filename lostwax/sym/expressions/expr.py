@@ -13,7 +13,7 @@ of a symbol.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter
+from operator import attrgetter, floordiv, mod
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, cast
 
 from lostwax.sym.expressions.terms import combine, common_factor, divide_monomial, multiply
@@ -119,8 +119,10 @@ class Symbol(Atom):
         self.hidden = root is not None
 
 
-SUM, DIFFERENCE, PRODUCT, QUOTIENT, REMAINDER, AT_LEAST, MORE_THAN, EQUALITY = range(8)
-"""The rules of `Operators`."""
+class Rule:
+    """The rules of `Operators`, by number."""
+
+    SUM, DIFFERENCE, PRODUCT, QUOTIENT, REMAINDER, AT_LEAST, MORE_THAN, EQUALITY = range(8)
 
 
 def _make_operator(rule: int, swapped: bool = False) -> Callable[[Expr, Size], Size]:
@@ -199,17 +201,15 @@ class Expr(Interned):
 
     # ---- polynomials
 
-    def add(self, other: Expr) -> Expr:
-        terms = combine(self.terms, 1, other.terms, 1)
+    def add(self, other: Expr, times: int = 1) -> Expr:
+        """`self + other*times`, for 1 or -1 times."""
+        terms = combine(self.terms, 1, other.terms, times)
         if self.composite and other.composite:
             return self.env.rules.settle(terms)
         return self.env.algebra.make(terms)
 
     def subtract(self, other: Expr) -> Expr:
-        terms = combine(self.terms, 1, other.terms, -1)
-        if self.composite and other.composite:
-            return self.env.rules.settle(terms)
-        return self.env.algebra.make(terms)
+        return self.add(other, -1)
 
     def shift(self, n: int) -> Expr:
         """`self + n`"""
@@ -251,8 +251,12 @@ class Expr(Interned):
 
     def divide_terms(self, factor: int, monomial: Monomial) -> Expr:
         """Each term divided by what is known to divide it."""
-        divided = ((divide_monomial(m, monomial), c // factor) for m, c in self.terms.items())
-        return self.env.algebra.make({m: c for m, c in divided if m is not None})
+        terms: Terms = {}
+        for m, c in self.terms.items():
+            rest = divide_monomial(m, monomial)
+            assert rest is not None
+            terms[rest] = c // factor
+        return self.env.algebra.make(terms)
 
     def unit_atoms(self, *kinds: str) -> Iterator[tuple[Atom, int]]:
         """Each atom of these kinds that stands alone in a term, with 1 or -1."""
@@ -271,18 +275,18 @@ class Expr(Interned):
 
     # ---- Python's operators
 
-    __add__ = __radd__ = _make_operator(SUM)
-    __sub__ = _make_operator(DIFFERENCE)
-    __rsub__ = _make_operator(DIFFERENCE, swapped=True)
-    __mul__ = __rmul__ = _make_operator(PRODUCT)
-    __floordiv__ = _make_operator(QUOTIENT)
-    __rfloordiv__ = _make_operator(QUOTIENT, swapped=True)
-    __mod__ = _make_operator(REMAINDER)
-    __rmod__ = _make_operator(REMAINDER, swapped=True)
-    __ge__ = _make_comparison(AT_LEAST)
-    __le__ = _make_comparison(AT_LEAST, swapped=True)
-    __gt__ = _make_comparison(MORE_THAN)
-    __lt__ = _make_comparison(MORE_THAN, swapped=True)
+    __add__ = __radd__ = _make_operator(Rule.SUM)
+    __sub__ = _make_operator(Rule.DIFFERENCE)
+    __rsub__ = _make_operator(Rule.DIFFERENCE, swapped=True)
+    __mul__ = __rmul__ = _make_operator(Rule.PRODUCT)
+    __floordiv__ = _make_operator(Rule.QUOTIENT)
+    __rfloordiv__ = _make_operator(Rule.QUOTIENT, swapped=True)
+    __mod__ = _make_operator(Rule.REMAINDER)
+    __rmod__ = _make_operator(Rule.REMAINDER, swapped=True)
+    __ge__ = _make_comparison(Rule.AT_LEAST)
+    __le__ = _make_comparison(Rule.AT_LEAST, swapped=True)
+    __gt__ = _make_comparison(Rule.MORE_THAN)
+    __lt__ = _make_comparison(Rule.MORE_THAN, swapped=True)
 
     def __neg__(self) -> Size:
         return self * -1
@@ -396,13 +400,12 @@ def plain(e: Expr) -> Size:
     return e if e.const is None else e.const
 
 
+_MEANINGS: dict[str, Callable[..., int]] = {"div": floordiv, "mod": mod, "max": max, "min": min}
+
+
 def apply(kind: str, values: list[int]) -> int:
     """What an atom of this kind means."""
-    if kind == "div":
-        return values[0] // values[1]
-    if kind == "mod":
-        return values[0] % values[1]
-    return max(values) if kind == "max" else min(values)
+    return _MEANINGS[kind](*values)
 
 
 def holds(kind: str, value: int) -> bool:

@@ -7,7 +7,7 @@ which is a guard.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from lostwax.sym.env import decide, known, specialize
 from lostwax.sym.expressions.expr import BoolExpr, Condition, Size, maximum, minimum
@@ -25,21 +25,22 @@ def truncdiv(a: Size, b: Size) -> Size:
     """`a / b` rounded towards zero, as C++ divides integers."""
     if not decide(b >= 0):
         a, b = -a, -b
-    if known(a >= 0) is True:
-        return a // b
-    if known(a <= 0) is True:
-        return -(-a // b)
-    return maximum(a, 0) // b - maximum(-a, 0) // b
+    return _apply_to_magnitude(a, lambda n: n // b)
 
 
 def remainder(a: Size, b: Size) -> Size:
     """What `truncdiv` leaves, with the sign of `a`, as C++'s `%`."""
     b = b if decide(b >= 0) else -b
+    return _apply_to_magnitude(a, lambda n: n % b)
+
+
+def _apply_to_magnitude(a: Size, function: Callable[[Size], Size]) -> Size:
+    """`function` of the magnitude of `a`, with the sign of `a`; of 0 it must be 0."""
     if known(a >= 0) is True:
-        return a % b
+        return function(a)
     if known(a <= 0) is True:
-        return -(-a % b)
-    return maximum(a, 0) % b - maximum(-a, 0) % b
+        return -function(-a)
+    return function(maximum(a, 0)) - function(maximum(-a, 0))
 
 
 def round_half_even(a: Size, b: Size) -> Size:
@@ -85,7 +86,7 @@ def bit_and(a: Size, b: Size) -> Size:
     if mask < 0:
         return a - bit_and(a, ~mask)
     total: Size = 0
-    for low, length in _runs(mask):
+    for low, length in _find_runs(mask):
         total = total + a // (1 << low) % (1 << length) * (1 << low)
     return total
 
@@ -98,7 +99,7 @@ def bit_xor(a: Size, b: Size) -> Size:
     return a + b - 2 * bit_and(a, b)
 
 
-def _runs(mask: int) -> Iterator[tuple[int, int]]:
+def _find_runs(mask: int) -> Iterator[tuple[int, int]]:
     """(lowest bit, length) of each run of ones."""
     low = 0
     while mask:

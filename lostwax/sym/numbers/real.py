@@ -320,15 +320,15 @@ class _Ratio(NamedTuple):
         return isinstance(self.below, int) and not self.below & (self.below - 1)
 
 
-def _find_ratio(x: Number) -> _Ratio | None:
-    """The ratio that a number is; None for trees and for constants too long to leave room for a
-    size."""
+def _find_ratio(x: Number, longest: float = _SHORT) -> _Ratio | None:
+    """The ratio that a number is; None for trees and for constants longer than `longest`, which
+    leave no room for a size."""
     if isinstance(x, Real):
         return _Ratio(x.above, x.below) if x.is_ratio else None
     if not math.isfinite(x):
         return None
     above, below = float(x).as_integer_ratio()
-    return _Ratio(above, below) if abs(above) <= _SHORT and below <= _SHORT else None
+    return _Ratio(above, below) if abs(above) <= longest and below <= longest else None
 
 
 def _find_exact_pair(a: Number, b: Number) -> tuple[ShapeEnv | None, _Ratio, _Ratio]:
@@ -446,7 +446,7 @@ def compare(op: str, a: Number, b: Number) -> Condition:
 
 def _find_comparable(a: Number, b: Number) -> tuple[Size, Size] | None:
     """Two integers in the order of a and b, where rounding cannot have changed it."""
-    x, y = _find_any_ratio(a), _find_any_ratio(b)
+    x, y = _find_ratio(a, math.inf), _find_ratio(b, math.inf)  # to compare needs no room
     if x is None or y is None:
         return None
     if known(x.below > 0) is not True or known(y.below > 0) is not True:
@@ -458,13 +458,6 @@ def _find_comparable(a: Number, b: Number) -> tuple[Size, Size] | None:
         if not exact and isinstance(side.below, int) and side.below > _MAX_BELOW:
             return None
     return x.above * y.below, y.above * x.below
-
-
-def _find_any_ratio(x: Number) -> _Ratio | None:
-    """As `_as_ratio`, but of a constant of any length: to compare needs no room."""
-    if isinstance(x, Real):
-        return _find_ratio(x)
-    return _Ratio(*float(x).as_integer_ratio()) if math.isfinite(x) else None
 
 
 # -------------------------------------------------------------------------- values, ranges and text

@@ -36,14 +36,14 @@ class Bounds:
                 if "mod" in kinds:
                     result = intersect(result, self.range_of_terms(self.unfold(e)))
                 if "div" in kinds:
-                    result = intersect(result, self._range_without_floors(e))
+                    result = intersect(result, self._bound_without_floors(e))
                 e.bounds = result
             if e.product is not None:
                 factors = multiply(*map(self.range_of, e.product))
                 e.bounds = intersect(e.bounds, factors)
         return e.bounds  # type: ignore[return-value]
 
-    def _range_without_floors(self, e: Expr) -> Range:
+    def _bound_without_floors(self, e: Expr) -> Range:
         """With `r//c` as `(r - m)/c` for some m from 0 to c-1: `s - s//2` is at least s/2."""
         floors = {
             m: m[0]
@@ -140,10 +140,6 @@ def scale(r: Range, n: int) -> Range:
     return Range(None if lo is None else n * lo, None if hi is None else n * hi)
 
 
-def negate(r: Range) -> Range:
-    return Range(None if r.hi is None else -r.hi, None if r.lo is None else -r.lo)
-
-
 def multiply(a: Range, b: Range) -> Range:
     if a.lo is not None and b.lo is not None and a.lo >= 0 and b.lo >= 0:
         if a.hi == 0 or b.hi == 0:
@@ -168,14 +164,14 @@ def raise_to(r: Range, n: int) -> Range:
     if r.lo is not None and r.lo >= 0:
         return Range(r.lo**n, None if r.hi is None else r.hi**n)
     if r.hi is not None and r.hi <= 0:
-        return raise_to(negate(r), n)
+        return raise_to(scale(r, -1), n)
     return Range(0, None if r.lo is None or r.hi is None else max(-r.lo, r.hi) ** n)
 
 
 def quotient(a: Range, q: Range) -> Range:
     """Of `a // q` where q is not zero."""
     if q.hi is not None and q.hi <= 0:
-        a, q = negate(a), negate(q)
+        a, q = scale(a, -1), scale(q, -1)
     if q.lo is None or q.lo < 0:  # either sign: no farther from zero than a itself
         if a.lo is None or a.hi is None:
             return EVERYTHING
@@ -200,7 +196,7 @@ def remainder(a: Range, q: Range) -> Range:
     if q.hi is not None and q.hi <= 0:
         if q.lo is not None and q.lo >= 0:  # no divisor at all: the facts contradict each other
             return EVERYTHING
-        return negate(remainder(negate(a), negate(q)))
+        return scale(remainder(scale(a, -1), scale(q, -1)), -1)
     if q.lo is None or q.lo < 0:
         return Range(None if q.lo is None else q.lo + 1, None if q.hi is None else max(q.hi - 1, 0))
     hi = None if q.hi is None else max(q.hi - 1, 0)

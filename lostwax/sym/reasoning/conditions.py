@@ -184,6 +184,19 @@ class Conditions:
         ordered = tuple(sorted(parts, key=BoolExpr.rank))
         return self.algebra.make_condition(kind, self.algebra.zero, ordered)
 
+    def strengthen(self, b: Condition) -> Condition:
+        """Where a product is 0, or an alternative holds: the part of it that does in the example,
+        which says more."""
+        if isinstance(b, bool) or not b.hint:
+            return b
+        if b.kind == "eq":
+            zeros = [f for f in b.poly.factors() if f.hint == 0 and not f.unbacked]
+            if zeros:
+                return self.is_zero(min(zeros, key=lambda f: (not f.composite, f.id)))
+        if b.kind == "or" and b.unbacked:
+            return next((x for x in b.args if x.hint and not x.unbacked), b)
+        return b
+
 
 def _rank(monomial: Monomial) -> tuple[int, tuple[Any, ...]]:
     return len(monomial), rank_of(monomial)

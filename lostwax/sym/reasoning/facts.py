@@ -115,18 +115,16 @@ class Facts:
     def store(self, fact: BoolExpr) -> None:
         for atom in fact.atoms():
             self._by_atom.setdefault(atom, {})[fact] = None
-        if fact.kind == "ge":
-            for monomial in fact.poly.terms:
-                if monomial:
-                    self._by_monomial.setdefault(monomial, {})[fact.poly] = None
+        for monomial in fact.poly.terms if fact.kind == "ge" else ():
+            if monomial:
+                self._by_monomial.setdefault(monomial, {})[fact.poly] = None
 
     def discard(self, fact: BoolExpr) -> None:
         for atom in fact.atoms():
             self._by_atom[atom].pop(fact, None)
-        if fact.kind == "ge":
-            for monomial in fact.poly.terms:
-                if monomial:
-                    self._by_monomial[monomial].pop(fact.poly, None)
+        for monomial in fact.poly.terms if fact.kind == "ge" else ():
+            if monomial:
+                self._by_monomial[monomial].pop(fact.poly, None)
 
     def mentioning(self, atom: Atom) -> list[BoolExpr]:
         return list(self._by_atom.get(atom, ()))

@@ -345,10 +345,9 @@ class Learner:
             return False
         divides = self.conditions.is_zero(remainder)
         single = find_single_atom(remainder)
-        if single is None or self.prover.known(divides) is True:
-            self._enqueue(divides)
-            return False
         self._enqueue(divides)
+        if single is None or self.prover.known(divides) is True:
+            return False
         self._enqueue(self.algebra.make_condition("eq", p), again=True)
         return True
 

@@ -8,15 +8,26 @@ milliseconds, not memory.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from lostwax.errors import ParseError
-from lostwax.sym.expressions.expr import BoolExpr, Expr, Size, eq, maximum, minimum, ne, negate
+from lostwax.sym.expressions.expr import (
+    BoolExpr,
+    Condition,
+    Expr,
+    Size,
+    eq,
+    maximum,
+    minimum,
+    ne,
+    negate,
+)
 
-# int | Expr | bool | BoolExpr | str, and whatever else the functions of a grammar make for each
+# Size | Condition | str, and whatever else the functions of a grammar make for each
 # other
 Value: TypeAlias = Any
 
@@ -27,12 +38,12 @@ MAX_TERMS = 1024
 MAX_DEGREE = 32
 
 
-def parse(text: str, names: Mapping[str, Size]) -> Size | BoolExpr | bool:
+def parse(text: str, names: Mapping[str, Size]) -> Size | Condition:
     """The expression that `text` writes in Python: `(s0 + 7)//8`, `s0 % 8 == 0 and s1 <= max(s0,
     1)`.
 
     `names` gives the value of each name; a name may be a path such as `x.shape[0]`."""
-    return Parser(text, PYTHON, names.get).whole()
+    return Parser(text, PYTHON, names.get).read_all()
 
 
 class Refusal(Exception):
@@ -64,13 +75,13 @@ _TOKEN = re.compile(
     r"""|(?P<sign>//|\*\*|<=|>=|==|!=|[-+*%<>(),=])|(?P<end>$))""",
     re.ASCII,
 )
-_COMPARISONS: Mapping[str, Callable[[Size, Size], bool | BoolExpr]] = {
+_COMPARISONS: Mapping[str, Callable[[Size, Size], Condition]] = {
     "==": eq,
     "!=": ne,
-    "<": lambda a, b: a < b,
-    "<=": lambda a, b: a <= b,
-    ">": lambda a, b: a > b,
-    ">=": lambda a, b: a >= b,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
 }
 _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _UNARY, _POWER = range(1, 9)
 _BINDING = {
@@ -95,8 +106,8 @@ class Parser:
         self.next = next(self.tokens)
         self.depth = 0
 
-    def whole(self) -> Size | BoolExpr | bool:
-        value = self.expression(0)
+    def read_all(self) -> Size | Condition:
+        value = self.read_expression(0)
         if self.next.kind != "end":
             self.fail(
                 f"unexpected {self.next.text!r} after a complete expression", self.next.position
@@ -134,40 +145,40 @@ class Parser:
             self.fail(f"expected {sign!r}, found {found}", self.next.position)
         self.take()
 
-    def expression(self, above: int) -> Value:
+    def read_expression(self, above: int) -> Value:
         """The longest expression here whose operators bind tighter than `above`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             self.fail(f"nested deeper than {MAX_DEPTH} levels", self.next.position)
-        value = self.operand()
+        value = self.read_operand()
         while self.next.kind == "sign" and _BINDING.get(self.next.text, 0) > above:
-            value = self.infix(value)
+            value = self.read_infix(value)
         self.depth -= 1
         return value
 
-    def operand(self) -> Value:
+    def read_operand(self) -> Value:
         token = self.take()
         if token.kind == "number":
-            return self.at(token, _number, token.text)
+            return self.build(token, _number, token.text)
         if token.kind == "name":
-            return self.name(token)
+            return self.read_name(token)
         if token.text == "(" and token.kind == "sign":
-            value = self.expression(0)
+            value = self.read_expression(0)
             self.expect(")")
             return value
         if token.text == "not" and token.kind == "sign":
-            return self.at(token, negation, self.expression(_NOT))
+            return self.build(token, negation, self.read_expression(_NOT))
         if token.text in ("-", "+") and token.kind == "sign":
-            value = self.at(token, integer, self.expression(_UNARY))
+            value = self.build(token, integer, self.read_expression(_UNARY))
             return -value if token.text == "-" else value
         found = repr(token.text) if token.text else "the end"
         return self.fail(f"expected a number, a name or '(', found {found}", token.position)
 
-    def name(self, token: Token) -> Value:
+    def read_name(self, token: Token) -> Value:
         if token.text in self.grammar.refused:
             self.fail(f"{token.text}: {self.grammar.refused[token.text]}", token.position)
         if self.next.kind == "sign" and self.next.text == "(":
-            return self.call(token)
+            return self.read_call(token)
         if token.text in self.grammar.constants:
             return self.grammar.constants[token.text]
         value = self.lookup(token.text)
@@ -175,37 +186,37 @@ class Parser:
             self.fail(f"unknown name {token.text!r}", token.position)
         return value
 
-    def call(self, token: Token) -> Value:
+    def read_call(self, token: Token) -> Value:
         function = self.grammar.functions.get(token.text)
         if function is None:
             known = ", ".join(sorted(self.grammar.functions))
             self.fail(f"unknown function {token.text!r} (known: {known})", token.position)
-        args, keywords = self.arguments()
+        args, keywords = self.read_arguments()
         if keywords and not function.keywords:
             self.fail(f"{token.text} takes no keyword {next(iter(keywords))!r}", token.position)
         if not args or (function.arity is not None and len(args) != function.arity):
             wanted = function.arity or "at least 1"
             self.fail(f"{token.text} takes {wanted} argument(s), not {len(args)}", token.position)
-        return self.at(token, function.build, *args, **keywords)
+        return self.build(token, function.build, *args, **keywords)
 
-    def arguments(self) -> tuple[list[Value], dict[str, Value]]:
+    def read_arguments(self) -> tuple[list[Value], dict[str, Value]]:
         args: list[Value] = []
         keywords: dict[str, Value] = {}
         self.expect("(")
         while self.next.text != ")" or self.next.kind != "sign":
             if self.next.kind == "string":
                 args.append(self.take().text)
-            elif (keyword := self.keyword()) is not None:
-                keywords[keyword] = self.expression(0)
+            elif (keyword := self.read_keyword()) is not None:
+                keywords[keyword] = self.read_expression(0)
             else:
-                args.append(self.expression(0))
+                args.append(self.read_expression(0))
             if self.next.text != ",":
                 break
             self.take()
         self.expect(")")
         return args, keywords
 
-    def keyword(self) -> str | None:
+    def read_keyword(self) -> str | None:
         """The `integer` of `integer=True`, taken; None, and nothing taken, before an ordinary
         argument."""
         after = self.next.position + len(self.next.text)
@@ -215,37 +226,37 @@ class Parser:
         self.expect("=")
         return name
 
-    def infix(self, left: Value) -> Value:
+    def read_infix(self, left: Value) -> Value:
         token = self.next
         binding = _BINDING[token.text]
         if binding == _SUM:
-            return self.sum(left)
+            return self.read_sum(left)
         if binding == _COMPARISON:
-            return self.comparison(left)
+            return self.read_comparison(left)
         self.take()
         # ** is right-associative, and its right side may start with a sign
-        right = self.expression(binding if binding != _POWER else _UNARY - 1)
-        return self.at(token, _OPERATORS[token.text], left, right)
+        right = self.read_expression(binding if binding != _POWER else _UNARY - 1)
+        return self.build(token, _OPERATORS[token.text], left, right)
 
-    def sum(self, left: Value) -> Value:
-        parts = [self.at(self.next, integer, left)]
+    def read_sum(self, left: Value) -> Value:
+        parts = [self.build(self.next, integer, left)]
         while self.next.kind == "sign" and self.next.text in ("+", "-"):
             token = self.take()
-            part = self.at(token, integer, self.expression(_SUM))
+            part = self.build(token, integer, self.read_expression(_SUM))
             parts.append(part if token.text == "+" else -part)
         return total(parts)
 
-    def comparison(self, left: Value) -> Value:
+    def read_comparison(self, left: Value) -> Value:
         """`a <= b`, and Python's `a <= b <= c`."""
-        verdict: bool | BoolExpr = True
+        verdict: Condition = True
         while self.next.kind == "sign" and self.next.text in _COMPARISONS:
             token = self.take()
-            right = self.expression(_COMPARISON)
-            verdict = conjunction(verdict, self.at(token, compare, token.text, left, right))
+            right = self.read_expression(_COMPARISON)
+            verdict = conjunction(verdict, self.build(token, compare, token.text, left, right))
             left = right
         return verdict
 
-    def at(
+    def build(
         self, token: Token, build: Callable[..., Value], *args: Value, **keywords: Value
     ) -> Value:
         """Build a value; what is wrong with it is reported at `token`."""
@@ -269,7 +280,7 @@ def integer(value: Value) -> Size:
     return value
 
 
-def truth(value: Value) -> bool | BoolExpr:
+def truth(value: Value) -> Condition:
     if not isinstance(value, bool | BoolExpr):
         raise Refusal("a condition is needed here, this is a number")
     return value
@@ -314,37 +325,27 @@ def power(base: Value, exponent: Value) -> Size:
     return result
 
 
-def quotient(left: Value, right: Value) -> Size:
-    return integer(left) // integer(right)
-
-
-def remainder(left: Value, right: Value) -> Size:
-    return integer(left) % integer(right)
-
-
-def compare(sign: str, left: Value, right: Value) -> bool | BoolExpr:
+def compare(sign: str, left: Value, right: Value) -> Condition:
     return _COMPARISONS[sign](integer(left), integer(right))
 
 
-def conjunction(left: Value, right: Value) -> bool | BoolExpr:
-    return truth(left) & truth(right)
+def for_integers(function: Callable[..., Size]) -> Callable[..., Size]:
+    """The function, which refuses all but integers."""
+    return lambda *values: function(*map(integer, values))
 
 
-def disjunction(left: Value, right: Value) -> bool | BoolExpr:
-    return truth(left) | truth(right)
+def for_conditions(function: Callable[..., Condition]) -> Callable[..., Condition]:
+    """The function, which refuses all but conditions."""
+    return lambda *values: function(*map(truth, values))
 
 
-def negation(value: Value) -> bool | BoolExpr:
-    return negate(truth(value))
-
-
-def largest(*values: Value) -> Size:
-    return maximum(*map(integer, values))
-
-
-def smallest(*values: Value) -> Size:
-    return minimum(*map(integer, values))
-
+quotient = for_integers(operator.floordiv)
+remainder = for_integers(operator.mod)
+largest = for_integers(maximum)
+smallest = for_integers(minimum)
+conjunction = for_conditions(operator.and_)
+disjunction = for_conditions(operator.or_)
+negation = for_conditions(negate)
 
 _OPERATORS: Mapping[str, Callable[[Value, Value], Value]] = {
     "or": disjunction,

@@ -35,7 +35,7 @@ def show(
     """`e` as readable Python. `names` replaces symbols, or other atoms, by texts such as
     `x.shape[0]`. `joined` are `&` and `|` where conditions are not to be decided. What is too long
     to be read is `CUT`, unless it is for a machine."""
-    return _Python(names or {}, joined, _LONGEST if cut else sys.maxsize).any(e)[0]
+    return _Python(names or {}, joined, _LONGEST if cut else sys.maxsize).write(e)[0]
 
 
 def to_srepr(e: Printable, spelling: Mapping[Atom, str] | None = None) -> str:
@@ -43,7 +43,7 @@ def to_srepr(e: Printable, spelling: Mapping[Atom, str] | None = None) -> str:
 
     `spelling` gives the whole text of a symbol (`Symbol('s0', integer=True)`) where the default,
     which states the sign that `symbol.lo` promises, is not wanted; and of any other atom."""
-    return _Srepr(spelling or {}).any(e)
+    return _Srepr(spelling or {}).write(e)
 
 
 class _Python:
@@ -55,80 +55,80 @@ class _Python:
         self.longest = longest
         self.atoms: dict[Atom, tuple[str, int]] = {}
 
-    def any(self, e: Printable) -> tuple[str, int]:
+    def write(self, e: Printable) -> tuple[str, int]:
         if isinstance(e, bool):
             return str(e), _ATOM
         if isinstance(e, int):
             return str(e), _ATOM if e >= 0 else _SUM
         if isinstance(e, Expr):
-            return self.sum(e.terms)
-        return self.bool(e)
+            return self.write_sum(e.terms)
+        return self.write_condition(e)
 
-    def at_least(self, need: int, text: str, rank: int) -> str:
+    def enclose(self, need: int, text: str, rank: int) -> str:
         return text if rank >= need else f"({text})"
 
-    def sum(self, terms: Terms) -> tuple[str, int]:
-        ordered = sorted(terms.items(), key=_reading_order)
+    def write_sum(self, terms: Terms) -> tuple[str, int]:
+        ordered = sorted(terms.items(), key=_rank_for_reading)
         if not ordered:
             return "0", _ATOM
         # `8 - s0` reads better than `-s0 + 8`
         first = next((i for i, (_, c) in enumerate(ordered) if c > 0), 0)
         monomial, coefficient = ordered.pop(first)
-        text, rank = self.term(monomial, abs(coefficient))
+        text, rank = self.write_term(monomial, abs(coefficient))
         if coefficient < 0:
-            text, rank = "-" + self.at_least(_PRODUCT, text, rank), _SUM
+            text, rank = "-" + self.enclose(_PRODUCT, text, rank), _SUM
         for monomial, coefficient in ordered:
             text += " - " if coefficient < 0 else " + "
-            text += self.term(monomial, abs(coefficient))[0]
+            text += self.write_term(monomial, abs(coefficient))[0]
         return text, _SUM if ordered else rank
 
-    def term(self, monomial: tuple[Atom, ...], coefficient: int) -> tuple[str, int]:
-        factors = [self.power(atom, n) for atom, n in Counter(_in_order(monomial)).items()]
+    def write_term(self, monomial: tuple[Atom, ...], coefficient: int) -> tuple[str, int]:
+        factors = [self.write_power(atom, n) for atom, n in Counter(_sort_atoms(monomial)).items()]
         if coefficient != 1 or not factors:
             factors.insert(0, (str(coefficient), _ATOM))
         if len(factors) == 1:
             return factors[0]
-        return "*".join(self.at_least(_POWER, *f) for f in factors), _PRODUCT
+        return "*".join(self.enclose(_POWER, *f) for f in factors), _PRODUCT
 
-    def power(self, atom: Atom, exponent: int) -> tuple[str, int]:
-        text, rank = self.atom(atom)
+    def write_power(self, atom: Atom, exponent: int) -> tuple[str, int]:
+        text, rank = self.write_atom(atom)
         if exponent == 1:
             return text, rank
-        return f"{self.at_least(_ATOM, text, rank)}**{exponent}", _POWER
+        return f"{self.enclose(_ATOM, text, rank)}**{exponent}", _POWER
 
-    def atom(self, atom: Atom) -> tuple[str, int]:
+    def write_atom(self, atom: Atom) -> tuple[str, int]:
         """Written once, however often it stands in others; and cut where it is for nobody to read
         any more: written out, a chain of sizes doubles with each step."""
         found = self.atoms.get(atom)
         if found is None:
-            found = self.written_out(atom)
+            found = self.write_out(atom)
             if len(found[0]) > self.longest:
                 found = CUT, _ATOM
             self.atoms[atom] = found
         return found
 
-    def written_out(self, atom: Atom) -> tuple[str, int]:
+    def write_out(self, atom: Atom) -> tuple[str, int]:
         text = self.names.get(atom)
         if text is None and isinstance(atom, Symbol):
             text = atom.name
         if text is not None:
             return text, _ATOM if _PRIMARY.fullmatch(text) else _OR
         if atom.kind in ("max", "min"):
-            return f"{atom.kind}({', '.join(self.any(x)[0] for x in atom.args)})", _ATOM
-        above = self.at_least(_PRODUCT, *self.any(atom.args[0]))
-        below = self.at_least(_POWER, *self.any(atom.args[1]))
+            return f"{atom.kind}({', '.join(self.write(x)[0] for x in atom.args)})", _ATOM
+        above = self.enclose(_PRODUCT, *self.write(atom.args[0]))
+        below = self.enclose(_POWER, *self.write(atom.args[1]))
         return f"{above}//{below}" if atom.kind == "div" else f"{above} % {below}", _QUOTIENT
 
-    def bool(self, b: BoolExpr) -> tuple[str, int]:
+    def write_condition(self, b: BoolExpr) -> tuple[str, int]:
         if b.kind in ("and", "or"):
             rank = _AND if b.kind == "and" else _OR
             word = self.joined[b.kind == "or"]
             need = rank + 1 if word == b.kind else _SUM  # & and | hold tighter than comparisons
-            parts = (self.at_least(need, *self.any(x)) for x in b.args)
+            parts = (self.enclose(need, *self.write(x)) for x in b.args)
             return f" {word} ".join(parts), rank
-        return self.comparison(b.kind, b.poly.terms), _COMPARISON
+        return self.write_comparison(b.kind, b.poly.terms), _COMPARISON
 
-    def comparison(self, kind: str, terms: Terms) -> str:
+    def write_comparison(self, kind: str, terms: Terms) -> str:
         """`p >= 0` with the positive terms on one side and the negative ones on the other."""
         left = {m: c for m, c in terms.items() if m and c > 0}
         right = {m: -c for m, c in terms.items() if m and c < 0}
@@ -136,80 +136,82 @@ class _Python:
         sign = {"eq": "==", "ne": "!=", "ge": ">="}[kind]
         if kind == "ge" and constant == -1 and left and right:
             sign, constant = ">", 0
-        if not left or (right and _first(right) < _first(left)):
+        if not left or (right and _rank_of_first(right) < _rank_of_first(left)):
             left, right, constant = right, left, -constant
             sign = {">=": "<=", ">": "<"}.get(sign, sign)
         if constant and (constant < 0 or not right):
             right[()] = -constant
         elif constant:
             left[()] = constant
-        return f"{self.sum(left)[0]} {sign} {self.sum(right)[0]}"
+        return f"{self.write_sum(left)[0]} {sign} {self.write_sum(right)[0]}"
 
 
 class _Srepr:
     def __init__(self, spelling: Mapping[Atom, str]) -> None:
         self.spelling = spelling
 
-    def any(self, e: Printable) -> str:
+    def write(self, e: Printable) -> str:
         if isinstance(e, bool):
             return "true" if e else "false"
         if isinstance(e, int):
             return f"Integer({e})"
         if isinstance(e, Expr):
-            return self.call("Add", self.terms(e.terms), alone="Integer(0)")
-        return self.bool(e)
+            return self.write_call("Add", self.write_terms(e.terms), alone="Integer(0)")
+        return self.write_condition(e)
 
-    def call(self, function: str, args: Iterable[str], alone: str) -> str:
+    def write_call(self, function: str, args: Iterable[str], alone: str) -> str:
         """A sum or product: of one argument it is that argument, of none it is `alone`."""
         args = list(args)
         if len(args) < 2:
             return args[0] if args else alone
         return f"{function}({', '.join(args)})"
 
-    def terms(self, terms: Terms) -> list[str]:
-        ordered = sorted(terms.items(), key=_reading_order)
-        return [self.call("Mul", self.factors(m, c), alone="Integer(1)") for m, c in ordered]
+    def write_terms(self, terms: Terms) -> list[str]:
+        ordered = sorted(terms.items(), key=_rank_for_reading)
+        return [
+            self.write_call("Mul", self.write_factors(m, c), alone="Integer(1)") for m, c in ordered
+        ]
 
-    def factors(self, monomial: tuple[Atom, ...], coefficient: int) -> list[str]:
+    def write_factors(self, monomial: tuple[Atom, ...], coefficient: int) -> list[str]:
         out = [f"Integer({coefficient})"] if coefficient != 1 or not monomial else []
-        for atom, n in Counter(_in_order(monomial)).items():
-            text = self.atom(atom)
+        for atom, n in Counter(_sort_atoms(monomial)).items():
+            text = self.write_atom(atom)
             out.append(text if n == 1 else f"Pow({text}, Integer({n}))")
         return out
 
-    def atom(self, atom: Atom) -> str:
+    def write_atom(self, atom: Atom) -> str:
         given = self.spelling.get(atom)
         if given is not None:
             return given
         if isinstance(atom, Symbol):
-            return self.symbol(atom)
+            return self.write_symbol(atom)
         # torch's `Mod` is only defined for nonnegative arguments, its `PythonMod` is Python's `%`
         function = {"div": "FloorDiv", "mod": "PythonMod", "max": "Max", "min": "Min"}[atom.kind]
-        return f"{function}({', '.join(self.any(x) for x in atom.args)})"
+        return f"{function}({', '.join(self.write(x) for x in atom.args)})"
 
-    def symbol(self, symbol: Symbol) -> str:
+    def write_symbol(self, symbol: Symbol) -> str:
         sign = ""
         if symbol.lo is not None and symbol.lo >= 0:
             sign = "positive=True, " if symbol.lo > 0 else "nonnegative=True, "
         return f"Symbol({symbol.name!r}, {sign}integer=True)"
 
-    def bool(self, b: BoolExpr) -> str:
+    def write_condition(self, b: BoolExpr) -> str:
         if b.kind in ("and", "or"):
-            return f"{b.kind.capitalize()}({', '.join(self.any(x) for x in b.args)})"
+            return f"{b.kind.capitalize()}({', '.join(self.write(x) for x in b.args)})"
         relation = {"eq": "Equality", "ne": "Unequality", "ge": "GreaterThan"}[b.kind]
-        return f"{relation}({self.any(b.poly)}, Integer(0))"
+        return f"{relation}({self.write(b.poly)}, Integer(0))"
 
 
-def _in_order(monomial: tuple[Atom, ...]) -> list[Atom]:
+def _sort_atoms(monomial: tuple[Atom, ...]) -> list[Atom]:
     return sorted(monomial, key=lambda atom: atom.rank())
 
 
-def _reading_order(item: tuple[tuple[Atom, ...], int]) -> tuple[int, list[Any]]:
+def _rank_for_reading(item: tuple[tuple[Atom, ...], int]) -> tuple[int, list[Any]]:
     """High degrees first, then the older symbols, then what is made of them; the constant comes
     last."""
     monomial = item[0]
-    return -len(monomial), [atom.rank() for atom in _in_order(monomial)]
+    return -len(monomial), [atom.rank() for atom in _sort_atoms(monomial)]
 
 
-def _first(terms: Terms) -> tuple[int, list[Any]]:
-    return min(_reading_order(item) for item in terms.items())
+def _rank_of_first(terms: Terms) -> tuple[int, list[Any]]:
+    return min(_rank_for_reading(item) for item in terms.items())

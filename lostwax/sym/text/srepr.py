@@ -16,7 +16,7 @@ from functools import partial, reduce
 from math import gcd
 from typing import TypeAlias
 
-from lostwax.sym.expressions.expr import BoolExpr, Size, ceildiv, maximum, minimum
+from lostwax.sym.expressions.expr import Condition, Size, ceildiv, maximum, minimum
 from lostwax.sym.text.parse import (
     PYTHON,
     Function,
@@ -27,6 +27,7 @@ from lostwax.sym.text.parse import (
     compare,
     conjunction,
     disjunction,
+    for_integers,
     integer,
     largest,
     negation,
@@ -43,7 +44,7 @@ MakeSymbol: TypeAlias = Callable[[str, Mapping[str, bool]], Size]
 
 def parse_srepr(
     text: str, names: Mapping[str, Size], symbol: MakeSymbol | None = None
-) -> Size | BoolExpr | bool:
+) -> Size | Condition:
     """The expression of an `expr_str`: `Add(Symbol('s0', integer=True), Integer(1))`; `s0 + 1` is
     read as well.
 
@@ -60,7 +61,7 @@ def parse_srepr(
         return symbol(name, assumptions)
 
     functions = {**FUNCTIONS, "Symbol": Function(find, 1, keywords=True)}
-    return Parser(text, Grammar(functions, _CONSTANTS, _REFUSED), names.get).whole()
+    return Parser(text, Grammar(functions, _CONSTANTS, _REFUSED), names.get).read_all()
 
 
 @dataclass(frozen=True)
@@ -175,15 +176,6 @@ def _truncate(value: Value) -> Size:
     return maximum(_floor(value), 0) + minimum(_ceil(value), 0)
 
 
-def _up(above: Value, below: Value) -> Size:
-    return ceildiv(integer(above), integer(below))
-
-
-def _absolute(value: Value) -> Size:
-    e = integer(value)
-    return maximum(e, -e)
-
-
 def _shift_left(value: Value, by: Value) -> Size:
     return product(value, power(2, by))
 
@@ -196,13 +188,13 @@ def _modular_index(value: Value, divisor: Value, modulus: Value) -> Size:
     return remainder(quotient(value, divisor), modulus)
 
 
-def _all(*values: Value) -> bool | BoolExpr:
-    start: bool | BoolExpr = True
+def _all(*values: Value) -> Condition:
+    start: Condition = True
     return reduce(conjunction, values, start)
 
 
-def _any(*values: Value) -> bool | BoolExpr:
-    start: bool | BoolExpr = False
+def _any(*values: Value) -> Condition:
+    start: Condition = False
     return reduce(disjunction, values, start)
 
 
@@ -226,7 +218,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "PowByNatural": Function(power, 2),
     "FloorDiv": Function(quotient, 2),
     "CleanDiv": Function(quotient, 2),
-    "CeilDiv": Function(_up, 2),
+    "CeilDiv": Function(for_integers(ceildiv), 2),
     "Mod": Function(remainder, 2),
     "PythonMod": Function(remainder, 2),
     "ModularIndexing": Function(_modular_index, 3),
@@ -234,7 +226,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "RShift": Function(_shift_right, 2),
     "Max": Function(largest, None),
     "Min": Function(smallest, None),
-    "Abs": Function(_absolute, 1),
+    "Abs": Function(for_integers(lambda e: maximum(e, -e)), 1),
     "Identity": Function(lambda value: value, 1),
     "ToFloat": Function(_ratio, 1),
     "IntTrueDiv": Function(_divide, 2),

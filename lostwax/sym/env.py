@@ -125,8 +125,8 @@ class ShapeEnv:
             raise ContradictionError(
                 f"the example's {source or name} is {hint}, which is not in its range {lo} to {hi}"
             )
-        id = self.algebra.next_id()
-        symbol = Symbol(id, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
+        number = self.algebra.next_id()
+        symbol = Symbol(number, name, hint=hint, lo=lo, hi=hi, source=source, declared=declared)
         logs.dynamic.info("%s is %s, example %d, range %s to %s", name, symbol.source, hint, lo, hi)
         return self._add_symbol(symbol)
 
@@ -142,8 +142,8 @@ class ShapeEnv:
         if name is None:
             name, self._unbacked = f"u{self._unbacked}", self._unbacked + 1
         logs.dynamic.info("%s is %s, without an example", name, origin)
-        id = self.algebra.next_id()
-        return self._add_symbol(Symbol(id, name, hint=None, lo=lo, hi=hi, origin=origin))
+        symbol = Symbol(self.algebra.next_id(), name, hint=None, lo=lo, hi=hi, origin=origin)
+        return self._add_symbol(symbol)
 
     def _add_symbol(self, symbol: Symbol) -> Expr:
         if symbol.lo is not None and symbol.hi is not None and symbol.lo > symbol.hi:

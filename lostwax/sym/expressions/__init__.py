@@ -1,1 +1,1 @@
-"""Expressions in canonical form, and the rules that keep them so."""
+"""Expressions: polynomials over atoms, conditions on them, and the algebra that makes each once."""

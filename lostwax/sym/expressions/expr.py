@@ -58,8 +58,8 @@ class Atom:
         "kind", "normal", "normal_at", "operands", "unbacked",
     )  # fmt: skip
 
-    def __init__(self, id: int, kind: str, operands: tuple[Expr, ...], hint: int | None):
-        self.id = id
+    def __init__(self, number: int, kind: str, operands: tuple[Expr, ...], hint: int | None):
+        self.id = number
         self.kind = kind
         self.operands = operands
         self.args: tuple[Size, ...] = tuple(plain(x) for x in operands)
@@ -95,7 +95,7 @@ class Symbol(Atom):
 
     def __init__(
         self,
-        id: int,
+        number: int,
         name: str,
         *,
         hint: int | None,
@@ -114,7 +114,7 @@ class Symbol(Atom):
         self.root = root
         self.place = -1
         """Among the symbols of the environment."""
-        super().__init__(id, "symbol", (), hint)
+        super().__init__(number, "symbol", (), hint)
         self.unbacked = hint is None
         self.hidden = root is not None
 
@@ -153,9 +153,9 @@ class Expr(Interned):
         "terms", "unbacked",
     )  # fmt: skip
 
-    def __init__(self, env: ShapeEnv, id: int, terms: Terms):
+    def __init__(self, env: ShapeEnv, number: int, terms: Terms):
         self.env = env
-        self.id = id
+        self.id = number
         self.terms = terms
         self.const: int | None = terms.get((), 0) if len(terms) <= (() in terms) else None
         composite = unbacked = hidden = False
@@ -316,9 +316,11 @@ class BoolExpr(Interned):
         "poly", "unbacked",
     )  # fmt: skip
 
-    def __init__(self, env: ShapeEnv, id: int, kind: str, poly: Expr, args: tuple[BoolExpr, ...]):
+    def __init__(
+        self, env: ShapeEnv, number: int, kind: str, poly: Expr, args: tuple[BoolExpr, ...]
+    ):
         self.env = env
-        self.id = id
+        self.id = number
         self.kind = kind
         self.poly = poly  # of "and" and "or": zero
         self.args = args

@@ -1,1 +1,1 @@
-"""What is known of symbols, what follows from it, and how more is learnt."""
+"""What is known of symbols, canonical forms under it, what follows from it, how more is learnt."""

@@ -126,10 +126,10 @@ class Facts:
             if monomial:
                 self._by_monomial[monomial].pop(fact.poly, None)
 
-    def mentioning(self, atom: Atom) -> list[BoolExpr]:
+    def find_mentioning(self, atom: Atom) -> list[BoolExpr]:
         return list(self._by_atom.get(atom, ()))
 
-    def inequalities(self, monomials: Iterable[Monomial]) -> Iterator[Expr]:
+    def find_inequalities(self, monomials: Iterable[Monomial]) -> Iterator[Expr]:
         """Each p with the fact `p >= 0` that shares one of the monomials."""
         seen: set[Expr] = set()
         for monomial in monomials:

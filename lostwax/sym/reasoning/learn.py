@@ -76,7 +76,7 @@ class Learner:
     def known_by_residues(self, b: Condition) -> bool | None:
         """`known`, with each remainder of a symbol looked at by itself, where quotients and
         remainders of one symbol by small numbers are all that is in the way."""
-        symbol, modulus = _periodic(b) if isinstance(b, BoolExpr) else (None, 0)
+        symbol, modulus = _find_period(b) if isinstance(b, BoolExpr) else (None, 0)
         if symbol is None or self.forms.normal(symbol.expr) is not symbol.expr:
             return None
         rest = self.algebra.make_atom("mod", (symbol.expr, self.algebra.make_constant(modulus)))
@@ -199,7 +199,7 @@ class Learner:
         rounds[symbol] += 1
         if rounds[symbol] > ROUNDS:
             return
-        for fact in self.facts.mentioning(symbol):
+        for fact in self.facts.find_mentioning(symbol):
             self.algebra.steps += 1
             if fact.kind == "ge":
                 self._pass_on_inequality(fact.poly)
@@ -255,7 +255,7 @@ class Learner:
             for side in (p, p.scale(-1)):
                 self._enqueue(self.conditions.nonnegative(side))
 
-    def _lone_symbols(self, p: Expr) -> dict[Symbol, int]:
+    def _find_lone_symbols(self, p: Expr) -> dict[Symbol, int]:
         """Symbols that occur once in p, as a term, with their coefficients."""
         within = Counter(a for m in p.terms for b in m for a in b.atoms)
         return {
@@ -265,7 +265,7 @@ class Learner:
         }
 
     def _solve(self, p: Expr) -> bool:
-        units = [s for s, c in self._lone_symbols(p).items() if abs(c) == 1]
+        units = [s for s, c in self._find_lone_symbols(p).items() if abs(c) == 1]
         if not units:
             return False
         symbol = max(units, key=lambda s: (s.unbacked, s.hidden, s.id))
@@ -283,7 +283,7 @@ class Learner:
 
     def _substitute(self, atom: Atom, value: Expr) -> None:
         self.facts.substitutions[atom] = value
-        self._learn_again(self.facts.mentioning(atom))
+        self._learn_again(self.facts.find_mentioning(atom))
 
     def _learn_again(self, facts: list[BoolExpr]) -> None:
         """Normal forms have changed: these facts lose their place and are learned in their new
@@ -323,8 +323,8 @@ class Learner:
             hint = None if symbol.hint is None else (symbol.hint - remainder) // n
             name = f"({symbol.name} - {remainder})//{n}" if remainder else f"{symbol.name}//{n}"
             root = symbol.root or symbol
-            id = self.algebra.next_id()
-            quotient = Symbol(id, name, hint=hint, lo=None, hi=None, root=root)
+            number = self.algebra.next_id()
+            quotient = Symbol(number, name, hint=hint, lo=None, hi=None, root=root)
             self.algebra.add_atom(quotient)
             self._hidden[symbol, n, remainder] = quotient
         lo, hi = self.facts.ranges[symbol]
@@ -335,7 +335,7 @@ class Learner:
 
     def _split_residue(self, p: Expr) -> bool:
         """`n*s + r == 0` with n > 1: r is a multiple of n, which may say more of another symbol."""
-        lone = self._lone_symbols(p)
+        lone = self._find_lone_symbols(p)
         if not lone:
             return False
         symbol = min(lone, key=lambda s: abs(lone[s]))
@@ -359,7 +359,7 @@ class Learner:
             return False
         affected = [
             fact
-            for fact in self.facts.mentioning(product[0])
+            for fact in self.facts.find_mentioning(product[0])
             if any(divide_monomial(m, product) is not None for m in fact.poly.terms)
         ]
         self._learn_again(affected)
@@ -374,7 +374,7 @@ class Learner:
         return all(isinstance(a, Symbol) and a not in nested for a in product)
 
 
-def _periodic(b: BoolExpr) -> tuple[Symbol | None, int]:
+def _find_period(b: BoolExpr) -> tuple[Symbol | None, int]:
     """The only symbol within quotients and remainders, and a number that all their divisors divide;
     no symbol if there are several, or the number is large."""
     parts = [a for a in b.atoms() if a.kind in ("div", "mod")]

@@ -128,17 +128,17 @@ class Prover:
     def _find_relevant(self, terms: Terms, assumed: list[Terms]) -> Iterator[Terms]:
         """Facts, each a polynomial that is not negative, that may cancel something."""
         yield from assumed
-        for poly in self.facts.inequalities(terms):
+        for poly in self.facts.find_inequalities(terms):
             self.algebra.steps += 1
             yield poly.terms
         for atom in dict.fromkeys(a for m in terms for a in m if a.kind != "symbol"):
-            yield from self._facts_of(atom)
+            yield from self._find_facts_of(atom)
         for monomial in terms:
             if len(monomial) > 1:
                 self.algebra.steps += 4
-                yield from self._facts_of_product(monomial)
+                yield from self._find_facts_of_product(monomial)
 
-    def _facts_of(self, atom: Atom) -> list[Terms]:
+    def _find_facts_of(self, atom: Atom) -> list[Terms]:
         """What an atom means, as inequalities."""
         found = self._atom_facts.get(atom)
         if found is None:
@@ -160,7 +160,7 @@ class Prover:
             facts.append(combine(a.terms, 1, me, -1))
         return facts
 
-    def _facts_of_product(self, monomial: Monomial) -> Iterator[Terms]:
+    def _find_facts_of_product(self, monomial: Monomial) -> Iterator[Terms]:
         """`(x - lowest)*(y - lowest) >= 0` and its likes, for a product x*y."""
         x, y = {monomial[:1]: 1}, {monomial[1:]: 1}
         (x_lo, x_hi), (y_lo, y_hi) = self.bounds.range_of_terms(x), self.bounds.range_of_terms(y)
@@ -169,7 +169,7 @@ class Prover:
         if above_x is not None and above_y is not None:
             yield multiply(above_x, above_y)
         if len(monomial) == 2:
-            gaps = [gap for gap in map(self._gap_below_dividend, monomial) if gap is not None]
+            gaps = [gap for gap in map(self._find_gap_below_dividend, monomial) if gap is not None]
             if len(gaps) == 2:
                 yield multiply(*gaps)
         if monomial[0] is monomial[1] and len(monomial) == 2:
@@ -179,7 +179,7 @@ class Prover:
         if above_x is not None and y_hi is not None:
             yield multiply(above_x, combine(y, -1, ONE, y_hi))
 
-    def _gap_below_dividend(self, atom: Atom) -> Terms | None:
+    def _find_gap_below_dividend(self, atom: Atom) -> Terms | None:
         """`a - a//q`, which is not negative: half of a, rounded up, for q = 2."""
         if atom.kind != "div":
             return None
@@ -263,7 +263,7 @@ class Prover:
 
     def _is_weaker_clause(self, b: BoolExpr) -> bool:
         """Is some known disjunction contained in b?"""
-        clauses = {c for a in b.atoms() for c in self.facts.mentioning(a) if c.kind == "or"}
+        clauses = {c for a in b.atoms() for c in self.facts.find_mentioning(a) if c.kind == "or"}
         return any(set(c.args) <= set(b.args) for c in clauses)
 
     def _answer_zero(self, p: Expr, hint: bool | None) -> bool | None:
@@ -304,7 +304,7 @@ class Prover:
         return answers.pop() if len(answers) == 1 else None
 
     def _try_all_points(self, b: BoolExpr, symbols: list[Symbol]) -> Iterator[bool]:
-        mentioned = {f: None for s in symbols for f in self.facts.mentioning(s)}
+        mentioned = {f: None for s in symbols for f in self.facts.find_mentioning(s)}
         relevant = [f for f in mentioned if f.symbols() <= set(symbols)][:MAX_TRIED_FACTS]
         ranges = (self.facts.ranges[s] for s in symbols)
         boxes = [range(lo or 0, (hi or 0) + 1) for lo, hi in ranges]  # finite, as was seen

@@ -98,7 +98,7 @@ class Rules:
                 shorter = unfold(a, c)
                 if shorter is not None:
                     return shorter
-            half = _rounded_half(a)
+            half = _find_rounded_half(a)
             if half is not None:  # x - x//2 is (x + 1)//2, which can be merged as such
                 sign, x, k = half
                 moved = x.scale(sign).shift((sign == 1) + 2 * k)
@@ -354,7 +354,7 @@ def _has_plain_divisor(atom: Atom) -> bool:
     return isinstance(divisor, int) and divisor > 0
 
 
-def _rounded_half(a: Expr) -> tuple[int, Expr, int] | None:
+def _find_rounded_half(a: Expr) -> tuple[int, Expr, int] | None:
     """(sign, x, k) if `a` is `sign*(x - x//2) + k`: half of x, rounded up, as strided convolutions
     do."""
     for monomial, coefficient in a.terms.items():

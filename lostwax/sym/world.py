@@ -62,7 +62,7 @@ def first() -> World:
 
 
 def forget() -> None:
-    """Forget all worlds: environments that exist share nothing with those to come."""
+    """Forget the worlds, and what was found out in them."""
     _WORLDS.clear()
     _FOUND.clear()
 

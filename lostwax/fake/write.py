@@ -52,7 +52,7 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         # A functional twin also returns the new values of what it reads; only the first outputs are
         # ours.
         return mode.wrap(_first(result, len(record.results)))
-    for fake, new in zip(_flat(written), _flat([result]), strict=False):
+    for fake, new in zip(flat(written), flat([result]), strict=False):
         check_fits(fake.fake_type, new)
     value = data.rewritten(written[0], record, args, kwargs) if constant else None
     mark_written(written)
@@ -65,7 +65,7 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     outs = [_adopted(mode, kwargs[name]) for name in record.out_names]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
     if record.twin is not None and (record.by_twin or record.rule is None):
-        inputs.update(factory_options(record, _flat(outs)[0], args, inputs))
+        inputs.update(factory_options(record, flat(outs)[0], args, inputs))
     if record.rule is None or record.data_dependent:
         result = _plain_types(mode.evaluate(record.twin, args, inputs))  # type: ignore[arg-type]
     else:
@@ -73,8 +73,8 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
         result = record.rule(*types, **named)
     traits = record.traits
     relaid = 2 if Trait.RELAYS_TWO_OUTS in traits else int(Trait.RELAYS_FIRST_OUT in traits)
-    _check_memory(record, _flat(outs), _flat([*args, *inputs.values()]))
-    for i, (fake, new) in enumerate(zip(_flat(outs), _flat([result]), strict=False)):
+    _check_memory(record, flat(outs), flat([*args, *inputs.values()]))
+    for i, (fake, new) in enumerate(zip(flat(outs), flat([result]), strict=False)):
         if Trait.EXACT_OUT in traits and fake.fake_type.dtype is not new.dtype:
             wanted, given = scalar_type(new.dtype), scalar_type(fake.fake_type.dtype)
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
@@ -170,7 +170,7 @@ def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> li
 def mark_written(written: Any) -> None:
     """Count a write on each storage: constants and memoised answers of all its views are void from
     now on."""
-    for fake in _flat(written):
+    for fake in flat(written):
         fake.fake_storage.version += 1
         fake.memo = None
 
@@ -205,10 +205,10 @@ def _adopted(mode: FakeTensorMode, value: Any) -> Any:
     return [mode.adopt(v) for v in value] if isinstance(value, (list, tuple)) else mode.adopt(value)
 
 
-def _flat(values: Any) -> list[Any]:
+def flat(values: Any) -> list[Any]:
     out: list[Any] = []
     for v in values:
-        out.extend(_flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
+        out.extend(flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
     return out
 
 

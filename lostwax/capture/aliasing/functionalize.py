@@ -90,12 +90,6 @@ def _is_real(t: TensorType) -> bool:
     return t.dtype.is_floating_point or t.dtype.is_complex
 
 
-def is_scattered(tracked: Tracked) -> bool:
-    """Is what is written to it copied on the way to its root?"""
-    views = (each.view for each in tracked.way() if each.view is not None)
-    return any(has_trait(view.func, Trait.SHOWS_PART) for view in views)
-
-
 def check_writable(root: Root) -> None:
     if root.others:
         raise CaptureError(
@@ -164,11 +158,6 @@ def is_conjugated(value: Value) -> bool:
         found ^= has_trait(step.target, Trait.CONJUGATES)
         step = step.args[0].step
     return found
-
-
-def is_blank(tracked: Tracked) -> bool:
-    """Is it a tensor of the program's own that has no elements, so that nobody sees it resized?"""
-    return tracked.base is None and not tracked.root.kind and 0 in tracked.type.size
 
 
 # ------------------------------------------------------------------------------- views of storage

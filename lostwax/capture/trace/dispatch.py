@@ -19,7 +19,6 @@ from lostwax.capture.trace.record import (
     computed,
     detach,
     evaluated,
-    flat,
     lift,
     note_sizes,
     plain_view,
@@ -47,6 +46,7 @@ from lostwax.fake import fallback
 from lostwax.fake.composite import recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
+from lostwax.fake.write import flat
 from lostwax.ir.run.questions import answer
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location

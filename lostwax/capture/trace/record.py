@@ -18,6 +18,7 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.write import flat
 from lostwax.ir.graph.numbers import Origin, size_of, sources
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
@@ -299,10 +300,3 @@ def lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     tracer.grad_marks.made.append(fake)
     tracer.constants.append((tensor, value))
     return fake
-
-
-def flat(values: Any) -> list[Any]:
-    out: list[Any] = []
-    for v in values:
-        out.extend(flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
-    return out

@@ -1,7 +1,6 @@
-"""How operators that write are recorded: by what they compute, and then as a new value of what they
-write to.
+"""Which operators may write, and how those are recorded that write in a way of their own.
 
-Must not decide how a new value reaches the storage: `functionalize.py` does.
+Must not record the others itself: `ir/trace/writes.py` does.
 """
 
 from __future__ import annotations
@@ -12,19 +11,18 @@ import torch
 
 from lostwax.capture.aliasing import functionalize, read_write_overlap, self_overlap
 from lostwax.capture.trace import custom_ops, grad_marks
-from lostwax.capture.trace.record import flat, is_gradless, view
+from lostwax.capture.trace.record import is_gradless, view
 from lostwax.capture.trace.refusals import refuse_generator
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.fake.tensor import FakeTensor, set_type
+from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.write import (
-    check_cast,
     check_fits,
-    factory_options,
+    flat,
     with_defaults,
     written_arguments,
 )
-from lostwax.ir.trace.strided_copy import cast_like, copy_like
+from lostwax.ir.trace import writes
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.ops.shapes import hint
@@ -54,12 +52,10 @@ def detach_itself(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
 def _become_view(
     tracer: Tracer, record: Operator, target: FakeTensor, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    func = functionalize.metadata_view(record.overload)
-    seen = view(tracer, operator(func), args, kwargs)
+    shown = view(tracer, operator(functionalize.metadata_view(record.overload)), args, kwargs)
     if tracer.doubts:
         tracer.doubts.changed(target.tracked.root, len(tracer.region.steps))
-    set_type(target, seen.fake_type)
-    target.tracked = seen.tracked
+    tracer.become(target, shown)
     return target
 
 
@@ -74,26 +70,11 @@ def write_one_by_one(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
 def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if record.twin is None:
         return custom_ops.write(tracer, record, args, kwargs)
-    if record.kind == "out":
-        return _out(tracer, record, args, kwargs)
-    targets = flat(written_arguments(record, args, kwargs))
-    targets = [tracer.adopt(t) for t in targets]
+    targets = [tracer.adopt(t) for t in flat(written_arguments(record, args, kwargs))]
     for target in targets:
         self_overlap.check(record.overload, target.tracked)
     _check_reads(record, targets, args, kwargs)
-    out = tracer.evaluate(record.twin, args, with_defaults(record, args, kwargs))
-    results = flat([out])
-    if record.kind == "inplace":
-        for target, new in zip(targets, results, strict=False):
-            check_fits(target.fake_type, new.fake_type)
-            tracer.write(target, new)
-        if len(record.results) == 1:
-            return targets[0]
-        return tuple(targets) if record.results else None
-    own = len(record.results)
-    for target, new in zip(targets, results[own:], strict=True):
-        tracer.write(target, new)
-    return results[0] if own == 1 else tuple(results[:own])
+    return writes.write(tracer, record, args, kwargs)
 
 
 def _check_reads(record: Operator, targets: list[Any], args: Any, kwargs: dict[str, Any]) -> None:
@@ -186,48 +167,11 @@ def _is_real(value: Any) -> bool:
 
 
 def copy_into(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`x.copy_(y)`: the whole of x is y, cast and expanded."""
     target, source = tracer.adopt(args[0]), args[1]
     self_overlap.check(record.overload if _is_many(source) else aten.fill_.Tensor, target.tracked)
-    if isinstance(source, torch.Tensor):
-        tracer.computed(aten.copy.default, (target, source), {})  # raises what eager raises
-        source = tracer.adopt(source)
-        read_write_overlap.check(record.overload, target, (source,))
-        form = cast_like if functionalize.is_scattered(target.tracked) else copy_like
-        new = form(tracer, source, target.fake_type)
-    else:
-        new = tracer.evaluate(aten.fill.Scalar, (target, source), {})
-    tracer.write(target, new)
-    return target
+    read_write_overlap.check(record.overload, target, (source,))
+    return writes.copy_into(tracer, target, source)
 
 
 def _is_many(source: Any) -> bool:
     return isinstance(source, torch.Tensor) and source.dim() > 0
-
-
-def _out(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    outs = flat([kwargs[name] for name in record.out_names])
-    outs = [tracer.adopt(o) for o in outs]
-    for target in outs:
-        self_overlap.check(record.overload, target.tracked)
-    inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
-    for target in outs:
-        read_write_overlap.check(record.overload, target, [*args, *inputs.values()])
-    inputs.update(factory_options(record, outs[0], args, inputs))
-    results = flat([tracer.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
-    for target, new in zip(outs, results, strict=True):
-        check_cast(target.fake_type, new.fake_type)
-        if target.fake_type.size != new.fake_type.size:
-            if functionalize.is_blank(target.tracked):
-                tracer.become(target, new)
-                continue
-            raise CaptureError(
-                f"out= has size {tuple(target.fake_type.size)}, the result "
-                f"{tuple(new.fake_type.size)}: "
-                f"resizing cannot be captured.\n  at {user_location()}\n"
-                "  instead: drop out= and use the returned tensor"
-            )
-        tracer.write(target, new)
-    if not record.results:
-        return None
-    return outs[0] if len(outs) == 1 else tuple(outs)

@@ -15,7 +15,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from lostwax.cache import cached, cached_by_identity
 from lostwax.fake import fallback
-from lostwax.ir.decompose.recorder import Composite, Decomposition
+from lostwax.ir.decompose.expander import Composite, Decomposition
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.ops.registry import operator
 

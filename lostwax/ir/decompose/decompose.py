@@ -26,8 +26,8 @@ from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo, undone
 from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.decompose.core_aten import as_table
+from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
-from lostwax.ir.decompose.recorder import Decomposition, Value
 from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.effects import has_effect, shown
 from lostwax.ir.graph.numbers import SeenNumbers
@@ -35,6 +35,7 @@ from lostwax.ir.graph.retype import same_type
 from lostwax.ir.graph.writer import GraphWriter, base_name
 from lostwax.ir.rules.graph import attribute
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
+from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.numbers.real import Real
@@ -63,7 +64,7 @@ def decomposed(
     # Entered here, not for each expansion: that costs as much as recording one.
     def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
         collector.pause(undo.add)
-        with no_grad(), without_autocast(), expansions.recorder:
+        with no_grad(), without_autocast(), expansions.expander:
             return _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
 
     module, names = undone(rewritten)
@@ -254,20 +255,20 @@ class _Rewriter:
         nodes: dict[Value, Any] = {}
         for value, given in zip(expansion.inputs, tensor_arguments(node), strict=True):
             nodes[value] = self._new[given]
-        for call in expansion.calls:
-            args = tuple([self._operand(a, nodes) for a in call.args])
-            kwargs = {k: self._operand(v, nodes) for k, v in call.kwargs.items()}
-            made = self._emit(call.target, args, kwargs, merge)
+        for step in expansion.steps:
+            args = tuple([self._operand(a, nodes) for a in step.args])
+            kwargs = {k: self._operand(v, nodes) for k, v in step.kwargs.items()}
+            made = self._emit(step.target, args, kwargs, merge)
             if "val" not in made.meta:
-                made.meta["val"] = _values(call.result, nodes, self.mode)
+                made.meta["val"] = _values(step.result, expansion.memory, nodes, self.mode)
                 if self._is_symbolic:
                     self._numbers.note(made, made.meta["val"])
-            if call is expansion.whole:
+            if step is expansion.whole:
                 self._replaced(node, made)
-            if isinstance(call.result, Value):
-                nodes[call.result] = made
+            if isinstance(step.result, Value):
+                nodes[step.result] = made
             else:
-                for value in expansion.read(call):
+                for value in expansion.read[step]:
                     nodes[value] = self._item(made, value, merge)
         if expansion.whole is None:
             self._replaced(node, self._operand(expansion.results, nodes))
@@ -290,9 +291,11 @@ class _Rewriter:
         return node
 
     def _item(self, made: Node, value: Value, merge: bool) -> Node:
-        node = self._emit(operator.getitem, (made, value.index), {}, merge)
-        node.meta.setdefault("val", made.meta["val"][value.index])
-        return node
+        for place in value.index if isinstance(value.index, tuple) else (value.index,):
+            val = made.meta["val"][place]
+            made = self._emit(operator.getitem, (made, place), {}, merge)
+            made.meta.setdefault("val", val)
+        return made
 
     def _number(self, target: Any, args: tuple[Any, ...]) -> Node:
         return self._emit(target, args, {}, True)
@@ -301,22 +304,25 @@ class _Rewriter:
         cls = value.__class__
         if cls is Value:
             return nodes[value]
-        if cls is list:
+        if cls is list or cls is tuple:
             return immutable_list([self._operand(v, nodes) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(value)
         return value
 
 
-def _values(result: Any, nodes: Mapping[Value, Any], mode: FakeTensorMode) -> Any:
-    """What a call returns, as fakes; a view shares the storage of what it shows."""
+def _values(
+    result: Any, memory: Mapping[Value, Value], nodes: Mapping[Value, Any], mode: FakeTensorMode
+) -> Any:
+    """What a step returns, as fakes; a view shares the storage of what it shows."""
     if isinstance(result, Value):
-        shown = nodes.get(result.memory) if result.memory is not None else None
+        assert result.type is not None
+        shown = nodes.get(memory[result])
         fake = shown.meta["val"] if isinstance(shown, Node) else None
         storage = fake.fake_storage if isinstance(fake, FakeTensor) else None
         return new_fake(mode, result.type, storage)
     if isinstance(result, (list, tuple)):
-        return type(result)([_values(r, nodes, mode) for r in result])
+        return type(result)([_values(r, memory, nodes, mode) for r in result])
     return result
 
 

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 from torch.fx import Node
-from torch.fx.immutable_collections import immutable_list
 
 from lostwax.errors import DecompositionError
 from lostwax.fake.mode import FakeTensorMode
@@ -20,15 +19,10 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.ir.decompose.core_aten import default_decomposition
-from lostwax.ir.decompose.recorder import (
-    Call,
-    CannotExpand,
-    Composite,
-    Decomposition,
-    Recorder,
-    Value,
-)
+from lostwax.ir.decompose.expander import CannotExpand, Composite, Decomposition, Expander
 from lostwax.ir.text import source_text, type_text
+from lostwax.ir.trace.log import Step, Value, values_of
+from lostwax.ir.trace.views import memory_of
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same
 from lostwax.ops.traits import Trait
@@ -41,71 +35,53 @@ _PLAIN = frozenset((int, float, bool, type(None)))
 
 
 class Expansion:
-    """The calls that stand for one. `results`: what it returned, tensors as values, those that
-    nobody reads as None. `whole`: the call of several outputs that has just these."""
+    """The steps that stand for one call. `results`: what it returned, tensors as values, those that
+    nobody reads as None. `whole`: the step of several outputs that has just these."""
 
-    __slots__ = ("_read", "calls", "inputs", "numbers", "results", "whole")
+    __slots__ = ("inputs", "memory", "numbers", "read", "results", "steps", "whole")
 
-    def __init__(self, inputs: list[Value], calls: list[Call], results: Any) -> None:
+    def __init__(self, inputs: list[Value], steps: list[Step], results: Any) -> None:
         self.inputs = inputs
         self.results = results
         self.whole = _whole(results)
-        self.calls, self._read = _live(calls, results)
+        self.steps, used = _live(steps, results)
         if self.whole is None:
-            self._read.update(_values_in(results))
-        self.numbers = set(_numbers_in([(call.args, call.kwargs) for call in self.calls]))
+            used.update(values_of(results))
+        made = {step: values_of(step.result) for step in self.steps}
+        self.read = {step: [v for v in values if v in used] for step, values in made.items()}
+        """The outputs of each step that are needed one by one."""
+        self.memory = {v: memory_of(v) for values in made.values() for v in values}
+        """The value whose memory each of them shows."""
+        self.numbers = set(_numbers_in([(step.args, step.kwargs) for step in self.steps]))
         """The symbolic numbers among the arguments."""
-        for call in self.calls:
-            call.args = tuple([_settled(a) for a in call.args])
-
-    def read(self, call: Call) -> list[Value]:
-        """The outputs of a call that are needed one by one."""
-        return [v for v in call.outputs if v in self._read]
 
 
-def _settled(argument: Any) -> Any:
-    """A list in which nothing is to be put in is made as nodes have it, once for all of them."""
-    if isinstance(argument, list) and all(type(a) in _PLAIN for a in argument):
-        return immutable_list(argument)
-    return argument
-
-
-def _live(calls: list[Call], results: Any) -> tuple[list[Call], set[Value]]:
-    """The calls that the results need, in order, and the values that calls read."""
-    needed: set[Value] = set(_values_in(results))
+def _live(steps: list[Step], results: Any) -> tuple[list[Step], set[Value]]:
+    """The steps that the results need, in order, and the values that steps read."""
+    needed: set[Value] = set(values_of(results))
     read: set[Value] = set()
-    kept: list[Call] = []
-    for call in reversed(calls):
-        draws = torch.Tag.nondeterministic_seeded in call.target.tags
-        if draws or not needed.isdisjoint(call.outputs):
-            kept.append(call)
-            read.update(_values_in((call.args, call.kwargs)))
+    kept: list[Step] = []
+    for step in reversed(steps):
+        draws = torch.Tag.nondeterministic_seeded in step.target.tags
+        if draws or not needed.isdisjoint(values_of(step.result)):
+            kept.append(step)
+            read.update(values_of([step.args, *step.kwargs.values()]))
             needed.update(read)
     return kept[::-1], read
 
 
-def _whole(results: Any) -> Call | None:
-    """If the results are the outputs of one call, in order: that call."""
+def _whole(results: Any) -> Step | None:
+    """If the results are the outputs of one step, in order: that step."""
     if not isinstance(results, list):
         return None
-    calls = {v.call for v in results if isinstance(v, Value)}
-    call = next(iter(calls)) if len(calls) == 1 else None
-    if call is None or not isinstance(call.result, (list, tuple)):
+    steps = {v.step for v in results if isinstance(v, Value)}
+    step = next(iter(steps)) if len(steps) == 1 else None
+    if step is None or not isinstance(step.result, (list, tuple)):
         return None
-    if len(call.result) != len(results):
+    if len(step.result) != len(results):
         return None
-    is_same = all(r is None or r is o for r, o in zip(results, call.result, strict=True))
-    return call if is_same else None
-
-
-def _values_in(tree: Any) -> Iterator[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
-        for each in tree:
-            yield from _values_in(each)
-    elif isinstance(tree, dict):
-        yield from _values_in(list(tree.values()))
+    is_same = all(r is None or r is o for r, o in zip(results, step.result, strict=True))
+    return step if is_same else None
 
 
 def _numbers_in(tree: Any) -> Iterator[Any]:
@@ -119,12 +95,12 @@ def _numbers_in(tree: Any) -> Iterator[Any]:
 
 
 class Expansions:
-    """The expansions of one program by one table. To be asked inside of `recorder`."""
+    """The expansions of one program by one table. To be asked inside of `expander`."""
 
     def __init__(self, table: Mapping[OpOverload, Decomposition], mode: FakeTensorMode) -> None:
         self.table = table
         self.env = mode.shape_env or ShapeEnv()
-        self.recorder = Recorder(table, self.env)
+        self.expander = Expander(table, self.env)
         self._found: dict[Any, Expansion | None] = {}
         self._takes = ByIdentity[OpOverload, bool]()
 
@@ -169,18 +145,18 @@ class Expansions:
     def _traced(
         self, node: Node, decomposition: Decomposition, used: Any, shown: bool
     ) -> Expansion | None:
-        recorder, target = self.recorder, node.target
+        expander, target = self.expander, node.target
         inputs: list[Value] = []
         args, kwargs = self._given(node.args, inputs), self._given(node.kwargs, inputs)
-        recorder.start()
-        out = recorder.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
+        expander.start()
+        out = expander.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
         wanted = node.meta["val"]
         _check(node, wanted, out, used if _is_of_torch(decomposition) else None)
         fresh = shown and _makes_new(target, decomposition)
         results = self._results(wanted, out, used, fresh)
-        expansion = Expansion(inputs, recorder.calls, results)
+        expansion = Expansion(inputs, expander.region.steps, results)
         is_default = decomposition is default_decomposition(target)  # type: ignore[arg-type]
-        comes_back = any(call.target is target for call in expansion.calls)
+        comes_back = any(step.target is target for step in expansion.steps)
         return None if is_default and comes_back else expansion
 
     def _given(self, value: Any, inputs: list[Value]) -> Any:
@@ -188,7 +164,7 @@ class Expansions:
         if isinstance(value, Node):
             value = value.meta["val"]
             if isinstance(value, FakeTensor):
-                fake = self.recorder.input(value.fake_type)
+                fake = self.expander.input(value.fake_type)
                 inputs.append(fake.tracked.value)
                 return fake
         if isinstance(value, (list, tuple)):
@@ -208,11 +184,11 @@ class Expansions:
         return unwrap(out)
 
     def _result(self, wanted: TensorType, out: FakeTensor, fresh: bool) -> Value:
-        recorder = self.recorder
-        laid = _laid_out(recorder, out, wanted)
-        value = recorder.value_of(laid)
-        if fresh and laid is out and (value.memory or value).call is None:
-            value = recorder.value_of(recorder.plain(aten.clone.default, (out,), {}))
+        expander = self.expander
+        laid = _laid_out(expander, out, wanted)
+        value = expander.value_of(laid)
+        if fresh and laid is out and memory_of(value).step is None:
+            value = expander.value_of(expander.plain(aten.clone.default, (out,), {}))
         return value
 
 
@@ -282,7 +258,7 @@ def _place(node: Node) -> str:
     return source_text(node) or module
 
 
-def _laid_out(recorder: Recorder, out: FakeTensor, wanted: TensorType) -> FakeTensor:
+def _laid_out(expander: Expander, out: FakeTensor, wanted: TensorType) -> FakeTensor:
     """The result with the strides of the operator's: nodes after it may count on them."""
     t = out.fake_type
     if t.stride == wanted.stride or t.is_symbolic or wanted.is_symbolic or 0 in t.size:
@@ -292,10 +268,10 @@ def _laid_out(recorder: Recorder, out: FakeTensor, wanted: TensorType) -> FakeTe
         return out
     order = sorted(range(t.ndim), key=lambda d: (-wanted.stride[d], d))
     back = sorted(range(t.ndim), key=order.__getitem__)
-    turned = recorder.plain(aten.permute.default, (out, order), {})
+    turned = expander.plain(aten.permute.default, (out, order), {})
     rows = {"memory_format": torch.contiguous_format}
-    turned = recorder.plain(aten.clone.default, (turned,), rows)
-    return recorder.plain(aten.permute.default, (turned, back), {})  # type: ignore[no-any-return]
+    turned = expander.plain(aten.clone.default, (turned,), rows)
+    return expander.plain(aten.permute.default, (turned, back), {})  # type: ignore[no-any-return]
 
 
 # ----------------------------------------------------------------------------------- distinct calls

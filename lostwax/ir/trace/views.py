@@ -13,6 +13,8 @@ from torch._ops import OpOverload
 
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.log import Step, Value, new_value
+from lostwax.ops.registry import has_trait, operator
+from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
 
@@ -123,3 +125,21 @@ def track_views(step: Step, base: Tracked, args: Any, kwargs: dict[str, Any], ou
     for i, (fake, value) in enumerate(zip(out, values, strict=True)):
         track_view(fake, value, base, View(func, rest, kwargs, i, step.grad))
     return out
+
+
+def is_scattered(tracked: Tracked) -> bool:
+    """Is what is written to it copied on the way to its root?"""
+    views = (each.view for each in tracked.way() if each.view is not None)
+    return any(has_trait(view.func, Trait.SHOWS_PART) for view in views)
+
+
+def is_blank(tracked: Tracked) -> bool:
+    """Is it a tensor of the program's own that has no elements, so that nobody sees it resized?"""
+    return tracked.base is None and not tracked.root.kind and 0 in tracked.type.size
+
+
+def memory_of(value: Value) -> Value:
+    """The value whose memory this one shows; itself, if it is no view."""
+    while value.step is not None and operator(value.step.target).kind == "view":
+        value = value.step.args[0]
+    return value

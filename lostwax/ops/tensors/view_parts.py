@@ -234,4 +234,5 @@ mark(
     Trait.SHOWS_PART,
     *(aten.slice.Tensor, aten.select.int, aten.diagonal.default, aten.as_strided.default),
     *(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.unfold.default),
+    aten.narrow.default,  # a `slice`, where it is kept whole
 )

@@ -411,6 +411,17 @@ def test_writes_into_another_layout_have_gradients() -> None:
     assert out.stride() == (1, 4)
 
 
+def test_writes_into_any_strides_have_gradients() -> None:
+    """The same, where no order of the dimensions is row-major: one of size 1 lies askew."""
+    strides = (1, 8, 4, 8)
+    x = torch.empty_strided((4, 1, 2, 4), strides).normal_().requires_grad_()
+    program = export(lambda x: x.index_fill(3, torch.tensor([0, 2]), 7.0) * 2, (x,))
+    out = program.run_decompositions().module()(x)
+    (found,) = torch.autograd.grad(out.sum(), x)
+    assert found[0, 0, 0].tolist() == [0, 2, 0, 2]
+    assert out.stride() == strides
+
+
 def test_defaults_of_writes_inside_an_operator() -> None:
     program = export(nn.AlphaDropout(0.5), (torch.ones(3),), keep=[aten.alpha_dropout.default])
     assert left(program)

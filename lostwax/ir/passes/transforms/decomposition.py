@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch._ops import OpOverload
 
-from lostwax.ir.decompose.recorder import Decomposition
+from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
 

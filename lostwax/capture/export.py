@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -65,6 +66,7 @@ from lostwax.capture.trace.grad_marks import (
     check_results,
     keep_own_leaves,
 )
+from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
 from lostwax.capture.trace.refusals import refuse_what_cpp_refuses
 from lostwax.capture.trace.tracer import Tracer
@@ -264,7 +266,7 @@ class Capture:
                         raise UntrackedError
                     paths = leaf_paths(self.out_spec, "the result")
                     results = zip(outputs, paths, strict=True)
-                    keep_own_leaves(results, tracer.value_of, tracer.with_own_leaf)
+                    keep_own_leaves(results, tracer.value_of, partial(give_own_leaf, tracer))
             program = self._program(outputs)
             if kept:
                 self._check_caches(kept, outputs)

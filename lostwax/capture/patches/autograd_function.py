@@ -25,6 +25,7 @@ from torch.utils.hooks import RemovableHandle
 from lostwax import torch_version
 from lostwax.capture.patches.swap import Answer
 from lostwax.capture.threads import is_capturing, running
+from lostwax.capture.trace.gradient_steps import attach_gradient, wants_gradient
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.convert import Made
@@ -196,7 +197,7 @@ def _seen_through(
     to come from a `no_grad` region."""
     if not tracer.differentiable:  # but for what has a gradient it has a backward of its own
         fakes = [a for a in args if isinstance(a, FakeTensor) and a.fake_mode is tracer]
-        tracer.wants_gradient(*map(tracer.value_of, fakes))
+        wants_gradient(tracer, *map(tracer.value_of, fakes))
     elif _backward_of(cls) is None and any(map(_has_gradient, args)):
         warn(
             f"{cls.__name__} has no backward: the exported program differentiates what its forward "
@@ -243,7 +244,7 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
         new = _attached(tracer, Hook, _Context((fake,)), (fake,), {})
         fake.tracked.root.write(tracer.value_of(new))
     elif torch.is_grad_enabled():
-        tracer.wants_gradient(tracer.value_of(fake))
+        wants_gradient(tracer, tracer.value_of(fake))
     if tracer.tracked:
         return torch.Tensor.register_hook(fake, hook)  # type: ignore[no-untyped-call]
     return RemovableHandle(OrderedDict())
@@ -465,7 +466,7 @@ class _Backward:
         body = Body(self.cls.__name__ + "_backward", self.region, [*own, *free], results)
         values = [outputs[i] for i in followed]
         operands = (body, values, [self.args[i] for i in self.results], [*self.saved, *free])
-        return tracer.attached(operands, [tracer.adopt(v).fake_type for v in values])
+        return attach_gradient(tracer, operands, [tracer.adopt(v).fake_type for v in values])
 
     def meaning(self, place: int, known: dict[Any, int]) -> int | None:
         """How the gradient of an argument is computed: the same number for runs that do it alike.

@@ -15,6 +15,7 @@ from torch._ops import HigherOrderOperator
 
 from lostwax.cache import Cache
 from lostwax.capture.trace import custom_ops, refusals, single_step_composites
+from lostwax.capture.trace.gradient_steps import wants_gradient
 from lostwax.capture.trace.record import (
     computed,
     detach,
@@ -222,7 +223,7 @@ def _bags_without_gradient(
 ) -> Any:
     """C++ takes it for tensors that it sees no gradient of; it has no backward."""
     fakes = [each for each in (*args, *kwargs.values()) if isinstance(each, FakeTensor)]
-    if torch.is_grad_enabled() and tracer.wants_gradient(*map(tracer.value_of, fakes)):
+    if torch.is_grad_enabled() and wants_gradient(tracer, *map(tracer.value_of, fakes)):
         return tracer.evaluate(aten._embedding_bag.default, args, kwargs)
     return typed(tracer, record, args, kwargs)
 

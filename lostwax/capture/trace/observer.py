@@ -11,13 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from lostwax.capture.aliasing.functionalize import is_differentiable
 from lostwax.capture.trace.grad_marks import check_data
+from lostwax.capture.trace.gradient_steps import (
+    DETACHED,
+    keep_gradient_of,
+    may_have_gradient,
+    wants_gradient,
+)
 from lostwax.capture.trace.python_questions import Asked
 from lostwax.fake.asked_tensor import LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.run.questions import GRADIENTS, LAYOUTS, STRIDES, is_mode, mode_answer
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import View, track_view
+from lostwax.ir.trace.views import track_view
 from lostwax.location import (
     PASSING_ON,
     Location,
@@ -25,7 +31,7 @@ from lostwax.location import (
     is_asked_by_user,
     user_location,
 )
-from lostwax.ops.registry import aten, has_trait
+from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
 
@@ -147,13 +153,13 @@ class CaptureObserver(Observer):
         if tracer.tracked or not (tracer.is_recording and tracer.sees_gradients):
             return
         old, new = tracer.read(tracked), tracer.value_of(other)
-        history = old if tracer.wants_gradient(old) else None
-        if history is None and not tracer.may_have_gradient(new):
+        history = old if wants_gradient(tracer, old) else None
+        if history is None and not may_have_gradient(tracer, new):
             return
         value = tracer.take_view(new, DETACHED)
         if history is not None:
             check_data(before, other.fake_type)
-            value = tracer.with_gradient_of(history, value)
+            value = keep_gradient_of(tracer, history, value)
         track_view(fake, value, other.tracked, DETACHED._replace(history=history))
 
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
@@ -167,5 +173,4 @@ class CaptureObserver(Observer):
         return copy.requires_grad_(is_marked(fake))
 
 
-DETACHED = View(aten.detach.default, (), {}, None)
 _CONSTRAINTS = "torch.distributions.constraints"

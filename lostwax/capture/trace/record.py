@@ -12,6 +12,7 @@ from torch import get_default_dtype, is_inference_mode_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import functionalize
+from lostwax.capture.trace.gradient_steps import wants_gradient
 from lostwax.errors import CaptureError
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
@@ -263,7 +264,7 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = functionalize.strided_base(given.tracked)
     is_beside = tracer.sees_gradients and functionalize.shows_others(given.tracked, out.fake_type)
-    if is_beside and tracer.wants_gradient(tracer.value_of(given)):
+    if is_beside and wants_gradient(tracer, tracer.value_of(given)):
         functionalize.refuse_others(out.fake_type)
     tracer.reliance.note(base.root, "as_strided")
     arguments = functionalize.strided_arguments(base.type, out.fake_type)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -18,34 +19,25 @@ from torch import is_grad_enabled
 from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import functionalize
-from lostwax.capture.aliasing.functionalize import is_differentiable, keeps_gradient
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
-from lostwax.capture.aliasing.state_views import (
-    check_gradient,
-    check_history,
-    is_derived,
-    refuse_inside,
-    shown_state,
-    ways,
-)
+from lostwax.capture.aliasing.state_views import check_history
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
-from lostwax.capture.trace import refusals
+from lostwax.capture.trace import gradient_steps, outside_tensors, refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, kept, plan
 from lostwax.capture.trace.grad_marks import Marks
-from lostwax.capture.trace.observer import DETACHED, CaptureObserver
+from lostwax.capture.trace.observer import CaptureObserver
 from lostwax.capture.trace.raw_constants import Bare
-from lostwax.capture.trace.record import detached, known_view
+from lostwax.capture.trace.record import known_view
 from lostwax.capture.trace.saved_tensors import Joined
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
-from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
-from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.graph.numbers import Origin, sources
-from lostwax.ir.trace.log import Body, Region, Step, Value, new_value
+from lostwax.ir.trace.log import Region, Step, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
@@ -54,7 +46,6 @@ from lostwax.ops.registry import aten, has_trait, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv
 from lostwax.sym.numbers import narrowing
-from lostwax.types import TensorType
 
 _function_modes: Any = torch._C._len_torch_function_stack
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
@@ -118,7 +109,9 @@ class Tracer(Recorder):
         self.state_views: list[tuple[torch.Tensor, Root]] = []
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
-        self.bare = Bare(self.state_of, self._detached)
+        self.bare = Bare(
+            partial(outside_tensors.find_state, self), partial(outside_tensors.detach, self)
+        )
         self.casting = bool(autocast.enabled())
         """Is autocast on, or has it been?"""
         self.autocasts = Seen()
@@ -157,71 +150,13 @@ class Tracer(Recorder):
             return found
         fake = super().adopt(tensor)
         if fake.tracked is None and self.is_recording:
-            self._constant(tensor, fake)
+            outside_tensors.carry_constant(self, tensor, fake)
         elif fake is not tensor and fake.tracked is not None and self.is_recording:
             root = fake.tracked.root
-            _check_no_input(root)
+            outside_tensors.check_no_input(root)
             if root.kind in ("the parameter", "the buffer"):  # whose own places hold fakes
                 self.state_views.append((tensor, root))
         return fake
-
-    def _detached(self, tensor: torch.Tensor) -> FakeTensor:
-        args = (self.adopt(tensor),)
-        return detached(self, operator(aten.detach.default), args, {})  # type: ignore[no-any-return]
-
-    def _constant(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
-        """A tensor from outside that is no input and no state: the program carries it."""
-        if isinstance(tensor, FakeTensor):
-            raise CaptureError(
-                f"{tensor!r} was made before the capture and is neither an input nor state.\n"
-                f"  at {user_location()}\n  instead: pass it as an input, or register it as a "
-                "buffer; so a gradient (x.grad), which is no part of a program, of an input or of "
-                "state"
-            )
-        shown = self._shown_state(tensor, fake)
-        if shown is not None:
-            self._state_view(tensor, fake, *shown)
-            return
-        if not tensor.is_leaf:
-            _check_gradless(tensor)
-            with torch._C._DisableTorchDispatch():
-                tensor = tensor.detach()
-        root = make_root(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
-        self.constants.append((tensor, root.value))
-
-    def state_of(self, tensor: torch.Tensor) -> Root | None:
-        """What of the program's state, or of its inputs, a real tensor is, or shows."""
-        known = self.fake_tensor_converter.known(tensor)
-        if known is not None and known.tracked is not None:
-            return known.tracked.root  # type: ignore[no-any-return]
-        shown = self._shown_state(tensor, super().adopt(tensor))
-        return None if shown is None else shown[0]
-
-    def _shown_state(
-        self, tensor: torch.Tensor, fake: FakeTensor
-    ) -> tuple[Root, torch.Tensor] | None:
-        state = self.state_in(fake.fake_storage)
-        return shown_state(tensor, fake.fake_type, state) if state else None
-
-    def _state_view(
-        self, tensor: torch.Tensor, fake: FakeTensor, root: Root, state: torch.Tensor
-    ) -> None:
-        """A tensor from outside that shows state: a view of that."""
-        # A view that was made while the state wanted no gradient, or without gradients, has none.
-        wants = tensor.requires_grad or not state.requires_grad
-        has_gradient = is_derived(tensor, state) and wants
-        check_gradient(tensor, state, root, has_gradient, self.tracked)
-        if self.inner is not None:
-            refuse_inside(root, tensor)
-        out = new_fake(self, root.type, fake.fake_storage)
-        out.tracked = root
-        with torch.enable_grad():  # it was made before, whatever holds now
-            if not has_gradient:
-                out = detached(self, operator(aten.detach.default), (out,), {})
-            for view in ways(fake.fake_type, root):
-                out = self.evaluate(view.func, (out, *view.args), view.kwargs)
-        fake.tracked = out.tracked
-        self.state_views.append((tensor, root))
 
     # ------------------------------------------------------------------------------ operators
 
@@ -354,7 +289,11 @@ class Tracer(Recorder):
         elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
             base = self.value_of(self.resolved(self.temporary(base)))
         value = super().take_view(base, view)
-        return value if view.history is None else self.with_gradient_of(view.history, value)
+        return (
+            value
+            if view.history is None
+            else gradient_steps.keep_gradient_of(self, view.history, value)
+        )
 
     def resolved(self, fake: FakeTensor) -> FakeTensor:
         """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
@@ -395,7 +334,7 @@ class Tracer(Recorder):
         functionalize.check_writable(root)
         before = root.value
         if self.sees_gradients and self.inner is None:
-            self._assign_with_history(tracked, new)
+            gradient_steps.assign_with_history(self, tracked, new)
         else:
             super().assign(tracked, new)
         self.reliance.written(root, before)
@@ -403,102 +342,6 @@ class Tracer(Recorder):
             known = self.fake_tensor_converter.known(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:
                 check_history(root, tensor, known.tracked)
-
-    def _assign_with_history(self, tracked: Tracked, new: Value) -> None:
-        """To autograd a detached tensor is one of its own: a write to it, or to a view of it, is
-        seen in its history alone."""
-        seen = is_grad_enabled() if self.grad is None else self.grad
-        if tracked.base is not None:
-            self.read(tracked if _is_detached(tracked) else tracked.base)
-        heads: list[tuple[Tracked, Value]] = []
-        while tracked.base is not None and tracked.view is not None:
-            seen = seen and tracked.view.grad
-            if _is_detached(tracked):
-                new = self._history(tracked.value, new, seen)
-                heads.append((tracked, new))
-                seen = False
-            new = self.scatter(tracked.base, new, tracked.view)
-            tracked = tracked.base
-        new = self.lay_out(tracked.value, new)
-        tracked.root.write(self._history(tracked.value, new, seen))
-        for head, value in heads:
-            self._remember(head, value)
-
-    def _remember(self, head: Tracked, new: Value) -> None:
-        """A detached tensor has a new value."""
-        assert head.view is not None
-        history = new if self.may_have_gradient(new) else None
-        head.view = head.view._replace(history=history)
-        # What the caller can see must be a view of what he handed in.
-        if history is not None and not head.root.kind and head.type == new.type:
-            head.value, head.seen = new, head.root.version
-
-    def _history(self, old: Value, new: Value, seen: bool) -> Value:
-        """A new value, with the gradient that it has where it was put in the place of the old."""
-        if not seen:
-            return self._unseen(old, new)
-        is_kept = not self.differentiable or keeps_gradient(old, new)
-        return new if is_kept else self._instead(old, new)
-
-    def wants_gradient(self, *values: Value) -> bool:
-        """Does a gradient of these reach something that the program is given? What is recorded
-        hangs on it: if not, a call in which one does is refused."""
-        if self.differentiable and any(map(is_differentiable, values)):
-            return True
-        sources = self._changing(*values)
-        if sources:
-            self.observer.note_gradients(sources)
-        return False
-
-    def may_have_gradient(self, value: Value) -> bool:
-        return is_differentiable(value) or bool(self._changing(value))
-
-    def _changing(self, *values: Value) -> list[Value]:
-        """What a gradient of these reaches that may require one in one call, and not in another:
-        inputs, and parameters."""
-        if not self.sees_gradients:
-            return []
-        found = [s for value in values for s in functionalize.gradient_sources(value, grad=True)]
-        return [s for s in found if s in self.users or isinstance(s.fake, torch.nn.Parameter)]
-
-    def with_own_leaf(self, value: Value) -> Value:
-        """The value, which requires a gradient whatever the program is given."""
-        assert value.type is not None
-        with torch._C._DisableTorchDispatch():
-            leaf = torch.zeros((), dtype=value.type.dtype, device=value.type.device)
-            leaf.requires_grad_()
-        return self._instead(self.value_of(self.adopt(leaf)), value)
-
-    def _instead(self, old: Value, new: Value) -> Value:
-        """A new value, and a gradient of zeros for the old: nothing is taken of that."""
-        assert old.type is not None
-        options = {"dtype": torch.bool, "device": old.type.device}
-        always = self.evaluate(aten.full.default, ([], True), options)
-        both = self.temporary(new), self.temporary(old)
-        out = self.evaluate(aten.where.self, (always, *both), {})
-        return self.lay_out(new, self.value_of(out))
-
-    def _unseen(self, old: Value, new: Value) -> Value:
-        """A new value, with the gradient of the one in whose place autograd did not see it put."""
-        if self.wants_gradient(old):
-            return self.with_gradient_of(old, self.lay_out(old, new))
-        self.overwritten_unseen.update(functionalize.gradient_sources(old, grad=True))
-        return self.take_view(new, DETACHED) if self.may_have_gradient(new) else new
-
-    def attached(self, operands: tuple[Any, ...], types: Sequence[TensorType]) -> list[FakeTensor]:
-        """Record `with_gradient`; its results are of these types."""
-        step = self.step(with_gradient, operands, {})
-        step.grad = True
-        return list(self.results(step, tuple([new_fake(self, t) for t in types])))
-
-    def with_gradient_of(self, old: Value, new: Value) -> Value:
-        assert old.type is not None
-        assert new.type is not None
-        region = Region()
-        grad = new_value(None, None, old.type, new_fake(self, old.type))
-        body = Body("unchanged_gradient", region, [grad], [grad])
-        (out,) = self.attached((body, [new], [old], []), [new.type])
-        return self.value_of(out)
 
     def _check_own(self, target: FakeTensor) -> None:
         """A graph of its own writes only to what it has made, or was given for itself."""
@@ -510,31 +353,3 @@ class Tracer(Recorder):
                 "  why: the write would have to show in the program around it\n"
                 "  instead: write to a copy (x.clone())"
             )
-
-
-def _is_detached(tracked: Tracked) -> bool:
-    return tracked.view is not None and has_trait(tracked.view.func, Trait.STOPS_GRADIENT)
-
-
-def _check_no_input(root: Root) -> None:
-    """Is it a real tensor that the module has for itself, and an input of the example at once?"""
-    if root.kind == "the input":
-        raise CaptureError(
-            f"{root.kind} {root.name} of the example is also a tensor that the module reads "
-            "without being given it: a global, one in a closure or in an attribute.\n"
-            f"  at {user_location()}\n"
-            "  why: in other calls they are two tensors, and the program would not know which is "
-            f"meant\n  instead: pass a copy in the example, {root.name}.clone()"
-        )
-
-
-def _check_gradless(tensor: torch.Tensor) -> None:
-    if is_grad_enabled():
-        raise CaptureError(
-            f"a tensor of size {tuple(tensor.shape)}, which is neither an input nor state, was "
-            f"computed with gradients before the capture.\n  at {user_location()}\n"
-            "  why: they would have to reach what it was computed from; for the program it is a "
-            "constant\n"
-            "  instead: compute it under torch.no_grad(), or in forward (empty the cache, if it is "
-            "in one); or export under torch.no_grad()"
-        )

@@ -1,0 +1,112 @@
+"""Real tensors that meet an operator: each is state, a view of state, or a constant.
+
+Must not take an input of the example for a constant.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import is_grad_enabled
+
+from lostwax.capture.aliasing.state_views import (
+    check_gradient,
+    is_derived,
+    refuse_inside,
+    shown_state,
+    ways,
+)
+from lostwax.capture.trace.record import detached
+from lostwax.errors import CaptureError
+from lostwax.fake.mode import FakeTensorMode
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.trace.views import Root, make_root
+from lostwax.location import user_location
+from lostwax.ops.registry import aten, operator
+
+if TYPE_CHECKING:
+    from lostwax.capture.trace.tracer import Tracer
+
+
+def carry_constant(tracer: Tracer, tensor: torch.Tensor, fake: FakeTensor) -> None:
+    """A tensor from outside that is no input and no state: the program carries it."""
+    if isinstance(tensor, FakeTensor):
+        tracer.value_of(tensor)  # which refuses it
+    shown = _find_shown_state(tracer, tensor, fake)
+    if shown is not None:
+        _view_state(tracer, tensor, fake, *shown)
+        return
+    if not tensor.is_leaf:
+        _check_gradless(tensor)
+        with torch._C._DisableTorchDispatch():
+            tensor = tensor.detach()
+    root = make_root(fake, None, None, "the constant", f"of size {tuple(tensor.shape)}")
+    tracer.constants.append((tensor, root.value))
+
+
+def find_state(tracer: Tracer, tensor: torch.Tensor) -> Root | None:
+    """What of the program's state, or of its inputs, a real tensor is, or shows."""
+    known = tracer.fake_tensor_converter.known(tensor)
+    if known is not None and known.tracked is not None:
+        return known.tracked.root  # type: ignore[no-any-return]
+    shown = _find_shown_state(tracer, tensor, FakeTensorMode.adopt(tracer, tensor))
+    return None if shown is None else shown[0]
+
+
+def _find_shown_state(
+    tracer: Tracer, tensor: torch.Tensor, fake: FakeTensor
+) -> tuple[Root, torch.Tensor] | None:
+    state = tracer.state_in(fake.fake_storage)
+    return shown_state(tensor, fake.fake_type, state) if state else None
+
+
+def _view_state(
+    tracer: Tracer, tensor: torch.Tensor, fake: FakeTensor, root: Root, state: torch.Tensor
+) -> None:
+    """A tensor from outside that shows state: a view of that."""
+    # A view that was made while the state wanted no gradient, or without gradients, has none.
+    wants = tensor.requires_grad or not state.requires_grad
+    has_gradient = is_derived(tensor, state) and wants
+    check_gradient(tensor, state, root, has_gradient, tracer.tracked)
+    if tracer.inner is not None:
+        refuse_inside(root, tensor)
+    out = new_fake(tracer, root.type, fake.fake_storage)
+    out.tracked = root
+    with torch.enable_grad():  # it was made before, whatever holds now
+        if not has_gradient:
+            out = detach(tracer, out)
+        for view in ways(fake.fake_type, root):
+            out = tracer.evaluate(view.func, (out, *view.args), view.kwargs)
+    fake.tracked = out.tracked
+    tracer.state_views.append((tensor, root))
+
+
+def detach(tracer: Tracer, tensor: torch.Tensor) -> FakeTensor:
+    """Record that a tensor is detached."""
+    record = operator(aten.detach.default)
+    return detached(tracer, record, (tracer.adopt(tensor),), {})  # type: ignore[no-any-return]
+
+
+def check_no_input(root: Root) -> None:
+    """Is it a real tensor that the module has for itself, and an input of the example at once?"""
+    if root.kind == "the input":
+        raise CaptureError(
+            f"{root.kind} {root.name} of the example is also a tensor that the module reads "
+            "without being given it: a global, one in a closure or in an attribute.\n"
+            f"  at {user_location()}\n"
+            "  why: in other calls they are two tensors, and the program would not know which is "
+            f"meant\n  instead: pass a copy in the example, {root.name}.clone()"
+        )
+
+
+def _check_gradless(tensor: torch.Tensor) -> None:
+    if is_grad_enabled():
+        raise CaptureError(
+            f"a tensor of size {tuple(tensor.shape)}, which is neither an input nor state, was "
+            f"computed with gradients before the capture.\n  at {user_location()}\n"
+            "  why: they would have to reach what it was computed from; for the program it is a "
+            "constant\n"
+            "  instead: compute it under torch.no_grad(), or in forward (empty the cache, if it is "
+            "in one); or export under torch.no_grad()"
+        )

@@ -7,24 +7,26 @@ detached. Must not record anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lostwax.capture.trace.outside_tensors import detach, find_state
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.location import user_location
 from lostwax.ops.registry import aten
 
+if TYPE_CHECKING:
+    from lostwax.capture.trace.tracer import Tracer
+
 
 class Bare:
     """The constants that were detached in one capture."""
 
-    def __init__(self, state_of: Callable[[Any], Any], record: Callable[[Any], FakeTensor]) -> None:
-        self._state_of = state_of
-        self._record = record
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
         self._sources = ByIdentity[torch.Tensor, torch.Tensor]()
         """For each detached tensor what it was detached of."""
         self._fakes = ByIdentity[torch.Tensor, FakeTensor]()
@@ -36,7 +38,7 @@ class Bare:
 
     def as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
         """What an operator makes of a constant at once."""
-        root = self._state_of(args[0])
+        root = find_state(self._tracer, args[0])
         if root is not None and root.kind not in ("", "the constant"):
             raise CaptureError(
                 f"{root.kind} {root.name} is reached past the module, and detached, or read as it "
@@ -57,7 +59,7 @@ class Bare:
             return None
         fake = self._fakes.get(tensor)
         if fake is None:
-            fake = self._fakes[tensor] = self._record(source)
+            fake = self._fakes[tensor] = detach(self._tracer, source)
         return fake
 
     def forget(self) -> None:

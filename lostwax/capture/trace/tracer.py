@@ -1,16 +1,16 @@
-"""The tracer: a FakeTensorMode that also records what it evaluates.
+"""The tracer: a Recorder of all that a call of the user's does.
 
-One trip through Python per operator: evaluate it on fakes, append a step to the region. Views and
-writes go through `functionalize.py`, so the recorded program is functional. Real tensors that meet
-an operator become constants of the program. Must not build a graph (`to_graph.py`) and must not
-know of modules or signatures (`export.py`).
+One trip through Python per operator: `dispatch.py` finds what handles it; that evaluates it on
+fakes and appends a step. Beside its value, a step has its place in the user's code, and whether
+autograd sees it. Real tensors that meet an operator become constants (`outside_tensors.py`). What
+Python does beside operators is told to the observer. Must not build a graph (`to_graph.py`) and
+must not know of modules or signatures (`export.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import repeat
 from typing import Any, NoReturn
 
@@ -23,9 +23,10 @@ from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
-from lostwax.capture.trace import gradient_steps, outside_tensors, refusals
+from lostwax.capture.trace import outside_tensors, refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, kept, plan
 from lostwax.capture.trace.grad_marks import Marks
+from lostwax.capture.trace.gradient_steps import assign_with_history, keep_gradient_of
 from lostwax.capture.trace.observer import CaptureObserver
 from lostwax.capture.trace.raw_constants import Bare
 from lostwax.capture.trace.record import known_view
@@ -52,8 +53,6 @@ _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _autocast: Any = torch._C._is_any_autocast_enabled
 _transform: Any = torch._C._functorch.peek_interpreter_stack
 _VIEW = operator(aten.view.default)
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
-_PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 
 
 class Tracer(Recorder):
@@ -109,9 +108,7 @@ class Tracer(Recorder):
         self.state_views: list[tuple[torch.Tensor, Root]] = []
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
-        self.bare = Bare(
-            partial(outside_tensors.find_state, self), partial(outside_tensors.detach, self)
-        )
+        self.bare = Bare(self)
         self.casting = bool(autocast.enabled())
         """Is autocast on, or has it been?"""
         self.autocasts = Seen()
@@ -203,8 +200,12 @@ class Tracer(Recorder):
 
     @contextmanager
     def give_context(self, context: Any) -> Iterator[None]:
-        """A capture answers for itself (`patches/torch_functions.py`): the getter of torch's is all
-        threads'."""
+        """While a capture runs, it answers for itself (`patches/torch_functions.py`): the getter of
+        torch's is all threads'."""
+        if not self.thread:
+            with super().give_context(context):
+                yield
+            return
         self.contexts.append(context)
         try:
             yield
@@ -289,11 +290,8 @@ class Tracer(Recorder):
         elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
             base = self.value_of(self.resolved(self.temporary(base)))
         value = super().take_view(base, view)
-        return (
-            value
-            if view.history is None
-            else gradient_steps.keep_gradient_of(self, view.history, value)
-        )
+        history = view.history
+        return value if history is None else keep_gradient_of(self, history, value)
 
     def resolved(self, fake: FakeTensor) -> FakeTensor:
         """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
@@ -334,7 +332,7 @@ class Tracer(Recorder):
         functionalize.check_writable(root)
         before = root.value
         if self.sees_gradients and self.inner is None:
-            gradient_steps.assign_with_history(self, tracked, new)
+            assign_with_history(self, tracked, new)
         else:
             super().assign(tracked, new)
         self.reliance.written(root, before)

@@ -495,3 +495,13 @@ def test_quantiles() -> None:
 
     x = torch.randn(4, 3)
     torch.testing.assert_close(export(forward, (x,)).module()(x), forward(x))
+
+
+def test_a_fake_kernel_has_its_context_also_after_the_capture() -> None:
+    """The fakes of a program know the capture's mode, which evaluates operators on them as ever."""
+    x = torch.ones(3)
+    program = export(lambda x: x + 1, (x,))
+    fake = next(node for node in program.graph.nodes if node.op == "placeholder").meta["val"]
+    with fake.fake_mode:
+        (size,) = positive(fake).shape
+    assert isinstance(size, torch.SymInt)

@@ -77,15 +77,13 @@ def asking_frame() -> FrameType:
     """The frame that asks the question which is being answered. `isinstance(x, nn.Parameter)` asks
     by way of a method of torch's, for the frame that it stands in."""
     frame = sys._getframe()
-    while _passes_on(frame.f_code) and frame.f_back is not None:
+    while frame.f_back is not None:
+        code = frame.f_code
+        is_check = code.co_name == "__instancecheck__" and not is_user_code(code)
+        if not is_check and code.co_filename not in PASSING_ON:
+            break
         frame = frame.f_back
     return frame
-
-
-def _passes_on(code: CodeType) -> bool:
-    if code.co_filename in PASSING_ON:
-        return True
-    return code.co_name == "__instancecheck__" and not is_user_code(code)
 
 
 def is_asked_by_user() -> bool:

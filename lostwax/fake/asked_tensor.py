@@ -31,8 +31,6 @@ _own_requires_grad: Any = torch._C.TensorBase.requires_grad
 _own_is_leaf: Any = torch._C.TensorBase.is_leaf
 _own_grad_fn: Any = torch._C.TensorBase.grad_fn
 _own_grad: Any = torch._C.TensorBase.grad
-_own_version: Any = torch._C.TensorBase._version
-_own_base: Any = torch._C.TensorBase._base
 
 
 def is_marked(tensor: torch.Tensor) -> bool:
@@ -45,17 +43,51 @@ def is_marked_leaf(tensor: torch.Tensor) -> bool:
     return _own_requires_grad.__get__(tensor) and _own_is_leaf.__get__(tensor)  # type: ignore[no-any-return]
 
 
-def _answer_of_real_one(name: str) -> Any:
-    """A method without arguments that the tensor answers which the fake stands for, if there is
-    one."""
+def _is_on(kind: str) -> Any:
+    return property(lambda self: self.fake_type.device.type == kind)
+
+
+def _ask(name: str, what: str) -> Any:
+    """An attribute of tensors that a fake has, too: the observer is told who reads it."""
     own = getattr(torch.Tensor, name)
 
-    def answer(self: AskedTensor) -> bool:
+    def read(self: AskedTensor) -> Any:
+        self.fake_mode.observer.asked(self, what)
+        return own.__get__(self)
+
+    return property(read)
+
+
+def _ask_method(name: str, what: str) -> Any:
+    """The same of a method."""
+    own = getattr(torch.Tensor, name)
+
+    def call(self: AskedTensor, *args: Any, **kwargs: Any) -> Any:
+        self.fake_mode.observer.asked(self, what)
+        return own(self, *args, **kwargs)
+
+    return call
+
+
+def _ask_real_one(name: str) -> Any:
+    """The same of a method that the tensor answers which the fake stands for, if there is one."""
+    own = getattr(torch.Tensor, name)
+
+    def call(self: AskedTensor) -> Any:
         self.fake_mode.observer.asked(self, f"{name}()")
         real = self._real_one()
-        return bool(own(self if real is None else real))
+        return own(self if real is None else real)
 
-    return answer
+    return call
+
+
+def _refused(what: str, instead: str) -> Any:
+    """A method that needs the data."""
+
+    def call(self: AskedTensor, *args: Any, **kwargs: Any) -> NoReturn:
+        refuse(self, what, instead)
+
+    return call
 
 
 class AskedTensor(torch.Tensor):
@@ -76,17 +108,9 @@ class AskedTensor(torch.Tensor):
         needed."""
         return self.fake_type.device
 
-    @property
-    def is_cuda(self) -> bool:  # type: ignore[override]
-        return self.fake_type.device.type == "cuda"
-
-    @property
-    def is_cpu(self) -> bool:  # type: ignore[override]
-        return self.fake_type.device.type == "cpu"
-
-    @property
-    def is_meta(self) -> bool:  # type: ignore[override]
-        return self.fake_type.device.type == "meta"
+    is_cuda = _is_on("cuda")
+    is_cpu = _is_on("cpu")
+    is_meta = _is_on("meta")
 
     def get_device(self) -> int:
         index = self.fake_type.device.index
@@ -166,15 +190,13 @@ class AskedTensor(torch.Tensor):
 
     # ----------------------------------------------------------------------------------- what it is
 
-    @property
-    def _version(self) -> int:  # type: ignore[override]
-        self.fake_mode.observer.asked(self, "_version")
-        return _own_version.__get__(self)  # type: ignore[no-any-return]
-
-    @property
-    def _base(self) -> torch.Tensor | None:  # type: ignore[override]
-        self.fake_mode.observer.asked(self, "_base is None")
-        return _own_base.__get__(self)  # type: ignore[no-any-return]
+    _version = _ask("_version", "_version")
+    _base = _ask("_base", "_base is None")
+    untyped_storage = _ask_method("untyped_storage", "untyped_storage().nbytes()")
+    is_inference = _ask_real_one("is_inference")
+    is_conj = _ask_real_one("is_conj")
+    is_neg = _ask_real_one("is_neg")
+    _is_view = _ask_real_one("_is_view")
 
     @property
     def _is_param(self) -> bool:
@@ -185,10 +207,6 @@ class AskedTensor(torch.Tensor):
     @_is_param.setter
     def _is_param(self, value: bool) -> None:
         self._is_parameter = value
-
-    def untyped_storage(self) -> Any:
-        self.fake_mode.observer.asked(self, "untyped_storage().nbytes()")
-        return super().untyped_storage()
 
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
@@ -203,11 +221,6 @@ class AskedTensor(torch.Tensor):
         """The tensor that it stands for, if it is one that a program is given."""
         return self.fake_mode.fake_tensor_converter.real_one(self)  # type: ignore[no-any-return]
 
-    is_inference = _answer_of_real_one("is_inference")
-    is_conj = _answer_of_real_one("is_conj")
-    is_neg = _answer_of_real_one("is_neg")
-    _is_view = _answer_of_real_one("_is_view")
-
     # --------------------------------------------------------------------------------------- layout
 
     def stride(self, *args: Any, **kwargs: Any) -> Any:
@@ -219,13 +232,8 @@ class AskedTensor(torch.Tensor):
         self.fake_mode.observer.asked(self, UNSURE_STRIDE if strides is t.stride else "stride()")
         return _strides(tuple(map(wrap, strides)), *args, **kwargs)
 
-    def storage_offset(self) -> Any:
-        self.fake_mode.observer.asked(self, "storage_offset()")
-        return super().storage_offset()
-
-    def is_contiguous(self, *args: Any, **kwargs: Any) -> bool:
-        self.fake_mode.observer.asked(self, "is_contiguous()")
-        return super().is_contiguous(*args, **kwargs)
+    storage_offset = _ask_method("storage_offset", "storage_offset()")
+    is_contiguous = _ask_method("is_contiguous", "is_contiguous()")
 
     # ------------------------------------------------------------------------------------- who asks
 
@@ -274,15 +282,18 @@ class AskedTensor(torch.Tensor):
             return self.item()
         return [self.select(0, i).tolist() for i in range(len(self))]
 
-    def numpy(self, *, force: bool = False) -> NoReturn:
-        refuse(
-            self,
-            "numpy()",
-            "keep the computation in torch, or convert after running the real program",
-        )
-
-    def __array__(self, dtype: Any = None) -> NoReturn:
-        refuse(self, "conversion to a numpy array", "keep the computation in torch")
+    numpy = _refused(
+        "numpy()", "keep the computation in torch, or convert after running the real program"
+    )
+    __array__ = _refused("conversion to a numpy array", "keep the computation in torch")
+    storage = _refused("storage()", "`untyped_storage()` knows its size; compute with operators")
+    pin_memory = _refused("pin_memory()", "pin what a program is given, before the call")
+    apply_ = _refused("calling Python for each element", "compute with operators")
+    map_ = map2_ = apply_
+    __dlpack__ = _refused("handing memory to another library", "keep the computation in torch")
+    __reduce_ex__ = _refused(
+        "pickling", "save the real tensor, or the program that lostwax exported"
+    )
 
     def data_ptr(self) -> int:
         # nn.LSTM asks whether its weights alias, and leaves their memory alone if they do.
@@ -293,27 +304,10 @@ class AskedTensor(torch.Tensor):
             refuse(self, "data_ptr()", instead)
         return 0
 
-    def storage(self) -> NoReturn:
-        refuse(self, "storage()", "`untyped_storage()` knows its size; compute with operators")
-
-    def pin_memory(self, device: Any = None) -> NoReturn:
-        refuse(self, "pin_memory()", "pin what a program is given, before the call")
-
-    def apply_(self, *args: Any) -> NoReturn:
-        refuse(self, "calling Python for each element", "compute with operators")
-
-    map_ = map2_ = apply_  # type: ignore[assignment]
-
-    def __dlpack__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        refuse(self, "handing memory to another library", "keep the computation in torch")
-
     def __format__(self, form: str) -> str:
         if form:
             refuse(self, f"text in the form {form!r}", "leave the form out, or the text")
         return repr(self)
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        refuse(self, "pickling", "save the real tensor, or the program that lostwax exported")
 
 
 def _is_launched() -> bool:

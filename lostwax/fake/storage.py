@@ -11,27 +11,23 @@ from lostwax.types import TensorType, product
 class FakeStorage:
     """The memory a family of views shares: an identity, a size, and a count of the writes to it."""
 
-    __slots__ = ("__weakref__", "_first", "_nbytes", "version")
+    __slots__ = ("__weakref__", "_nbytes", "first", "version")
 
     def __init__(self, first: TensorType, nbytes: Size | None = None) -> None:
-        self._first = first
+        self.first = first
+        """The type it was made for."""
         self._nbytes = nbytes
         self.version = 0
 
     @property
-    def first(self) -> TensorType:
-        """The type it was made for."""
-        return self._first
-
-    @property
     def device(self) -> torch.device:
-        return self._first.device
+        return self.first.device
 
     @property
     def nbytes(self) -> Size:
         """Its size; counted when asked, since it is made for every new tensor."""
         if self._nbytes is None:
-            self._nbytes = _extent(self._first)
+            self._nbytes = _extent(self.first)
         return self._nbytes
 
     def __repr__(self) -> str:

@@ -9,7 +9,6 @@ changed a thousand times is slow for good in some Pythons.) Must not change what
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CodeType, FunctionType
@@ -26,7 +25,7 @@ from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
-from lostwax.location import PASSING_ON, is_user_code
+from lostwax.location import PASSING_ON, is_asked_by_user
 
 _Tensor: Any = torch.Tensor
 PASSING_ON.add(__file__)
@@ -42,7 +41,7 @@ class _Attribute:
     def __get__(self, tensor: Any, cls: Any = None) -> Any:
         if tensor is not None:
             return self.original.__get__(tensor, cls)
-        is_asking = is_capturing() and is_user_code(sys._getframe(1).f_code)
+        is_asking = is_capturing() and is_asked_by_user()
         return self.asking if is_asking else self.original
 
     def _by_fake(self, name: str) -> Any:

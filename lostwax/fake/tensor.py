@@ -153,12 +153,10 @@ class FakeTensor(AskedTensor):
         done = memo.get(id(self))
         if done is None:
             done = self.fake_mode.observer.deep_copy(self)
-            if done is not None:
-                memo[id(self)] = done
         if done is None:
-            storage = memo.get(id(self.fake_storage))
+            old = self.fake_storage
+            storage = memo.get(id(old))
             if storage is None:
-                old = self.fake_storage
                 storage = memo[id(old)] = FakeStorage(self.fake_type, old.nbytes)
             done = new_fake(
                 self.fake_mode, self.fake_type, storage, requires_grad=self._requires_grad()
@@ -166,7 +164,7 @@ class FakeTensor(AskedTensor):
             for mark in ("_is_parameter", "_is_buffer"):
                 if getattr(self, mark, False):
                     setattr(done, mark, True)
-            memo[id(self)] = done
+        memo[id(self)] = done
         return done
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]

@@ -59,7 +59,7 @@ class CaptureObserver(Observer):
     def asked(self, fake: FakeTensor, what: str) -> None:
         fake.check_thread()
         if what in LAYOUT_QUESTIONS:
-            # What torch asks counts, too, but is told nothing of dimensions of size 1.
+            # What torch asks counts, too; but strides of dimensions of size 1 do not matter to it.
             self.layout_asked(fake, what, "stride" in what and is_asked_by_user())
         elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
             self._note(fake, what, user_location())
@@ -83,7 +83,7 @@ class CaptureObserver(Observer):
             # What the module has switched itself is no matter: it does so in every call.
             if found == self.mode_before(what):
                 self.questions.note_mode(what, found, where)
-        elif is_joint:
+        elif is_joint and known:
             self.questions.note_joint([*map(self._tracer.value_of, known)], where, what)
         else:
             for fake in known:

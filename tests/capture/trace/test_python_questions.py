@@ -25,7 +25,9 @@ from lostwax.errors import (
     LoadError,
     UnsupportedFakeError,
 )
+from lostwax.fake.tensor import new_fake
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.run.questions import GRADIENTS
 from lostwax.pt2 import original
 
 
@@ -713,3 +715,17 @@ def test_copies_that_are_made_of_what_has_a_bit(what: str) -> None:
             torch.testing.assert_close(got, want)
             with pytest.raises(InputValueError, match=f"is_{what}"):
                 each.module()(example(not at_capture))
+
+
+def test_what_a_capture_has_not_seen_is_not_noted() -> None:
+    """A program that runs in a capture asks what is computed from fakes: the capture has not made
+    this one."""
+
+    def forward(x: Tensor) -> Tensor:
+        fake: Any = x
+        unknown = new_fake(fake.fake_mode, fake.fake_type)
+        fake.fake_mode.observer.asked_at("a line", GRADIENTS, [unknown], is_joint=True)
+        return x * 2
+
+    x = torch.ones(2)
+    torch.testing.assert_close(export(forward, (x,)).module()(x), x * 2)

@@ -84,8 +84,8 @@ def _view_state(
 
 def detach(tracer: Tracer, tensor: torch.Tensor) -> FakeTensor:
     """Record that a tensor is detached."""
-    record = operator(aten.detach.default)
-    return detached(tracer, record, (tracer.adopt(tensor),), {})  # type: ignore[no-any-return]
+    args = (tracer.adopt(tensor),)
+    return detached(tracer, operator(aten.detach.default), args, {})  # type: ignore[no-any-return]
 
 
 def check_no_input(root: Root) -> None:

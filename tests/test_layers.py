@@ -2,14 +2,14 @@
 forbidden imports. The checks are functions over a package folder, so that each can be shown
 to fail on a small tree that breaks it.
 
-Imports inside functions count like any other. Imports under `if TYPE_CHECKING:` never run, so they
-make no cycle; but to know a layer above, or the peer, in types alone is to know it: there they
-count.
+Imports inside functions count like any other, and so do those under `if TYPE_CHECKING:`: who knows
+another in types alone still cannot be read without it.
 """
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,43 @@ LAYERS = [
     ["__init__", "__main__"],
 ]
 HEIGHT = {name: height for height, row in enumerate(LAYERS) for name in row}
+
+# The same for the folders inside of a part. Files beside them may import and be imported by all.
+FOLDERS = {
+    "ops": [["math"], ["decompositions", "nn", "tensors"]],
+    "sym": [["expressions"], ["numbers", "reasoning", "text"]],
+    "fake": [["symbolic"], ["composite"]],
+    "ir": [["graph", "trace"], ["rules"], ["run"], ["decompose", "unflatten"], ["passes"]],
+    "capture": [
+        ["aliasing", "python", "shapes", "steps"],
+        ["state"],
+        ["surroundings", "trace"],
+        ["patches"],
+    ],
+    "pt2": [["container"], ["graph"]],
+}
+
+# What is not so yet: these imports go against the order of the folders.
+AGAINST_THE_ORDER = {
+    ("lostwax.ir.graph.copying", "lostwax.ir.rules.graph"),
+    ("lostwax.ir.graph.copying", "lostwax.ir.run.overlap"),
+    ("lostwax.sym.expressions.conditions", "lostwax.sym.reasoning.bounds"),
+    ("lostwax.sym.expressions.rules", "lostwax.sym.reasoning.bounds"),
+    ("lostwax.sym.expressions.expr", "lostwax.sym.text.show"),
+}
+
+# Modules whose class those that they are made of must know: to import them for types is no cycle.
+KNOWN_BELOW = {
+    "lostwax.fake.mode": "evaluates by rules, composites and caches, each a function of the mode",
+    "lostwax.fake.tensor": "tells an observer of what is asked of a fake, who gets the fake",
+    "lostwax.capture.trace.tracer": "records by handlers, each a function of the tracer",
+    "lostwax.ir.trace.recorder": "copies into strides by operators, which it records itself",
+    "lostwax.sym.env": "makes expressions, and each knows its environment: `a + b` asks it",
+    "lostwax.sym.expressions.expr": "is made of terms, whose atoms are expressions",
+}
+
+MOST_FILES, MOST_LINES = 16, 700
+LARGER = {"fake": 17}
 
 PEER = (
     "torch.export",
@@ -144,10 +181,37 @@ def layer_faults(root: Path) -> list[str]:
     return faults
 
 
+def folder_faults(root: Path) -> list[str]:
+    """Imports between folders of a part that go against their order; folders that have none."""
+    faults, lost, known = [], [], modules(root)
+    for name, found in house_imports(root).items():
+        part, here = _folder(known[name], root)
+        heights = {f: height for height, row in enumerate(FOLDERS.get(part, ())) for f in row}
+        if here and here not in heights:
+            lost.append(f"{name}: {here!r} has no place in {part!r}")
+            continue
+        for to, i in found:
+            home, there = _folder(known[to], root)
+            is_between = home == part and here and there and here != there
+            if is_between and heights.get(there, len(heights)) >= heights[here]:
+                faults.append((name, to, i.line))
+    return lost + [
+        f"{name}:{line} imports {to}, which is not below it"
+        for name, to, line in faults
+        if (name, to) not in AGAINST_THE_ORDER
+    ]
+
+
+def _folder(path: Path, root: Path) -> tuple[str, str]:
+    """The part and the folder in it that a file is in; "": beside them."""
+    parts = path.relative_to(root).parts
+    return parts[0], parts[1] if len(parts) > 2 else ""
+
+
 def cycles(root: Path) -> list[list[str]]:
-    """Each knot of modules that import each other at run time, directly or around."""
+    """Each knot of modules that import each other, directly or around, in types or not."""
     graph = {
-        name: {to for to, i in found if not i.types_only and to != name}
+        name: {to for to, i in found if to != name and not (i.types_only and to in KNOWN_BELOW)}
         for name, found in house_imports(root).items()
     }
     reach = {name: _reachable(name, graph) for name in graph}
@@ -192,6 +256,21 @@ def torch_in_sym(root: Path) -> list[str]:
     ]
 
 
+def size_faults(root: Path) -> list[str]:
+    """Files that are too long, and folders that have too many."""
+    counts = Counter(path.parent.relative_to(root).as_posix() for path in modules(root).values())
+    faults = [
+        f"{folder} has {count} files"
+        for folder, count in sorted(counts.items())
+        if count > LARGER.get(folder, MOST_FILES)
+    ]
+    for name, path in modules(root).items():
+        lines = len(path.read_text().splitlines())
+        if lines > MOST_LINES:
+            faults.append(f"{name} has {lines} lines")
+    return faults
+
+
 # ------------------------------------------------------------------------------- the house itself
 
 
@@ -201,6 +280,14 @@ def test_a_folder_imports_only_folders_below_it():
 
 def test_no_import_cycles():
     assert cycles(PACKAGE) == []
+
+
+def test_folders_in_a_part_are_imported_in_one_direction():
+    assert folder_faults(PACKAGE) == []
+
+
+def test_files_and_folders_are_of_a_size_that_one_can_read():
+    assert size_faults(PACKAGE) == []
 
 
 def test_the_peer_is_not_imported():
@@ -311,9 +398,42 @@ def test_a_package_that_its_own_module_imports_is_a_cycle(house):
     assert cycles(root) == [["lostwax.sym", "lostwax.sym.a"]]
 
 
-def test_types_make_no_cycle(house):
+def test_a_cycle_of_types_is_found(house):
     types = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from lostwax.sym import b"
-    assert cycles(house(sym__a=types, sym__b="from lostwax.sym import a")) == []
+    root = house(sym__a=types, sym__b="from lostwax.sym import a")
+    assert cycles(root) == [["lostwax.sym.a", "lostwax.sym.b"]]
+
+
+@pytest.mark.parametrize("known", KNOWN_BELOW)
+def test_what_is_known_below_is_so_in_types_alone(house, known):
+    part, _, name = known.removeprefix("lostwax.").rpartition(".")
+    upper = f"from lostwax.{part} import below"
+    files = {f"{part}.{name}".replace(".", "__"): upper}
+    below = f"{part}.below".replace(".", "__")
+    types = f"from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from {known} import A"
+    assert cycles(house(**files, **{below: types})) == []
+    assert cycles(house(**files, **{below: f"from {known} import A"})) != []
+
+
+def test_an_import_against_the_order_of_folders_is_found(house):
+    root = house(
+        pt2__limits="",
+        pt2__container__weights="from lostwax.pt2.graph import encode\nimport lostwax.pt2.limits",
+        pt2__graph__encode="from lostwax.pt2 import limits",
+        pt2__other__a="",
+        pt2__whole="from lostwax.pt2.graph import encode",
+    )
+    assert folder_faults(root) == [
+        "lostwax.pt2.other: 'other' has no place in 'pt2'",
+        "lostwax.pt2.other.a: 'other' has no place in 'pt2'",
+        "lostwax.pt2.container.weights:1 imports lostwax.pt2.graph.encode, which is not below it",
+    ]
+
+
+def test_a_long_file_and_a_full_folder_are_found(house):
+    files = {f"sym__a{i}": "" for i in range(MOST_FILES)}
+    root = house(sym__expr="1\n" * (MOST_LINES + 1), **files)
+    assert size_faults(root) == ["sym has 18 files", "lostwax.sym.expr has 701 lines"]
 
 
 @pytest.mark.parametrize("peer", PEER)

@@ -20,7 +20,8 @@ from lostwax.pt2.container.archive import Archive
 from lostwax.pt2.container.samples import read_samples
 from lostwax.pt2.container.weights import WeightReader, sharing_record
 from lostwax.pt2.graph.decode import decode
-from lostwax.pt2.graph.schema import (
+from lostwax.pt2.limits import MAX_JSON
+from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
     CONSTANTS,
@@ -31,7 +32,6 @@ from lostwax.pt2.graph.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.limits import MAX_JSON
 
 
 def load(

@@ -23,7 +23,8 @@ from lostwax.location import warn
 from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer, replace
 from lostwax.pt2.graph.encode import encode
-from lostwax.pt2.graph.schema import (
+from lostwax.pt2.peer import find_unchecked, find_unreadable
+from lostwax.pt2.schema import (
     ARCHIVE_FORMAT,
     ARCHIVE_VERSION,
     CONSTANTS,
@@ -35,7 +36,6 @@ from lostwax.pt2.graph.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
-from lostwax.pt2.peer import find_unchecked, find_unreadable
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 

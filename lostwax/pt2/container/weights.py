@@ -23,9 +23,8 @@ from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity, Seen
 from lostwax.pt2.container.archive import Archive
-from lostwax.pt2.graph.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS
-from lostwax.pt2.graph.signature import used_state
 from lostwax.pt2.limits import MAX_DIMS, MAX_SIZE
+from lostwax.pt2.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS, STATE_NAMES
 from lostwax.types import TensorType
 
 Json = Mapping[str, Any]
@@ -370,9 +369,30 @@ def _find_tied(kinds: Mapping[str, _Kind], records: Json) -> dict[str, str]:
     for name, kind in kinds.items():
         together.setdefault(kind, []).append(name)
     groups = [names for names in together.values() if len(names) > 1]
-    read = used_state(records) if groups else set()
+    read = _used_state(records) if groups else set()
     are_one = [names for names in groups if len(read.intersection(names)) < 2]
     return {name: names[0] for names in are_one for name in names[1:]}
+
+
+def _used_state(records: Any) -> set[str]:
+    """The names of the state that the graph reads, as far as they can be read. (In torch's files
+    each name of a tied tensor is an input, and one of them is read.)"""
+    try:
+        module = records["graph_module"]
+        specs = [v for spec in module["signature"]["input_specs"] for v in spec.values()]
+        targets = {s["arg"]["name"]: s[key] for s in specs for key in STATE_NAMES if key in s}
+        left = [node["inputs"] for node in module["graph"]["nodes"]]
+    except (KeyError, TypeError, AttributeError):
+        return set()  # what is wrong with them is said by who reads them
+    found: set[str] = set()
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            found.add(str(targets.get(str(each.get("name")), "")))
+            left.extend(each.values())
+        elif isinstance(each, list):
+            left.extend(each)
+    return found
 
 
 def sharing_record(records: Json, what: str) -> Json | None:

@@ -32,12 +32,12 @@ from lostwax.ir.signature import ExportGraphSignature, InputKind
 from lostwax.pt2 import original
 from lostwax.pt2.container.weights import read_device
 from lostwax.pt2.graph import metadata
-from lostwax.pt2.graph.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
 from lostwax.pt2.graph.signature import read_call_graph, read_signature
 from lostwax.pt2.graph.symbols import SymbolReader, hints_of
 from lostwax.pt2.graph.targets import target_named, unspeakable
 from lostwax.pt2.guards import flat_places, places, read_facts, read_guards
 from lostwax.pt2.limits import MAX_DIMS, MAX_GRAPH_DEPTH, MAX_LEARNING
+from lostwax.pt2.schema import DTYPES, KEYWORD, LAYOUTS, MEMORY_FORMATS, OPSET, SCHEMA_MAJOR
 from lostwax.sym import Expr, ShapeEnv, Size
 from lostwax.types import TensorType
 

@@ -37,7 +37,11 @@ from lostwax.ir.signature import (
 from lostwax.pt2 import peer
 from lostwax.pt2.container.weights import device_json
 from lostwax.pt2.graph import metadata
-from lostwax.pt2.graph.schema import (
+from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, settle, settle_number
+from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
+from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
+from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
+from lostwax.pt2.schema import (
     DTYPE_NUMBERS,
     KEYWORD,
     LAYOUT_NUMBERS,
@@ -47,10 +51,6 @@ from lostwax.pt2.graph.schema import (
     SCHEMA_MAJOR,
     SCHEMA_MINOR,
 )
-from lostwax.pt2.graph.spelling import SymbolWriter, as_recorded, settle, settle_number
-from lostwax.pt2.graph.targets import argument_names, name_of, unspeakable
-from lostwax.pt2.graph.treespec import namedtuple_fields, tree_text
-from lostwax.pt2.guards import Beside, example_sizes, guards_code, own_record
 from lostwax.sym import Expr
 from lostwax.sym.numbers.real import Real
 

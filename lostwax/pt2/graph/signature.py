@@ -43,28 +43,6 @@ def read_signature(given: Json, writes: Sequence[str | None] | None = None) -> E
 _TO_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
-def used_state(records: Any) -> set[str]:
-    """The names of the state that the graph reads, as far as they can be read. (In torch's files
-    each name of a tied tensor is an input, and one of them is read.)"""
-    try:
-        module = records["graph_module"]
-        specs = [v for spec in module["signature"]["input_specs"] for v in spec.values()]
-        keys = [key for _, key in _STATE.values()]
-        targets = {s["arg"]["name"]: s[key] for s in specs for key in keys if key in s}
-        left = [node["inputs"] for node in module["graph"]["nodes"]]
-    except (KeyError, TypeError, AttributeError):
-        return set()  # what is wrong with them is said by who reads them
-    found: set[str] = set()
-    while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            found.add(str(targets.get(str(each.get("name")), "")))
-            left.extend(each.values())
-        elif isinstance(each, list):
-            left.extend(each)
-    return found
-
-
 def _one(given: Json) -> tuple[str, Any]:
     if len(given) != 1:
         raise LoadError("a part of the signature has not exactly one kind")

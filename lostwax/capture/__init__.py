@@ -1,4 +1,4 @@
-"""Capture: a module's Python is run once on fakes, and what it computes becomes a program.
+"""Capture runs a module's Python once on fakes, and makes a program of what it computes.
 
 The package is also the function `lostwax.capture(mod)`: Python gives both one name.
 """

@@ -1,9 +1,9 @@
-"""The guard model as a tool: a callable that captures programs as calls need them.
+"""`lostwax.capture`: a callable that captures programs as calls need them.
 
-A program runs whenever its guards hold, and the module is as it was captured (`world.py`);
-otherwise the call is captured again, with the sizes that changed made dynamic. Programs run on the
-module's own state. A call that changes what no program keeps (it counts in an attribute) runs the
-module itself. Must not know how a capture works.
+A program runs whenever its guards hold and the module is as it was at capture (`world.py`).
+Otherwise the call is captured again, and the sizes that changed become dynamic. Programs run on the
+module's own state. If a call changes something that no program keeps (a count in an attribute), the
+module itself runs. Must not know how a capture works.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ class Variant:
     where: Location
     """The call that made it."""
     why: tuple[str, ...]
-    """Why the programs before it did not do."""
+    """Why the programs before it could not run the call."""
     varying: tuple[str, ...]
     """The sizes and numbers that were made dynamic."""
     world: World
     ran: FunctionKeys | None
-    """The functions that have run."""
+    """The functions that had run by then; `world` is what they read."""
     mode: Any
     gradients: tuple[bool, ...]
-    """Which of the inputs require them."""
+    """For each input tensor: does it require gradients?"""
     run: LiveProgram
     calls: int = 0
 
@@ -65,8 +65,8 @@ class Variant:
 
 
 @dataclass
-class _Seen:
-    """The sizes and numbers of the calls of one structure so far."""
+class _SeenNumbers:
+    """The sizes and numbers of the first call of a structure, and which of them have varied."""
 
     first: list[Any]
     varying: set[tuple[int, int | None]] = field(default_factory=set)
@@ -85,18 +85,19 @@ class Captured:
         self.dynamic = dynamic
         self.variants: list[Variant] = []
         self._ran: FunctionKeys | None = None
-        """The functions that have run so far. None: not known, and all that they may run is looked
-        at. It is, until something among that cannot be compared."""
+        """The functions that have run so far. None at first: then we look at what all functions
+        read that may run, until that includes something that we cannot compare."""
         self._worlds: dict[FunctionKeys | None, list[World]] = {}
-        """Those that programs were captured in, each once; the present one is the last."""
-        self._seen: dict[Any, _Seen] = {}
+        """The worlds in which programs were captured, each once; the current one is last."""
+        self._seen: dict[Any, _SeenNumbers] = {}
         self.eager: list[str] = []
-        """The calls that were captured in vain, and ran the module itself: which, and why."""
+        """The calls that were captured in vain and ran the module itself: which, and why."""
         self._unsure: list[str] = []
-        """Why no call was captured while that was so."""
+        """What we could not compare, so that calls were not captured."""
         self._is_eager = False
-        """Is that so of all calls that no program holds for?"""
-        find_root_module(mod)  # or it is no module, no function and no method
+        """Does the module itself run whenever no program holds? So it is after several captures in
+        vain."""
+        find_root_module(mod)  # raises if it is no module, function or method
 
     @property
     def programs(self) -> list[ExportedProgram]:
@@ -120,19 +121,19 @@ class Captured:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._is_eager and not self.variants:
             return self.wrapped(*args, **kwargs)
-        mode = _mode()
+        mode = _current_mode()
         worlds: dict[FunctionKeys | None, World] = {}
         reasons: list[str] = []
         for i, variant in enumerate(self.variants):
             if variant.ran not in worlds:
                 worlds[variant.ran] = self._world(variant.ran)
             world = worlds[variant.ran]
-            reason, inputs = self._bound(variant, world, mode, args, kwargs)
+            reason, inputs = self._bind_variant(variant, world, mode, args, kwargs)
             if inputs is not None:
                 try:
                     result = variant.run(inputs)
-                except InputValueError as error:  # of layouts
-                    reason = _indented(error)
+                except InputValueError as error:  # about layouts
+                    reason = _indent_error(error)
                 else:
                     variant.calls += 1
                     return result
@@ -140,23 +141,26 @@ class Captured:
         if self._is_eager:
             return self.wrapped(*args, **kwargs)
         if self._ran is not None or self._world(None).unsure:
-            return self._watched(mode, args, kwargs, tuple(reasons))
-        made = self._capture(mode, args, kwargs, tuple(reasons))
+            return self._run_and_watch(mode, args, kwargs, tuple(reasons))
+        made = self._capture_call(mode, args, kwargs, tuple(reasons))
         if made is None:
             return self.wrapped(*args, **kwargs)
         return made.run(made.run.bind(args, kwargs))
 
-    def _watched(self, mode: Any, args: tuple[Any, ...], kwargs: Any, why: tuple[str, ...]) -> Any:
-        """Run the module itself, to see what runs: most of what a library has, no call of the
-        module reads. The capture is for the calls to come."""
+    def _run_and_watch(
+        self, mode: Any, args: tuple[Any, ...], kwargs: Any, why: tuple[str, ...]
+    ) -> Any:
+        """Run the module itself and note which functions run: the module reads only a small part of
+        what a library has. The capture is for later calls."""
         notes = FunctionNotes()
         result = notes.call(self.wrapped, *args, **kwargs)
         self._ran = union(self._ran or frozenset(), notes.ran())
-        self._capture(mode, args, kwargs, why)
+        self._capture_call(mode, args, kwargs, why)
         return result
 
     def _tell_of_unsure(self, why: str) -> None:
-        """What cannot be compared cannot be noticed either."""
+        """Warn, once for each reason, that the module itself runs: we would not notice a change of
+        what we cannot compare."""
         if why not in self._unsure:
             self._unsure.append(why)
             warn(f"lostwax.capture runs the module itself: {why}")
@@ -175,10 +179,10 @@ class Captured:
         worlds.append(world)
         return world
 
-    def _bound(
+    def _bind_variant(
         self, variant: Variant, world: World, mode: Any, args: tuple[Any, ...], kwargs: Any
     ) -> tuple[str, tuple[Any, ...] | None]:
-        """The inputs of the variant's program in this call, or why it cannot run it."""
+        """The inputs of the variant's program for this call, or why it cannot run the call."""
         if world.unsure:
             return world.unsure[0], None
         if variant.world.key is not world.key:
@@ -189,51 +193,51 @@ class Captured:
         try:
             inputs = variant.run.bind(args, kwargs)
         except (InputStructureError, InputValueError) as error:
-            return _indented(error), None
-        if torch.is_grad_enabled() and _gradients(inputs) != variant.gradients:
+            return _indent_error(error), None
+        if torch.is_grad_enabled() and _gradient_marks(inputs) != variant.gradients:
             return "other inputs require gradients", None
         return "", inputs
 
     # ---------------------------------------------------------------------------------- capturing
 
-    def _capture(
+    def _capture_call(
         self,
         mode: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         why: tuple[str, ...],
     ) -> Variant | None:
-        """None if a program would not do what the module does."""
+        """Capture a call; None if a program would not do what the module does."""
         call = ExampleCall(self.wrapped, args, kwargs)
-        spec, varying = self._spec(call)
+        spec, varying = self._make_spec(call)
         where = user_location()
         logs.dynamic.info("capture %d at %s", len(self.variants), where)
         for reason in why:
             logs.dynamic.info("  %s", reason)
         if varying:
             logs.dynamic.info("  dynamic: %s", ", ".join(varying))
-        captured = self._program(args, kwargs, spec)
+        captured = self._export_call(args, kwargs, spec)
         if captured is None:
             return None
         program, world, lost = captured
         if lost:
-            # What is set once, by the first call, may be the same in the next one.
+            # The next call may set the same value again, and change nothing.
             self.eager.append(f"the call at {where}: {lost[0]}")
             self._is_eager = len(self.eager) >= _MOST_IN_VAIN
             logs.dynamic.info("  the module itself runs: %s", lost[0])
             return None
         world.note_caches()
         run = LiveProgram(program, find_root_module(self.wrapped))
-        gradients = _gradients(call.leaves)
+        gradients = _gradient_marks(call.leaves)
         variant = Variant(program, where, why, varying, world, self._ran, mode, gradients, run, 1)
         self.variants.append(variant)
         return variant
 
-    def _program(
+    def _export_call(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
     ) -> tuple[ExportedProgram, World, list[str]] | None:
-        """With the world that it was captured in, and what it would not keep; None if that cannot
-        be compared."""
+        """The program, the world in which it was captured, and the changes that it would not keep;
+        None if we cannot compare the world."""
         world = self._world(self._ran)
         if world.unsure:
             self._tell_of_unsure(world.unsure[0])
@@ -250,51 +254,51 @@ class Captured:
         lost += filter(None, [put_back_drawn(streams)])
         if notes is not None and not lost:
             known, self._ran = self._ran, union(self._ran, notes.ran())
-            if self._ran != known:  # functions have run whose world was not looked at
-                return self._program(args, kwargs, spec)
+            if self._ran != known:  # functions have run whose world we have not looked at
+                return self._export_call(args, kwargs, spec)
         return program, world, lost
 
-    def _spec(self, call: ExampleCall) -> tuple[Spec | None, tuple[str, ...]]:
+    def _make_spec(self, call: ExampleCall) -> tuple[Spec | None, tuple[str, ...]]:
         """Which sizes and numbers of this call are dynamic."""
-        places = self._varying(call)
+        places = self._find_varying(call)
         paths = call.paths()
-        leaves = [_entries(i, leaf, places) for i, leaf in enumerate(call.leaves)]
+        leaves = [_leaf_entries(i, leaf, places) for i, leaf in enumerate(call.leaves)]
         texts = tuple(
             paths[i] if d is None else f"{paths[i]}.shape[{d}]" for i, d in sorted(places, key=str)
         )
-        is_static = all(e is None or e == Static() for leaf in leaves for e in _flat(leaf))
+        is_static = all(e is None or e == Static() for leaf in leaves for e in _as_tuple(leaf))
         return (None if is_static else Spec(leaves, paths)), texts
 
-    def _varying(self, call: ExampleCall) -> set[tuple[int, int | None]]:
+    def _find_varying(self, call: ExampleCall) -> set[tuple[int, int | None]]:
         if self.dynamic is False:
             return set()
         numbers = [_numbers(leaf) for leaf in call.leaves]
         if self.dynamic:
             return {(i, d) for i, found in enumerate(numbers) for d in found}
-        structure = (call.tree, tuple(map(_kind, call.leaves)))
+        structure = (call.tree, tuple(map(_leaf_kind, call.leaves)))
         seen = self._seen.get(structure)
         if seen is None:
-            seen = self._seen[structure] = _Seen(numbers)
+            seen = self._seen[structure] = _SeenNumbers(numbers)
         for i, (found, first) in enumerate(zip(numbers, seen.first, strict=True)):
             seen.varying |= {(i, d) for d in found if found[d] != first[d]}
         return seen.varying
 
 
 _MOST_IN_VAIN = 3
-"""So many calls are captured without a program to show for it."""
+"""How many calls are captured without getting a program, before we give up."""
 
 
-def _mode() -> Any:
-    """What a program depends on beside its arguments and what is held."""
+def _current_mode() -> Any:
+    """The settings of torch that a program depends on."""
     return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), settings_now()
 
 
-def _gradients(leaves: Iterable[Any]) -> tuple[bool, ...]:
+def _gradient_marks(leaves: Iterable[Any]) -> tuple[bool, ...]:
     return tuple([leaf.requires_grad for leaf in leaves if isinstance(leaf, torch.Tensor)])
 
 
-def _indented(error: Exception) -> str:
-    """What is wrong; what a caller could do is done here."""
+def _indent_error(error: Exception) -> str:
+    """The error's text without its advice: we capture again instead."""
     lines = str(error).splitlines()
     return "\n    ".join(each for each in lines if not each.startswith("  fix:"))
 
@@ -303,13 +307,13 @@ def capture(mod: nn.Module | Callable[..., Any], dynamic: bool | None = None) ->
     """A callable that runs `mod` through captured programs.
 
     The first call is captured with its own sizes. A later call runs the first program whose guards
-    hold; if there is none it is captured again, and the sizes and ints that have changed are
-    dynamic from then on. So it is if `mod` itself has changed: attributes, submodules, hooks, what
-    its functions are closed over, the globals that they read. A call in which `mod` changes what a
-    program does not keep (it counts in an attribute) runs `mod` itself. `dynamic=False`: one
-    program for each size; `True`: all sizes and ints dynamic from the start. `.programs` are the
-    programs, `.explain()` says why there are so many.
-    `LOSTWAX_LOGS=dynamic` tells of each decision as it is made.
+    hold. If there is none, it is captured again, and the sizes and ints that have changed are
+    dynamic from then on. It is also captured again if `mod` itself has changed: attributes,
+    submodules, hooks, the closures of its functions, the globals that they read. If `mod` changes
+    something that a program does not keep (a count in an attribute), `mod` itself runs.
+    `dynamic=False`: one program for each size; `True`: all sizes and ints are dynamic from the
+    start. `.programs` are the programs, `.explain()` says why there are so many, and
+    `LOSTWAX_LOGS=dynamic` logs each decision as it is made.
     """
     return Captured(mod, dynamic)
 
@@ -321,18 +325,18 @@ def _numbers(leaf: Any) -> dict[int | None, int]:
     return {None: leaf} if type(leaf) is int else {}
 
 
-def _kind(leaf: Any) -> _Kinds:
-    """What must be the same for two calls to be of one structure."""
+def _leaf_kind(leaf: Any) -> _Kinds:
+    """What is equal for the leaves of two calls of the same structure."""
     if isinstance(leaf, torch.Tensor):
         return (torch.Tensor, leaf.dtype, leaf.ndim, leaf.device)
     return (type(leaf), None if type(leaf) is int else repr(leaf))
 
 
-def _flat(leaf: LeafEntries) -> tuple[Any, ...]:
+def _as_tuple(leaf: LeafEntries) -> tuple[Any, ...]:
     return leaf if isinstance(leaf, tuple) else (leaf,)
 
 
-def _entries(i: int, leaf: Any, places: set[tuple[int, int | None]]) -> LeafEntries:
+def _leaf_entries(i: int, leaf: Any, places: set[tuple[int, int | None]]) -> LeafEntries:
     if isinstance(leaf, torch.Tensor):
         said: dict[int, Hint] = {
             d: Auto() for d in range(leaf.ndim) if (i, d) in places

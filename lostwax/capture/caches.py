@@ -1,11 +1,11 @@
-"""Caches: tensors that a call leaves in a module, for the next call to read instead of computing
-them again.
+"""Decides whether tensors that a call leaves in a module are a cache, which the next call reads
+instead of computing it again.
 
-A program has no place for them, and needs none: it computes them in each run. That is right if the
-next call, which finds them, computes the same and leaves the same. So the call is made a second
-time, and what both have recorded is compared, value by value; where the cache depends on a size
-that varies, also a third time, with the cache of another size in place. Whatever is in doubt is no
-cache. Must not change the program: it is built when this begins.
+A program has no place for a cache, and needs none: it computes it in each run. That is right if the
+next call, which finds the cache, computes and leaves the same. So we make the call a second time
+and compare what both have recorded, value by value. If the cache depends on a size that varies, we
+make a third call, with the cache of another size in place. When in doubt, it is no cache. Must not
+change the program: it is built already.
 """
 
 from __future__ import annotations
@@ -36,80 +36,80 @@ from lostwax.types import TensorType
 
 
 class NoCache(Exception):
-    """Says why."""
+    """Says why a tensor is no cache."""
 
 
-class Run(NamedTuple):
-    """What one call has recorded, returned and left behind."""
+class RecordedCall(NamedTuple):
+    """What a call has recorded, returned and left behind."""
 
     steps: Sequence[Step]
     results: Sequence[Any]
-    """Flat, as values of the log."""
+    """The flat results, as values of the log."""
     roots: Sequence[Root | None]
-    """The memory of each."""
+    """The memory of each result."""
     structure: Any
     layouts: frozenset[Any]
-    """What is asked of the inputs' layouts."""
+    """The layouts of inputs that it relies on."""
     writes: bool
     """Does it write to inputs or state?"""
-    held: Held
+    held: HeldObjects
 
 
-def check(
+def check_cache(
     tracer: Tracer,
     kept: Sequence[FakeTensor],
     inputs: Mapping[Value, str],
-    first: Run,
-    again: Callable[[], Run],
+    first: RecordedCall,
+    again: Callable[[], RecordedCall],
 ) -> None:
-    """Raise if the tensors that the first call has left are no cache. `inputs` are the values that
-    are other ones in each call, with their names; `again` makes another call."""
+    """Raise `NoCache` if the tensors that the first call left are no cache. `inputs` are the values
+    that differ between calls, with their names; `again` makes another call."""
     if tracer.tracked or first.writes:
         what = "differentiates inside" if tracer.tracked else "writes to inputs or other state"
         raise NoCache(f"the program also {what}")
     if any(each.tracked.root in first.roots for each in kept):
         raise NoCache("it is also returned, and who gets it may write to it")
-    stale = {id(each): _sizes(tracer.value_of(each), inputs) for each in kept}
+    stale = {id(each): _sizes_used(tracer.value_of(each), inputs) for each in kept}
     varying = set[Symbol]().union(*stale.values(), *map(_symbols, first.held.numbers()))
     if len(varying) > 1:
         raise NoCache("it depends on several sizes that vary")
-    _compare(tracer, kept, first, again)
+    _compare_calls(tracer, kept, first, again)
     if not varying:
         return
     (size,) = varying
-    other = _other(tracer, size)
-    fakes = {id(k): _stale(tracer, k, size, other) for k in kept if stale[id(k)]}
+    other = _make_other_size(tracer, size)
+    fakes = {id(k): _make_stale(tracer, k, size, other) for k in kept if stale[id(k)]}
 
-    def after_another_size() -> Run:
-        first.held.put(fakes, partial(_renamed, old=size, new=other))
+    def after_another_size() -> RecordedCall:
+        first.held.put_back(fakes, partial(_rename_size, old=size, new=other))
         return again()
 
-    _compare(tracer, kept, first, after_another_size, ne(other, size.expr))
+    _compare_calls(tracer, kept, first, after_another_size, ne(other, size.expr))
 
 
-def _compare(
+def _compare_calls(
     tracer: Tracer,
     kept: Sequence[FakeTensor],
-    first: Run,
-    again: Callable[[], Run],
+    first: RecordedCall,
+    again: Callable[[], RecordedCall],
     given: Any = None,
 ) -> None:
-    """Make the call again, and compare. It may depend on the condition that is `given`."""
-    before = _looks(kept)
+    """Make the call again, and compare it with the first. It may rely on the condition `given`."""
+    before = _versions(kept)
     try:
-        with _apart(tracer) as guards:
+        with _record_apart(tracer) as guards:
             second = again()
     except NoCache:
         raise
     except Exception as error:  # whatever the module's own code raises
         raise NoCache(f"the next call fails: {error}") from error
-    if second.writes or _looks(kept) != before:
+    if second.writes or _versions(kept) != before:
         raise NoCache("the next call writes to it, or to other state")
     if any(guard.cond is not given for guard in guards) or not second.layouts <= first.layouts:
         raise NoCache("the next call is right for other inputs only")
     numbers = Numbering(tracer.constants)
-    if numbers.effects(first.steps) != numbers.effects(second.steps) or (
-        numbers.results(first) != numbers.results(second)
+    if numbers.number_steps(first.steps) != numbers.number_steps(second.steps) or (
+        numbers.results_key(first) != numbers.results_key(second)
         or any(each.tracked.root in second.roots for each in kept)
     ):
         raise NoCache("the next call computes something else")
@@ -118,9 +118,9 @@ def _compare(
 
 
 @contextmanager
-def _apart(tracer: Tracer) -> Iterator[list[Guard]]:
-    """Inside, the tracer records as if nothing were recorded yet; what it learns of sizes is
-    forgotten. The list has the guards afterwards."""
+def _record_apart(tracer: Tracer) -> Iterator[list[Guard]]:
+    """Inside, the tracer records as if nothing were recorded yet, and afterwards forgets what it
+    learned about sizes. The list then has the guards."""
     assert tracer.shape_env is not None
     before = tracer.region, tracer.reliance, tracer.doubts
     tracer.region, tracer.reliance, tracer.doubts = Region(), Reliance(), Doubts()
@@ -131,16 +131,17 @@ def _apart(tracer: Tracer) -> Iterator[list[Guard]]:
         tracer.region, tracer.reliance, tracer.doubts = before
 
 
-def _looks(kept: Iterable[FakeTensor]) -> list[Any]:
-    """Other ones after a write."""
+def _versions(kept: Iterable[FakeTensor]) -> list[Any]:
+    """What a write to one of these tensors changes."""
     return [(each.fake_type, each.tracked.root, each.tracked.root.version) for each in kept]
 
 
-# ---------------------------------------------------------------------------- what they are made of
+# -------------------------------------------------------------------- what a cache is computed from
 
 
-def _sizes(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
-    """The sizes that a value depends on. Raises if it depends on more than those and state."""
+def _sizes_used(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
+    """The sizes that a value depends on. Raises `NoCache` if it depends on more than sizes and
+    state."""
     found: set[Symbol] = set()
     seen: set[Value] = set()
     left: list[Any] = [value]
@@ -154,11 +155,11 @@ def _sizes(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
             found |= _symbols(part)
         elif part not in seen:
             seen.add(part)
-            left += _made_of(part, inputs)
+            left += _parts_of(part, inputs)
     return found
 
 
-def _made_of(value: Value, inputs: Mapping[Value, str]) -> list[Any]:
+def _parts_of(value: Value, inputs: Mapping[Value, str]) -> list[Any]:
     if value in inputs:
         raise NoCache(f"it depends on the input {inputs[value]}")
     parts: list[Any] = [] if value.type is None else [*value.type.size, *value.type.stride]
@@ -178,11 +179,11 @@ def _symbols(number: Any) -> set[Symbol]:
     return found
 
 
-# --------------------------------------------------------------------------------- of another size
+# ------------------------------------------------------------------------- a cache of another size
 
 
-def _other(tracer: Tracer, size: Symbol) -> Expr:
-    """What a size was in an earlier call."""
+def _make_other_size(tracer: Tracer, size: Symbol) -> Expr:
+    """A symbol for what the size was in an earlier call."""
     env = tracer.shape_env
     assert env is not None
     assert size.hint is not None
@@ -191,8 +192,8 @@ def _other(tracer: Tracer, size: Symbol) -> Expr:
     return env.symbol(hint=example, lo=lo, hi=hi, source=f"an earlier {size.source}")
 
 
-def _renamed(size: Any, old: Symbol, new: Expr) -> Any:
-    """A size with one symbol in another's place."""
+def _rename_size(size: Any, old: Symbol, new: Expr) -> Any:
+    """A size with the new symbol in place of the old one."""
     size = simplified(size)
     if not isinstance(size, (Expr, BoolExpr, Real)):
         return size
@@ -201,12 +202,12 @@ def _renamed(size: Any, old: Symbol, new: Expr) -> Any:
     return evaluate(size, {old: new})  # type: ignore[dict-item]  # adds and multiplies them
 
 
-def _stale(tracer: Tracer, kept: FakeTensor, old: Symbol, new: Expr) -> FakeTensor:
-    """What an earlier call has left in the place of a kept tensor: of its size and otherwise
-    unknown."""
+def _make_stale(tracer: Tracer, kept: FakeTensor, old: Symbol, new: Expr) -> FakeTensor:
+    """A tensor that an earlier call, of another size, could have left in the place of this one. Its
+    data are unknown."""
     t = kept.fake_type
-    size, stride = ([_renamed(s, old, new) for s in sizes] for sizes in (t.size, t.stride))
-    offset = _renamed(t.offset, old, new)
+    size, stride = ([_rename_size(s, old, new) for s in sizes] for sizes in (t.size, t.stride))
+    offset = _rename_size(t.offset, old, new)
     renamed = TensorType(tuple(size), t.dtype, t.device, tuple(stride), offset)
     fake = new_fake(tracer, renamed, None, is_differentiable(tracer.value_of(kept)))
     make_root(fake, None, None)
@@ -216,20 +217,20 @@ def _stale(tracer: Tracer, kept: FakeTensor, old: Symbol, new: Expr) -> FakeTens
 # ------------------------------------------------------------------------------- what modules hold
 
 
-class Held:
-    """What modules hold: their attributes, and what is in containers."""
+class HeldObjects:
+    """All objects that modules hold, in attributes and in containers there."""
 
     def __init__(self, tracer: Tracer, root: nn.Module) -> None:
         self.places: list[tuple[Any, Any]] = []
-        """Container and key."""
+        """The container and key of each object."""
         self.objects: list[Any] = []
         self.shape: list[Any] = []
-        """How many there are where, by what keys."""
+        """The lengths and keys of all containers."""
         self._seen: set[int] = set()
         for module in root.modules():
             self._add(vars(module))
-        self.logged = [_logged(tracer, each) for each in self.objects]
-        """Tensors as values of the log, symbolic numbers as expressions."""
+        self.logged = [_as_logged(tracer, each) for each in self.objects]
+        """The objects, with tensors as values of the log and symbolic numbers as expressions."""
 
     def _add(self, value: Any) -> None:
         if isinstance(value, set) and any(isinstance(v, torch.Tensor) for v in value):
@@ -248,7 +249,7 @@ class Held:
                     self._add(each)
 
     def numbers(self) -> Iterator[Any]:
-        """The symbolic ones."""
+        """The symbolic numbers among the objects."""
         left = [*self.logged]
         while left:
             each = left.pop()
@@ -257,32 +258,32 @@ class Held:
             elif isinstance(each, (Expr, BoolExpr, Real)):
                 yield each
 
-    def put(self, fakes: Mapping[int, Any], renamed: Callable[[Any], Any]) -> None:
-        """Put everything back, but exchange tensors (by id) and symbolic numbers."""
+    def put_back(self, fakes: Mapping[int, Any], rename: Callable[[Any], Any]) -> None:
+        """Put every object back, but exchange tensors (by id) and symbolic numbers."""
 
-        def exchanged(value: Any) -> Any:
+        def exchange(value: Any) -> Any:
             if isinstance(value, _SYMBOLIC):
-                return wrap(renamed(unwrap(value)))
+                return wrap(rename(unwrap(value)))
             if not isinstance(value, tuple):
                 return fakes.get(id(value), value)
-            new = [exchanged(each) for each in value]
+            new = [exchange(each) for each in value]
             if all(a is b for a, b in zip(new, value, strict=True)):
                 return value
             return value._make(new) if hasattr(value, "_make") else tuple(new)
 
         for (container, key), each in zip(self.places, self.objects, strict=True):
-            new = exchanged(each)
+            new = exchange(each)
             if new is not each or container[key] is not each:
                 container[key] = new
 
 
-def _logged(tracer: Tracer, value: Any) -> Any:
+def _as_logged(tracer: Tracer, value: Any) -> Any:
     if isinstance(value, FakeTensor):
         return tracer.value_of(tracer.adopt(value))
     if isinstance(value, tuple):
-        return tuple([_logged(tracer, each) for each in value])
+        return tuple([_as_logged(tracer, each) for each in value])
     if isinstance(value, _CONTAINERS) or is_object(value):
-        return type(value)  # what is in it has places of its own
+        return type(value)  # its content has places of its own
     return unwrap(value)
 
 
@@ -294,53 +295,53 @@ _CONTAINERS = (dict, list, deque)
 
 
 class Numbering:
-    """Numbers for the steps of several runs: what has the same number is the same value."""
+    """Numbers the steps of several calls: steps with the same number compute the same."""
 
     def __init__(self, constants: Sequence[tuple[torch.Tensor, Value]]) -> None:
         self._literals = {value: tensor for tensor, value in constants if value.is_literal}
         self._numbers: dict[Any, int] = {}
         self._steps: dict[Step, int] = {}
 
-    def effects(self, steps: Sequence[Step]) -> list[int]:
-        """Number the steps of a run. Returned are those that act on the world, in order: how many
-        went before counts, as it does for random numbers."""
+    def number_steps(self, steps: Sequence[Step]) -> list[int]:
+        """Number the steps of a call. Returns the numbers of steps that have effects, in order. A
+        step with an effect depends on how many went before, as random numbers do."""
         found: list[int] = []
         for step in steps:
             acts = has_effect(step.target)
-            operands = self.key([step.args, *step.kwargs.values()])
+            operands = self.value_key([step.args, *step.kwargs.values()])
             key = (id(step.target), step.grad, (*step.kwargs,), operands, acts and len(found))
             self._steps[step] = self._number(key)
             if acts:
                 found.append(self._steps[step])
         return found
 
-    def results(self, run: Run) -> Any:
-        """What a run returns."""
+    def results_key(self, run: RecordedCall) -> Any:
+        """Equal for two calls that return the same."""
         roots = run.roots
         sharing = [r if r is None or r.kind else roots.index(r) for r in roots]
         types = [r.type if isinstance(r, Value) else None for r in run.results]
-        return self.key([*run.results]), run.structure, types, sharing
+        return self.value_key([*run.results]), run.structure, types, sharing
 
-    def are_alike(self, first: Held, second: Held) -> bool:
+    def are_alike(self, first: HeldObjects, second: HeldObjects) -> bool:
         pairs = zip(first.objects, second.objects, first.logged, second.logged, strict=False)
         return first.shape == second.shape and all(
-            a is b or self.key(x) == self.key(y) for a, b, x, y in pairs
+            a is b or self.value_key(x) == self.value_key(y) for a, b, x, y in pairs
         )
 
-    def key(self, value: Any) -> Any:
-        """Equal for what is the same. What is unknown is equal to nothing."""
+    def value_key(self, value: Any) -> Any:
+        """Equal for equal values. A value of an unknown class is equal to nothing."""
         cls = value.__class__
         if cls is Value:
-            return self._value(value)
+            return self._log_value_key(value)
         if isinstance(value, (list, tuple)):
-            return (list, *map(self.key, value))
+            return (list, *map(self.value_key, value))
         if cls is float or cls is complex:
             return (cls, repr(value))  # 0.0 is not -0.0
         if cls is Expr or cls is Real:
             return (cls, simplified(value))
         return (cls, value) if cls in _PLAIN else object()
 
-    def _value(self, value: Value) -> Any:
+    def _log_value_key(self, value: Value) -> Any:
         if value.step is not None:
             return (Value, self._steps.get(value.step, value), value.index)
         literal = self._literals.get(value)

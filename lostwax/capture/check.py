@@ -1,8 +1,8 @@
-"""`check`: does a program do what its module does? At the example, and at sizes that the program
-says it holds for.
+"""`check`: compares a program with its module, at the example and at other sizes for which the
+program claims to hold.
 
-Where it does not, the run is repeated node by node beside the module's own operators, to name the
-first that differs. Must not change the module or the program.
+If they differ, it runs the program again node by node, and compares each value with that of the
+module's own operators, to name the first that differs. Must not change the module or the program.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.fx import Interpreter, Node
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax.capture.check_inputs import Drawn, drawn, example
+from lostwax.capture.check_inputs import DrawnCall, draw_calls, example_call
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.errors import CheckError, InputStructureError, InputValueError
 from lostwax.fake.undo import Undo, undone
@@ -35,19 +35,19 @@ from lostwax.ops.traits import Trait
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 Close = Callable[[Any, Any], str]
-"""What is wrong with a value, against what it should be; "" if nothing is."""
+"""Says what is wrong with a value, compared with the expected one; "" if nothing is."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One case in which the program does not do what the module does."""
+    """A case in which the program does not do what the module does."""
 
     case: str
     what: str
     node: str
     """The first node that differs, with its source line; "" if none was found."""
     counterexample: str
-    """Python code that shows it; `program` and `module` are the two."""
+    """Python code that shows the difference between `program` and `module`."""
 
     def __str__(self) -> str:
         lines = ["the program differs from the module", f"  case: {self.case}", f"  {self.what}"]
@@ -59,11 +59,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What `check` found. It is true if all is well."""
+    """What `check` found. It is true if something was compared and nothing differs."""
 
     agreed: tuple[str, ...]
     refused: tuple[str, ...] = ()
-    """Cases that the program itself refused, by name and reason: it does not hold for them."""
+    """The cases that the program itself refused, and why: it does not claim to hold for them."""
     differences: tuple[Difference, ...] = field(default=())
 
     @property
@@ -80,7 +80,7 @@ class CheckResult:
         return "\n".join([*lines, *(f"the program refuses: {case}" for case in self.refused)])
 
     def raise_on_difference(self) -> None:
-        """Raise a `CheckError` with the report, unless all is well."""
+        """Raise a `CheckError` with the report, unless `ok`."""
         if not self.ok:
             raise CheckError(self.report)
 
@@ -103,22 +103,23 @@ def check(
 ) -> CheckResult:
     """Compare a program with the module that it was captured from.
 
-    Without `inputs`: at the example, and at up to `draws` other sizes from the program's ranges,
-    small and odd ones first. With `inputs`, a list of argument tuples or of pairs `(args, kwargs)`:
-    at those. Compared are results, and what is written to inputs and buffers; tolerances are those
-    of `torch.testing.assert_close`. Both run on copies. The first case that differs ends the check.
+    With `inputs`, a list of argument tuples or of pairs `(args, kwargs)`, both run with these;
+    otherwise with the example, and with up to `draws` other sizes from the program's ranges, small
+    and odd ones first. Compared are results, and what is written to inputs and buffers; tolerances
+    are those of `torch.testing.assert_close`. Both run on copies. The first case that differs ends
+    the check.
     """
     agreed: list[str] = []
     refused: list[str] = []
     for case in _cases(program, inputs, draws, seed):
-        run = _Case(program, module, case, seed, _closeness(rtol, atol))
+        run = _Case(program, module, case, seed, _make_close(rtol, atol))
         try:
-            what = run.compared()
+            what = run.find_difference()
         except _RefusalError as refusal:
             refused.append(f"{case.title}: {refusal}")
             continue
         if what:
-            found = Difference(case.title, what, run.first_node(), run.code())
+            found = Difference(case.title, what, run.find_first_node(), run.code())
             return CheckResult(tuple(agreed), tuple(refused), (found,))
         agreed.append(case.title)
     return CheckResult(tuple(agreed), tuple(refused))
@@ -126,7 +127,7 @@ def check(
 
 def _cases(
     program: ExportedProgram, inputs: Sequence[Any] | None, draws: int, seed: int
-) -> Iterable[Drawn]:
+) -> Iterable[DrawnCall]:
     if inputs is not None:
         for i, given in enumerate(inputs):
             if isinstance(inputs, torch.Tensor) or not isinstance(given, (tuple, list)):
@@ -135,16 +136,16 @@ def _cases(
                     "  instead: check(program, module, inputs=[(x, y)])"
                 )
             args, kwargs = given if _is_pair(given) else (tuple(given), {})
-            yield Drawn(f"inputs[{i}]", args, kwargs, f"args, kwargs = {_pair_text(given, i)}")
+            yield DrawnCall(f"inputs[{i}]", args, kwargs, f"args, kwargs = {_pair_text(given, i)}")
         return
     if program.example_inputs is None:
         raise CheckError(
             "the program has no example inputs, it was loaded without them\n"
             "  instead: check(program, module, inputs=[(x, y)])"
         )
-    yield example(program.example_inputs)
+    yield example_call(program.example_inputs)
     convention = call_convention(program, True, {})
-    yield from drawn(convention, program.example_inputs, draws, seed)
+    yield from draw_calls(convention, program.example_inputs, draws, seed)
 
 
 def _is_pair(given: Any) -> bool:
@@ -159,19 +160,19 @@ def _pair_text(given: Any, index: int) -> str:
 
 
 class _RefusalError(Exception):
-    """The program does not hold for these arguments, and says so."""
+    """The program says that it does not hold for these arguments."""
 
 
 class _Case:
-    """One call of both."""
+    """One call of both the program and the module."""
 
     def __init__(
-        self, program: ExportedProgram, module: Any, case: Drawn, seed: int, close: Close
+        self, program: ExportedProgram, module: Any, case: DrawnCall, seed: int, close: Close
     ) -> None:
         self.program, self.module, self.case = program, module, case
         self.seed, self.close = seed, close
-        self.shown = "torch.testing.assert_close(program.module()(*args, **kwargs), expected)"
-        """The end of a counterexample: code that shows the difference."""
+        self.ending = "torch.testing.assert_close(program.module()(*args, **kwargs), expected)"
+        """The last lines of a counterexample, which show the difference."""
 
     def code(self) -> str:
         return "\n".join(
@@ -183,35 +184,35 @@ class _Case:
                 f"torch.manual_seed({self.seed})",
                 "expected = again[0](*again[1], **again[2])",
                 f"torch.manual_seed({self.seed})",
-                self.shown,
+                self.ending,
             ]
         )
 
-    def compared(self) -> str:
+    def find_difference(self) -> str:
         """What differs, in words; "" if nothing does."""
-        ours, theirs = self.program.module(), _copy(self.module)
-        got_in, want_in = self._inputs(), self._inputs()
-        got, want = self._outcome(ours, got_in), self._outcome(theirs, want_in)
+        ours, theirs = self.program.module(), copy.deepcopy(self.module)
+        got_in, want_in = self._copy_inputs(), self._copy_inputs()
+        got, want = self._run_seeded(ours, got_in), self._run_seeded(theirs, want_in)
         if isinstance(got, Exception):
             self._check_refusal(got)
         if isinstance(got, Exception) or isinstance(want, Exception):
             both = isinstance(got, Exception) and isinstance(want, Exception)
-            return "" if both else _raised(got, want)
-        wrong = self._trees("the result", got, want)
+            return "" if both else _describe_errors(got, want)
+        wrong = self._compare_trees("the result", got, want)
         if wrong:
             return wrong
-        wrong = self._trees("the arguments afterwards, (args, kwargs)", got_in, want_in)
+        wrong = self._compare_trees("the arguments afterwards, (args, kwargs)", got_in, want_in)
         if wrong:
-            self.shown = (
+            self.ending = (
                 "program.module()(*args, **kwargs)\n"
                 "torch.testing.assert_close((args, kwargs), again[1:])"
             )
             return wrong
-        return self._buffers(ours, theirs)
+        return self._compare_buffers(ours, theirs)
 
     def _check_refusal(self, error: Exception) -> None:
-        """Does the program say itself that it does not hold here? By an error of its call, or by an
-        assertion about data in the graph."""
+        """Raise `_RefusalError` if the program says itself that it does not hold here: by an error
+        of its call, or by an assertion about data in the graph."""
         asserted = [
             text
             for n in self.program.graph.nodes
@@ -225,10 +226,10 @@ class _Case:
         ):
             raise _RefusalError(text.splitlines()[0])
 
-    def _inputs(self) -> Inputs:
+    def _copy_inputs(self) -> Inputs:
         return copy.deepcopy((self.case.args, self.case.kwargs))
 
-    def _outcome(self, function: Callable[..., Any], inputs: Inputs) -> Any:
+    def _run_seeded(self, function: Callable[..., Any], inputs: Inputs) -> Any:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed)
             try:
@@ -236,7 +237,7 @@ class _Case:
             except Exception as error:
                 return error
 
-    def _trees(self, name: str, got: Any, want: Any) -> str:
+    def _compare_trees(self, name: str, got: Any, want: Any) -> str:
         ours, spec = pytree.tree_flatten(got)
         theirs, expected = pytree.tree_flatten(want)
         if spec != expected:
@@ -246,18 +247,18 @@ class _Case:
                 return f"{path}: {wrong}"
         return ""
 
-    def _buffers(self, ours: nn.Module, theirs: Any) -> str:
-        """What differs in the buffers that one of the two has written."""
+    def _compare_buffers(self, ours: nn.Module, theirs: Any) -> str:
+        """What differs in the buffers that the program or the module has written."""
         known, before = dict(ours.named_buffers()), _buffers_of(self.module)
         written = set(self.program.graph_signature.buffers_to_mutate.values())
         for name, want in _buffers_of(theirs).items():
-            if name in known and (name in written or not _identical(want, before.get(name))):
+            if name in known and (name in written or not _is_identical(want, before.get(name))):
                 wrong = self.close(known[name], want)
                 if wrong:
                     theirs = (
                         "again[0]" if isinstance(self.module, nn.Module) else "again[0].__self__"
                     )
-                    self.shown = (
+                    self.ending = (
                         "ours = program.module()\nours(*args, **kwargs)\n"
                         f"torch.testing.assert_close(ours.get_buffer({name!r}), "
                         f"{theirs}.get_buffer({name!r}))"
@@ -265,31 +266,27 @@ class _Case:
                     return f"the buffer {name} afterwards: {wrong}"
         return ""
 
-    # ---- where it begins
+    # ---- where the difference begins
 
-    def first_node(self) -> str:
+    def find_first_node(self) -> str:
         """The first node whose value is not what the module computes there."""
-        modules = _modules(module := _copy(self.module))
-        recorder = _Recorder({id(m): path for path, m in modules.items()})
+        modules = _modules(module := copy.deepcopy(self.module))
+        recorder = _ValueRecorder({id(m): path for path, m in modules.items()})
 
         def record(undo: Undo) -> None:
             recorder.provenance.catch_calls(list(modules.values()), undo)
             with recorder.provenance.watching(sys._getframe()), recorder:
-                self._outcome(module, self._inputs())
+                self._run_seeded(module, self._copy_inputs())
 
         undone(record)
-        beside = _Beside(self.program, recorder.values, self.close)
-        args, kwargs = self._inputs()
+        beside = _ComparingInterpreter(self.program, recorder.values, self.close)
+        args, kwargs = self._copy_inputs()
         inputs = call_convention(self.program, True, {}).bind(args, kwargs)
-        self._outcome(beside.run, ((*_state(self.program), *inputs), {}))
+        self._run_seeded(beside.run, ((*_state_values(self.program), *inputs), {}))
         return beside.found
 
 
-def _copy(module: Any) -> Any:
-    return copy.deepcopy(module)
-
-
-def _raised(got: Any, want: Any) -> str:
+def _describe_errors(got: Any, want: Any) -> str:
     sides = (("the program", got), ("the module", want))
     return "; ".join(
         f"{name} raises {type(x).__name__}: {str(x).splitlines()[0] if str(x) else ''}"
@@ -299,54 +296,54 @@ def _raised(got: Any, want: Any) -> str:
     )
 
 
-def _state(program: ExportedProgram) -> list[Any]:
+def _state_values(program: ExportedProgram) -> list[Any]:
     held = {**program.constants, **program.state_dict}
     specs = program.graph_signature.input_specs
     return [held.get(s.target or "") for s in specs if s.kind is not InputKind.USER_INPUT]
 
 
-def _root(module: Any) -> nn.Module | None:
+def _root_module(module: Any) -> nn.Module | None:
     """The module, or the one whose method this is; None for a function."""
     root = module if isinstance(module, nn.Module) else getattr(module, "__self__", None)
     return root if isinstance(root, nn.Module) else None
 
 
 def _modules(module: Any) -> dict[str, nn.Module]:
-    root = _root(module)
+    root = _root_module(module)
     return dict(root.named_modules()) if root is not None else {}
 
 
 def _buffers_of(module: Any) -> dict[str, torch.Tensor]:
-    root = _root(module)
+    root = _root_module(module)
     return dict(root.named_buffers()) if root is not None else {}
 
 
-def _identical(a: torch.Tensor, b: torch.Tensor | None) -> bool:
+def _is_identical(a: torch.Tensor, b: torch.Tensor | None) -> bool:
     return b is not None and a.dtype is b.dtype and torch.equal(a, b)
 
 
-def _closeness(rtol: float | None, atol: float | None) -> Close:
+def _make_close(rtol: float | None, atol: float | None) -> Close:
     def close(got: Any, want: Any) -> str:
         if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
             same = got is want or (type(got) is type(want) and bool(got == want))
-            return "" if same else f"it is {_short(got)} instead of {_short(want)}"
+            return "" if same else f"it is {_describe(got)} instead of {_describe(want)}"
         if got.shape != want.shape or got.dtype != want.dtype:
             return f"it is {type_text(got)} instead of {type_text(want)}"
         try:
             torch.testing.assert_close(got, want, rtol=rtol, atol=atol, equal_nan=True)
         except AssertionError as error:
-            return _numbers(str(error))
+            return _shorten_message(str(error))
         return ""
 
     return close
 
 
-def _short(value: Any) -> str:
+def _describe(value: Any) -> str:
     return type_text(value) or repr(value)
 
 
-def _numbers(text: str) -> str:
-    """The lines of `assert_close` that have the numbers, as one."""
+def _shorten_message(text: str) -> str:
+    """The first lines of a message of `assert_close`, which have the numbers, as one line."""
     lines = [line.strip() for line in text.split("\n")]
     return "; ".join([line for line in lines if line][:3])
 
@@ -355,11 +352,11 @@ def _numbers(text: str) -> str:
 
 
 Key = tuple[str, str, str, int]
-"""The call of a module, the user's lines, the operator, and which of several alike."""
+"""The call of a module, the user's lines, the operator, and a number if there are several."""
 
 
-class _Recorder(TorchDispatchMode):
-    """Keeps what the operators of the module return, by where they are called."""
+class _ValueRecorder(TorchDispatchMode):
+    """Keeps the values that the module's operators return, by where they are called."""
 
     def __init__(self, paths: Mapping[int, str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -374,14 +371,14 @@ class _Recorder(TorchDispatchMode):
         meta: dict[str, Any] = {}
         self.provenance.at(sys._getframe(1)).describe(func, meta)
         call = next(reversed(meta["nn_module_stack"]), "")
-        key = (call, meta["stack_trace"], _base(func))
+        key = (call, meta["stack_trace"], _operator_name(func))
         kept = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), out)
         self.values[*key, self._count[key]] = kept
         self._count[key] += 1
         return out
 
 
-class _Beside(Interpreter):
+class _ComparingInterpreter(Interpreter):
     """Runs the program's graph and compares each node with what the module computed there."""
 
     def __init__(self, program: ExportedProgram, values: Mapping[Key, Any], close: Close) -> None:
@@ -393,49 +390,52 @@ class _Beside(Interpreter):
         for (call, lines, *_), value in values.items():
             self._places.setdefault((call, lines), []).append(value)
         self._unknown: dict[Node, None] = {}
-        """Nodes that are neither like what the module computed nor known to be unlike it."""
+        """The nodes that we can compare with nothing that the module computed."""
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
         if n.op == "call_function" and not self.found:
-            self._judge(n, value)
+            self._judge_node(n, value)
         return value
 
-    def _judge(self, node: Node, value: Any) -> None:
+    def _judge_node(self, node: Node, value: Any) -> None:
         if not isinstance(node.target, OpOverload):
             if any(n in self._unknown for n in node.all_input_nodes):
                 self._unknown[node] = None
             return
-        key = (*_place(node), _base(node.target))
+        key = (*_node_place(node), _operator_name(node.target))
         want = self.values.get((*key, self._count[key]))
         self._count[key] += 1
         if "empty" in key[2]:
             return
         if want is None:
-            if not any(self._wrong(value, v) == "" for v in self._places.get(_place(node), ())):
+            if not any(
+                self._find_difference(value, v) == ""
+                for v in self._places.get(_node_place(node), ())
+            ):
                 self._unknown[node] = None
-        elif wrong := self._wrong(value, want):
-            self.found = self._first(node, wrong)
+        elif wrong := self._find_difference(value, want):
+            self.found = self._describe_first(node, wrong)
 
-    def _wrong(self, value: Any, want: Any) -> str:
+    def _find_difference(self, value: Any, want: Any) -> str:
         pairs = zip(pytree.tree_leaves(value), pytree.tree_leaves(want), strict=False)
         return next((wrong for a, b in pairs if (wrong := self.close(a, b))), "")
 
-    def _first(self, node: Node, wrong: str) -> str:
-        """Where the difference of this node begins: at it, unless what it is computed from could
-        not be compared. Then on the first line of that; there at the last node."""
+    def _describe_first(self, node: Node, wrong: str) -> str:
+        """The node where the difference begins: this one, unless it is computed from nodes that we
+        could not compare. Then it is the last node on the first line of those."""
         before = self._unknown_before(node)
         known = [
-            n for n in before if isinstance(n.target, OpOverload) and _place(n) in self._places
+            n for n in before if isinstance(n.target, OpOverload) and _node_place(n) in self._places
         ]
         if known:
-            node = [n for n in known if _place(n) == _place(known[0])][-1]
+            node = [n for n in known if _node_place(n) == _node_place(known[0])][-1]
             wrong = "its value is none of those that the module computes there"
         where = f"\n    at {source_text(node)}" if source_text(node) else ""
         return f"{node.name} = {target_text(node.target)}{where}\n    {wrong}"
 
     def _unknown_before(self, node: Node) -> list[Node]:
-        """The nodes not known to be right that this one is computed from, in order."""
+        """The nodes that we could not compare and that this one is computed from, in order."""
         found: set[Node] = set()
         waiting = [node]
         while waiting:
@@ -446,13 +446,13 @@ class _Beside(Interpreter):
         return [n for n in self._unknown if n in found]
 
 
-def _place(node: Node) -> tuple[str, str]:
-    """The call of a module, and the user's lines."""
+def _node_place(node: Node) -> tuple[str, str]:
+    """The call of a module in which a node stands, and the user's lines."""
     call = next(reversed(node.meta.get("nn_module_stack") or {}), "")
     return str(call), str(node.meta.get("stack_trace") or "")
 
 
-def _base(func: Any) -> str:
-    """The operator's name without what tells an in-place form from a functional one."""
+def _operator_name(func: Any) -> str:
+    """The operator's name, the same for its in-place and functional forms."""
     name = str(func._schema.name).rpartition("::")[2] if isinstance(func, OpOverload) else str(func)
     return name.removesuffix("_").removesuffix("_functional")

@@ -1,5 +1,5 @@
-"""An example call: its leaves and their names in the graph; and seen by its arguments, which name
-each has, where each leaf of it stands, and the same structure made again with other leaves.
+"""An example call: the names of its leaves in the graph; the names of its arguments, the place of
+each leaf in them, and copies of their structure with other leaves.
 
 Must not decide which sizes are dynamic; `shapes/` does.
 """
@@ -32,15 +32,15 @@ from lostwax.ir.pytree import (
 
 
 def flat_names(tops: list[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
-    """A readable name for each leaf of a call: the argument's own name (`tops` has those of the
-    positional ones), with the way to the leaf."""
+    """A readable name for each leaf of a call: the argument's name and the path to the leaf. `tops`
+    are the names of the positional arguments."""
     if _LEAVES.issuperset(map(type, (*args, *kwargs.values()))):
-        return _distinct([identifier(name) for name in (*tops, *kwargs)])
+        return _make_distinct([identifier(name) for name in (*tops, *kwargs)])
     names = []
     for path in _key_paths((tuple(args), dict(kwargs))):
         top = tops[path[1].idx] if path[0].idx == 0 else str(path[1].key)
-        names.append(identifier("_".join([top, *map(_step, path[2:])])))
-    return _distinct(names)
+        names.append(identifier("_".join([top, *map(_key_text, path[2:])])))
+    return _make_distinct(names)
 
 
 def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
@@ -55,7 +55,7 @@ _LEAVES = frozenset((torch.Tensor, torch.nn.Parameter, int, float, bool, str))
 def _key_paths(call: Any) -> list[Any]:
     try:
         return [keys for keys, _ in pytree.tree_flatten_with_path(call)[0]]
-    except ValueError:  # a class was registered without names for its children: they are numbered
+    except ValueError:  # a class was registered without keys for its children: we number them
         return list(_numbered_paths((), call))
 
 
@@ -73,8 +73,8 @@ def _numbered_paths(path: tuple[Any, ...], tree: Any) -> Iterator[tuple[Any, ...
         yield from _numbered_paths((*path, key), child)
 
 
-def _distinct(names: list[str]) -> list[str]:
-    """The names, each once: `a_b` may be `a["b"]` or `a_b`."""
+def _make_distinct(names: list[str]) -> list[str]:
+    """The names with numbers where they repeat: `a_b` may be `a["b"]` or `a_b`."""
     taken = set(names)
     if len(taken) == len(names):
         return names
@@ -92,12 +92,8 @@ def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, A
     plain = _plain_names(function)
     if plain is not None and count <= len(plain):
         return plain[:count]
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return [f"arg_{i}" for i in range(count)]
     names: list[str] = []
-    for parameter in parameters:
+    for parameter in _parameters(function):
         if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
             names.extend(f"{parameter.name}_{i}" for i in range(count - len(names)))
         elif parameter.kind in (
@@ -109,20 +105,20 @@ def argument_names(function: Callable[..., Any], count: int, kwargs: dict[str, A
 
 
 def _plain_names(function: Any) -> list[str] | None:
-    """The positional arguments of a function or method as it was written; None: ask `inspect`,
-    which takes as long as ten operators."""
+    """The names of a plain function's positional arguments, read from its code. None if we must ask
+    `inspect`, which takes as long as ten operators."""
     is_method = isinstance(function, MethodType)
     plain = function.__func__ if is_method else function
-    if not isinstance(plain, FunctionType) or vars(plain).keys() & _SPEAKING:
+    if not isinstance(plain, FunctionType) or vars(plain).keys() & _SIGNATURE_GIVERS:
         return None
     code = plain.__code__
     return list(code.co_varnames[is_method : code.co_argcount])
 
 
-_SPEAKING = frozenset(("__wrapped__", "__signature__"))
+_SIGNATURE_GIVERS = frozenset(("__wrapped__", "__signature__"))
 
 
-def _step(key: Any) -> str:
+def _key_text(key: Any) -> str:
     for attribute in ("key", "idx", "name"):
         if hasattr(key, attribute):
             return str(getattr(key, attribute))
@@ -130,7 +126,7 @@ def _step(key: Any) -> str:
 
 
 def identifier(text: str) -> str:
-    """A Python name made of a text."""
+    """A Python name made from a text."""
     name = text.replace(".", "_")
     if name.isidentifier() and name.isascii():
         return name
@@ -139,7 +135,7 @@ def identifier(text: str) -> str:
 
 
 def identifiers(prefixes: Sequence[str], texts: Sequence[str]) -> list[str]:
-    """Such names of many texts, each with a prefix."""
+    """Python names made from many texts, each with a prefix."""
     if _are_plain(texts):  # nothing to replace but dots
         names = map(str.replace, texts, repeat("."), repeat("_"))
         return list(map(str.__add__, prefixes, names))
@@ -156,7 +152,7 @@ _NO_FIRST = frozenset(("", *"0123456789"))
 
 
 def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The example call; a single tensor stands for a call with one argument."""
+    """The checked `args` and `kwargs` of an example call; a single tensor is its one argument."""
     if isinstance(args, torch.Tensor):
         args = (args,)
     if not isinstance(args, (tuple, list)):
@@ -174,7 +170,7 @@ def as_call(args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[str]]) -> None:
-    """Only the types that the specification allows; `paths` says where each leaf stands."""
+    """Refuse leaves of types that the specification does not allow. `paths` are their places."""
     for i, leaf in enumerate(leaves):
         if not isinstance(leaf, LEAVES):
             check_leaf(leaf, list(paths())[i], what)
@@ -182,7 +178,7 @@ def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[
 
 # ------------------------------------------------------------------------------- by its arguments
 
-Label: TypeAlias = Any  # what a spec in dict form calls a child: a key, a field's name, an index
+Label: TypeAlias = Any  # names a child in a spec of nested dicts: a key, a field's name, an index
 
 
 @dataclass(frozen=True)
@@ -195,14 +191,14 @@ class Argument:
 
 
 # What a parameter of the function received: one argument, or those of `*args` or `**kwargs`.
-Slot: TypeAlias = Argument | list[Argument] | dict[str, Argument]
+ArgumentSlot: TypeAlias = Argument | list[Argument] | dict[str, Argument]
 
 
 class ExampleCall:
     """The arguments of one call of a function, as its signature binds them."""
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any] | None) -> None:
-        self.function = _forward(function)
+        self.function = _called_function(function)
         kwargs = dict(kwargs or {})
         self.leaves, self.tree = pytree.tree_flatten((tuple(args), kwargs))
         names = [*argument_names(self.function, len(args), kwargs), *kwargs]
@@ -214,9 +210,9 @@ class ExampleCall:
             start += tree.num_leaves
         self.slots = dict(self._slots(len(args), kwargs))
 
-    def _slots(self, count: int, kwargs: dict[str, Any]) -> Iterator[tuple[str, Slot]]:
-        """In the order of the signature; only what was given. An unknown signature has one slot
-        for each argument."""
+    def _slots(self, count: int, kwargs: dict[str, Any]) -> Iterator[tuple[str, ArgumentSlot]]:
+        """The slots that the call fills, in the order of the signature. If the signature is not
+        known, each argument has its own."""
         given = list(self.arguments.values())
         positional, by_name = given[:count], dict(zip(kwargs, given[count:], strict=True))
         for parameter in _parameters(self.function):
@@ -235,7 +231,7 @@ class ExampleCall:
         for argument in (*positional, *by_name.values()):
             yield argument.name, argument
 
-    def flat(self) -> list[Argument]:
+    def flat_arguments(self) -> list[Argument]:
         """All arguments in the order of the signature."""
         found: list[Argument] = []
         for slot in self.slots.values():
@@ -246,7 +242,7 @@ class ExampleCall:
         return found
 
     def trails(self) -> list[tuple[Label, ...]]:
-        """The way to each leaf: the argument's name, then the label at each container."""
+        """The labels that lead to each leaf: the argument's name, then one for each container."""
         return [
             trail
             for argument in self.arguments.values()
@@ -254,27 +250,27 @@ class ExampleCall:
         ]
 
     def paths(self) -> list[str]:
-        """The same as Python: `batch['ids'][0]`."""
+        """The path of each leaf as Python: `batch['ids'][0]`."""
         return [
             path
             for argument in self.arguments.values()
             for path in leaf_paths(argument.tree, argument.name)
         ]
 
-    def mirrored(self, leaves: Sequence[Any]) -> dict[str, Any]:
+    def mirror(self, leaves: Sequence[Any]) -> dict[str, Any]:
         """The structure of the arguments with other leaves, by name of the parameter."""
-        return {name: self._mirrored(slot, leaves) for name, slot in self.slots.items()}
+        return {name: self._mirror_slot(slot, leaves) for name, slot in self.slots.items()}
 
-    def _mirrored(self, slot: Slot, leaves: Sequence[Any]) -> Any:
+    def _mirror_slot(self, slot: ArgumentSlot, leaves: Sequence[Any]) -> Any:
         if isinstance(slot, list):
-            return tuple(self._mirrored(argument, leaves) for argument in slot)
+            return tuple(self._mirror_slot(argument, leaves) for argument in slot)
         if isinstance(slot, dict):
-            return {name: self._mirrored(argument, leaves) for name, argument in slot.items()}
-        return mirrored(slot.tree, iter(leaves[slot.start : slot.start + slot.tree.num_leaves]))
+            return {name: self._mirror_slot(argument, leaves) for name, argument in slot.items()}
+        return mirror_tree(slot.tree, iter(leaves[slot.start : slot.start + slot.tree.num_leaves]))
 
 
-def _forward(function: Any) -> Callable[..., Any]:
-    """What is called: a module's forward; for a program that of its module."""
+def _called_function(function: Any) -> Callable[..., Any]:
+    """The function that is called: the forward of a module, or of a program's module."""
     if isinstance(function, ExportedProgram):
         function = function.module()
     found: Callable[..., Any] = function.forward if isinstance(function, nn.Module) else function
@@ -289,7 +285,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def labels(tree: TreeSpec) -> list[Label]:
-    """What the children of a container are called: keys, names of fields, else their index."""
+    """The labels of a container's children: keys, names of fields, else their indices."""
     if tree.type in MAPPINGS:
         return list(mapping_keys(tree))
     named = [step[1:] if step.startswith(".") else "" for step in steps(tree)]
@@ -304,11 +300,11 @@ def _trails(tree: TreeSpec, trail: tuple[Label, ...]) -> Iterator[tuple[Label, .
         yield from _trails(child, (*trail, label))
 
 
-def mirrored(tree: TreeSpec, leaves: Iterator[Any]) -> Any:
-    """A structure with other leaves. Classes that might not hold them become lists."""
+def mirror_tree(tree: TreeSpec, leaves: Iterator[Any]) -> Any:
+    """The structure with other leaves. Classes that might not be able to hold them become lists."""
     if tree.is_leaf():
         return next(leaves)
-    children = [mirrored(child, leaves) for child in tree.children()]
+    children = [mirror_tree(child, leaves) for child in tree.children()]
     if tree.type in MAPPINGS:
         return dict(zip(mapping_keys(tree), children, strict=True))
     if is_namedtuple(tree):

@@ -1,13 +1,13 @@
 """`export`: from a module and an example call to an ExportedProgram.
 
-The driver: state and inputs become fakes, the module runs under the tracer, the log becomes a
-graph, the signature says what is what. Must not know how operators are evaluated or recorded.
+This is the driver: it replaces state and inputs by fakes, runs the module under the tracer, makes a
+graph of the log, and writes the signature. Must not know how operators are evaluated or recorded.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
 from typing import Any
@@ -20,7 +20,6 @@ from torch._ops import OpOverload
 from lostwax import collector
 from lostwax.branches import OUTERMOST
 from lostwax.capture import caches
-from lostwax.capture.aliasing.input_layouts import Note
 from lostwax.capture.example_call import (
     argument_names,
     as_call,
@@ -30,16 +29,21 @@ from lostwax.capture.example_call import (
     identifiers,
     leaves_of,
 )
-from lostwax.capture.inputs import Given
-from lostwax.capture.module_calls import Calls
+from lostwax.capture.inputs import CaptureInputs
+from lostwax.capture.module_calls import PreservedCalls
 from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import functions_of, line_that_reads
 from lostwax.capture.python.reachable import held_functions
-from lostwax.capture.repeated_tensors import for_either
-from lostwax.capture.replaced_layouts import check_relaid
+from lostwax.capture.relied_layouts import (
+    assert_layouts,
+    check_replaced_layouts,
+    layout_questions,
+    layouts_relied_on,
+)
+from lostwax.capture.repeated_tensors import choose_program
 from lostwax.capture.shapes.collect import AdditionalInputs
 from lostwax.capture.shapes.dims import marks_of
 from lostwax.capture.shapes.guards import range_constraints, sort_guards
@@ -59,7 +63,7 @@ from lostwax.capture.state.root_module import find_root_module, forward_of
 from lostwax.capture.state.unkept_changes import note_change, tell_of_change
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.capture.steps.to_graph import Builder
-from lostwax.capture.threads import claim, is_alone, one_at_a_time
+from lostwax.capture.threads import claim_fakes, is_alone, one_at_a_time
 from lostwax.capture.trace.grad_marks import (
     UntrackedError,
     check_next_gradient,
@@ -84,13 +88,11 @@ from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
-from lostwax.ir.data import ModuleCallSignature, Question
+from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.declared import declared
 from lostwax.ir.passes.transforms.unused import UnusedState
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import call_paths, leaf_paths, put_together
-from lostwax.ir.run.module import LAYOUT_ASKED
-from lostwax.ir.run.questions import OFFSET, STRIDES, VISIBLE_STRIDES, answer
 from lostwax.ir.run.settings import settings_now
 from lostwax.ir.signature import (
     ArgumentSpec,
@@ -137,7 +139,7 @@ def export(
     _check_keep(keep)
     call_args, call_kwargs = as_call(args, kwargs)
     spec = None
-    if dynamic_shapes is not None or constraints or _is_marked(call_args, call_kwargs):
+    if dynamic_shapes is not None or constraints or _has_marks(call_args, call_kwargs):
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     preserved = preserve_module_call_signature
     program = export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
@@ -154,10 +156,10 @@ def export_call(
     keep: frozenset[OpOverload] = frozenset(),
     preserved: Sequence[str] = (),
 ) -> ExportedProgram:
-    """The same of a call that was looked at: `spec` says what varies in it."""
+    """As `export`, for validated arguments; `spec` lists the sizes and numbers that vary."""
     call = (mod, args, kwargs, spec, keep, preserved)
 
-    def captured(*more: bool) -> ExportedProgram:
+    def capture_once(*more: bool) -> ExportedProgram:
         try:
             return Capture(*call, False, *more).run()
         except UntrackedError:
@@ -165,11 +167,11 @@ def export_call(
         return Capture(*call, True, *more).run()
 
     with one_at_a_time:
-        return for_either(captured(), lambda agreed: captured(True, agreed))
+        return choose_program(capture_once(), lambda agreed: capture_once(True, agreed))
 
 
 class Capture:
-    """One capture."""
+    """One capture of one call."""
 
     def __init__(
         self,
@@ -183,13 +185,13 @@ class Capture:
         apart: bool = False,
         agreed: bool = True,
     ) -> None:
-        """`apart`: one tensor in several places is several that share memory. `agreed`: it has the
-        same sizes in all of them."""
+        """`tracked`: autograd records, too. `apart`: a tensor that is passed several times becomes
+        several tensors that share memory. `agreed`: these have the same sizes."""
         self.call = mod
         self.args, self.kwargs = args, kwargs
         self.root = find_root_module(mod)
         self.state = ModuleState(self.root)
-        self.calls = Calls(self.state.places, preserved)
+        self.calls = PreservedCalls(self.state.places, preserved)
         provenance = Provenance(self.state.paths, self.calls if preserved else None)
         self.tracer = self.calls.tracer = Tracer(provenance, keep=keep, tracked=tracked)
         self.grad = torch.is_grad_enabled()
@@ -210,71 +212,71 @@ class Capture:
         self.apart = apart
         self.was_alone = is_alone()
         self.retiring = True
-        """Another thread may have taken a fake out of the module, and is to learn so."""
+        """Must the fakes refuse to be used afterwards? Another thread may have taken one out of the
+        module."""
 
     def run(self) -> ExportedProgram:
         program = undone(self._run)
         self.tracer.forget()  # the program's fakes keep the tracer alive
-        # What they are asked now is not asked by the program.
+        # Questions that are put to these fakes from now on do not concern the program.
         self.tracer.differentiable = self.tracer.sees_gradients = False
-        return program if type(self.root) is not nn.Module else _trimmed(program)
+        return program if type(self.root) is not nn.Module else _drop_unused_state(program)
 
     def _run(self, undo: Undo) -> ExportedProgram:
         undo.tell = tell_of_change
         collector.pause(undo.add)
         tracer = self.tracer
-        claim(tracer, undo)
-        given = self.given = Given(tracer, self.state)
-        undo.add(self._retire)
-        given.enter(self.leaves, self.names, self.symbols, self.apart)
-        tracer.differentiable = self.grad and given.is_differentiable
+        claim_fakes(tracer, undo)
+        inputs = self.inputs = CaptureInputs(tracer, self.state)
+        undo.add(self._retire_fakes)
+        inputs.enter_call(self.leaves, self.names, self.symbols, self.apart)
+        tracer.differentiable = self.grad and inputs.is_differentiable
         tracer.sees_gradients = self.grad
         check_hooks(tracer, self.state.modules)
-        args, kwargs = put_together(given.users, self.in_spec)
-        containers = find_containers(
-            zip(self.argument_names, (*args, *kwargs.values()), strict=False)
-        )
+        args, kwargs = put_together(inputs.call_leaves, self.in_spec)
+        arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
+        containers = find_containers(arguments)
         functions = held_functions(self.state.modules)  # before caught calls are among them
         tracer.provenance.catch_calls(self.state.modules, undo)
-        self.state.replace(given.fakes, undo)
+        self.state.replace(inputs.fakes, undo)
         kept_before = global_state.restore_later(self.call, functions, self.state.modules, undo)
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
             with collect_errors() as refusals, tracer.provenance.watching(sys._getframe()):
-                out = self._result_of(args, kwargs)
-            _check_caught(refusals)
+                out = self._compute_result(args, kwargs)
+            _check_refusals(refusals)
             autocasting.check(tracer, around)
-            given.check_gradients()
+            inputs.check_gradients()
             tell_of_changes(containers)
-            if tracer.state_views:  # which are themselves until an operator gets them
+            if tracer.state_views:
                 self._check_versions()
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
             read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
             read += [out for out in outputs if is_from_outside(out)]
-            self.reassigned, kept = self.state.find_changes(given.fakes, read, self.call)
-            replaced = given.replaced(self.reassigned)
-            given.check_replaced(replaced, outputs)
-            check_relaid(tracer, given, replaced, outputs)
+            self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.call)
+            replaced = inputs.find_replaced(self.reassigned)
+            inputs.check_replaced(replaced, outputs)
+            check_replaced_layouts(tracer, inputs, replaced, outputs)
             self._tell_of_objects(outputs)
             self._copy_literals([each.held for each in replaced])
             if self.grad:
-                check_results(outputs, given.initial)
+                check_results(outputs, inputs.initial)
                 if tracer.grad_marks.has_own_leaves():
                     if not tracer.tracked:
                         raise UntrackedError
                     paths = leaf_paths(self.out_spec, "the result")
                     results = zip(outputs, paths, strict=True)
                     keep_own_leaves(results, tracer.value_of, partial(give_own_leaf, tracer))
-            program = self._program(outputs)
+            program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
         global_state.tell_of_numbers(self.call, self.state.modules, kept_before, undo)
         return program
 
-    def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
-        """What the program computes."""
+    def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call the module."""
         try:
             return functions_run.call_watched(self.call, *args, **kwargs)
         except TypeError as error:
@@ -285,15 +287,16 @@ class Capture:
             raise
 
     def _tell_of_objects(self, outputs: list[Any]) -> None:
-        """A program has the values of tensors, not the very objects: who would go on to change
-        those (`m.view.data = ...`) can do without a program."""
-        if any(is_from_outside(out) and self.given.is_view_of_state(out) for out in outputs):
+        """Note results and state for which the identity of the object may matter: a caller might
+        change the object itself (`m.view.data = ...`), and a program returns only values."""
+        if any(is_from_outside(out) and self.inputs.is_view_of_state(out) for out in outputs):
             note_change("a result is itself a tensor that the module keeps, a view of its state")
-        for name in self.given.renamed(self.reassigned):
+        for name in self.inputs.find_renamed(self.reassigned):
             note_change(f"{name} is replaced by a view of itself")
 
     def _check_versions(self) -> None:
-        """How often a view of state was written to is nothing that a program knows."""
+        """Refuse code that asks for the version of a tensor if the module keeps views of state: a
+        program does not count their writes."""
         line = line_that_reads("_version", functions_of(self.call, self.state.modules))
         if line is not None:
             tensor, root = self.tracer.state_views[0]
@@ -301,57 +304,58 @@ class Capture:
             refuse_version(f"a tensor, in a module that keeps a view {size} of {root.name},", line)
 
     def _check_caches(self, kept: list[KeptTensor], outputs: list[Any]) -> None:
-        """Tensors that the call left in modules are no matter if they are caches."""
+        """Refuse tensors that the call left in modules, unless they are caches."""
         shared = [each for each in kept if each.is_shared]
         if shared:
             raise kept_tensor_error(shared[0], "it belongs to a class, and to all modules of it")
         tensors = [self.tracer.adopt(each.tensor) for each in kept]
         try:
-            first = self._recorded(outputs, self.out_spec)
-            caches.check(self.tracer, tensors, self.given.tensors(), first, self._next)
+            first = self._record_call(outputs, self.out_spec)
+            inputs = self.inputs.named_tensors()
+            caches.check_cache(self.tracer, tensors, inputs, first, self._run_again)
         except caches.NoCache as reason:
             raise kept_tensor_error(kept[0], str(reason)) from None
 
-    def _next(self) -> caches.Run:
-        """The call that would come next."""
-        args, kwargs = put_together(self.given.users, self.in_spec)
+    def _run_again(self) -> caches.RecordedCall:
+        """Make the call that would come next."""
+        args, kwargs = put_together(self.inputs.call_leaves, self.in_spec)
         with self.tracer.provenance.watching(sys._getframe()):
-            out = self._result_of(args, kwargs)
+            out = self._compute_result(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)
         self._copy_literals(outputs)
-        run = self._recorded(outputs, spec)
+        run = self._record_call(outputs, spec)
         self.tracer.doubts.settle(self.env, run.steps, run.results)
         return run
 
-    def _recorded(self, outputs: list[Any], structure: pytree.TreeSpec) -> caches.Run:
+    def _record_call(self, outputs: list[Any], structure: pytree.TreeSpec) -> caches.RecordedCall:
         tracer = self.tracer
-        held, writes = caches.Held(tracer, self.root), bool(self._mutations())
-        results = [self._result(o) for o in outputs]
-        needed = self._layouts(self.given.tensors(), results)
+        held, writes = caches.HeldObjects(tracer, self.root), bool(self._mutations())
+        results = [self._logged_result(o) for o in outputs]
+        needed = layouts_relied_on(tracer, self.inputs.named_tensors(), results)
         layouts = frozenset((value, offset, exact) for value, _, offset, exact in needed)
         tensors = [tracer.adopt(o) if isinstance(o, torch.Tensor) else None for o in outputs]
         roots = [None if t is None else t.tracked.root for t in tensors]
         steps = tracer.region.steps
-        return caches.Run(steps, results, roots, structure, layouts, writes, held)
+        return caches.RecordedCall(steps, results, roots, structure, layouts, writes, held)
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
-        """What the program returns after the results."""
+        """The outputs of the program after the results."""
         return []
 
-    def _kind(self, index: int) -> OutputKind:
-        """What a result is."""
+    def _output_kind(self, index: int) -> OutputKind:
+        """The kind of the result with this index."""
         return OutputKind.USER_OUTPUT
 
     # ------------------------------------------------------------------------------- the program
 
-    def _program(self, outputs: list[Any]) -> ExportedProgram:
+    def _make_program(self, outputs: list[Any]) -> ExportedProgram:
         mutations = self._mutations()
         self._copy_literals(outputs)
-        results, more = [self._result(o) for o in outputs], self._more_outputs()
+        results, more = [self._logged_result(o) for o in outputs], self._more_outputs()
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
-        inputs = self._input_specs(builder)
+        input_specs = self._input_specs(builder)
         values = [v for _, v, _ in mutations] + results + [v for _, v in more]
-        self._layout_assertions(builder, values)
+        assert_layouts(self.tracer, self.inputs, builder, values)
         self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         found = sort_guards(self.env, self.tracer.origins, unnamed)
@@ -359,20 +363,21 @@ class Capture:
             raise violation_error(found.violations, self.symbols.spec)
         seen = self.calls.values()
         builder.body(self.tracer.region, [*values, *seen], found.in_graph)
-        entered = {id(v): _argument(v, builder.node(v)) for v in seen}
+        entered = {id(v): _argument_spec(v, builder.node(v)) for v in seen}
         node = builder.output(values)
         names: Any = node.args[0]
         kinds = [kind for kind, _, _ in mutations]
-        kinds += [(self._kind(i), None) for i in range(len(results))]
+        kinds += [(self._output_kind(i), None) for i in range(len(results))]
         kinds += [kind for kind, _ in more]
         specs = [
-            OutputSpec(kind, _argument(value, arg), self._target(kind, target, inputs))
-            for (kind, target), value, arg in zip(kinds, values, names, strict=True)
+            OutputSpec(kind, _argument_spec(value, arg), self._output_target(kind, of, input_specs))
+            for (kind, of), value, arg in zip(kinds, values, names, strict=True)
         ]
         for spec, (_, _, way) in zip(specs, mutations, strict=False):
             spec.write = way
-        signature = ExportGraphSignature(inputs, specs)
-        state_dict, constants = self._tensors()
+        signature = ExportGraphSignature(input_specs, specs)
+        state_dict, constants = self._state_and_constants()
+        layouts = layout_questions(self.tracer, self.inputs, values)
         asked = self.tracer.observer.questions
         return ExportedProgram(
             graph_module=builder.module(),
@@ -380,7 +385,7 @@ class Capture:
             state_dict=state_dict,
             constants=constants,
             range_constraints=range_constraints(self.env, self._declared_sizes()),
-            module_call_graph=self.calls.entries(
+            module_call_graph=self.calls.make_entries(
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
             example_inputs=(self.args, self.kwargs),
@@ -389,7 +394,7 @@ class Capture:
             ),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
-            asks=self.given.asks(asked, self.grad, self._state_layouts(values)),
+            asks=self.inputs.make_asks(asked, self.grad, layouts),
             reads_views=not self.tracer.relies_on_view,
         )
 
@@ -398,62 +403,19 @@ class Capture:
         flat = [s for v in values for s in (v if isinstance(v, tuple) else (v,))]
         return [s for s in flat if isinstance(s, Expr)]
 
-    def _target(
+    def _output_target(
         self, kind: OutputKind, target: str | None, inputs: Sequence[InputSpec]
     ) -> str | None:
-        """What an output belongs to: an input by the name that the graph has for it."""
+        """The name of the state or input that an output belongs to. Inputs go by their names in
+        the graph."""
         if kind not in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT):
             return target
         users = [spec.arg.name for spec in inputs if spec.kind is InputKind.USER_INPUT]
-        return dict(zip(self.given.names, users, strict=True))[target or ""]
-
-    def _layout_assertions(self, builder: Builder, outputs: list[Any]) -> None:
-        """Where the program holds for the example's strides alone, it asks for them."""
-        names = self.given.tensors()
-        for value, notes, offset, exact in self._layouts(names, outputs):
-            assert value.type is not None
-            name, t = names[value], value.type
-            note = next(n for n in notes if n.offset or not offset)
-            place = f" and storage offset {t.offset}" if offset else ""
-            copy = "clone()" if offset else "contiguous()"
-            if exact and any(size == 1 or not isinstance(size, int) for size in t.size):
-                copy = "clone(memory_format=torch.contiguous_format)"
-            fix = f"pass {name}.{copy}, or " if t.is_contiguous else ""
-            text = (
-                f"the input {name} must have strides {tuple(t.stride)}{place}, {LAYOUT_ASKED}\n"
-                f"  because of {note.what} at {note.where}\n"
-                f"  fix: {fix}capture it again with such an input"
-            )
-            empty = any(n.empty for n in notes)
-            builder.layout_assertion(value, offset, empty, exact, text)
-
-    def _state_layouts(self, outputs: list[Any]) -> list[Question]:
-        """The same of the state: a graph does not assert what a module has itself."""
-        found: list[Question] = []
-        if not self.tracer.reliance.notes:
-            return found
-        slots = self.given.state_values()
-        names = {value: slot.name for value, slot in slots.items()}
-        for value, notes, offset, exact in self._layouts(names, outputs):
-            tensor, of = slots[value].tensor, (names[value],)
-            asked = [STRIDES if exact else VISIBLE_STRIDES, *([OFFSET] if offset else ())]
-            found += [Question(q, of, answer(q, tensor), str(notes[0].where)) for q in asked]
-        return found
-
-    def _layouts(
-        self, inputs: Mapping[Value, str], outputs: list[Any]
-    ) -> list[tuple[Value, list[Note], bool, bool]]:
-        """The inputs whose strides matter, because of what, and whether their offset does, too, and
-        the strides of dimensions of size 1."""
-        found = self.tracer.reliance.inputs(inputs, self.tracer.region.steps, outputs)
-        return [
-            (v, notes, any(n.is_place_of(inputs[v]) for n in notes), any(n.exact for n in notes))
-            for v, notes in found.items()
-        ]
+        return dict(zip(self.inputs.names, users, strict=True))[target or ""]
 
     def _copy_literals(self, outputs: list[Any]) -> None:
-        """A tensor literal is a new tensor in each run of the module: what is returned of it must
-        not be the constant that the program keeps; nor what is put in the place of state."""
+        """Copy tensor literals that are returned or put in the place of state: each run of the
+        module makes a new tensor there, so it must not be the constant that the program keeps."""
         for output in outputs:
             if isinstance(output, torch.Tensor):
                 root = self.tracer.adopt(output).tracked.root
@@ -462,40 +424,40 @@ class Capture:
                     copy = self.tracer.evaluate(torch.ops.aten.clone.default, (literal,), {})
                     root.write(self.tracer.value_of(copy))
 
-    def _result(self, output: Any) -> Any:
+    def _logged_result(self, output: Any) -> Any:
         if isinstance(output, torch.Tensor):
             return self.tracer.value_of(self.tracer.adopt(output))
         return unwrap(output)
 
     def _mutations(self) -> list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]]:
-        """What the program writes: buffers and parameters first, then the user's inputs. Of state,
-        how."""
+        """The values that the program writes: first to parameters and buffers (and how), then to
+        the user's inputs."""
         kinds = {
             "parameter": OutputKind.PARAMETER_MUTATION,
             "buffer": OutputKind.BUFFER_MUTATION,
         }
         found: list[tuple[tuple[OutputKind, str | None], Value, StateWrite | None]] = []
-        state = self.given.state_values() if self.tracer.overwritten_unseen else {}
+        state = self.inputs.state_values() if self.tracer.overwritten_unseen else {}
         unseen = [slot for value, slot in state.items() if value in self.tracer.overwritten_unseen]
-        for slot, value, way in self.given.written_state(self.reassigned, self.grad):
+        for slot, value, way in self.inputs.written_state(self.reassigned, self.grad):
             if slot in unseen:
                 check_next_gradient(f"the {slot.kind} {slot.name}", value)
             found.append(((kinds[slot.kind], slot.name), value, way))
-        for name, value in self.given.written_inputs():
+        for name, value in self.inputs.written_inputs():
             found.append(((OutputKind.USER_INPUT_MUTATION, name), value, None))
         return found
 
-    def _retire(self) -> None:
+    def _retire_fakes(self) -> None:
         if self.retiring:
-            retire(self.given.fakes.values())
+            retire(self.inputs.fakes.values())
 
     def _input_specs(self, builder: Builder) -> list[InputSpec]:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
-        given, slots = self.given, self.state.slots
+        inputs, slots = self.inputs, self.state.slots
         self.retiring = not (self.was_alone and is_alone())
         names = builder.placeholders(
-            identifiers(given.for_each_slot("p_", "b_"), [slot.name for slot in slots]),
-            [given.initial[id(fake)] for _, fake in given.slots],
+            identifiers(inputs.for_each_slot("p_", "b_"), [slot.name for slot in slots]),
+            [inputs.initial[id(fake)] for _, fake in inputs.slots],
             self.retiring,
         )
         parameter, buffer = InputKind.PARAMETER, InputKind.BUFFER
@@ -506,44 +468,41 @@ class Capture:
             for slot, name in zip(slots, names, strict=True)
         ]
         self.constant_names: list[str] = []
-        paths = _attributes(self.state) if self.tracer.constants else {}
-        numbered = self._numbered(paths.values())
+        paths = _attribute_paths(self.state) if self.tracer.constants else {}
+        numbered = self._constant_names(paths.values())
         for tensor, value in self.tracer.constants:
             path = paths.get(id(tensor)) or next(numbered)
             self.constant_names.append(path)
             node = builder.placeholder(f"c_{identifier(path)}", value, value.fake)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
-        for i, (leaf, name) in enumerate(zip(given.users, given.names, strict=True)):
-            made = self._again if i in given.doubles else self._user_input
-            specs.append(InputSpec(InputKind.USER_INPUT, made(builder, name, leaf), None))
+        for i, (leaf, name) in enumerate(zip(inputs.call_leaves, inputs.names, strict=True)):
+            add = self._add_repeated_input if i in inputs.doubles else self._add_user_input
+            specs.append(InputSpec(InputKind.USER_INPUT, add(builder, name, leaf), None))
         return specs
 
-    def _numbered(self, taken: Collection[str]) -> Iterator[str]:
-        """Names of constants that the module has no name for."""
+    def _constant_names(self, taken: Collection[str]) -> Iterator[str]:
+        """Names for constants that the module has no name for."""
         for name in map("lifted_tensor_{}".format, count()):
             known = any(name in slot.names for slot in self.state.slots)
             if name not in taken and not known and not hasattr(self.root, name):
                 yield name
 
-    def _user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
+    def _add_user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
         if isinstance(leaf, FakeTensor):
-            return TensorArgument(self._placeholder(builder, name, leaf))
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and id(leaf) in self.given.initial:
-            placed = builder.placeholder(name, self.given.initial[id(leaf)], leaf).name
+            value = self.inputs.initial[id(leaf)]
+            return TensorArgument(builder.placeholder(name, value, value.fake).name)
+        if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and id(leaf) in self.inputs.initial:
+            placed = builder.placeholder(name, self.inputs.initial[id(leaf)], leaf).name
             is_int = isinstance(leaf, torch.SymInt)
             return SymIntArgument(placed) if is_int else SymFloatArgument(placed)
         return ConstantArgument(builder.placeholder(name, None, leaf).name, leaf)
 
-    def _again(self, builder: Builder, name: str, fake: FakeTensor) -> ArgumentSpec:
-        """A tensor that the program is given in another place already, and reads there."""
-        first = self.given.initial[id(fake)].fake
+    def _add_repeated_input(self, builder: Builder, name: str, fake: FakeTensor) -> ArgumentSpec:
+        """Add a placeholder that is not read: the same tensor comes in another place, too."""
+        first = self.inputs.initial[id(fake)].fake
         return TensorArgument(builder.placeholder(name, None, first).name)
 
-    def _placeholder(self, builder: Builder, name: str, fake: FakeTensor) -> str:
-        value = self.given.initial[id(fake)]
-        return builder.placeholder(name, value, value.fake).name
-
-    def _tensors(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _state_and_constants(self) -> tuple[dict[str, Any], dict[str, Any]]:
         constants: dict[str, Any] = dict(self.state.non_persistent)
         for name, (tensor, _) in zip(self.constant_names, self.tracer.constants, strict=True):
             constants[name] = tensor
@@ -558,11 +517,12 @@ class Capture:
         )
 
 
-OUTERMOST.add(Capture._result_of.__code__)
+OUTERMOST.add(Capture._compute_result.__code__)
 
 
-def _check_caught(seen: Sequence[LostwaxError]) -> None:
-    """Eager would not have raised it, and not have gone the way that the program went."""
+def _check_refusals(seen: Sequence[LostwaxError]) -> None:
+    """Refuse a program if the module's own code caught one of our refusals: eager would not have
+    raised it, so the program went another way."""
     for error in seen:
         if isinstance(error, _REFUSALS):
             raise CaptureError(
@@ -580,8 +540,8 @@ _REFUSALS = (
 )
 
 
-def _trimmed(program: ExportedProgram) -> ExportedProgram:
-    """A function's program carries what it reads: its modules may have more."""
+def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
+    """The program of a function, without state that it does not read."""
     inputs = zip(program.graph.nodes, program.graph_signature.input_specs, strict=False)
     is_whole = all(n.users for n, spec in inputs if spec.kind in (_PARAMETER, _BUFFER))
     return program if is_whole else UnusedState().run(program)
@@ -592,7 +552,9 @@ _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 
 def _check_keep(keep: Any) -> None:
     wrong = (
-        [each for each in keep if not isinstance(each, OpOverload)] if _is_many(keep) else [keep]
+        [each for each in keep if not isinstance(each, OpOverload)]
+        if _is_iterable(keep)
+        else [keep]
     )
     if wrong:
         raise TypeError(
@@ -601,15 +563,15 @@ def _check_keep(keep: Any) -> None:
         )
 
 
-def _is_many(value: Any) -> bool:
+def _is_iterable(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, str)
 
 
-def _is_marked(*call: Any) -> bool:
+def _has_marks(*call: Any) -> bool:
     return any(isinstance(x, torch.Tensor) and marks_of(x) for x in leaves_of(*call))
 
 
-def _argument(value: Any, arg: Any) -> ArgumentSpec:
+def _argument_spec(value: Any, arg: Any) -> ArgumentSpec:
     if isinstance(value, Value):
         return TensorArgument(arg.name)
     if not isinstance(arg, torch.fx.Node):
@@ -620,8 +582,8 @@ def _argument(value: Any, arg: Any) -> ArgumentSpec:
     return SymBoolArgument(arg.name) if is_bool else SymIntArgument(arg.name)
 
 
-def _attributes(state: ModuleState) -> dict[int, str]:
-    """Tensors kept in plain attributes, by id: their path."""
+def _attribute_paths(state: ModuleState) -> dict[int, str]:
+    """The paths of tensors in plain attributes, by the tensor's id."""
     found: dict[int, str] = {}
     for module in state.modules:
         path = state.paths[id(module)]

@@ -1,5 +1,5 @@
-"""What a program is given, the module's state and the user's inputs: a fake in the place of each
-tensor, and what became of it when the call is over.
+"""The inputs of a program, which are the module's state and the user's inputs: makes a fake for
+each tensor, and finds out what became of it when the call is over.
 
 Must not know of graphs.
 """
@@ -31,45 +31,46 @@ from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import Root
 
 
-class Replaced(NamedTuple):
-    """State that was replaced: what it was at the start, the fake that stood for it, and what is in
-    its place now, which is the same fake if it got another memory."""
+class ReplacedState(NamedTuple):
+    """State that the call replaced: its root at the start, its fake, and the tensor in its place
+    now. That is the same fake if only its memory was replaced (`x.data = y`)."""
 
     root: Root
     fake: FakeTensor
     held: FakeTensor
 
 
-class Given:
-    """The inputs of one capture, in the order in which they enter."""
+class CaptureInputs:
+    """The inputs of one capture, in order."""
 
     def __init__(self, tracer: Tracer, state: ModuleState) -> None:
         self.tracer = tracer
         self.initial: dict[int, Value] = {}
-        """What each is at the start, by the fake's id; numbers that vary, too."""
+        """The first value of each input, by the id of its fake or symbolic number."""
         self._roots: dict[int, Root] = {}
         self._shared: dict[FakeStorage, Root] = {}
-        """The first in each storage."""
+        """The first input in each storage."""
         self._parameters = state.parameters
         tensors = [slot.tensor for slot in state.slots]
-        entered = self._state_entered(tensors, [slot.name for slot in state.slots])
+        entered = self._enter_state(tensors, [slot.name for slot in state.slots])
         self.slots = list(zip(state.slots, entered, strict=True))
         tracer.state_in = self.state_in
         self.fakes = dict(zip(map(id, tensors), entered, strict=True))
-        """Those of the state, by the real tensor's id."""
+        """The fakes of the state, by the real tensor's id."""
         self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
         self.leaves: list[Any] = []
         self.doubles: dict[int, Ref] = {}
-        """The leaves that are a tensor of the state, or the same as an earlier leaf: which."""
-        self.users: list[Any] = []
-        """What the module is called with, in the places of the user's leaves."""
+        """The leaves that are also state, or an earlier leaf: the name of that state, or the index
+        of that leaf."""
+        self.call_leaves: list[Any] = []
+        """What the module is called with in place of the user's leaves."""
         self.names: list[str] = []
 
-    def enter(
+    def enter_call(
         self, leaves: list[Any], names: list[str], symbols: Symbols | None, apart: bool = False
     ) -> None:
-        """The leaves of the user's call; `apart`: one tensor in several places is several that
-        share memory."""
+        """Add the leaves of the user's call. `apart`: a tensor that is passed several times becomes
+        several tensors that share memory."""
         values = symbols.values if symbols else [None] * len(leaves)
         self.leaves, self.names = leaves, names
         if not apart:
@@ -77,24 +78,27 @@ class Given:
         for i, (leaf, name, value) in enumerate(zip(leaves, names, values, strict=True)):
             again = self.doubles.get(i)
             if again is None:
-                self.users.append(self._user_value(leaf, name, value))
+                entered = self._enter_leaf(leaf, name, value)
+            elif isinstance(again, str):
+                entered = self.fakes[id(leaf)]
             else:
-                earlier = self.fakes[id(leaf)] if isinstance(again, str) else self.users[again]
-                self.users.append(earlier)
+                entered = self.call_leaves[again]
+            self.call_leaves.append(entered)
         self.is_differentiable |= any(
             isinstance(t, torch.Tensor) and t.requires_grad for t in leaves
         )
         for symbol, source in symbols.sources.items() if symbols else ():
-            value = self.initial[id(self.users[source.leaf])]
+            value = self.initial[id(self.call_leaves[source.leaf])]
             self.tracer.origins[symbol] = Origin(value, source.dim, source.scale, source.offset)
 
-    def add(self, fake: FakeTensor, name: str) -> None:
-        """One more, as if the user had passed it."""
-        self.users.append(self._entered(fake, "the input", name))
+    def add_input(self, fake: FakeTensor, name: str) -> None:
+        """Add an input as if the user had passed it."""
+        self.call_leaves.append(self._enter_fake(fake, "the input", name))
         self.names.append(name)
 
     def _find_doubles(self, leaves: list[Any]) -> None:
-        """One tensor in several places is one fake: Python may ask whether it is (`x is y`)."""
+        """Find tensors that are passed several times: they become one fake, since Python may ask
+        whether they are one (`x is y`)."""
         first: dict[int, int] = {}
         for i, leaf in enumerate(leaves):
             if isinstance(leaf, torch.Tensor):
@@ -103,10 +107,10 @@ class Given:
                 elif first.setdefault(id(leaf), i) != i:
                     self.doubles[i] = first[id(leaf)]
 
-    def own(self) -> Iterator[tuple[int, str, Any]]:
-        """What the user passes that is not also the state, or an earlier one: number, name, and
-        what stands for it."""
-        for i, (name, user) in enumerate(zip(self.names, self.users, strict=True)):
+    def own_inputs(self) -> Iterator[tuple[int, str, Any]]:
+        """The user's inputs that are neither state nor an earlier input: index, name, and what the
+        module is called with."""
+        for i, (name, user) in enumerate(zip(self.names, self.call_leaves, strict=True)):
             if i not in self.doubles:
                 yield i, name, user
 
@@ -121,16 +125,17 @@ class Given:
             if memory(slot.tensor) is storage
         ]
 
-    def tensors(self) -> dict[Value, str]:
+    def named_tensors(self) -> dict[Value, str]:
         """The tensors that the user passes, with their names."""
-        return {self.initial[id(x)]: name for _, name, x in self.own() if isinstance(x, FakeTensor)}
+        own = self.own_inputs()
+        return {self.initial[id(x)]: name for _, name, x in own if isinstance(x, FakeTensor)}
 
     def state_values(self) -> dict[Value, StateSlot]:
         """The parameters and buffers, as they are at the start."""
         return {self.initial[id(fake)]: slot for slot, fake in self.slots}
 
-    def asks(self, questions: Asked, grad: bool, more: Iterable[Question]) -> Asks:
-        """What a call of the program must check of them; `grad`: are gradients switched on?"""
+    def make_asks(self, questions: Asked, grad: bool, more: Iterable[Question]) -> Asks:
+        """What a call of the program must check about its inputs. `grad`: are gradients enabled?"""
         groups: dict[Ref, list[Ref]] = {}
         for i, first in self.doubles.items():
             groups.setdefault(first, [first]).append(i)
@@ -144,22 +149,22 @@ class Given:
         refs: dict[int, tuple[Ref, Any]] = {}
         for slot, fake in self.slots:
             refs[id(fake)] = slot.name, slot.tensor
-        for i, _, user in self.own():
+        for i, _, user in self.own_inputs():
             if isinstance(user, FakeTensor) and i < len(self.leaves):
                 refs[id(user)] = i, self.leaves[i]
         values = {self.initial[key]: ref for key, (ref, _) in refs.items()}
         yield from questions.questions(refs, values, grad)
 
     def for_each_slot(self, parameter: str, buffer: str) -> list[str]:
-        return _repeated(parameter, buffer, self._parameters, len(self.slots))
+        return _repeat_by_kind(parameter, buffer, self._parameters, len(self.slots))
 
     def check_gradients(self) -> None:
-        """What the caller holds must have the gradients and attributes it came with."""
+        """Refuse changes to the gradients and attributes of tensors that the caller holds."""
         tracer = self.tracer
-        tensors = [fake for fake in self.users if isinstance(fake, FakeTensor)]
+        tensors = [fake for fake in self.call_leaves if isinstance(fake, FakeTensor)]
         has_attributes = any(map(vars, chain(self.fakes.values(), tensors)))
         if tracer.tracked or tracer.grad_marks.given or has_attributes:
-            users = zip(self.names, self.leaves, self.users, strict=False)
+            users = zip(self.names, self.leaves, self.call_leaves, strict=False)
             held = [Holding("the input", *each) for each in users]
             for slot, fake in self.slots:
                 held.append(Holding(f"the {slot.kind}", slot.name, slot.tensor, fake))
@@ -168,44 +173,46 @@ class Given:
 
     # ------------------------------------------------------------------------------------ entering
 
-    def _user_value(self, leaf: Any, name: str, value: Any) -> Any:
-        """What the module is called with in a leaf's place; `value` is symbolic, or None."""
+    def _enter_leaf(self, leaf: Any, name: str, value: Any) -> Any:
+        """What the module is called with in place of a leaf; `value` is symbolic, or None."""
         if isinstance(leaf, torch.Tensor):
-            return self._input(leaf, name, value)
+            return self._enter_tensor(leaf, name, value)
         if value is None:
             return leaf
         number = wrap(value)
         self.initial[id(number)] = new_value(None, None, None, number)
         return number
 
-    def _input(self, tensor: torch.Tensor, name: str, sizes: tuple[Any, ...] | None) -> FakeTensor:
-        """What the module is given for a tensor of the user's."""
+    def _enter_tensor(
+        self, tensor: torch.Tensor, name: str, sizes: tuple[Any, ...] | None
+    ) -> FakeTensor:
+        """The fake for a tensor of the user's."""
         tracer = self.tracer
         if sizes is None:
             fake = tracer.fake_tensor_converter.keep(tracer, tensor)
         else:
             fake = tracer.from_tensor(tensor, static_shapes=True, sizes=sizes, source=name)
             tracer.fake_tensor_converter.lend(tensor, fake)
-        return self._entered(fake, "the input", name)
+        return self._enter_fake(fake, "the input", name)
 
-    def _state_entered(self, tensors: list[torch.Tensor], names: list[str]) -> list[FakeTensor]:
-        """A module's state, which may be many tensors: what `_entered` does, for all."""
+    def _enter_state(self, tensors: list[torch.Tensor], names: list[str]) -> list[FakeTensor]:
+        """Does what `_enter_fake` does for all of the state at once: there may be many tensors."""
         tracer = self.tracer
         keep = tracer.fake_tensor_converter.keep
         fakes = [keep(tracer, tensor) for tensor in tensors]
-        kinds = _repeated("the parameter", "the buffer", self._parameters, len(tensors))
+        kinds = _repeat_by_kind("the parameter", "the buffer", self._parameters, len(tensors))
         storages = [fake.fake_storage for fake in fakes]
         if len(set(storages)) != len(fakes):  # some share memory
             state_views.check_registered(list(zip(kinds, names, tensors, strict=True)))
-            return list(map(self._entered, fakes, kinds, names))
+            return list(map(self._enter_fake, fakes, kinds, names))
         roots, ids = tracer.inputs(fakes, kinds, names), list(map(id, fakes))
         self._roots = dict(zip(ids, roots, strict=True))
         self.initial = dict(zip(ids, tracer.region.inputs, strict=True))
         self._shared = dict(zip(storages, roots, strict=True))
         return fakes
 
-    def _entered(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
-        """An input of the program."""
+    def _enter_fake(self, fake: FakeTensor, kind: str, name: str) -> FakeTensor:
+        """Make a fake an input of the program."""
         if fake.tracked is not None:
             fake = fake.snapshot()
         root = self._roots[id(fake)] = self.tracer.input(fake, kind, name)
@@ -220,25 +227,27 @@ class Given:
     def written_state(
         self, reassigned: Mapping[str, torch.Tensor], grad: bool
     ) -> Iterator[tuple[StateSlot, Value, StateWrite]]:
-        """The parameters and buffers that have another value now, and how they got it.
-        `reassigned`: those in whose place there is another tensor; `grad`: whether gradients flow
-        through the program."""
-        for slot, fake in self.slots if reassigned or self._is_written() else ():
+        """The parameters and buffers that have another value now, and how they got it. In the
+        places of `reassigned` there are other tensors. `grad`: are gradients enabled?"""
+        for slot, fake in self.slots if reassigned or self._is_state_written() else ():
             again = reassigned.get(slot.name)
-            new = self._final(fake) if again is None else self._replaced(slot, fake, again, grad)
+            if again is None:
+                new = self._final_value(fake)
+            else:
+                new = self._replacement_value(slot, fake, again, grad)
             if new is not None:
-                yield slot, new, self._way(fake, again)
+                yield slot, new, self._write_kind(fake, again)
 
     def written_inputs(self) -> Iterator[tuple[str, Value]]:
-        """The same of the user's tensors, by name."""
-        for _, name, fake in self.own():
+        """The user's tensors that have another value now, by name."""
+        for _, name, fake in self.own_inputs():
             if isinstance(fake, FakeTensor):
-                new = self._final(fake)
+                new = self._final_value(fake)
                 if new is not None:
                     yield name, new
 
-    def _is_written(self) -> bool:
-        """Is anything of the state other than it was? Asked by C, there may be hundreds."""
+    def _is_state_written(self) -> bool:
+        """Has any state changed? The loops run in C: there may be hundreds of tensors."""
         fakes = [fake for _, fake in self.slots]
         roots = [self._roots[id(fake)] for fake in fakes]
         return (
@@ -247,7 +256,7 @@ class Given:
             or not all(map(is_, map(_FAKE_TYPE, fakes), map(_TYPE, roots)))
         )
 
-    def _replaced(
+    def _replacement_value(
         self, slot: StateSlot, fake: FakeTensor, again: torch.Tensor, grad: bool
     ) -> Value | None:
         held = self.tracer.adopt(again)
@@ -260,41 +269,41 @@ class Given:
             return root.value if root.version else None
         return self.tracer.lay_out(self.initial[id(fake)], self.tracer.value_of(held))
 
-    def _way(self, fake: FakeTensor, again: torch.Tensor | None) -> StateWrite:
+    def _write_kind(self, fake: FakeTensor, again: torch.Tensor | None) -> StateWrite:
         held = fake if again is None else self.tracer.adopt(again)
         root = self._roots[id(fake)]
         if held.tracked.root is root and held.fake_type == root.type:
             return StateWrite.INTO
         return StateWrite.MEMORY if again is None else StateWrite.TENSOR
 
-    def replaced(self, reassigned: Mapping[str, torch.Tensor]) -> list[Replaced]:
-        """The state in whose place there is another tensor, or memory."""
-        if not reassigned and not self._is_written():
+    def find_replaced(self, reassigned: Mapping[str, torch.Tensor]) -> list[ReplacedState]:
+        """The state in whose place there is now another tensor, or other memory."""
+        if not reassigned and not self._is_state_written():
             return []
         found = []
         for slot, fake in self.slots:
             root, again = self._roots[id(fake)], reassigned.get(slot.name)
             held = fake if again is None else self.tracer.adopt(again)
             if held.tracked.root is not root or held.fake_type != root.type:
-                found.append(Replaced(root, fake, held))
+                found.append(ReplacedState(root, fake, held))
         return found
 
     def is_view_of_state(self, tensor: torch.Tensor) -> bool:
-        """Is a tensor that was there before the call one, and not the state itself?"""
+        """Is a real tensor a view of state, and not the state itself?"""
         kind = self.tracer.adopt(tensor).tracked.root.kind
         return kind in ("the parameter", "the buffer") and id(tensor) not in self.fakes
 
-    def renamed(self, reassigned: Mapping[str, torch.Tensor]) -> Iterator[str]:
-        """The state in whose place there is another tensor that shows all of the same memory."""
+    def find_renamed(self, reassigned: Mapping[str, torch.Tensor]) -> Iterator[str]:
+        """The state in whose place there is now another tensor of the same memory and type."""
         for slot, fake in self.slots if reassigned else ():
             again, root = reassigned.get(slot.name), self._roots[id(fake)]
             held = fake if again is None else self.tracer.adopt(again)
             if held is not fake and held.tracked.root is root and held.fake_type == root.type:
                 yield f"the {slot.kind} {slot.name}"
 
-    def check_replaced(self, replaced: list[Replaced], outputs: list[Any]) -> None:
-        """A program keeps only the new tensor, or memory: the old one must not be seen any more.
-        `outputs`: the results."""
+    def check_replaced(self, replaced: list[ReplacedState], outputs: list[Any]) -> None:
+        """Refuse replaced state if the old tensor or memory is still visible, for instance in the
+        results (`outputs`): a program keeps only the new one."""
         if not replaced:
             return
         results = [self.tracer.adopt(out) for out in outputs if isinstance(out, torch.Tensor)]
@@ -315,8 +324,8 @@ class Given:
             if has_changed and is_seen:
                 state_views.refuse_old_shown(root)
 
-    def _final(self, fake: FakeTensor) -> Value | None:
-        """What an input's value is when the program is over; None if it is still the first."""
+    def _final_value(self, fake: FakeTensor) -> Value | None:
+        """An input's value when the call is over; None if it is still the first."""
         root = self._roots[id(fake)]
         if fake.fake_type is not root.type:
             check_layout(root, fake.fake_type)
@@ -325,7 +334,7 @@ class Given:
         return root.value if root.version else None
 
 
-def _repeated(parameter: str, buffer: str, parameters: int, count: int) -> list[str]:
+def _repeat_by_kind(parameter: str, buffer: str, parameters: int, count: int) -> list[str]:
     return [parameter] * parameters + [buffer] * (count - parameters)
 
 

@@ -1,7 +1,7 @@
 """`export_joint`: forward and backward in one functional graph.
 
-The module runs with autograd on, then its loss (or its results, against incoming gradients) is
-differentiated while the tracer still records. Must not know derivatives: autograd does.
+The module runs with autograd enabled. Then we differentiate its loss (or its results, with incoming
+gradients) while the tracer still records. Must not know derivatives: autograd does.
 """
 
 from __future__ import annotations
@@ -80,91 +80,93 @@ class _Joint(Capture):
         self, mod: Any, args: tuple[Any, ...], kwargs: dict[str, Any], spec: Spec | None
     ) -> None:
         super().__init__(mod, args, kwargs, spec, frozenset(), (), tracked=True)
-        self.lines = _Lines(self.state.paths)
+        self.lines = _BackwardLines(self.state.paths)
         self.tracer.provenance = self.lines
         self.tracer.gradless = True
         self.grad = False  # of the program: it has computed its gradients itself
         self.gradients: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
 
-    def _result_of(self, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
         result = self.call(*args, **kwargs)
         if self.loss is not None:
             result = (result, self.loss(result))
         leaves, spec = pytree.tree_flatten(result)
-        self.lines.turn()
+        self.lines.begin_backward()
         if self.takes_tangents:
             roots = [x for x in leaves if isinstance(x, torch.Tensor) and x.requires_grad]
-            given = self._incoming(roots)
+            tangents = self._add_tangents(roots)
         else:
-            roots, given = [self._scalar(leaves, list(leaf_paths(spec, "result")))], None
-        self._differentiate(roots, given)
+            roots, tangents = [self._find_loss(leaves, list(leaf_paths(spec, "result")))], None
+        self._differentiate(roots, tangents)
         return result
 
     # ---- what is differentiated
 
-    def _scalar(self, leaves: list[Any], paths: list[str]) -> torch.Tensor:
-        """The loss."""
+    def _find_loss(self, leaves: list[Any], paths: list[str]) -> torch.Tensor:
+        """The loss among the results; raises an error if there is none."""
         if self.loss is not None:
             self.loss_index = len(leaves) - 1
         elif self.loss_index is None:
             if len(leaves) != 1:
                 raise JointError(
                     f"the module returns {len(leaves)} values: which is the loss?\n"
-                    f"{_listed(leaves, paths)}\n"
+                    f"{_list_values(leaves, paths)}\n"
                     "  instead: loss_index=0, or loss=lambda result: ..., or tangents=True"
                 )
             self.loss_index = 0
         if not 0 <= self.loss_index < len(leaves):
             raise JointError(
                 f"loss_index={self.loss_index}, but the module returns {len(leaves)} values:\n"
-                f"{_listed(leaves, paths)}"
+                f"{_list_values(leaves, paths)}"
             )
         found = leaves[self.loss_index]
         if not isinstance(found, torch.Tensor) or found.ndim or found.is_complex():
             raise JointError(
-                f"the loss is {_shown(found)}, but a loss is one real number, a tensor of size []\n"
-                "  instead: loss=lambda result: result.mean(), or tangents=True for the gradients "
-                "of all results against incoming ones"
+                f"the loss is {_describe(found)}, but a loss is one real number, a tensor of size "
+                "[]\n  instead: loss=lambda result: result.mean(), or tangents=True for the "
+                "gradients of all results against incoming ones"
             )
         return found
 
-    def _incoming(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
-        """A further input for each result: the gradient that comes in."""
+    def _add_tangents(self, roots: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Add an input for the incoming gradient of each result."""
         found = []
         for i, result in enumerate(roots):
             fake = self.tracer.adopt(result).fake_type
             made = new_fake(self.tracer, TensorType(fake.size, fake.dtype, fake.device))
-            self.given.add(made, f"{TANGENTS}_{i}")
+            self.inputs.add_input(made, f"{TANGENTS}_{i}")
             found.append(made)
         self.kwargs = {**self.kwargs, TANGENTS: tuple(map(_ones, found))}
         self.in_spec = pytree.tree_structure((self.args, self.kwargs))
         self.argument_names = [*self.argument_names, TANGENTS]
-        # In any layout: what was recorded counts on this one.
+        # A program takes tangents of any layout, but the recorded steps rely on this one.
         return [t.clone(memory_format=torch.contiguous_format) for t in found]
 
-    def _differentiate(self, roots: list[torch.Tensor], given: list[torch.Tensor] | None) -> None:
+    def _differentiate(
+        self, roots: list[torch.Tensor], tangents: list[torch.Tensor] | None
+    ) -> None:
         targets: list[tuple[tuple[OutputKind, str | None], torch.Tensor]] = []
-        for slot, fake in self.given.slots:
+        for slot, fake in self.inputs.slots:
             if slot.kind == "parameter" and slot.tensor.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_PARAMETER, slot.name), fake))
-        for _, name, leaf in self.given.own():
+        for _, name, leaf in self.inputs.own_inputs():
             if isinstance(leaf, FakeTensor) and leaf.requires_grad:
                 targets.append(((OutputKind.GRADIENT_TO_USER_INPUT, name), leaf))
         if not targets:
             _refuse("no parameter and no input requires a gradient")
         if not any(r.requires_grad for r in roots):
-            what = "the loss does not depend" if given is None else "no result depends"
+            what = "the loss does not depend" if tangents is None else "no result depends"
             _refuse(f"{what} on anything that requires a gradient")
-        found = torch.autograd.grad(roots, [t for _, t in targets], given, allow_unused=True)
+        found = torch.autograd.grad(roots, [t for _, t in targets], tangents, allow_unused=True)
         seen: set[Value] = set()
         for (kind, _), gradient in zip(targets, found, strict=True):
             if gradient is not None:
-                self.gradients.append((kind, self._apart(gradient, seen)))
+                self.gradients.append((kind, self._make_distinct(gradient, seen)))
         if not self.gradients:
             _refuse("all gradients are undefined")
 
-    def _apart(self, gradient: torch.Tensor, seen: set[Value]) -> torch.Tensor:
-        """Each gradient is a node of its own, so that its name says whose it is."""
+    def _make_distinct(self, gradient: torch.Tensor, seen: set[Value]) -> torch.Tensor:
+        """Make each gradient a node of its own, so that its name says whose it is."""
         if self.tracer.value_of(self.tracer.adopt(gradient)) in seen:
             gradient = gradient.view(gradient.shape)
         seen.add(self.tracer.value_of(self.tracer.adopt(gradient)))
@@ -172,11 +174,11 @@ class _Joint(Capture):
 
     # ---- the program
 
-    def _kind(self, index: int) -> OutputKind:
+    def _output_kind(self, index: int) -> OutputKind:
         return OutputKind.LOSS_OUTPUT if index == self.loss_index else OutputKind.USER_OUTPUT
 
     def _more_outputs(self) -> list[tuple[tuple[OutputKind, str | None], Value]]:
-        return [(kind, self._result(gradient)) for kind, gradient in self.gradients]
+        return [(kind, self._logged_result(gradient)) for kind, gradient in self.gradients]
 
 
 def _refuse(why: str) -> NoReturn:
@@ -187,49 +189,49 @@ def _refuse(why: str) -> NoReturn:
 
 
 def _ones(fake: FakeTensor) -> torch.Tensor:
-    """An incoming gradient for the example; it takes no memory."""
+    """An example of an incoming gradient. It takes no memory."""
     t = fake.fake_type
     one = torch.ones((), dtype=t.dtype, device=t.device)
     sizes = [s if isinstance(s, int) else current(s) for s in t.size]
     return one.expand([s if isinstance(s, int) else s.hint or 0 for s in sizes])
 
 
-def _listed(leaves: list[Any], paths: list[str]) -> str:
+def _list_values(leaves: list[Any], paths: list[str]) -> str:
     return "\n".join(
-        f"  {i}: {path}, {_shown(x)}" for i, (path, x) in enumerate(zip(paths, leaves, strict=True))
+        f"  {i}: {path}, {_describe(x)}"
+        for i, (path, x) in enumerate(zip(paths, leaves, strict=True))
     )
 
 
-def _shown(value: Any) -> str:
+def _describe(value: Any) -> str:
     return type_text(value) or repr(value)
 
 
-class _Lines(Provenance):
-    """Operators of the backward stand on the line of the operator that they differentiate."""
+class _BackwardLines(Provenance):
+    """Gives operators of the backward the line of the operator that they differentiate."""
 
     def __init__(self, paths: dict[int, str]) -> None:
         super().__init__(paths)
         self._counts_seen: list[int] = []
         self._places: dict[int, Place] = {}
-        """By autograd's own count of what it recorded, in order."""
+        """The places of forward operators, by autograd's sequence number, in order."""
 
-    def turn(self) -> None:
-        """The forward is over."""
+    def begin_backward(self) -> None:
+        """From here on, operators belong to the backward."""
         self._counts_seen = list(self._places)
 
     def here(self) -> Place:
         if not self._counts_seen:
             place = super().here()
-            self._places.setdefault(_count() - 1, place)  # others follow that autograd skips
+            # Operators that follow without a number of their own do not change the place.
+            self._places.setdefault(_count() - 1, place)
             return place
         node = torch._C._current_autograd_node()
-        found = None if node is None else self._forward(node._sequence_nr())
-        return (
-            super().here() if found is None else OtherLine(new_place(None, ()), found)
-        )  # no module is called
+        found = None if node is None else self._forward_place(node._sequence_nr())
+        return super().here() if found is None else OtherLine(new_place(None, ()), found)
 
-    def _forward(self, count: int) -> Place | None:
-        """Where this was recorded. An operator that writes counts more than once: the first count
-        is its own, the next was seen."""
+    def _forward_place(self, count: int) -> Place | None:
+        """The place of the forward operator with this sequence number. An operator that writes
+        takes several numbers: its node has the first, and we have seen a later one."""
         at = bisect_left(self._counts_seen, count)
         return self._places[self._counts_seen[at]] if at < len(self._counts_seen) else None

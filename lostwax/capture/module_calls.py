@@ -1,7 +1,7 @@
-"""Calls of submodules: which values of the program went in and came out, and in what structure.
+"""Notes which values go in and out of the submodules that `preserve_module_call_signature` names,
+and in what structure. A program forgets the borders of all other modules.
 
-For `preserve_module_call_signature`: a program forgets the borders of its modules, but for those
-that are named. Must not record steps of its own, and must not know how modules are watched.
+Must not record steps of its own, and must not know how modules are watched.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from lostwax.ir.signature import ArgumentSpec
 
 
 @dataclass
-class Call:
-    """One call of a preserved module; tensors as values of the log, sizes as expressions."""
+class PreservedCall:
+    """A call of a preserved module. Tensors are values of the log, sizes are expressions."""
 
     name: str
     argument_names: list[str]
@@ -48,33 +48,33 @@ class Call:
         )
 
 
-class Calls:
-    """The calls of the modules at some paths, as the capture comes by."""
+class PreservedCalls:
+    """The calls of all preserved modules in one capture."""
 
     def __init__(self, places: Sequence[tuple[str, nn.Module]], preserved: Sequence[str]) -> None:
         self._places = places
         """Every module with each of its paths."""
         self.paths: Container[str] = _first_paths(places, preserved) if preserved else ()
-        self.done: list[Call] = []
-        self._open: dict[Entered, Call] = {}
+        self.calls: list[PreservedCall] = []
+        self._open: dict[Entered, PreservedCall] = {}
         self.tracer: Tracer | None = None
 
     def entering(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         names = [*argument_names(entered.module.forward, len(args), kwargs), *kwargs]
         leaves, spec = pytree.tree_flatten((args, kwargs))
         check_leaves(leaves, f"in a call of {entered.name}, ", lambda: call_paths(spec, names))
-        self._open[entered] = Call(entered.name, names, self._values(leaves), spec)
+        self._open[entered] = PreservedCall(entered.name, names, self._current_values(leaves), spec)
 
     def leaving(self, entered: Entered, result: Any) -> None:
         call = self._open.pop(entered)
         leaves, spec = pytree.tree_flatten(result)
         check_leaves(leaves, f"the result of {entered.name}", lambda: leaf_paths(spec))
         call.out_spec = spec
-        call.outputs = self._values(leaves)
-        self.done.append(call)
+        call.outputs = self._current_values(leaves)
+        self.calls.append(call)
 
-    def _values(self, leaves: list[Any]) -> list[Any]:
-        """The leaves as the program has them now: later writes change what a tensor shows."""
+    def _current_values(self, leaves: list[Any]) -> list[Any]:
+        """The values of the leaves now: later writes give a tensor another value."""
         assert self.tracer is not None
         tracer = self.tracer
         return [
@@ -83,15 +83,16 @@ class Calls:
         ]
 
     def values(self) -> list[Any]:
-        """What the program must have nodes of."""
-        return [v for call in self.done for v in (*call.inputs, *call.outputs)]
+        """The values for which the program must have nodes."""
+        return [v for call in self.calls for v in (*call.inputs, *call.outputs)]
 
-    def entries(
+    def make_entries(
         self, root: ModuleCallSignature, argument: Callable[[Any], ArgumentSpec]
     ) -> list[ModuleCallEntry]:
-        """The root, every submodule by each of its names, then second and later calls."""
+        """The entries of the root, of every submodule by each of its paths, then of second and
+        later calls."""
         signatures = {
-            call.name: call.signature(argument) for call in sorted(self.done, key=_number)
+            call.name: call.signature(argument) for call in sorted(self.calls, key=_path_and_number)
         }
         entries = [ModuleCallEntry("", root)]
         for path, _ in self._places:
@@ -100,7 +101,7 @@ class Calls:
         return entries + [ModuleCallEntry(name, s) for name, s in signatures.items() if name]
 
 
-def _number(call: Call) -> tuple[str, int]:
+def _path_and_number(call: PreservedCall) -> tuple[str, int]:
     path, _, number = call.name.partition("@")
     return path, int(number or 0)
 
@@ -108,16 +109,16 @@ def _number(call: Call) -> tuple[str, int]:
 def _first_paths(
     places: Sequence[tuple[str, nn.Module]], preserved: Sequence[str]
 ) -> frozenset[str]:
-    """The paths that the modules go by in the program: a shared one goes by its first."""
+    """The paths of the preserved modules in the program: a shared module has its first path."""
     modules = dict(places)
     for path in preserved:
         if path not in modules:
-            raise _unknown(path, [p for p in modules if p])
+            raise _unknown_error(path, [p for p in modules if p])
     first = {id(module): path for path, module in reversed(modules.items())}
     return frozenset(first[id(modules[path])] for path in preserved)
 
 
-def _unknown(path: str, known: list[str]) -> UnknownModuleError:
+def _unknown_error(path: str, known: list[str]) -> UnknownModuleError:
     close = difflib.get_close_matches(path, known, n=3)
     hint = (
         f"did you mean {' or '.join(map(repr, close))}?"

@@ -1,8 +1,8 @@
-"""An example in which one tensor stands in several places: does it matter to the original that it
-is one?
+"""An example may pass one tensor in several places. Does the module behave differently if these are
+several tensors?
 
-It can be asked (`x is y`), and nobody sees it asked. So the call is captured twice, with one tensor
-there and with several; if both compute the same, the program holds for either. Must not know how a
+It can ask (`x is y`), and we cannot see that. So we capture the call twice, with one tensor and
+with several. If both programs compute the same, the second holds for either. Must not know how a
 capture works.
 """
 
@@ -22,19 +22,21 @@ from lostwax.ir.rules.graph import attribute
 from lostwax.ir.signature import InputKind
 
 
-def for_either(one: ExportedProgram, apart: Callable[[bool], ExportedProgram]) -> ExportedProgram:
-    """The program that was captured with one tensor in several places, or a program that also holds
-    for several. `apart` captures that one: True, with sizes that are the same in all places."""
+def choose_program(
+    one: ExportedProgram, capture_apart: Callable[[bool], ExportedProgram]
+) -> ExportedProgram:
+    """The program that was captured with one tensor in several places, or one that also holds for
+    several tensors. `capture_apart` captures with several; True if they have the same sizes."""
     asks = one.asks
     if asks is None or not asks.same:
         return one
     try:
-        found = apart(True)
+        found = capture_apart(True)
         if not _compute_the_same(one, found, asks):
             return one
         if one.range_constraints:
-            found = apart(False)
-    except Exception:  # whatever the module's own code raises: then it matters
+            found = capture_apart(False)
+    except Exception:  # the module's own code may raise anything: then it matters
         return one
     assert found.asks is not None
     return replace(found, asks=replace(found.asks, same=asks.same, either=True))
@@ -51,12 +53,12 @@ def _compute_the_same(one: ExportedProgram, apart: ExportedProgram, asks: Asks) 
         kinds[0] == kinds[1]
         and guards[0] == guards[1]
         and one.call_spec.out_spec == apart.call_spec.out_spec
-        and _questions(one.asks, first) == _questions(apart.asks, first)
+        and _questions_of(one.asks, first) == _questions_of(apart.asks, first)
         and _are_equal(one.constants, apart.constants)
     )
 
 
-def _questions(asks: Asks | None, first: Mapping[Ref, Ref]) -> set[Any]:
+def _questions_of(asks: Asks | None, first: Mapping[Ref, Ref]) -> set[Any]:
     assert asks is not None
     return {
         (q.what, tuple(first.get(ref, ref) for ref in q.of), q.answer, q.computed)
@@ -67,7 +69,7 @@ def _questions(asks: Asks | None, first: Mapping[Ref, Ref]) -> set[Any]:
 def _nodes_read(
     one: ExportedProgram, apart: ExportedProgram, first: Mapping[Ref, Ref]
 ) -> dict[Node, Node] | None:
-    """For each input of the second, what the first reads in its place."""
+    """For each input of the second program, the node that the first reads in its place."""
     both = [(p.graph.find_nodes(op="placeholder"), p.graph_signature) for p in (one, apart)]
     (mine, signature), (others, other) = both
     kinds = [[(s.kind, s.target) for s in each.input_specs] for each in (signature, other)]
@@ -86,7 +88,7 @@ def _nodes_read(
 
 
 def _are_alike(one: GraphModule, other: GraphModule, nodes: dict[Node, Node]) -> bool:
-    """Do two graphs compute the same of what `nodes` says of their inputs?"""
+    """Do two graphs compute the same? `nodes` maps inputs of the second to nodes of the first."""
     rest = [[n for n in g.graph.nodes if n.op != "placeholder"] for g in (one, other)]
     if len(rest[0]) != len(rest[1]):
         return False

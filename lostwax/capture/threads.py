@@ -1,7 +1,7 @@
-"""Which thread captures. Captures are of one thread at a time: others wait for their turn, and what
-is exchanged while one runs (`patches/`) asks here whether its own thread is the one.
+"""Which thread captures. Only one does at a time, others wait for their turn. The patches of a
+capture (`patches/`) ask here whether they run in its thread.
 
-Must not know what is exchanged.
+Must not know what is patched.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
     from lostwax.fake.thread_state import ThreadState
 
 running: list[Any] = []
-"""The tracers of the captures that run, the innermost last. They are of one thread: others wait."""
-_outside: list[ThreadState] = []
-"""For each of them, what torch kept for the thread before."""
-capturing = 0
-"""The thread that captures."""
+"""The tracers of the running captures, the innermost last. All run in one thread: others wait."""
+_states_before: list[ThreadState] = []
+"""For each of them, torch's state of the thread before it."""
+capturing_thread = 0
+"""The id of the thread that captures; 0 if none does."""
 
 
 def is_capturing() -> bool:
-    """Is it this thread that captures?"""
-    return get_ident() == capturing
+    """Does this thread capture?"""
+    return get_ident() == capturing_thread
 
 
 one_at_a_time = RLock()
-"""A capture puts fakes into its module: another thread's capture waits."""
+"""Held by each capture: it puts fakes into its module, so other threads' captures wait."""
 _LONGEST = 120.0
-"""Seconds that a call of a module waits for its capture: the capture may wait for that call."""
+"""How many seconds a call of a module waits for its capture: that may be waiting for this call."""
 
 
 def wait() -> None:
-    """Wait in another thread until nothing is captured."""
+    """Wait, in a thread that does not capture, until no capture runs."""
     if not one_at_a_time.acquire(timeout=_LONGEST):
         raise CaptureError(
             "a module is called in this thread while another thread exports it, and that takes too "
@@ -52,44 +52,44 @@ def wait() -> None:
     one_at_a_time.release()
 
 
-def claim(tracer: Any, undo: Undo) -> None:
-    """From here on no other thread computes with the fakes of this tracer: before they are in the
-    module, until they are out of it."""
+def claim_fakes(tracer: Any, undo: Undo) -> None:
+    """From here on, no other thread may compute with the fakes of this tracer. Called before they
+    are in the module; undone when they are out of it."""
     undo.add(partial(setattr, tracer, "thread", 0))
     tracer.thread = get_ident()
 
 
 def is_alone() -> bool:
-    """Is there no other thread that runs Python?"""
+    """Does no other thread run Python?"""
     return len(sys._current_frames()) == 1
 
 
-def begin(tracer: Any, undo: Undo) -> None:
-    """From here on this thread captures."""
-    global capturing
-    undo.add(partial(_end, capturing, len(running)))
-    undo.add(undo.put_thread_back)  # here, too: what follows is put back outside of the tracer
+def begin_capture(tracer: Any, undo: Undo) -> None:
+    """From here on, this thread captures."""
+    global capturing_thread
+    undo.add(partial(_end_capture, capturing_thread, len(running)))
+    undo.add(undo.put_thread_back)  # here, too: what follows must be undone outside of the tracer
     running.append(tracer)
-    _outside.append(undo.thread)
-    capturing = get_ident()
+    _states_before.append(undo.thread)
+    capturing_thread = get_ident()
 
 
-def _end(before: int, count: int) -> None:
-    global capturing
-    capturing = before
-    del running[count:], _outside[count:]
+def _end_capture(before: int, count: int) -> None:
+    global capturing_thread
+    capturing_thread = before
+    del running[count:], _states_before[count:]
 
 
-def outside(function: Callable[..., Any], *args: Any) -> Any:
-    """Call something in the capturing thread that is no part of the capture: torch is as it was
-    before it."""
-    global capturing
-    thread, inside = capturing, thread_state.take()
+def call_outside(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function in the capturing thread as if nothing were captured: torch's state is that of
+    before the capture."""
+    global capturing_thread
+    thread, inside = capturing_thread, thread_state.take()
     try:
-        capturing = 0
+        capturing_thread = 0
         # Transforms of torch.func stay: they could not be entered again.
-        thread_state.put_back(_outside[-1]._replace(transforms=inside.transforms))
+        thread_state.put_back(_states_before[-1]._replace(transforms=inside.transforms))
         return function(*args)
     finally:
         thread_state.put_back(inside)
-        capturing = thread
+        capturing_thread = thread

@@ -19,7 +19,7 @@ from lostwax.cache import PerClass
 from lostwax.capture.patches.swap import Answer, Shown
 from lostwax.capture.python import code_names
 from lostwax.capture.python.reachable import methods, reachable_functions
-from lostwax.capture.threads import is_capturing, outside, running
+from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
 from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
@@ -121,7 +121,7 @@ def begin(
     tracer: Tracer, functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo
 ) -> None:
     """From here on this tracer takes note of what these functions and those of the modules ask."""
-    tracer.observer.mode_before = partial(outside, mode_answer)
+    tracer.observer.mode_before = partial(call_outside, mode_answer)
     found = [each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]]
     found += _imported(functions)
     changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]

@@ -81,7 +81,7 @@ def _stand_in(answer: Answer, code: CodeType) -> CodeType:
 
 def _choosing(plain: FunctionType, answer: Callable[..., Any]) -> CodeType:
     def choose(*args: Any, **kwargs: Any) -> Any:
-        if get_ident() == threads.capturing:
+        if get_ident() == threads.capturing_thread:
             return answer(plain, *args, **kwargs)
         return plain(*args, **kwargs)
 
@@ -157,7 +157,7 @@ def _attribute(shown: Shown) -> property:
             found = module.__dict__[name]
         except KeyError:
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}") from None
-        return function if found is original and get_ident() == threads.capturing else found
+        return function if found is original and get_ident() == threads.capturing_thread else found
 
     def put(module: Any, value: Any) -> None:
         module.__dict__[name] = original if value is function else value  # as it was got

@@ -66,7 +66,7 @@ def apply(
 ) -> None:
     """From here on this thread captures `mod`, with these functions in its attributes, and these
     modules of it."""
-    threads.begin(tracer, undo)
+    threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
     ANSWERS.give(undo)
     if nn_modules.has_averages(modules):

@@ -118,7 +118,7 @@ def _context(plain: Any) -> Any:
 def _import(plain: Any, *args: Any) -> Any:
     """A module that is imported for the first time, in the middle of a capture, is no part of it:
     what it keeps of torch's functions, and the tensors that it makes, are real."""
-    return threads.outside(plain, *args)
+    return threads.call_outside(plain, *args)
 
 
 def _of_devices(*names: str) -> list[Any]:

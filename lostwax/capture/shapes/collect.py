@@ -77,7 +77,7 @@ class ShapesCollection:
                 "  instead: index with the very object that is passed, shapes[args[0]] = ...; "
                 "for a class lostwax.register_dataclass(cls)"
             )
-        return call.mirrored(list(map(self._shapes.get, call.leaves)))
+        return call.mirror(list(map(self._shapes.get, call.leaves)))
 
 
 def _check_key(key: Any) -> None:
@@ -118,7 +118,7 @@ class AdditionalInputs:
         call = ExampleCall(m, args, kwargs)
         others = [self._leaves_like(call, i) for i in range(len(self._examples))]
         columns = zip(call.paths(), call.leaves, *others, strict=True)
-        return call.mirrored([_varying_entry(path, list(values)) for path, *values in columns])
+        return call.mirror([_varying_entry(path, list(values)) for path, *values in columns])
 
     def _leaves_like(self, call: ExampleCall, i: int) -> list[Any]:
         """The leaves of an added call, which must have the structure of the first."""

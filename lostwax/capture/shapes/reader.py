@@ -143,7 +143,7 @@ class _Reader:
     ) -> Iterator[tuple[Argument, Any]]:
         slot = self.call.slots.get(key) or self.call.arguments.get(key)
         if slot is None and isinstance(key, int) and 0 <= key < len(arguments):
-            slot = self.call.flat()[key]
+            slot = self.call.flat_arguments()[key]
         if slot is None and key == WILDCARD:
             return
         if slot is None:
@@ -186,7 +186,7 @@ class _Reader:
                 else:
                     yield from self._split_group(name, slot, part)
             return
-        flat = self.call.flat()
+        flat = self.call.flat_arguments()
         if len(given) > len(flat):
             names = ", ".join(argument.name for argument in flat)
             instead = _spec_code([flat[0].name], '{0: Dim("batch")}') if flat else "leave it out"

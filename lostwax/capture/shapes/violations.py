@@ -369,4 +369,4 @@ def _refine_spec(spec: Spec, fixes: Sequence[Fix]) -> dict[str, Any] | None:
             for i, entry in enumerate(entries)
         )
         leaves.append(tuple(sizes))
-    return spec.call.mirrored(leaves)
+    return spec.call.mirror(leaves)

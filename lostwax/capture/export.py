@@ -46,7 +46,7 @@ from lostwax.capture.relied_layouts import (
 from lostwax.capture.repeated_tensors import choose_program
 from lostwax.capture.shapes.collect import AdditionalInputs
 from lostwax.capture.shapes.dims import marks_of
-from lostwax.capture.shapes.guards import range_constraints, sort_guards
+from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
 from lostwax.capture.shapes.spec import Spec, resolve_spec
 from lostwax.capture.shapes.symbols import Symbols
 from lostwax.capture.shapes.violations import violation_error
@@ -163,7 +163,7 @@ def export_call(
         try:
             return Capture(*call, False, *more).run()
         except UntrackedError:
-            pass  # outside of here, which would keep the first capture alive
+            pass  # not here: the error would keep the first capture alive
         return Capture(*call, True, *more).run()
 
     with one_at_a_time:
@@ -253,22 +253,9 @@ class Capture:
                 self._check_versions()
             outputs, self.out_spec = pytree.tree_flatten(out)
             check_leaves(outputs, "the result", lambda: leaf_paths(self.out_spec))
-            read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
-            read += [out for out in outputs if is_from_outside(out)]
-            self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.call)
-            replaced = inputs.find_replaced(self.reassigned)
-            inputs.check_replaced(replaced, outputs)
-            check_replaced_layouts(tracer, inputs, replaced, outputs)
-            self._tell_of_objects(outputs)
-            self._copy_literals([each.held for each in replaced])
+            kept = self._find_changes(outputs)
             if self.grad:
-                check_results(outputs, inputs.initial)
-                if tracer.grad_marks.has_own_leaves():
-                    if not tracer.tracked:
-                        raise UntrackedError
-                    paths = leaf_paths(self.out_spec, "the result")
-                    results = zip(outputs, paths, strict=True)
-                    keep_own_leaves(results, tracer.value_of, partial(give_own_leaf, tracer))
+                self._check_gradients(outputs)
             program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
@@ -285,6 +272,31 @@ class Capture:
         except RuntimeError as error:
             refuse_what_cpp_refuses(error)
             raise
+
+    def _find_changes(self, outputs: list[Any]) -> list[KeptTensor]:
+        """Find the state that the call replaced, and check that a program can replace it. Returns
+        other tensors that the call left in modules."""
+        tracer, inputs = self.tracer, self.inputs
+        read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
+        read += [out for out in outputs if is_from_outside(out)]
+        self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.call)
+        replaced = inputs.find_replaced(self.reassigned)
+        inputs.check_replaced(replaced, outputs)
+        check_replaced_layouts(tracer, inputs, replaced, outputs)
+        self._tell_of_objects(outputs)
+        self._copy_literals([each.held for each in replaced])
+        return kept
+
+    def _check_gradients(self, outputs: list[Any]) -> None:
+        """Refuse returned leaves that the module made itself, and keep the gradients of results
+        that depend only on such leaves."""
+        tracer = self.tracer
+        check_results(outputs, self.inputs.initial)
+        if tracer.grad_marks.has_own_leaves():
+            if not tracer.tracked:
+                raise UntrackedError
+            results = zip(outputs, leaf_paths(self.out_spec, "the result"), strict=True)
+            keep_own_leaves(results, tracer.value_of, partial(give_own_leaf, tracer))
 
     def _tell_of_objects(self, outputs: list[Any]) -> None:
         """Note results and state for which the identity of the object may matter: a caller might
@@ -357,12 +369,10 @@ class Capture:
         values = [v for _, v, _ in mutations] + results + [v for _, v in more]
         assert_layouts(self.tracer, self.inputs, builder, values)
         self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
-        unnamed = self.symbols.unnamed if self.symbols else frozenset()
-        found = sort_guards(self.env, self.tracer.origins, unnamed)
-        if found.violations and self.symbols:
-            raise violation_error(found.violations, self.symbols.spec)
+        guards = self._sort_guards()
+        promises = self.symbols.promises if self.symbols else ()
         seen = self.calls.values()
-        builder.body(self.tracer.region, [*values, *seen], found.in_graph)
+        builder.body(self.tracer.region, [*values, *seen], guards.in_graph)
         entered = {id(v): _argument_spec(v, builder.node(v)) for v in seen}
         node = builder.output(values)
         names: Any = node.args[0]
@@ -389,14 +399,19 @@ class Capture:
                 self._call_signature(signature), lambda v: entered[id(v)]
             ),
             example_inputs=(self.args, self.kwargs),
-            guards=put_divisions_last(
-                [*(self.symbols.promises if self.symbols else ()), *found.on_call]
-            ),
+            guards=put_divisions_last([*promises, *guards.on_call]),
             settings=self.settings,
             training=None if type(self.state.root) is nn.Module else self.state.root.training,
             asks=self.inputs.make_asks(asked, self.grad, layouts),
             reads_views=not self.tracer.relies_on_view,
         )
+
+    def _sort_guards(self) -> SortedGuards:
+        unnamed = self.symbols.unnamed if self.symbols else frozenset()
+        found = sort_guards(self.env, self.tracer.origins, unnamed)
+        if found.violations and self.symbols:
+            raise violation_error(found.violations, self.symbols.spec)
+        return found
 
     def _declared_sizes(self) -> list[Expr]:
         values = self.symbols.values if self.symbols else ()

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.aliasing.functionalize import is_differentiable
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.python.containers import is_object, items, key_of, parts
+from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.capture.aliasing import state_views
-from lostwax.capture.aliasing.functionalize import check_layout
+from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.shapes.symbols import Symbols
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced

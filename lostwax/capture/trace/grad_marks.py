@@ -12,14 +12,13 @@ from typing import Any, NamedTuple, NoReturn, cast
 
 import torch
 
-from lostwax.capture.aliasing.functionalize import gradient_sources, is_differentiable
 from lostwax.capture.state.unkept_changes import tell_of_change
+from lostwax.capture.trace.gradient_reach import gradient_sources, is_differentiable
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import Root
 from lostwax.location import Location, user_location
 from lostwax.types import TensorType
 
@@ -46,9 +45,20 @@ class Marks:
 
     def requiring(self, fake: FakeTensor, value: bool) -> None:
         """`x.requires_grad = value`, which is new."""
-        root = fake.tracked.root
-        if root.kind and fake.tracked is root:
-            raise _requirement(f"{root.kind} {root.name}", value)
+        if value:
+            check_own(
+                fake,
+                "which requires no gradient, is told otherwise",
+                "x = x.detach().requires_grad_(), which is another tensor; or call "
+                "x.requires_grad_() before exporting, and before a run",
+            )
+        else:
+            check_own(
+                fake,
+                "which requires a gradient, is told otherwise",
+                "x = x.detach(), which is another tensor; or call x.requires_grad_(False) before "
+                "exporting",
+            )
         if not value and not is_marked_leaf(fake):
             raise CaptureError(
                 f"requires_grad = False of {fake!r}, which is computed with gradients: only leaves "
@@ -86,26 +96,15 @@ def check_data(before: TensorType, now: TensorType) -> None:
         )
 
 
-def refuse_detaching(root: Root) -> NoReturn:
-    raise CaptureError(
-        f"{root.kind} {root.name}, which requires a gradient, is detached in place.\n"
-        f"  at {user_location()}\n"
-        "  why: the caller's tensor would have to change; a program takes its inputs as they come\n"
-        "  instead: x = x.detach(), which is another tensor"
-    )
-
-
-def _requirement(what: str, value: bool) -> CaptureError:
-    does, mark = "requires no gradient", ".requires_grad_()"
-    way = "call x.requires_grad_() before exporting, and before a run"
-    if not value:
-        does, mark = "requires a gradient", ""
-        way = "call x.requires_grad_(False) before exporting"
-    return CaptureError(
-        f"{what}, which {does}, is told otherwise.\n  at {user_location()}\n"
-        "  why: the caller's tensor would have to change; a program takes its inputs as they come\n"
-        f"  instead: x = x.detach(){mark}, which is another tensor; or {way}"
-    )
+def check_own(fake: FakeTensor, what: str, instead: str) -> None:
+    """What the caller holds requires a gradient, or none, as it comes: no program changes that."""
+    root = fake.tracked.root
+    if root.kind and fake.tracked is root:
+        raise CaptureError(
+            f"{root.kind} {root.name}, {what}.\n  at {user_location()}\n"
+            "  why: the caller's tensor would have to change; a program takes its inputs as they "
+            f"come\n  instead: {instead}"
+        )
 
 
 def _has_new_gradient(tensor: torch.Tensor, fake: FakeTensor) -> bool:

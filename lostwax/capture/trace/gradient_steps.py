@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import is_grad_enabled
 
-from lostwax.capture.aliasing.functionalize import (
-    gradient_sources,
-    is_differentiable,
-    keeps_gradient,
-)
+from lostwax.capture.trace.gradient_reach import gradient_sources, is_differentiable, keeps_gradient
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.trace.log import Body, Region, Value, new_value

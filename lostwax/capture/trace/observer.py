@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lostwax.capture.aliasing.functionalize import is_differentiable
 from lostwax.capture.trace.grad_marks import check_data
+from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.gradient_steps import (
     DETACHED,
     keep_gradient_of,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from lostwax.capture.aliasing.functionalize import gradient_sources
+from lostwax.capture.trace.gradient_reach import gradient_sources
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor

@@ -11,7 +11,7 @@ import torch
 from torch import get_default_dtype, is_inference_mode_enabled
 from torch._ops import OpOverload
 
-from lostwax.capture.aliasing import functionalize
+from lostwax.capture.aliasing import storage
 from lostwax.capture.trace.gradient_steps import wants_gradient
 from lostwax.errors import CaptureError
 from lostwax.fake import rule_cache, shared_rule_cache
@@ -262,15 +262,15 @@ def is_gradless(value: Value) -> bool:
 
 def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
-    base = functionalize.strided_base(given.tracked)
-    is_beside = tracer.sees_gradients and functionalize.shows_others(given.tracked, out.fake_type)
+    base = storage.strided_base(given.tracked)
+    is_beside = tracer.sees_gradients and storage.shows_others(given.tracked, out.fake_type)
     if is_beside and wants_gradient(tracer, tracer.value_of(given)):
-        functionalize.refuse_others(out.fake_type)
+        storage.refuse_others(out.fake_type)
     tracer.reliance.note(base.root, "as_strided")
-    arguments = functionalize.strided_arguments(base.type, out.fake_type)
+    arguments = storage.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)
     track_view(out, tracer.take_view(tracer.read(base), view), base, view)
-    if functionalize.is_stopped(given.tracked, base, out.fake_type):
+    if storage.is_stopped(given.tracked, base, out.fake_type):
         part, stop = out.tracked, View(aten.detach.default, (), {}, None)
         track_view(out, tracer.take_view(part.value, stop), part, stop)
     return out

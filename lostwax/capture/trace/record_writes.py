@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lostwax.capture.aliasing import functionalize, read_write_overlap, self_overlap
+from lostwax.capture.aliasing import read_write_overlap, self_overlap, storage
 from lostwax.capture.trace import custom_ops, grad_marks
 from lostwax.capture.trace.record import is_gradless, view
 from lostwax.capture.trace.refusals import refuse_generator
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 def change_metadata(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.t_()`: from here on `x` is the view that `x.t()` would be."""
     target = tracer.adopt(args[0])
-    functionalize.check_metadata(target.tracked)
+    storage.check_metadata(target.tracked)
     return _become_view(tracer, record, target, args, kwargs)
 
 
 def detach_itself(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.detach_()`: from here on `x` is what `x.detach()` would be."""
     target = tracer.adopt(args[0])
-    tracked = target.tracked
-    if is_gradless(tracked.value):
+    if is_gradless(target.tracked.value):
         return target
-    if tracked.root.kind and tracked.base is None and is_marked(target):
-        grad_marks.refuse_detaching(tracked.root)
+    if is_marked(target):
+        what = "which requires a gradient, is detached in place"
+        grad_marks.check_own(target, what, "x = x.detach(), which is another tensor")
     return _become_view(tracer, record, target, args, kwargs)
 
 
 def _become_view(
     tracer: Tracer, record: Operator, target: FakeTensor, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    shown = view(tracer, operator(functionalize.metadata_view(record.overload)), args, kwargs)
+    shown = view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
     if tracer.doubts:
         tracer.doubts.changed(target.tracked.root, len(tracer.region.steps))
     tracer.become(target, shown)

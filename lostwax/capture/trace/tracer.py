@@ -18,7 +18,7 @@ import torch
 from torch import is_grad_enabled
 from torch._ops import OpOverload
 
-from lostwax.capture.aliasing import functionalize
+from lostwax.capture.aliasing import storage
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
@@ -297,7 +297,7 @@ class Tracer(Recorder):
         """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
         is written to such a view goes its own way, through the inverses.)"""
         value = self.value_of(fake)
-        if not functionalize.is_conjugated(value):
+        if not storage.is_conjugated(value):
             return fake
         return copy_like(self, self.temporary(value), fake.fake_type)
 
@@ -329,7 +329,7 @@ class Tracer(Recorder):
         root = tracked.root
         if self.doubts:
             self.doubts.written(root, len(self.region.steps))
-        functionalize.check_writable(root)
+        storage.check_writable(root)
         before = root.value
         if self.sees_gradients and self.inner is None:
             assign_with_history(self, tracked, new)

@@ -167,7 +167,7 @@ def _capture_interrupted(lines: bool) -> None:
         assert look(module) == before, place
         if at.left > 0:
             break
-    assert interrupted > 50
+    assert interrupted > 40
 
 
 def _layers() -> tuple[nn.Module, Callable[[], Any]]:

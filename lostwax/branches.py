@@ -16,6 +16,8 @@ from lostwax.cache import cached_by_identity
 from lostwax.handlers import is_caught
 from lostwax.location import is_of_torch
 
+RAISES = "the original raises there where it does not hold"
+"""Why a program demands it of its data."""
 _LONGEST = 80  # instructions of a side that raises
 
 

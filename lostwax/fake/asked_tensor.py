@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Self
 
 import torch
 
-from lostwax.branches import way_on
+from lostwax.branches import RAISES, way_on
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.refusals import refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
@@ -266,7 +266,7 @@ class AskedTensor(torch.Tensor):
         if self.fake_mode.shape_env is not None:
             decide_put_off(self.fake_mode.shape_env, asking)
             asserted = truth.item()
-            torch._check(asserted if answer else torch.sym_not(asserted))
+            torch._check(asserted if answer else torch.sym_not(asserted), lambda: RAISES)
         return answer
 
     def __len__(self) -> int:

@@ -15,6 +15,7 @@ from types import CodeType
 from typing import Any
 
 from lostwax import logs
+from lostwax.branches import RAISES
 from lostwax.errors import ContradictionError, DataDependentError
 from lostwax.location import Location, user_location
 from lostwax.sym import world
@@ -237,7 +238,10 @@ class ShapeEnv:
             else:
                 answer = b.hint
                 kind = "check" if or_raises(answer) else "branch"
+            recorded = len(self.guards)
             self.assume(b if answer else self.conditions.negate(b), kind, asked_by)
+            if kind == "assert" and len(self.guards) > recorded:
+                self.explain(RAISES)
         return answer
 
     def decide_or(self, b: Condition, default: bool, asked_by: str = "") -> bool:

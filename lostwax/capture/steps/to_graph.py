@@ -150,7 +150,7 @@ class Builder:
         frame = f'  File "{where.file}", line {where.line}, in {where.function}\n'
         self._asked = f"{frame}    {where.text}\n"
         holds = self._numbers.node(guard.cond)
-        said = guard.reason.partition(": ")[2] if guard.asked_by == "torch._check" else ""
+        said = guard.reason.partition(": ")[2] if guard.kind == "assert" else ""
         text = f"{spell(guard.cond) or guard.predicate} is required at {where}"
         text += f"\n  because {said}" if said else ""
         self._call(aten._assert_scalar.default, (holds, text), {}, None)

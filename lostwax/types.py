@@ -194,6 +194,17 @@ class TensorType:
             self.layout,
         )
 
+    def at_example(self) -> TensorType | None:
+        """This type with the numbers that the example has; None where it has none."""
+        if not self.is_symbolic:
+            return self
+        numbers = (*self.size, *self.stride, self.offset)
+        found = [n if isinstance(n, int) else n.hint for n in numbers]
+        plain = tuple(n for n in found if n is not None)
+        if len(plain) < len(found):
+            return None
+        return self.replace(size=plain[: self.ndim], stride=plain[self.ndim : -1], offset=plain[-1])
+
     def fresh(self, size: Sizes | None = None, dtype: torch.dtype | None = None) -> TensorType:
         """A new contiguous tensor on the same device: own storage, offset 0."""
         return TensorType(self.size if size is None else size, dtype or self.dtype, self.device)

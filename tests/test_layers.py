@@ -25,6 +25,7 @@ LAYERS = [
     ["branches"],
     ["sym"],
     ["types"],
+    ["memory"],
     ["ops"],
     ["fake"],
     ["ir"],

@@ -184,7 +184,11 @@ class FakeTensorConverter:
         known = self._fakes.get(id(fake)) if sizes is None else None
         if known is not None and known[0]() is fake:
             return known[1]
-        t = _concrete(fake)
+        t = fake.fake_type.at_example()
+        if t is None:
+            raise UnsupportedFakeError(
+                f"{fake!r} has a size without an example value; no fake can be made of it"
+            )
         if sizes is not None:
             t = _resized(t, sizes, mode.shape_env)
         copy = new_fake(mode, t, FakeStorage(t, fake.fake_storage.nbytes), fake.requires_grad)
@@ -312,6 +316,13 @@ def _resized(t: TensorType, sizes: tuple[Any, ...], env: ShapeEnv | None) -> Ten
     return t.replace(size=size, stride=contiguous_strides(size) if strides is None else strides)
 
 
+def type_of(tensor: torch.Tensor) -> TensorType:
+    """The type of a strided tensor, real or fake."""
+    if isinstance(tensor, FakeTensor):
+        return tensor.fake_type
+    return _typed(tensor, tuple(tensor.shape), tensor.stride())
+
+
 def _typed(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorType:
     return TensorType(size, tensor.dtype, tensor.device, stride, int(tensor.storage_offset()))
 
@@ -345,23 +356,3 @@ def symbolic_strides(
             learn(out[d] >= before)
         before, step, step_real = out[d], out[d] * size[d], stride[d] * real[d]
     return tuple(out)
-
-
-def _concrete(fake: FakeTensor) -> TensorType:
-    t = fake.fake_type
-    if not t.is_symbolic:
-        return t
-
-    def example(s: Size) -> int:
-        value = s if isinstance(s, int) else s.hint
-        if value is None:
-            raise UnsupportedFakeError(
-                f"{fake!r} has a size without an example value; no fake can be made of it"
-            )
-        return value
-
-    return t.replace(
-        size=tuple(map(example, t.size)),
-        stride=tuple(map(example, t.stride)),
-        offset=example(t.offset),
-    )

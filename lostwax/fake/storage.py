@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from lostwax.memory import byte_span
 from lostwax.sym import Size
-from lostwax.types import TensorType, product
+from lostwax.types import TensorType
 
 
 class FakeStorage:
@@ -27,20 +28,9 @@ class FakeStorage:
     def nbytes(self) -> Size:
         """Its size; counted when asked, since it is made for every new tensor."""
         if self._nbytes is None:
-            self._nbytes = _extent(self.first)
+            first, end = byte_span(self.first)
+            self._nbytes = end - first
         return self._nbytes
 
     def __repr__(self) -> str:
         return f"FakeStorage({self.nbytes} bytes, {self.device})"
-
-
-def _extent(t: TensorType) -> Size:
-    """Bytes from the first to the last element of a new tensor."""
-    if t._contiguous:
-        return product(t.size) * t.dtype.itemsize
-    last: Size = 1
-    for s, st in zip(t.size, t.stride, strict=True):
-        if s.__class__ is int and s == 0:
-            return 0
-        last = last + (s - 1) * st
-    return last * t.dtype.itemsize

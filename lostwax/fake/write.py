@@ -15,11 +15,12 @@ from lostwax import torch_version
 from lostwax.cache import cached_by_identity
 from lostwax.fake import data, fallback
 from lostwax.fake.tensor import FakeTensor, set_type
+from lostwax.memory import expanded_sizes, spans_meet
 from lostwax.ops.registry import Operator, operator
 from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, met, same, shown
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
-from lostwax.sym import Size, eq, known
+from lostwax.sym import eq, known
 from lostwax.types import Sizes, TensorType, contiguous_strides
 
 if TYPE_CHECKING:
@@ -101,9 +102,7 @@ def _check_memory(record: Operator, outs: list[Any], inputs: list[Any]) -> None:
     advice = "Please clone() the tensor before performing the operation."
     for out in outs:
         t = out.fake_type
-        steps = zip(t.size, t.stride, strict=True)
-        repeats = (s.__class__ is int and s > 1 and st == 0 for s, st in steps)
-        if 0 not in t.size and any(repeats):
+        if 0 not in t.size and any(known(size > 1) is True for size in expanded_sizes(t)):
             fail(
                 "unsupported operation: more than one element of the written-to tensor refers to a "
                 f"single memory location. {advice}"
@@ -125,19 +124,8 @@ def _are_one(a: FakeTensor, b: FakeTensor) -> bool:
 
 
 def _overlap(a: FakeTensor, b: Any) -> bool:
-    if not isinstance(b, FakeTensor) or a.fake_storage is not b.fake_storage:
-        return False
-    (a0, a1), (b0, b1) = _span(a.fake_type), _span(b.fake_type)
-    return known(a0 < b1) is True and known(b0 < a1) is True
-
-
-def _span(t: TensorType) -> tuple[Size, Size]:
-    last: Size = t.offset
-    for s, st in zip(t.size, t.stride, strict=True):
-        if is_zero(s):
-            return t.offset, t.offset
-        last = last + (s - 1) * st
-    return t.offset, last + 1
+    is_shared = isinstance(b, FakeTensor) and a.fake_storage is b.fake_storage
+    return is_shared and spans_meet(a.fake_type, b.fake_type)
 
 
 def factory_options(

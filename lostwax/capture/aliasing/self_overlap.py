@@ -7,18 +7,15 @@ Eager refuses some of them (`expand`), and does others element by element (overl
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.trace.views import Tracked
 from lostwax.location import user_location
+from lostwax.memory import expanded_sizes, repeats
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import expect
-from lostwax.types import TensorType
 
 
 def check(func: OpOverload, target: Tracked) -> None:
@@ -56,55 +53,10 @@ def _shows_twice(each: Tracked) -> bool:
     if t.is_contiguous:
         return False
     if not t.is_symbolic:
-        return _overlaps(t)
-    if 0 in t.stride:
-        return not all(
-            expect(size <= 1)
-            for size, stride in zip(t.size, t.stride, strict=True)
-            if stride.__class__ is int and stride == 0
-        )
+        return repeats(t)
+    if expanded := expanded_sizes(t):
+        return not all(expect(size <= 1) for size in expanded)
     if each.view is None or not has_trait(each.view.func, Trait.SHOWS_TWICE):
         return False
     dim, size, step = each.view.args
     return bool(size > step) and not expect(t.size[dim] <= 1)
-
-
-def _overlaps(t: TensorType) -> bool:
-    if 0 in t.size:
-        return False
-    dims: list[Any] = sorted((st, s) for s, st in zip(t.size, t.stride, strict=True) if s != 1)
-    reach = 0
-    for stride, size in dims:
-        if stride <= reach:  # as far as this goes alone, it is in the way of the smaller steps
-            return stride == 0 or _are_counted_twice(dims)
-        reach += (size - 1) * stride
-    return False
-
-
-def _are_counted_twice(dims: list[Any]) -> bool:
-    places = {0}
-    count = 1
-    for stride, size in dims:
-        places = {place + i * stride for place in places for i in range(size)}
-        count *= size
-        if len(places) < count:
-            return True
-    return False
-
-
-def overlap(a: FakeTensor, b: FakeTensor) -> bool:
-    """May a place in memory be one of both? Sizes that are not known reach everywhere."""
-    if a.fake_storage is not b.fake_storage:
-        return False
-    if a.fake_type.is_symbolic or b.fake_type.is_symbolic:
-        return True
-    (start, end), (other, last) = _span(a.fake_type), _span(b.fake_type)
-    return start <= last and other <= end
-
-
-def _span(t: Any) -> tuple[int, int]:
-    """The first and the last place, in bytes."""
-    reach = sum((size - 1) * stride for size, stride in zip(t.size, t.stride, strict=True))
-    if 0 in t.size:
-        return t.offset * t.dtype.itemsize, -1
-    return t.offset * t.dtype.itemsize, (t.offset + reach + 1) * t.dtype.itemsize - 1

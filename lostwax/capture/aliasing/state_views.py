@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 import torch
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.views import Root, Tracked, View
 from lostwax.location import user_location
+from lostwax.memory import lies_within, overlap, span
 from lostwax.ops.registry import aten
 from lostwax.types import TensorType
 
@@ -25,7 +25,7 @@ State = tuple[Root, torch.Tensor]
 def shown_state(tensor: torch.Tensor, t: TensorType, state: Sequence[State]) -> State | None:
     """The state that a tensor shows; None if it only lies in the same storage. `state`: what there
     is in that storage."""
-    meeting = [each for each in state if _meet(t, each[0].type)]
+    meeting = [each for each in state if overlap(t, each[0].type)]
     if not meeting:
         return None
     # Of several, that which has its gradient.
@@ -33,7 +33,7 @@ def shown_state(tensor: torch.Tensor, t: TensorType, state: Sequence[State]) -> 
         whole = each[0].type
         if whole == t:
             return each
-        if whole.dtype is t.dtype and whole.is_dense and _lies_within(t, whole):
+        if whole.dtype is t.dtype and whole.is_dense and lies_within(t, whole):
             return each
     return refuse(meeting[0][0], tensor, "it shows more than that, or has another dtype")
 
@@ -49,8 +49,7 @@ def ways(t: TensorType, root: Root) -> list[View]:
         order = sorted(range(whole.ndim), key=lambda d: -strides[d])
         found.append(_view(aten.permute.default, order))
     found.append(_view(aten.view.default, [whole.numel()]))
-    start, end = _span(t)
-    first: Any = whole.offset
+    (start, end), first = span(t), whole.offset
     if end - start != whole.numel():
         found.append(_view(aten.slice.Tensor, 0, start - first, end - first))
     if t.is_contiguous:
@@ -167,49 +166,3 @@ def refuse_old_memory_shown(root: Root) -> NoReturn:
 
 def _view(func: Any, *args: Any) -> View:
     return View(func, args, {}, None)
-
-
-def _span(t: TensorType) -> tuple[int, int]:
-    """From the first of its places in memory to the one after the last."""
-    start: Any = t.offset
-    reach: Any = sum((s - 1) * st for s, st in zip(t.size, t.stride, strict=True))
-    return start, start + (reach + 1 if 0 not in t.size else 0)
-
-
-def _lies_within(t: TensorType, whole: TensorType) -> bool:
-    """`whole` is dense: all places between its first and its last are its own."""
-    (start, end), (first, last) = _span(t), _span(whole)
-    return first <= start and end <= last
-
-
-def _meet(a: TensorType, b: TensorType) -> bool:
-    """Is there a byte that belongs to both?"""
-    spans = [[p * t.dtype.itemsize for p in _span(t)] for t in (a, b)]
-    low, high = max(s[0] for s in spans), min(s[1] for s in spans)
-    if low >= high:
-        return False
-    if a.is_dense or b.is_dense or a.dtype.itemsize != b.dtype.itemsize:
-        return _is_touched(a, low, high) and _is_touched(b, low, high)
-    start, end = min(s[0] for s in spans), max(s[1] for s in spans)
-    size = a.dtype.itemsize
-    marks = np.zeros((end - start) // size, bool)
-    _shown(marks, a, start // size)[...] = True
-    return bool(_shown(marks, b, start // size).any())
-
-
-def _is_touched(t: TensorType, low: int, high: int) -> bool:
-    """Does a tensor have an element between these bytes? They are within its span."""
-    if t.is_dense:
-        return True
-    start, end = _span(t)
-    marks = np.zeros(end - start, bool)
-    _shown(marks, t, start)[...] = True
-    size = t.dtype.itemsize
-    return bool(marks[low // size - start : -(-high // size) - start].any())
-
-
-def _shown(marks: Any, t: TensorType, start: int) -> Any:
-    size: Any = t.size
-    stride: Any = t.stride
-    first: Any = t.offset
-    return np.lib.stride_tricks.as_strided(marks[first - start :], size, stride)

@@ -15,6 +15,7 @@ from lostwax.errors import CaptureError
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Root, Tracked
 from lostwax.location import user_location
+from lostwax.memory import lies_within, shows_all
 from lostwax.ops.registry import functional_twin, has_trait, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, current
@@ -101,24 +102,10 @@ def strided_base(tracked: Tracked) -> Tracked:
         if has_trait(tracked.view.func, Trait.OTHER_ELEMENTS):
             break
         is_detached = has_trait(tracked.view.func, Trait.DETACHES)
-        if is_detached and _is_all(tracked.type, tracked.root.type):
+        if is_detached and shows_all(tracked.type, tracked.root.type):
             break
         tracked = tracked.base
     return tracked
-
-
-def _is_all(part: TensorType, whole: TensorType) -> bool:
-    """Has a view all elements, each once?"""
-    if part == whole:
-        return True
-    if part.is_symbolic or whole.is_symbolic or part.offset != whole.offset:
-        return False
-    return _is_dense(part) and _is_dense(whole) and part.numel() == whole.numel()
-
-
-def _is_dense(t: TensorType) -> bool:
-    places: Any = sum((s - 1) * stride for s, stride in zip(t.size, t.stride, strict=True))
-    return bool(places == t.numel() - 1)
 
 
 def is_stopped(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
@@ -143,20 +130,16 @@ def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
         arguments = (list(seen.size), list(seen.stride))
     else:
         _refuse_strided(seen, "the tensor starts in the middle of its memory")
-    if (
-        not base.is_symbolic
-        and not seen.is_symbolic
-        and not set(_places(seen)) <= set(_places(base))
-    ):
+    if not (base.is_symbolic or seen.is_symbolic or lies_within(seen, base)):
         _refuse_strided(seen, "it reaches elements that are not the tensor's own")
     return arguments
 
 
 def shows_others(given: Tracked, seen: TensorType) -> bool:
     """Does `as_strided` show elements beside those of its argument?"""
-    if given.type.is_symbolic or seen.is_symbolic or _is_all(given.type, given.root.type):
+    if given.type.is_symbolic or seen.is_symbolic or shows_all(given.type, given.root.type):
         return False
-    return not set(_places(seen)) <= set(_places(given.type))
+    return not lies_within(seen, given.type)
 
 
 def refuse_others(seen: TensorType) -> NoReturn:
@@ -170,14 +153,6 @@ def _refuse_strided(seen: TensorType, why: str) -> NoReturn:
         f"  at {user_location()}\n  why: {why}; a program knows values, not memory\n"
         "  instead: slice the tensor that owns the memory, or copy first (x.clone())"
     )
-
-
-def _places(t: TensorType) -> list[int]:
-    """The places in memory of a tensor's elements."""
-    found: list[Any] = [t.offset]
-    for size, stride in zip(t.size, t.stride, strict=True):
-        found = [place + i * stride for place in found for i in range(size)]
-    return found
 
 
 # ---------------------------------------------------------------------------- changes of metadata

@@ -24,6 +24,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
 from lostwax.ir.run.module import held as held_by
+from lostwax.ir.run.overlap import storage_key
 from lostwax.types import TensorType
 
 
@@ -385,17 +386,13 @@ def _is_made_anew(before: Any, now: Any, read: Collection[torch.Tensor]) -> bool
     return (
         isinstance(before, torch.Tensor)
         and (before.shape, before.dtype) == (now.shape, now.dtype)
-        and not any(_storage(before) == _storage(each) for each in read)
+        and not any(storage_key(before) == storage_key(each) for each in read)
     )
 
 
 def is_from_outside(value: Any) -> bool:
     """Is it a real tensor, made before the call?"""
     return isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def kept_tensor_error(kept: KeptTensor, because: str) -> CaptureError:

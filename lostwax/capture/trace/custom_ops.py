@@ -14,6 +14,7 @@ from lostwax.capture.trace.record import note_sizes
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.location import user_location
+from lostwax.memory import overlap
 from lostwax.ops.registry import Operator, operator
 
 if TYPE_CHECKING:
@@ -57,7 +58,9 @@ def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) ->
         name
         for name, value in named.items()
         for each in (value if isinstance(value, (list, tuple)) else (value,))
-        if isinstance(each, FakeTensor) and self_overlap.overlap(each, target)
+        if isinstance(each, FakeTensor)
+        and each.fake_storage is target.fake_storage
+        and overlap(each.fake_type, target.fake_type)
     ]
     if len(shared) > 1:
         raise CaptureError(

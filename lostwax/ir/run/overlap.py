@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 
+from lostwax import memory
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
+from lostwax.fake.convert import type_of
 
 Check = Callable[[Sequence[Any]], None]
 
@@ -63,7 +65,7 @@ def check_apart(tensor: Any, path: str) -> None:
     """What is written to has a place in memory for each element: no program is captured with one
     that has not, and a write to one element would show in others. (Where a program is captured
     again, the capture sees to it.)"""
-    if type(tensor) in _PLAIN and not tensor.is_contiguous() and repeats(tensor):
+    if type(tensor) in _PLAIN and not tensor.is_contiguous() and memory.repeats(type_of(tensor)):
         raise InputValueError(
             f"{path} has elements that share memory (expand(), as_strided()), and the program "
             "writes to it; at capture it had none\n"
@@ -73,24 +75,6 @@ def check_apart(tensor: Any, path: str) -> None:
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-
-
-def repeats(tensor: torch.Tensor) -> bool:
-    """Does one place in memory stand for several elements?"""
-    reach = 0
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1:
-            if stride <= reach:  # they are in each other's way, but may still miss each other
-                return tensor.numel() != 0 and _has_doubles(tensor)
-            reach += stride * (size - 1)
-    return False
-
-
-def _has_doubles(tensor: torch.Tensor) -> bool:
-    start, end = _span(tensor)
-    marks = torch.zeros(end - start, dtype=torch.bool)
-    marks.as_strided(tensor.shape, tensor.stride()).fill_(True)
-    return int(marks.sum()) != tensor.numel()
 
 
 StateCheck = Callable[[Sequence[Any], Sequence[Any]], None]
@@ -112,13 +96,13 @@ def state_check(
         for i in written:
             check_apart(state[i], f"the module's own {names[i]}")
         looked_at = range(len(state)) if written_inputs else written
-        memories = [(i, storage_key(state[i])) for i in looked_at if _is_tensor(state[i])]
+        keys = [(i, storage_key(state[i])) for i in looked_at if _is_tensor(state[i])]
         given: dict[int, list[int]] = {}
         for j, leaf in enumerate(leaves):
             if _is_tensor(leaf):
                 given.setdefault(storage_key(leaf), []).append(j)
-        for i, memory in memories:
-            for j in given.get(memory, ()):
+        for i, key in keys:
+            for j in given.get(key, ()):
                 is_written = i in written or j in written_inputs
                 if is_written and (names[i], j) not in same and overlap(state[i], leaves[j]):
                     raise InputValueError(
@@ -143,27 +127,8 @@ def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:
 
 
 def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Is there an element of a that is also one of b?"""
-    if storage_key(a) != storage_key(b):
-        return False
-    spans = [_span(t) for t in (a, b)]
-    if any(None in span or not all(isinstance(end, int) for end in span) for span in spans):
-        return True  # sizes are not known: it may be
-    start, end = min(s[0] for s in spans), max(s[1] for s in spans)
-    if any(s[0] == s[1] for s in spans) or max(s[0] for s in spans) >= min(s[1] for s in spans):
-        return False
-    marks = torch.zeros(end - start, dtype=torch.bool)
-    marks.as_strided(a.shape, a.stride(), a.storage_offset() - start).fill_(True)
-    return bool(marks.as_strided(b.shape, b.stride(), b.storage_offset() - start).any())
-
-
-def _span(t: torch.Tensor) -> tuple[Any, Any]:
-    """First element and one past the last, in the storage."""
-    start = t.storage_offset()
-    if t.numel() == 0:
-        return start, start
-    reach = sum((size - 1) * step for size, step in zip(t.shape, t.stride(), strict=True))
-    return start, start + reach + 1
+    """Is there memory that belongs to an element of both? Where sizes are not known, it may be."""
+    return storage_key(a) == storage_key(b) and memory.overlap(type_of(a), type_of(b))
 
 
 def storage_key(t: torch.Tensor) -> int:

@@ -16,12 +16,14 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
+from lostwax.fake.convert import type_of
 from lostwax.ir.data import Program
 from lostwax.ir.graph.copying import copied_module
 from lostwax.ir.graph.effects import has_effect, lying_in
 from lostwax.ir.graph.gradient import kept_gradient, with_gradient
 from lostwax.ir.graph.retype import graph_modules
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
+from lostwax.memory import expanded_sizes
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
 
@@ -48,12 +50,7 @@ def copied(value: torch.Tensor) -> torch.Tensor:
     if copy.stride() == value.stride():
         return copy
     same = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device)
-    return same.copy_(copy) if not _repeats(same) else copy
-
-
-def _repeats(value: torch.Tensor) -> bool:
-    """Does one place in memory stand for several elements?"""
-    return any(st == 0 and s > 1 for s, st in zip(value.shape, value.stride(), strict=True))
+    return copy if expanded_sizes(type_of(same)) else same.copy_(copy)
 
 
 def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

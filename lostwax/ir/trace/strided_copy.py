@@ -11,9 +11,10 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.fake.symbolic.node import wrap
+from lostwax.memory import expanded_sizes, span
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import hint, same_sizes
-from lostwax.sym import Expr, Size, maximum
+from lostwax.sym import Expr, maximum
 from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _laid_out(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
         return _permuted(recorder, source, order)
     # Not the strides of an input with gaps whose sizes vary.
     is_known = all(recorder.can_compute(s) for s in like.stride if isinstance(s, Expr))
-    if _repeats(like) or 0 in like.size or not is_known:
+    if expanded_sizes(like) or 0 in like.size or not is_known:
         return _called(recorder, aten.clone.default, source)
     return _with_gaps(recorder, source, like)
 
@@ -94,16 +95,10 @@ def _permuted(recorder: Recorder, source: FakeTensor, order: list[int]) -> FakeT
     return _called(recorder, aten.permute.default, copy, back)
 
 
-def _repeats(t: TensorType) -> bool:
-    return any(st == 0 and s != 1 for s, st in zip(t.size, t.stride, strict=True))
-
-
 def _with_gaps(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
     """Elements lie apart from each other: they are put into a memory that has room for them."""
-    room: Size = 1
-    for size, stride in zip(like.size, like.stride, strict=True):
-        room = room + (size - 1) * stride
-    room = maximum(room, 0)  # nothing is in it
+    first, end = span(like)
+    room = maximum(end - first, 0)  # nothing is in it
     places = (list(map(wrap, like.size)), list(map(wrap, like.stride)), 0)
     memory = _called(recorder, aten.new_zeros.default, source, [wrap(room)])
     memory = _called(recorder, aten.as_strided_scatter.default, memory, source, *places)

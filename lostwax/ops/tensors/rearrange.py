@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
+from lostwax.memory import expanded_sizes
 from lostwax.ops.elementwise import like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
 from lostwax.ops.registry import Rule, aten, mark, rule, writing_forms
@@ -70,10 +71,7 @@ def to_copy(
 
 def _storage_copy(x: TensorType) -> TensorType:
     """A copy of the whole storage, seen as `x` sees it; an expanded `x` is made dense."""
-    for s, step in zip(x.size, x.stride, strict=True):
-        if step.__class__ is int and step == 0 and not is_one(s):
-            return like(x)
-    return x
+    return x if all(map(is_one, expanded_sizes(x))) else like(x)
 
 
 def _check_written(size: Sizes, src: Sizes) -> None:

@@ -20,8 +20,10 @@ from torch import nn
 
 from lostwax.errors import LoadError, SaveError
 from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.fake.convert import type_of
 from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity, Seen
+from lostwax.memory import byte_span
 from lostwax.pt2.container.archive import Archive
 from lostwax.pt2.limits import MAX_DIMS, MAX_SIZE
 from lostwax.pt2.schema import DTYPE_NUMBERS, DTYPES, LAYOUT_NUMBERS, STATE_NAMES
@@ -204,11 +206,8 @@ def _check_kind(name: str, tensor: torch.Tensor) -> None:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """The first byte of the storage that the tensor uses, and the one after the last."""
-    if _is_fake(tensor) or tensor.numel() == 0:
-        return 0, 0
-    first = int(tensor.storage_offset())
-    last = first + sum((s - 1) * st for s, st in zip(tensor.shape, tensor.stride(), strict=True))
-    return first * tensor.dtype.itemsize, (last + 1) * tensor.dtype.itemsize
+    is_empty = _is_fake(tensor) or tensor.numel() == 0
+    return (0, 0) if is_empty else byte_span(type_of(tensor))  # type: ignore[return-value]
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -458,7 +457,4 @@ def _device(kind: Any) -> torch.device:
 
 def _count_bytes(t: TensorType) -> int:
     """Count the bytes of its record up to the last one that a tensor uses."""
-    if 0 in t.size:
-        return 0
-    last = t.offset + sum((s - 1) * st for s, st in zip(t.size, t.stride, strict=True))
-    return (last + 1) * t.dtype.itemsize  # type: ignore[return-value]
+    return 0 if 0 in t.size else byte_span(t)[1]  # type: ignore[return-value]

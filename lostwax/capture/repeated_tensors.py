@@ -17,8 +17,8 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from lostwax.ir.data import Asks, Ref
+from lostwax.ir.graph.lookup import attribute
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.rules.graph import attribute
 from lostwax.ir.signature import InputKind
 
 

@@ -16,9 +16,9 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake import FakeTensor
+from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import limits_by_name
-from lostwax.ir.rules.graph import subgraphs
 from lostwax.ir.text import argument_text, call_text, type_text
 
 

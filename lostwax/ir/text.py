@@ -19,6 +19,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
+from lostwax.ir.graph.lookup import attribute
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.sym import current
 
@@ -179,20 +180,10 @@ def _body(graph: Graph) -> Iterator[str]:
 
 
 def _children(graph: Graph) -> Iterator[tuple[str, Graph]]:
-    owner = graph.owning_module
-    seen = set()
-    for node in graph.nodes:
-        if node.op == "get_attr" and owner is not None and node.target not in seen:
-            seen.add(node.target)
-            child = _attribute(owner, str(node.target))
-            if isinstance(child, GraphModule):
-                yield str(node.target).replace(".", "_"), child.graph
-
-
-def _attribute(root: Any, path: str) -> Any:
-    for part in path.split("."):
-        root = getattr(root, part, None)
-    return root
+    for path in dict.fromkeys(str(n.target) for n in graph.nodes if n.op == "get_attr"):
+        child = attribute(graph.owning_module, path)
+        if isinstance(child, GraphModule):
+            yield path.replace(".", "_"), child.graph
 
 
 # ----------------------------------------------------------------------------------------- programs

@@ -18,10 +18,10 @@ from torch.fx import Graph, GraphModule
 
 from lostwax import torch_version
 from lostwax.ir.data import ModuleCallSignature, Ref
+from lostwax.ir.graph.lookup import subgraphs
 from lostwax.ir.passes.transforms.copies import OF_STATE
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, mapping_keys
-from lostwax.ir.rules.graph import subgraphs
 from lostwax.ir.signature import (
     ConstantArgument,
     InputKind,

@@ -13,21 +13,19 @@ from typing import Any
 
 from torch import fx
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.fx.immutable_collections import immutable_dict, immutable_list
+from torch.fx.immutable_collections import immutable_list
 
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.numbers import Numbers, Origin, Origins, simplified, sources
-from lostwax.ir.graph.writer import SPOKEN, TAKEN, base_name
+from lostwax.ir.graph.writer import NO_KWARGS, TAKEN, GraphWriter, base_name
 from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.numbers.narrowing import spell
 from lostwax.sym.numbers.real import Real
 
-# Names that are taken: for placeholders, and for calls, which shadow nothing that Python knows.
-_SPOKEN, _TAKEN = dict.fromkeys(SPOKEN, 1), dict.fromkeys(TAKEN, 1)
 _BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
 """What is something else in a node than in a step."""
 
@@ -42,16 +40,11 @@ class Builder:
         """Whether gradients flow through the program at all."""
         self._stops = False
         """Whether some of its steps have none."""
-        self.graph = fx.Graph()
+        self._writer = GraphWriter()
+        self._append, self._name = self._writer.append_ready, self._writer.name
+        self.graph = self._writer.graph
         self.modules: dict[str, fx.GraphModule] = {}
         """The sub-graphs, by the name that the graph has for them."""
-        self._append = self.graph._root._prepend
-        self._alike: dict[int, dict[fx.Node, None]] = {}
-        """The calls of each target (by identity), for the graph's own table."""
-        self._others: dict[str, dict[fx.Node, None]] = {"placeholder": {}}
-        """The nodes that call nothing, by what they do."""
-        self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
-        self._names = _SPOKEN.copy()
         self._nodes: dict[Value, fx.Node] = {}
         self._made: dict[Step, fx.Node] = {}
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
@@ -77,7 +70,7 @@ class Builder:
         name = self._name(name)
         if value is not None and value.type is not None:
             val = self._fake(value)
-        node = self._insert("placeholder", name, name, (), _NOTHING)
+        node = self._append("placeholder", name, name, (), ())
         node.meta["val"] = val
         if value is not None:
             self._nodes[value] = node
@@ -88,32 +81,18 @@ class Builder:
     ) -> list[str]:
         """The inputs of a module's state, which may be many, and the names they get. `retiring`:
         the fakes that stand in the module are of no use to anyone when the capture is over."""
-        graph, append = self.graph, self._append
-        distinct = dict.fromkeys(names, 1)
-        if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
-            self._names |= distinct
-        else:
-            names = list(map(self._name, names))
-        nodes: list[fx.Node] = []
-        for name, value in zip(names, values, strict=True):
-            node = _new_node(_Node)
-            _init_node(node, graph, name, "placeholder", name, None)
-            _set_args(node, ())
-            _set_kwargs(node, _NOTHING)
-            append(node)
+        nodes = self._writer.append_placeholders(names)
+        for node, value in zip(nodes, values, strict=True):
             if retiring:
                 self._lent[id(value.fake)] = _own(value.fake)
             node.meta["val"] = self._fake(value)
-            nodes.append(node)
-        self._named.update(zip(nodes, names, strict=True))
         self._nodes.update(zip(values, nodes, strict=True))
-        self._others["placeholder"] |= dict.fromkeys(nodes)
-        return list(names)
+        return [node.name for node in nodes]
 
     def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
         """Nodes for the steps that the outputs and the demands need, in the order they were
         recorded."""
-        self._names = {**_TAKEN, **self._names}
+        self._writer.reserve(TAKEN)  # a call shadows nothing that Python knows
         conditions = [guard.cond for guard in demands]
         needed, read = live(region.steps, [*outputs, *conditions], self.origins)
         self._stops = self.grad and not all(step.grad for step in region.steps)
@@ -185,21 +164,11 @@ class Builder:
         """The end of the program: one flat tuple."""
         args = tuple([self._operand(v, self.grad) for v in values])
         vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
-        node = self._insert("output", self._name("output"), "output", (args,), _NOTHING)
+        inputs = _nodes_in(args, self._within)
+        node = self._append("output", self._name("output"), "output", (args,), inputs)
         node.meta["val"] = vals
-        self._register()
+        self._writer.finish()
         return node
-
-    def _register(self) -> None:
-        """Tell the graph of its nodes and names, all at once."""
-        graph = self.graph
-        table = graph._find_nodes_lookup_table.table
-        for op, others in self._others.items():
-            table[op, None] = others
-        for nodes in self._alike.values():
-            table["call_function", next(iter(nodes)).target] = nodes
-        graph._graph_namespace._used_names.update(self._named.values())
-        graph._len = len(self._named)
 
     def module(self) -> fx.GraphModule:
         """The graph with its sub-graphs. FX would look at every node to find what it reads."""
@@ -217,7 +186,7 @@ class Builder:
 
     def _step(self, step: Step) -> None:
         self._current = step
-        grad, result, nodes, kwargs = step.grad and self._stops, step.result, self._nodes, _NOTHING
+        grad, result, nodes, kwargs = step.grad and self._stops, step.result, self._nodes, NO_KWARGS
         args = list(step.args)
         for i in range(len(args)) if step.tensors is None else step.tensors:
             a = args[i]
@@ -247,8 +216,13 @@ class Builder:
         val: Any = None,
         inputs: Sequence[int] | None = None,
     ) -> fx.Node:
+        """`inputs`: which arguments are nodes, if no other one has nodes in it."""
         name = self._name(base_name(target))
-        node = self._insert("call_function", name, target, args, kwargs, inputs)
+        if kwargs:
+            node = self._writer.append("call_function", name, target, args, kwargs)
+        else:
+            read = _nodes_in(args, self._within) if inputs is None else [args[i] for i in inputs]
+            node = self._append("call_function", name, target, args, read)
         meta = node.meta
         meta["val"] = val
         step = step or self._current
@@ -257,56 +231,6 @@ class Builder:
         else:
             meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
         return node
-
-    def _insert(
-        self,
-        op: str,
-        name: str,
-        target: Any,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        inputs: Sequence[int] | None = None,
-    ) -> fx.Node:
-        """`inputs`: which arguments are nodes, if no other one has nodes in it."""
-        if kwargs:
-            node = fx.Node(self.graph, name, op, target, args, dict(kwargs))
-        else:
-            # As `fx.Node(...)`, for arguments that are immutable already: that would take them
-            # apart and make all of them anew.
-            node = _new_node(_Node)
-            _init_node(node, self.graph, name, op, target, None)
-            _set_args(node, args)
-            _set_kwargs(node, _NOTHING)
-            read = node._input_nodes
-            for each in (
-                _nodes_in(args, self._within) if inputs is None else [args[i] for i in inputs]
-            ):
-                read[each] = None
-                each.users[node] = None
-        self._append(node)
-        self._named[node] = name
-        if op == "call_function":
-            alike = self._alike.get(id(target))
-            if alike is None:
-                alike = self._alike[id(target)] = {}
-            alike[node] = None
-        else:
-            self._others.setdefault(op, {})[node] = None
-        return node
-
-    def _name(self, base: str) -> str:
-        """`base`, or the first of base_1, base_2, ... that is free."""
-        names = self._names
-        count = names.get(base)
-        if count is None:
-            names[base] = 1
-            return base
-        while True:
-            name = f"{base}_{count}"
-            count += 1
-            if name not in names:
-                names[base], names[name] = count, 1
-                return name
 
     def _operand(self, value: Any, grad: bool) -> Any:
         cls = value.__class__
@@ -342,7 +266,7 @@ class Builder:
         inner.output(body.outputs)
         name = self._name(body.name)
         self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
-        return self._insert("get_attr", name, name, (), {})
+        return self._append("get_attr", name, name, (), ())
 
     def _plain(self, value: Value) -> fx.Node:
         node = self._nodes.get(value)
@@ -362,7 +286,7 @@ class Builder:
 
     def _item(self, made: fx.Node, index: Any, val: Any) -> fx.Node:
         name, args = self._name("getitem"), (made, index)
-        node = self._insert("call_function", name, operator.getitem, args, _NOTHING, _FIRST)
+        node = self._append("call_function", name, operator.getitem, args, (made,))
         node.meta.update(made.meta)
         node.meta["val"] = val
         return node
@@ -428,11 +352,6 @@ def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list
 
 _NESTED = frozenset((immutable_list, tuple))
 _Node: Any = fx.Node
-_Bare: Any = fx.Node.__base__
-_new_node, _init_node = fx.Node.__new__, _Bare.__init__
-_set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__
-_NOTHING: Any = immutable_dict()
-_FIRST = (0,)
 
 
 def live(

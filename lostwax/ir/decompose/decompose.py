@@ -30,10 +30,10 @@ from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.effects import has_effect, shown
+from lostwax.ir.graph.lookup import attribute
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import same_type
-from lostwax.ir.graph.writer import GraphWriter, base_name
-from lostwax.ir.rules.graph import attribute
+from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import operator as record
@@ -129,7 +129,9 @@ class _Rewriter:
         self.expansions = expansions
         self.mode = mode
         self.nodes = list(module.graph.nodes)
-        self.writer = GraphWriter([n.name for n in self.nodes])
+        self.writer = GraphWriter()
+        self.writer.reserve(TAKEN)
+        self.writer.reserve(n.name for n in self.nodes)
         self.children: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self._new: dict[Node, Any] = {}

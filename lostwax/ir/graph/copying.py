@@ -10,12 +10,13 @@ import copy as copies
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from lostwax.ir.rules.graph import attribute
+from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 from lostwax.ir.run.overlap import storage_key
 
 
@@ -37,36 +38,22 @@ def copied_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
 
 def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
     """The graph once more, and what became of its nodes."""
-    copy = Graph()
+    writer = GraphWriter()
     nodes: dict[Node, Node] = {}
     for node in graph.nodes:
-        new = insert(
-            copy,
+        new = writer.append_ready(
             node.op,
             node.name,
             node.target,
             _mapped(node.args, nodes),
-            {k: _mapped(v, nodes) for k, v in node.kwargs.items()} if node.kwargs else {},
+            [nodes[n] for n in node.all_input_nodes],
+            _mapped(node.kwargs, nodes) if node.kwargs else NO_KWARGS,
         )
         new.meta.update(node.meta)
         if node.type is not None:
             new.type = node.type
         nodes[node] = new
-    return copy, nodes
-
-
-def insert(
-    graph: Graph, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Node:
-    """A node under exactly this name, which must be free. (`create_node` would look for one, which
-    takes most of its time.)"""
-    node = fx.Node(graph, name, op, target, args, kwargs)
-    graph._graph_namespace.associate_name_with_obj(name, node)
-    graph._graph_namespace._used_names.add(name)
-    graph._insert(node)
-    graph._find_nodes_lookup_table.insert(node)
-    graph._len += 1
-    return node
+    return writer.finish(), nodes
 
 
 def _mapped(value: Any, nodes: dict[Node, Node]) -> Any:

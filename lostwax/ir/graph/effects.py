@@ -16,6 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.cache import cached_by_identity
 from lostwax.ir.graph.gradient import with_gradient
+from lostwax.ir.graph.lookup import attribute
 from lostwax.ops.registry import has_trait, operator
 from lostwax.ops.traits import Trait
 
@@ -45,9 +46,7 @@ def _graphs_of(node: Node) -> Iterable[Graph]:
     owner = node.graph.owning_module
     for used in node.all_input_nodes:
         if used.op == "get_attr":
-            child: Any = owner
-            for part in str(used.target).split("."):
-                child = getattr(child, part, None)
+            child = attribute(owner, str(used.target))
             if isinstance(child, GraphModule):
                 yield child.graph
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
 from lostwax.errors import LostwaxError, PassError
@@ -167,12 +167,3 @@ def _take(node: Node, source: Mapping[str, Any]) -> None:
     for key, nothing in PROVENANCE.items():
         if key not in node.meta:
             node.meta[key] = source.get(key, nothing)
-
-
-def graph_modules(module: GraphModule) -> Iterable[GraphModule]:
-    """The module and its sub-graphs, however deep."""
-    seen: set[int] = set()
-    for child in module.modules():
-        if isinstance(child, GraphModule) and id(child) not in seen:
-            seen.add(id(child))
-            yield child

@@ -19,10 +19,11 @@ from torch.fx import Graph, GraphModule, Node
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
-from lostwax.ir.graph.copying import copied_module, insert
-from lostwax.ir.graph.retype import Form, explain, forms, graph_modules, retype
+from lostwax.ir.graph.copying import copied_module
+from lostwax.ir.graph.lookup import attribute, graph_modules
+from lostwax.ir.graph.retype import Form, explain, forms, retype
+from lostwax.ir.graph.writer import insert
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.rules.graph import attribute
 from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.signature import (
     ArgumentSpec,

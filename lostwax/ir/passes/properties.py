@@ -14,7 +14,7 @@ from torch._ops import OpOverload
 from lostwax.ir.decompose.core_aten import default_decomposition
 from lostwax.ir.graph.cse import duplicates
 from lostwax.ir.graph.effects import must_stay
-from lostwax.ir.graph.retype import graph_modules
+from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.rules.graph import GRAPH_RULES, Found
 from lostwax.ir.signature import InputKind

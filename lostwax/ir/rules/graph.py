@@ -20,6 +20,7 @@ from lostwax.cache import cached_by_identity
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, rule_cache
 from lostwax.identity import Seen
+from lostwax.ir.graph.lookup import attribute
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
@@ -49,22 +50,6 @@ _VALUES = (FakeTensor, *_SYMBOLIC, int, float, bool, str, type(None))
 _PLAIN = frozenset((Node, int, float, bool, str, type(None), torch.dtype, torch.device))
 """What is a leaf and legal as an argument, for sure: what most arguments are."""
 _CONSTANTS = (*LEAVES, slice, range, type(...), OpOverload, HigherOrderOperator)
-
-
-def subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
-    seen = set()
-    for node in module.graph.nodes:
-        if node.op == "get_attr" and node.target not in seen:
-            seen.add(node.target)
-            child = attribute(module, node.target)
-            if isinstance(child, GraphModule):
-                yield node.target, child
-
-
-def attribute(root: Any, path: str) -> Any:
-    for part in path.split("."):
-        root = getattr(root, part, None)
-    return root
 
 
 def _kinds(module: GraphModule) -> Found:

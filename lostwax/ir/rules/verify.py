@@ -14,7 +14,8 @@ from torch.fx import GraphModule, Node
 
 from lostwax.errors import VerificationError
 from lostwax.ir.data import Program
-from lostwax.ir.rules.graph import GRAPH_RULES, TYPE_RULE, Found, subgraphs
+from lostwax.ir.graph.lookup import subgraphs
+from lostwax.ir.rules.graph import GRAPH_RULES, TYPE_RULE, Found
 from lostwax.ir.rules.program import INPUT_RULE, PROGRAM_RULES
 from lostwax.ir.text import source_text
 

@@ -21,7 +21,8 @@ from lostwax.ir.data import Program
 from lostwax.ir.graph.copying import copied_module
 from lostwax.ir.graph.effects import has_effect, lying_in
 from lostwax.ir.graph.gradient import kept_gradient, with_gradient
-from lostwax.ir.graph.retype import graph_modules
+from lostwax.ir.graph.lookup import graph_modules
+from lostwax.ir.graph.writer import border
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
 from lostwax.memory import expanded_sizes
 from lostwax.ops.registry import aten, has_trait
@@ -204,7 +205,7 @@ class _Writer:
         self.graph = graph
         self.bodies = bodies
         self.targets = targets
-        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph._root)
+        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), border(graph))
         self.copies: dict[Node, Node] = {}
         self.made: dict[Node, Node] = {}
         """What a value is after the writes, of those that are views of what was written."""

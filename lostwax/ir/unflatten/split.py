@@ -22,6 +22,7 @@ from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.graph.effects import viewed
+from lostwax.ir.graph.writer import border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import mapping_keys
 from lostwax.ir.run.calling import Convention
@@ -142,7 +143,7 @@ class _Part:
         """What is handed in beside the arguments of a signature."""
         self.attributes: dict[Node, Node] = {}
         """State as it is read, before any write."""
-        self.last: Node = self.graph._root
+        self.last: Node = border(self.graph)
         """The last input."""
         self.head: Node | None = None
         """The last node that reads state: those stand first."""

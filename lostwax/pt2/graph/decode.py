@@ -25,7 +25,7 @@ from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.data import ModuleCallEntry
-from lostwax.ir.graph.writer import SPOKEN
+from lostwax.ir.graph.writer import SPOKEN, GraphWriter, base_name, border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
@@ -227,7 +227,8 @@ class _GraphReader:
         self.beside = beside
         self.recorded = beside.get("values", {}).get(title, {})
         self.items = beside.get("items", {}).get(title, {})
-        self.fx = fx.Graph()
+        self.writer = GraphWriter()
+        self._append = self.writer.append
         self.values: dict[str, fx.Node] = {}
         self.names: set[str] = set()
         self.numbers = count()
@@ -254,15 +255,16 @@ class _GraphReader:
                 raise
         with self.reading.here(f"the outputs of graph {self.title!r}"):
             self._output(given)
+        made = self.writer.finish()
         with self.reading.here(f"the order of graph {self.title!r}"):
-            self._rearrange(self.beside.get("order", {}).get(self.title))
-        return _LazyGraphModule(self.children, self.fx)
+            self._rearrange(made, self.beside.get("order", {}).get(self.title))
+        return _LazyGraphModule(self.children, made)
 
-    def _rearrange(self, names: list[str] | None) -> None:
+    def _rearrange(self, graph: fx.Graph, names: list[str] | None) -> None:
         """Put the nodes in the order that our own record has."""
         if names is None:
             return
-        nodes = {node.name: node for node in self.fx.nodes}
+        nodes = {node.name: node for node in graph.nodes}
         if len(names) != len(nodes) or nodes.keys() != set(names):
             return
         seen: set[fx.Node] = set()
@@ -270,19 +272,7 @@ class _GraphReader:
             if not seen.issuperset(node.all_input_nodes):
                 raise LoadError(f"the node {node.name!r} stands before what it reads")
             seen.add(node)
-            self.fx._root.prepend(node)
-
-    def _insert(
-        self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> fx.Node:
-        graph = self.fx
-        node = fx.Node(graph, name, op, target, args, kwargs)
-        graph._graph_namespace.associate_name_with_obj(name, node)
-        graph._graph_namespace._used_names.add(name)
-        graph._insert(node)
-        graph._find_nodes_lookup_table.insert(node)
-        graph._len += 1
-        return node
+            border(graph).prepend(node)
 
     def _name(self, name: Any) -> str:
         """A name for a node: as in the file, unless generated code could not use it."""
@@ -318,7 +308,7 @@ class _GraphReader:
         else:
             value = self._argument(argument)
         target = self._name(name)
-        node = self._insert("placeholder", target, target, (), {})
+        node = self._append("placeholder", target, target, (), {})
         node.meta["val"] = value
         self._define(name, node)
 
@@ -330,7 +320,7 @@ class _GraphReader:
         else:
             result = tuple(values)
             shown = tuple(map(_show, values))
-        node = self._insert("output", self._name("output"), "output", (result,), {})
+        node = self._append("output", self._name("output"), "output", (result,), {})
         node.meta["val"] = shown
 
     # ---- values
@@ -400,11 +390,11 @@ class _GraphReader:
     ) -> None:
         outputs = given["outputs"]
         if not outputs or "as_none" in outputs[0]:
-            name = self._name(given.get("name") or _base_name(target))
-            self._insert("call_function", name, target, args, kwargs).meta = {**meta, "val": None}
+            name = self._name(given.get("name") or base_name(target))
+            self._append("call_function", name, target, args, kwargs).meta = {**meta, "val": None}
             return
         name, value = self._result(outputs[0])
-        node = self._insert("call_function", self._name(name), target, args, kwargs)
+        node = self._append("call_function", self._name(name), target, args, kwargs)
         node.meta = {**meta, "val": value}
         self._define(name, node)
 
@@ -420,8 +410,8 @@ class _GraphReader:
         self, given: Json, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
     ) -> None:
         """An operator that returns several values, each of which has a name in the file."""
-        name = self._name(given.get("name") or _base_name(target))
-        node = self._insert("call_function", name, target, args, kwargs)
+        name = self._name(given.get("name") or base_name(target))
+        node = self._append("call_function", name, target, args, kwargs)
         outputs = given["outputs"]
         unread = f"{given.get('name')}_unused"
         schema_list = isinstance(target, OpOverload) and len(target._schema.returns) == 1
@@ -445,14 +435,14 @@ class _GraphReader:
             if all(o["name"] == f"{unread}_{i}" for i, o in enumerate(items)):
                 return [self._tensor(o["name"]) for o in items]
             name = self._name(self._of_list())
-            whole = self._insert("call_function", name, operator.getitem, (node, index), {})
+            whole = self._append("call_function", name, operator.getitem, (node, index), {})
             values = self._items(whole, items, unread, meta)
             whole.meta = {**meta, "val": values}
             return values
         name, value = self._result(output)
         if name == unread:
             return value
-        item = self._insert("call_function", self._name(name), operator.getitem, (node, index), {})
+        item = self._append("call_function", self._name(name), operator.getitem, (node, index), {})
         own = metadata.read(self.items[name]) if name in self.items else meta
         item.meta = {**own, "val": value}
         self._define(name, item)
@@ -490,7 +480,7 @@ class _GraphReader:
         title, depth = f"{self.title}.{given['name']}", self.depth + 1
         reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
         self.children[name] = reader.graph(given["graph"])
-        return self._insert("get_attr", name, name, (), {})
+        return self._append("get_attr", name, name, (), {})
 
 
 _SYMBOLIC = {
@@ -599,11 +589,6 @@ def _is_keyword(name: Any, names: tuple[str, ...] | None) -> bool:
     if names is not None:
         return name in names
     return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
-
-
-def _base_name(target: Any) -> str:
-    name = getattr(target, "__name__", "node").partition(".")[0]
-    return name if name.isidentifier() else "node"
 
 
 def _show(value: Any) -> Any:

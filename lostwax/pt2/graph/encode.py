@@ -19,9 +19,9 @@ from lostwax.cache import cached_by_identity
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.graph.lookup import attribute
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints, limits_by_name
-from lostwax.ir.rules.graph import attribute
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,

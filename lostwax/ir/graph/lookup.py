@@ -1,0 +1,32 @@
+"""What graphs and their nodes refer to: sub-graphs, by the attributes that hold them.
+
+Must not change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.fx import GraphModule
+
+
+def attribute(root: Any, path: str) -> Any:
+    """What stands at a dotted path; None if nothing does."""
+    for part in path.split("."):
+        root = getattr(root, part, None)
+    return root
+
+
+def subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
+    """The sub-graphs that the nodes of a graph read, each once, by path."""
+    paths = dict.fromkeys(str(n.target) for n in module.graph.nodes if n.op == "get_attr")
+    for path in paths:
+        child = attribute(module, path)
+        if isinstance(child, GraphModule):
+            yield path, child
+
+
+def graph_modules(module: GraphModule) -> Iterator[GraphModule]:
+    """The module and its sub-graphs, however deep, each once."""
+    return (child for child in module.modules() if isinstance(child, GraphModule))

@@ -81,9 +81,8 @@ def test_a_written_graph_is_as_fx_builds_it(make: Any) -> None:
     graph = make()
     assert _described(graph) == _described(_by_fx())
     graph.lint()
-    assert (
-        graph.call_function(aten.relu.default, (next(iter(graph.nodes)),)).name == "relu_default_1"
-    )
+    more = graph.call_function(aten.relu.default, (next(iter(graph.nodes)),))
+    assert more.name == "relu_default_1"  # the graph knows which names are taken
 
 
 def test_a_copy_is_as_the_original() -> None:
@@ -135,7 +134,7 @@ PRIVATE = frozenset(
         "_remove_from_list", "_update_args_kwargs", "_rename", "_owning_module", "_owners",
     )
 )  # fmt: skip
-"""What FX has for itself. (Names that our own classes have for themselves are reached by `self`.)"""
+"""What FX has for itself. (Our own classes reach names of theirs by `self`.)"""
 
 
 def reaching(path: Path) -> list[str]:

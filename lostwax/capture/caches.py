@@ -24,6 +24,7 @@ from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.python.containers import is_object, items, key_of, parts
 from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
+from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
@@ -262,7 +263,7 @@ class HeldObjects:
         """Put every object back, but exchange tensors (by id) and symbolic numbers."""
 
         def exchange(value: Any) -> Any:
-            if isinstance(value, _SYMBOLIC):
+            if isinstance(value, SYMBOLIC):
                 return wrap(rename(unwrap(value)))
             if not isinstance(value, tuple):
                 return fakes.get(id(value), value)
@@ -287,7 +288,6 @@ def _as_logged(tracer: Tracer, value: Any) -> Any:
     return unwrap(value)
 
 
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 _CONTAINERS = (dict, list, deque)
 
 

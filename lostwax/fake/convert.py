@@ -14,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from lostwax.classes import TENSORS
 from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
@@ -51,7 +52,7 @@ class FakeTensorConverter:
         if key in self._kept:
             return self._kept[key][1]
         cls = tensor.__class__
-        if cls not in _PLAIN:
+        if cls not in TENSORS:
             return self.from_real_tensor(mode, tensor, static_shapes=True)
         try:
             real = tensor.untyped_storage()
@@ -126,7 +127,7 @@ class FakeTensorConverter:
         if known is not None and known[0]() is tensor:
             return known[1]
         check_supported(tensor)
-        if tensor.__class__ not in _PLAIN:
+        if tensor.__class__ not in TENSORS:
             if mode.takes_wrappers and is_traceable_wrapper_subclass(tensor):
                 return self._of_wrapper(mode, tensor)
             _check_class(tensor)
@@ -156,7 +157,7 @@ class FakeTensorConverter:
         return fake
 
     def _storage(self, tensor: torch.Tensor, t: TensorType) -> FakeStorage:
-        if tensor.__class__ in _PLAIN:
+        if tensor.__class__ in TENSORS:
             real = tensor.untyped_storage()
         else:
             with torch._C._DisableTorchDispatch():
@@ -205,7 +206,6 @@ class FakeTensorConverter:
 
 
 _STRIDED, _Parameter = torch.strided, torch.nn.Parameter
-_PLAIN = (_Parameter, torch.Tensor)
 
 
 class Made(torch.autograd.Function):

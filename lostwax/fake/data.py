@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import DataDependentError, UnsupportedFakeError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
@@ -23,7 +24,6 @@ from lostwax.sym.numbers.real import unbacked_real
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 CONSTANT_LIMIT = 64
 """Real values are kept for constants of at most so many elements."""
 
@@ -119,7 +119,7 @@ def _told(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
         return tuple([(k, _told(mode, v, tensors)) for k, v in value.items()])
     if isinstance(value, (float, complex)):
         return value.__class__, repr(value)  # 0.0 and -0.0 are equal
-    if isinstance(value, _SYMBOLIC):
+    if isinstance(value, SYMBOLIC):
         return unwrap(value)
     return value.__class__, value  # 1 and True are equal
 
@@ -298,7 +298,7 @@ def _real(value: Any) -> Any:
         if constant is None or value.fake_type.device.type != "cpu":
             raise _Unknown
         return constant
-    if isinstance(value, _SYMBOLIC):
+    if isinstance(value, SYMBOLIC):
         raise _Unknown
     if isinstance(value, torch.device) and value.type != "cpu":
         raise _Unknown

@@ -16,11 +16,11 @@ import torch
 import torch._library.fake_impl as torch_fake_impl
 from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx.immutable_collections import immutable_list
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import ops
 from lostwax.cache import Cache, cached_by_identity
+from lostwax.classes import LISTS, PLAIN, SYMBOLIC
 from lostwax.errors import MixedModeError, NonFakeInputError, UnsupportedFakeError
 from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
@@ -56,11 +56,6 @@ assert sized
 assert spectral
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
-_PLAIN = frozenset(
-    (int, float, bool, type(None), str, complex, torch.dtype, torch.layout, torch.memory_format)
-)
-_LISTS = frozenset((list, tuple, immutable_list, torch.Size))
-_SYMBOLIC = frozenset((torch.SymInt, torch.SymBool, torch.SymFloat))
 
 _AUTOGRAD = (torch._C.DispatchKey.AutogradFunctionality, torch._C.DispatchKey.ADInplaceOrView)
 _is_off: Any = torch._C._dispatch_tls_is_dispatch_key_excluded
@@ -295,7 +290,7 @@ class FakeTensorMode(TorchDispatchMode):
             cls = type(value)
             if cls is FakeTensor and value.fake_mode is self and value.constant is None:
                 types.append(value.fake_type)
-            elif cls in _PLAIN:
+            elif cls in PLAIN:
                 types.append(value)
             else:
                 types.append(self._argument(value))
@@ -309,11 +304,11 @@ class FakeTensorMode(TorchDispatchMode):
             if value.constant is not None:
                 self.saw_constant = True
             return value.fake_type
-        if cls in _PLAIN:
+        if cls in PLAIN:
             return value
-        if cls in _LISTS:
+        if cls in LISTS:
             return [self._argument(v) for v in value]
-        if cls in _SYMBOLIC:
+        if cls in SYMBOLIC:
             return unwrap(value)
         if cls is torch.device:
             return self._modelled(value)
@@ -438,7 +433,7 @@ def _require_grad(values: Iterable[Any]) -> bool:
         if isinstance(v, torch.Tensor):
             if is_marked(v):
                 return True
-        elif type(v) in _LISTS and _require_grad(v):
+        elif type(v) in LISTS and _require_grad(v):
             return True
     return False
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import get_default_dtype
-from torch.fx.immutable_collections import immutable_list
 
 from lostwax.cache import Cache
+from lostwax.classes import LISTS, PLAIN
 from lostwax.fake import shared_rule_cache
 from lostwax.fake.symbolic.node import IntNode, unwrap
 from lostwax.fake.tensor import FakeTensor
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
 Question = tuple[Any, ...]
 _SymInt: Any = torch.SymInt
-_PLAIN = frozenset(
-    (int, float, bool, type(None), str, torch.dtype, torch.layout, torch.memory_format)
-)
-_LISTS = frozenset((list, tuple, immutable_list, torch.Size))
 INTEGERS = frozenset([(int,) * n for n in range(8)])
 """The classes of what is in short lists of plain integers."""
 SIZES = frozenset((int, _SymInt, Expr))
@@ -55,18 +51,18 @@ def question(
             if token is None or value.fake_mode is not mode or value.constant is not None:
                 return None
             key.append(token)
-        elif cls in _PLAIN:
+        elif cls in PLAIN:
             key += (value, cls)  # 1, 1.0 and True are equal
         elif cls is _SymInt or cls is Expr:
             key.append(shared_rule_cache.told(unwrap(value)))
         else:
-            found = members(mode, value) if cls in _LISTS else None
+            found = members(mode, value) if cls in LISTS else None
             if found is None:
                 return None
             key.append(found)
     for name in kwargs:
         value = kwargs[name]
-        if value.__class__ not in _PLAIN:
+        if value.__class__ not in PLAIN:
             return None
         key += (name, value, value.__class__)
     return tuple(key)

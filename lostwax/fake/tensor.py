@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from lostwax.classes import SYMBOLIC
 from lostwax.fake.asked_tensor import AskedTensor, is_marked
 from lostwax.fake.refusals import other_class, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
@@ -183,12 +184,9 @@ FakeTensor.shown_class = FakeTensor
 
 def has_symbol(value: Any) -> bool:
     """Is it a symbolic number, or is one in these lists?"""
-    if value.__class__ in _SYMBOLIC:
+    if value.__class__ in SYMBOLIC:
         return True
     return isinstance(value, (list, tuple)) and any(map(has_symbol, value))
-
-
-_SYMBOLIC = frozenset((torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def new_fake(

@@ -17,26 +17,11 @@ import torch
 from torch.utils import _pytree
 from torch.utils._pytree import TreeSpec
 
+from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.errors import InputTypeError, RegistrationError
 from lostwax.ir.text import type_text
 
-LEAVES = (
-    torch.Tensor,
-    int,
-    float,
-    bool,
-    complex,
-    str,
-    torch.dtype,
-    torch.layout,
-    torch.memory_format,
-    torch.device,
-    type(None),
-    torch.SymInt,
-    torch.SymFloat,
-    torch.SymBool,
-    torch.ScriptObject,
-)
+LEAVES = (torch.Tensor, *PLAIN, *SYMBOLIC, torch.device, torch.ScriptObject)
 MAPPINGS = (dict, OrderedDict, defaultdict)
 _INDEXED = (tuple, list, deque, torch.Size)
 

@@ -17,6 +17,7 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, GraphModule, Node
 
+from lostwax.classes import SYMBOLIC
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
 from lostwax.ir.graph.lookup import attribute
@@ -66,7 +67,7 @@ def type_text(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         size = map(current, value.fake_type.size) if isinstance(value, FakeTensor) else value.shape
         return f"{dtype_text(value.dtype)}[{', '.join(map(str, size))}]"
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, SYMBOLIC):
         return f"Sym({value})"
     return ""
 

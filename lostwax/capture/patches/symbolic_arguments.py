@@ -18,6 +18,7 @@ from torch.utils._device import _device_constructors
 from lostwax import torch_version
 from lostwax.capture.patches.swap import Answer, Shown
 from lostwax.capture.threads import is_capturing, running
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import has_symbol
@@ -26,7 +27,6 @@ from lostwax.ops.registry import aten
 from lostwax.ops.shapes import broadcast_sizes
 from lostwax.sym.numbers.real import MATH
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _LISTS = (list, tuple)  # and torch.Size
 
 
@@ -60,7 +60,7 @@ def _tensor(data: Any = None, **options: Any) -> Any:
     options = {name: value for name, value in options.items() if value not in (None, False)}
     shape = _shape(data)
     numbers = _flat(data)
-    is_plain = all(isinstance(n, (int, float, *_SYMBOLIC)) for n in numbers)
+    is_plain = all(isinstance(n, (int, float, *SYMBOLIC)) for n in numbers)
     if shape is None or not is_plain or options.keys() - {"dtype", "device"}:
         _check_readable(numbers, options)
         return None
@@ -120,7 +120,7 @@ def _affine_grid(theta: Any, size: Any, align_corners: bool | None = None) -> An
 
 
 def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
-    numbers = (int, float, *_SYMBOLIC)
+    numbers = (int, float, *SYMBOLIC)
     if steps.__class__ is not torch.SymInt or options.keys() - {"dtype", "device"}:
         return None
     if not isinstance(start, numbers) or not isinstance(end, numbers):

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.python.reachable import CACHED
+from lostwax.classes import SYMBOLIC
 
 CachedResults = dict[int, tuple[Any, Any]]
 """Keys and results, by the key's identity."""
@@ -69,4 +70,4 @@ def _has_sizes(key: Any) -> bool:
     return any(isinstance(each, _SIZES) for each in parts)
 
 
-_SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor)
+_SIZES = (*SYMBOLIC, torch.Tensor)

@@ -20,6 +20,7 @@ from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.iterators import describe_taken
 from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.state.unkept_changes import tell_of_change
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
@@ -364,8 +365,7 @@ def _name_in_code(at: HeldValue) -> str:
 
 
 _PLAIN = (
-    int, float, complex, str, bytes, type(None), torch.dtype, torch.device,
-    torch.SymInt, torch.SymFloat, torch.SymBool,
+    int, float, complex, str, bytes, type(None), torch.dtype, torch.device, *SYMBOLIC,
 )  # fmt: skip
 _TAKEN_AWAY = (
     "the module takes away {0}, which was {1!r}{3}; the program keeps no such state: every run of "

@@ -35,6 +35,7 @@ from lostwax.capture.python.containers import (
     parts,
 )  # fmt: skip
 from lostwax.capture.python.iterators import Stream
+from lostwax.classes import TENSORS
 
 
 class HeldValue(NamedTuple):
@@ -155,7 +156,7 @@ class Snapshot:
                         containers.append(part)
 
     def _add_tensor(self, tensor: torch.Tensor) -> None:
-        if type(tensor) in _TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
+        if type(tensor) in TENSORS and tensor.layout is torch.strided and tensor.is_leaf:
             memory, alias = tensor.untyped_storage()._cdata, tensor.detach()
             marks = tensor.requires_grad, tensor.grad
             self.tensors.append(PlainTensor(tensor, *marks, memory, alias))
@@ -354,7 +355,6 @@ _GETTERS = _CACHE.table
 _MOST = 20_000
 """How many containers we look into at most, beside those that modules hold themselves: an object
 may hold all the world."""
-_TENSORS = (torch.Tensor, nn.Parameter)
 _COUNT: Any = itemgetter(0)
 _GETTER: Any = itemgetter(1)
 _STANDARD_NAMES = [n for n, v in nn.Module().__dict__.items() if isinstance(v, (dict, set))]

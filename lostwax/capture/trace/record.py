@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import storage
 from lostwax.capture.trace.gradient_steps import wants_gradient
+from lostwax.classes import LISTS, PLAIN, SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
@@ -31,8 +32,6 @@ from lostwax.types import TensorType
 
 if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
-
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 
 
 def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -61,7 +60,7 @@ def _asked(
     key, operands = found
     if kwargs:
         for name, value in kwargs.items():
-            if type(value) not in _OPTIONS:
+            if type(value) not in PLAIN:
                 return None
             key += (name, value, value.__class__)
     answer = rule_cache.known(tracer, key)
@@ -87,7 +86,7 @@ def question(
                 return None
             key.append(token)
             operands.append(tracked.value)
-        elif cls in _PLAIN:
+        elif cls in PLAIN:
             key += (a, cls)
             operands.append(a)
         elif cls is list or cls is tuple:
@@ -114,9 +113,6 @@ def question(
     return tuple(key), operands
 
 
-_PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype))
-_LISTS = frozenset((list, tuple, torch.Size))
-_OPTIONS = _PLAIN | {torch.memory_format}
 _INTEGERS, _SIZES = rule_cache.INTEGERS, frozenset((int, Expr))
 _SymInt: Any = torch.SymInt
 
@@ -173,7 +169,7 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
 def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) -> Any:
     """`x.view(*size)` as `plain_view` would record it, if the rule has answered before; else
     None."""
-    if len(size) == 1 and size[0].__class__ in _LISTS:
+    if len(size) == 1 and size[0].__class__ in LISTS:
         (size,) = size
     args = (base, list(size))
     if is_inference_mode_enabled() or not rule_cache.SIZES.issuperset(map(type, size)):
@@ -282,7 +278,7 @@ def evaluated(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
     out = tracer.computed(func, args, kwargs)
     if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
         return tracer.results(tracer.step(func, args, kwargs), out)
-    if isinstance(out, _SYMBOLIC) and Trait.READS_NUMBER in record.traits:
+    if isinstance(out, SYMBOLIC) and Trait.READS_NUMBER in record.traits:
         value = tracer.value_of(tracer.adopt(args[0]))
         for source in sources(unwrap(out)):
             tracer.origins.setdefault(source, Origin(value, None))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch._ops import OpOverload
 
 from lostwax.capture.trace.record import question
+from lostwax.classes import PLAIN
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.trace.log import Step, Value, is_shared, new_value
@@ -105,13 +106,10 @@ def _observed(
         return None
     kept = [None if o.__class__ is Value else o for o in step.args]
     types = result.type if result.__class__ is Value else tuple([v.type for v in result])
-    plain = all(o.__class__ in _PLAIN or is_shared(o) for o in kept)
+    plain = all(o.__class__ in PLAIN or is_shared(o) for o in kept)
     if not plain and may_vary:  # there may be symbols among them
         return None
     return Known(step.target, kept, [at for at, _ in places] if plain else None, places), types
-
-
-_PLAIN = frozenset((int, float, bool, type(None)))
 
 
 def _recorded(

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.operations import (
     BINARY,
     UNARY_REALS,
@@ -31,8 +32,7 @@ from lostwax.sym import Expr, expect, negate
 from lostwax.sym.numbers.integers import indicator
 from lostwax.sym.numbers.real import real
 
-_SymInt, _SymFloat, _SymBool = torch.SymInt, torch.SymFloat, torch.SymBool
-_SYMBOLIC = (_SymInt, _SymFloat, _SymBool)
+_SymInt, _SymFloat, _SymBool = SYMBOLIC
 _installed = False
 
 # torch has several names for one operator, according to the kinds of its operands.
@@ -141,7 +141,7 @@ class _Patch:
     def operand(self, other: Any) -> Any:
         """The value of a number of any kind; NotImplemented for what is none, so that a tensor gets
         its turn."""
-        if isinstance(other, _SYMBOLIC):
+        if isinstance(other, SYMBOLIC):
             if other.node.__class__ in self.nodes:
                 return other.node.value
             raise TypeError(

@@ -20,6 +20,7 @@ from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_arg
 
 from lostwax import collector
+from lostwax.classes import PLAIN
 from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -39,8 +40,6 @@ from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.numbers.real import Real
-
-_PLAIN = frozenset((int, float, bool, str, type(None)))
 
 
 class Origin(NamedTuple):
@@ -178,7 +177,7 @@ class _Rewriter:
         """The arguments of a node, in the new graph."""
         new = self._new
         args = [
-            new[a] if a.__class__ is Node else a if a.__class__ in _PLAIN else self._moved(a)
+            new[a] if a.__class__ is Node else a if a.__class__ in PLAIN else self._moved(a)
             for a in node.args
         ]
         return tuple(args), self._moved(node.kwargs) if node.kwargs else {}

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch._ops import OpOverload
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import LostwaxError
 from lostwax.fake import fallback
 from lostwax.fake.symbolic.node import wrap
@@ -26,7 +27,6 @@ from lostwax.ops.traits import Trait
 from lostwax.sym import ShapeEnv
 from lostwax.types import TensorType
 
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
 Decomposition = Callable[..., Any]
 
 
@@ -156,7 +156,7 @@ class Expander(Recorder):
             out = self.computed(record.overload, args, kwargs)
         if record.data_dependent and len(self.shape_env.symbols) != symbols:
             raise CannotExpand(f"the size of what {record.overload} returns depends on data")
-        if isinstance(out, _SYMBOLIC):
+        if isinstance(out, SYMBOLIC):
             if record.traits.isdisjoint((Trait.READS_TYPE, Trait.READS_LAYOUT)):
                 raise CannotExpand(f"{record.overload} asks for data")
             return out
@@ -185,7 +185,7 @@ class Expander(Recorder):
     def _evaluated(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         with self.silent():
             out = self.computed(func, args, kwargs)
-        if isinstance(out, _SYMBOLIC):
+        if isinstance(out, SYMBOLIC):
             raise CannotExpand(f"{func} asks for data")
         return out
 

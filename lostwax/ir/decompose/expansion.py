@@ -13,6 +13,7 @@ import torch
 from torch._ops import OpOverload
 from torch.fx import Node
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import DecompositionError
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
@@ -29,9 +30,6 @@ from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.numbers.real import Real
 from lostwax.types import TensorType
-
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
-_PLAIN = frozenset((int, float, bool, type(None)))
 
 
 class Expansion:
@@ -291,6 +289,6 @@ def _key(value: Any) -> Any:
         return tuple([_key(v) for v in value])
     if isinstance(value, dict):
         return tuple([(k, _key(v)) for k, v in value.items()])
-    if isinstance(value, _SYMBOLIC):
+    if isinstance(value, SYMBOLIC):
         return unwrap(value)
     return (cls, repr(value))

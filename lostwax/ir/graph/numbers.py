@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor
@@ -315,7 +316,7 @@ class SeenNumbers(Numbers):
                 for d, size in enumerate(value.fake_type.size):
                     if isinstance(size, Expr):
                         self._note_size(node, d, size)
-        elif isinstance(value, (torch.SymInt, torch.SymBool, torch.SymFloat)):
+        elif isinstance(value, SYMBOLIC):
             number = unwrap(value)
             if isinstance(number, (Expr, BoolExpr, Real)):
                 self._made.setdefault(number, node)

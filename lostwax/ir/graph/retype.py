@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import torch
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import LostwaxError, PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
@@ -24,7 +24,6 @@ from lostwax.ops.registry import operator
 PROVENANCE: dict[str, Any] = {"stack_trace": "", "nn_module_stack": {}, "source_fn_stack": []}
 """Where a call comes from, and what is said of one that comes from nowhere."""
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ABSENT = object()
 
 
@@ -126,7 +125,7 @@ def _with_old_sizes(old: Any, new: Any) -> Any:
         return new_fake(new.fake_mode, t.replace(size=was.size, stride=was.stride))
     if isinstance(old, (tuple, list)) and isinstance(new, (tuple, list)) and len(old) == len(new):
         return type(new)([_with_old_sizes(o, n) for o, n in zip(old, new, strict=True)])
-    return old if isinstance(old, _SYMBOLIC) else new
+    return old if isinstance(old, SYMBOLIC) else new
 
 
 def same_type(a: Any, b: Any) -> bool:
@@ -136,7 +135,7 @@ def same_type(a: Any, b: Any) -> bool:
         return both and a.fake_type == b.fake_type
     if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(map(same_type, a, b))
-    if isinstance(a, _SYMBOLIC) or isinstance(b, _SYMBOLIC):
+    if isinstance(a, SYMBOLIC) or isinstance(b, SYMBOLIC):
         return unwrap(a) is unwrap(b)
     return a is b or (a.__class__ is b.__class__ and a == b)
 

@@ -17,6 +17,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from lostwax.cache import cached_by_identity
+from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, rule_cache
 from lostwax.identity import Seen
@@ -45,9 +46,8 @@ ON_NUMBERS: frozenset[Any] = frozenset(
     ]
 )
 
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_VALUES = (FakeTensor, *_SYMBOLIC, int, float, bool, str, type(None))
-_PLAIN = frozenset((Node, int, float, bool, str, type(None), torch.dtype, torch.device))
+_VALUES = (FakeTensor, *SYMBOLIC, int, float, bool, str, type(None))
+_PLAIN = PLAIN | {Node, torch.device}
 """What is a leaf and legal as an argument, for sure: what most arguments are."""
 _CONSTANTS = (*LEAVES, slice, range, type(...), OpOverload, HigherOrderOperator)
 
@@ -215,7 +215,7 @@ def _argument_rule(node: Node, value: Any) -> Found:
         return
     if isinstance(value, torch.Tensor):
         yield node, f"a tensor {type_text(value)} is baked in; tensors are inputs"
-    elif isinstance(value, _SYMBOLIC):
+    elif isinstance(value, SYMBOLIC):
         yield node, f"the symbolic number {value} is baked in; it must be computed by nodes"
     elif not isinstance(value, (Node, *_CONSTANTS)):
         yield node, f"its argument {value!r} is neither a node nor a constant"
@@ -391,7 +391,7 @@ def _as_types(value: Any) -> Any:
         if value.fake_type.is_symbolic:
             raise _Symbolic
         return value.fake_type
-    if isinstance(value, _SYMBOLIC):
+    if isinstance(value, SYMBOLIC):
         raise _Symbolic
     return value
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from lostwax import memory
+from lostwax.classes import TENSORS
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
 from lostwax.fake.convert import type_of
@@ -65,16 +66,13 @@ def check_apart(tensor: Any, path: str) -> None:
     """What is written to has a place in memory for each element: no program is captured with one
     that has not, and a write to one element would show in others. (Where a program is captured
     again, the capture sees to it.)"""
-    if type(tensor) in _PLAIN and not tensor.is_contiguous() and memory.repeats(type_of(tensor)):
+    if type(tensor) in TENSORS and not tensor.is_contiguous() and memory.repeats(type_of(tensor)):
         raise InputValueError(
             f"{path} has elements that share memory (expand(), as_strided()), and the program "
             "writes to it; at capture it had none\n"
             f"  fix: pass {path}.clone(memory_format=torch.contiguous_format)",
             path,
         )
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 StateCheck = Callable[[Sequence[Any], Sequence[Any]], None]

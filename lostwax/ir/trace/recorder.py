@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
@@ -25,9 +26,6 @@ from lostwax.ir.trace.views import Tracked, View, make_root, track
 from lostwax.ops.registry import aten, operator
 from lostwax.ops.shapes import same_sizes
 from lostwax.sym import Expr, ShapeEnv
-
-_SYMBOLIC = (torch.SymInt, torch.SymBool, torch.SymFloat)
-_PLAIN = frozenset((int, float, bool, type(None), str, torch.dtype, torch.device))
 
 
 class Recorder(FakeTensorMode):
@@ -72,7 +70,7 @@ class Recorder(FakeTensorMode):
                 is_new = tracked is not None and tracked.seen == tracked.root.version
                 operands.append(tracked.value if is_new else self.value_of(a))
             else:
-                operands.append(a if type(a) in _PLAIN else self.operand(a))
+                operands.append(a if type(a) in PLAIN else self.operand(a))
         named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
         return self.append(target, operands, named)
 
@@ -90,7 +88,7 @@ class Recorder(FakeTensorMode):
     def operand(self, value: Any) -> Any:
         """An argument as the log keeps it: tensors as values, symbolic numbers as expressions."""
         cls = type(value)  # torch's classes are slow to be asked by isinstance
-        if cls in _PLAIN or cls is Expr:
+        if cls in PLAIN or cls is Expr or cls is torch.device:
             return value
         if cls is FakeTensor or isinstance(value, FakeTensor):
             return self.value_of(value)
@@ -99,7 +97,7 @@ class Recorder(FakeTensorMode):
             if numbers is None:
                 return [self.operand(v) for v in value]
             return self.numbers(numbers)[0]
-        if cls in _SYMBOLIC:
+        if cls in SYMBOLIC:
             return unwrap(value)
         if isinstance(value, torch.Tensor):
             return self.value_of(self.adopt(value))
@@ -129,7 +127,7 @@ class Recorder(FakeTensorMode):
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]
             return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
-        return self.number(step, out, index) if isinstance(out, _SYMBOLIC) else out
+        return self.number(step, out, index) if isinstance(out, SYMBOLIC) else out
 
     def number(self, step: Step, out: Any, index: Any) -> Value:
         """A number that a step gives."""

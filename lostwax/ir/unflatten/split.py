@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from operator import getitem
 from typing import Any
 
-import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 from torch.utils._pytree import TreeSpec
 
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import VerificationError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
@@ -34,8 +34,6 @@ from lostwax.ir.unflatten.interpreter import EXTRAS, Body, Calling, Leaves, Stru
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
-
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Bodies:
@@ -227,7 +225,7 @@ class _Part:
                 return self._read_state(node, name)
         elif node.op == "get_attr":
             return self._subgraph(node)
-        elif isinstance(node.meta.get("val"), _SYMBOLIC):
+        elif isinstance(node.meta.get("val"), SYMBOLIC):
             size = self._size(node)
             if size is not None:
                 return size
@@ -278,7 +276,7 @@ class _Part:
             return True
         if node in self.bodies.state:
             return self._own_name(node) is not None
-        is_number = isinstance(node.meta.get("val"), _SYMBOLIC)
+        is_number = isinstance(node.meta.get("val"), SYMBOLIC)
         return (
             is_number
             and node.op == "call_function"
@@ -409,7 +407,7 @@ def free_numbers(graph: Graph) -> set[Node]:
     for node in graph.nodes:
         if (
             node.op == "call_function"
-            and isinstance(node.meta.get("val"), _SYMBOLIC)
+            and isinstance(node.meta.get("val"), SYMBOLIC)
             and all(n.op == "placeholder" or n in found for n in node.all_input_nodes)
             and not has_trait(node.target, Trait.READS_NUMBER)
         ):

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from lostwax.classes import TENSORS
 from lostwax.errors import LoadError, SaveError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.convert import type_of
@@ -189,7 +190,7 @@ def _memory_key(tensor: torch.Tensor) -> Any:
 
 def _check_kind(name: str, tensor: torch.Tensor) -> None:
     what = None
-    if type(tensor) not in (torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor):
+    if type(tensor) not in (*TENSORS, FakeTensor):
         what = f"a {type(tensor).__module__}.{type(tensor).__qualname__}"
     elif tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_nested:
         what = "not a plain strided tensor"

@@ -16,6 +16,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from lostwax.cache import cached_by_identity
+from lostwax.classes import SYMBOLIC
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import ModuleCallEntry
@@ -55,7 +56,6 @@ from lostwax.sym import Expr
 from lostwax.sym.numbers.real import Real
 
 Json = dict[str, Any]
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _NUMBER = {"int": "as_sym_int", "float": "as_sym_float", "bool": "as_sym_bool"}
 
 
@@ -211,7 +211,7 @@ class _GraphWriter:
         if isinstance(value, FakeTensor):
             self.tensors[name] = self._tensor(name, value)
             return {"as_tensor": {"name": name}}
-        if isinstance(value, (*_SYMBOLIC, int, float)):
+        if isinstance(value, (*SYMBOLIC, int, float)):
             kind, record = self.symbols.number(value)
             self.numbers[kind][name] = record
             if settle_number(value) is not as_recorded(value):
@@ -366,7 +366,7 @@ class _GraphWriter:
         value = node.meta.get("val")
         if isinstance(value, FakeTensor):
             return {"as_tensor": {"name": node.name}}
-        if isinstance(value, (*_SYMBOLIC, int, float)):
+        if isinstance(value, (*SYMBOLIC, int, float)):
             return {_NUMBER[self.symbols.number(value)[0]]: {"as_name": node.name}}
         if value is None:
             return {"as_none": True}

@@ -17,7 +17,7 @@ from lostwax.fake import data, fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.memory import expanded_sizes, spans_meet
 from lostwax.ops.registry import Operator, operator
-from lostwax.ops.shapes import broadcast_sizes, fail, is_zero, met, same, shown
+from lostwax.ops.shapes import broadcast_sizes, fail, is_met, is_same, is_zero, show
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import eq, known
@@ -169,11 +169,11 @@ def check_fits(target: TensorType, new: TensorType) -> None:
         common = broadcast_sizes([target.size, new.size])
         # (A size of 1 or 2 can be broadcast to 2, and must be 2 to be written to.)
         if len(target.size) != len(common) or not all(
-            a is b or met(eq(a, b)) for a, b in zip(target.size, common, strict=True)
+            a is b or is_met(eq(a, b)) for a, b in zip(target.size, common, strict=True)
         ):
             fail(
-                f"output with shape {shown(target.size)} doesn't match "
-                f"the broadcast shape {shown(common)}"
+                f"output with shape {show(target.size)} doesn't match "
+                f"the broadcast shape {show(common)}"
             )
     check_cast(target, new)
 
@@ -186,7 +186,7 @@ def check_cast(target: TensorType, new: TensorType) -> None:
 
 
 def _same_sizes(a: Sizes, b: Sizes) -> bool:
-    return a == b or (len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True)))
+    return a == b or (len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True)))
 
 
 def _adopted(mode: FakeTensorMode, value: Any) -> Any:

@@ -23,7 +23,7 @@ from lostwax.ops.shapes import (
     preserved_strides,
     promote,
 )
-from lostwax.ops.spelling import not_implemented
+from lostwax.ops.spelling import raise_not_implemented
 
 Operand = TensorType | Scalar
 Dtypes = Collection[torch.dtype]
@@ -42,12 +42,12 @@ NOT_INTEGERS: Dtypes = frozenset({*BOOL, *FLOATS, *COMPLEX})
 NONE: Dtypes = frozenset()
 
 
-def refuse(name: str, dtype: torch.dtype, device: str = "cpu") -> NoReturn:
+def refuse_dtype(name: str, dtype: torch.dtype, device: str = "cpu") -> NoReturn:
     """No kernel of this operator takes this dtype."""
-    not_implemented(f"{name}_{device}", dtype)
+    raise_not_implemented(f"{name}_{device}", dtype)
 
 
-def named(names: str) -> list[OpOverload]:
+def find_overloads(names: str) -> list[OpOverload]:
     """Overloads of ATen by name: "sin add.Tensor"."""
     found = []
     for name in names.split():
@@ -56,10 +56,10 @@ def named(names: str) -> list[OpOverload]:
     return found
 
 
-def table(make: Callable[[str, Dtypes], Rule], rows: dict[str, Dtypes]) -> None:
+def register_table(make: Callable[[str, Dtypes], Rule], rows: dict[str, Dtypes]) -> None:
     """Rules of one kind: for each row, operators and the dtypes they refuse."""
     for names, refused in rows.items():
-        for overload in named(names):
+        for overload in find_overloads(names):
             name = overload._schema.name.removeprefix("aten::").removeprefix("special_")
             rule(overload)(make(name, refused))
 
@@ -114,19 +114,19 @@ def binary(
             if skipped > 0 and a.size[skipped:] == b.size:
                 return _with_dtype(a, dtype)
             return TensorType(broadcast_sizes((a.size, b.size)), dtype, a.device)
-    return several((a, b), dtype, computed)
+    return nary((a, b), dtype, computed)
 
 
-def several(
+def nary(
     operands: Sequence[Operand], dtype: torch.dtype, computed: torch.dtype | None = None
 ) -> TensorType:
     """The result over any number of operands."""
     if computed is None:
         computed = dtype
-    return mixed([operand(o, computed) for o in operands], dtype)
+    return nary_mixed([cast_operand(o, computed) for o in operands], dtype)
 
 
-def mixed(operands: Sequence[TensorType], dtype: torch.dtype) -> TensorType:
+def nary_mixed(operands: Sequence[TensorType], dtype: torch.dtype) -> TensorType:
     """The result over operands as the kernel sees them, also of several dtypes."""
     first = operands[0]
     for o in operands:
@@ -140,12 +140,12 @@ def mixed(operands: Sequence[TensorType], dtype: torch.dtype) -> TensorType:
     return TensorType(broadcast_sizes([o.size for o in operands]), dtype, first.device)
 
 
-def operand(o: Operand, computed: torch.dtype) -> TensorType:
+def cast_operand(o: Operand, computed: torch.dtype) -> TensorType:
     """An operand as the kernel sees it; the result may still be on the device of another."""
     return cast(o, computed) if o.__class__ is TensorType else _SCALAR
 
 
-def like(x: TensorType, dtype: torch.dtype | None = None) -> TensorType:
+def new_like(x: TensorType, dtype: torch.dtype | None = None) -> TensorType:
     """A new tensor with the layout of `x`, or of its dimensions' order: what `empty_like` gives."""
     return TensorType(x.size, dtype or x.dtype, x.device, preserved_strides(x))
 
@@ -154,7 +154,7 @@ def cast(x: TensorType, dtype: torch.dtype) -> TensorType:
     """An operand in the dtype of the computation: a copy, and dense, where eager makes one."""
     if x.dtype is dtype or x.is_dense or x.device.type != "cpu":
         return x
-    return like(x, dtype)
+    return new_like(x, dtype)
 
 
 def _is_row_major(x: TensorType) -> bool:

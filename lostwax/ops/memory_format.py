@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.shapes import channels_last_strides, is_one, is_zero, same
+from lostwax.ops.shapes import channels_last_strides, is_one, is_same, is_zero
 from lostwax.sym import Size, decide, quotient
 from lostwax.types import Sizes, TensorType
 
 
-def channels_last_like(size: Sizes, stride: Sizes) -> bool:
+def reads_as_channels_last(size: Sizes, stride: Sizes) -> bool:
     """Do these strides read as channels-last (4-d or 5-d) to torch's `suggest_memory_format`?
 
     Not the same as `is_channels_last`: gaps are allowed, and where both formats would do
@@ -25,17 +25,17 @@ def channels_last_like(size: Sizes, stride: Sizes) -> bool:
         return False
     step: Size = 0
     for d in (1, *range(n - 1, 1, -1), 0):
-        if is_zero(size[d]) or _less(stride[d], step) or (d == 0 and same(step, stride[1])):
+        if is_zero(size[d]) or _is_less(stride[d], step) or (d == 0 and is_same(step, stride[1])):
             return False
         step = stride[d] if is_one(size[d]) else stride[d] * size[d]
     return True
 
 
-def _less(a: Size, b: Size) -> bool:
+def _is_less(a: Size, b: Size) -> bool:
     """Of strides: products of sizes, where a factor counts as more than 1."""
     if a.__class__ is int and b.__class__ is int:
         return a < b
-    if is_zero(b) or same(a, b) or quotient(a, b) is not None:
+    if is_zero(b) or is_same(a, b) or quotient(a, b) is not None:
         return False
     return quotient(b, a) is not None or decide(a < b)
 
@@ -44,7 +44,7 @@ def suggests_channels_last(x: TensorType) -> bool:
     """Channels innermost, as far as strides can tell."""
     if x._contiguous and x.is_symbolic:
         return False  # made row-major, whatever its sizes turn out to be
-    return channels_last_like(x.size, x.stride)
+    return reads_as_channels_last(x.size, x.stride)
 
 
 def suggested_format(x: TensorType) -> torch.memory_format:

@@ -130,13 +130,13 @@ _operators: dict[int, Operator] = {}
 """By identity: torch hashes its overloads in Python; the record keeps them alive."""
 
 
-def present(overloads: Iterable[Any]) -> list[Any]:
+def filter_present(overloads: Iterable[Any]) -> list[Any]:
     """Those operators that the torch at hand has."""
     return [overload for overload in overloads if not isinstance(overload, Absent)]
 
 
-def _note(overloads: Iterable[OpOverload], **fields: Any) -> None:
-    for overload in present(overloads):
+def _record_facts(overloads: Iterable[OpOverload], **fields: Any) -> None:
+    for overload in filter_present(overloads):
         assert id(overload) not in _operators, f"{overload} is in use before all of it is known"
         known = _facts.setdefault(overload, {})
         if twice := known.keys() & fields.keys():
@@ -144,9 +144,9 @@ def _note(overloads: Iterable[OpOverload], **fields: Any) -> None:
         known.update(fields)
 
 
-def _noting(field: str, overloads: tuple[OpOverload, ...]) -> Callable[[Rule], Rule]:
+def _register_as(field: str, overloads: tuple[OpOverload, ...]) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
-        _note(overloads, **{field: function})
+        _record_facts(overloads, **{field: function})
         return function
 
     return register
@@ -159,7 +159,7 @@ def rule(
     changes sizes and strides of its first argument, and the rule returns the new type."""
 
     def register(function: Rule) -> Rule:
-        _note(overloads, rule=function, data_dependent=data, changes_metadata=metadata)
+        _record_facts(overloads, rule=function, data_dependent=data, changes_metadata=metadata)
         return function
 
     return register
@@ -173,48 +173,48 @@ def rules(overloads: Iterable[OpOverload], function: Rule) -> None:
 def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how a write through a view is scattered back: (base, written, *view arguments) ->
     new base."""
-    return _noting("view_inverse", overloads)
+    return _register_as("view_inverse", overloads)
 
 
 def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how an operator is computed by others: a function of tensors, with the arguments of
     the schema, that returns what the operator returns."""
-    return _noting("decomposition", overloads)
+    return _register_as("decomposition", overloads)
 
 
 def composite(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how a mode takes an operator apart, instead of C++: (mode, *arguments) -> results.
     It calls the parts through the mode."""
-    return _noting("parts", overloads)
+    return _register_as("parts", overloads)
 
 
 def evaluation(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how a mode evaluates an operator of which no type rule could say enough, since it
     reads data, or remembers them: (mode, record, args, kwargs) -> results."""
-    return _noting("evaluation", overloads)
+    return _register_as("evaluation", overloads)
 
 
 def mark(trait: Trait, *overloads: OpOverload) -> None:
     """Say that these operators have a trait."""
-    for overload in present(overloads):
+    for overload in filter_present(overloads):
         before = _facts.get(overload, {}).pop("traits", frozenset())
-        _note((overload,), traits=before | {trait})
+        _record_facts((overload,), traits=before | {trait})
 
 
-def refuse(refusal: Refusal, *overloads: OpOverload) -> None:
+def refuse_operators(refusal: Refusal, *overloads: OpOverload) -> None:
     """Say that no program can have these operators, and why."""
-    _note(overloads, refusal=refusal)
+    _record_facts(overloads, refusal=refusal)
 
 
 def writes_silently(flag: str, *overloads: OpOverload) -> None:
     """Say that these operators write to `running_mean` and `running_var` if a flag is set, which
     their schemas do not tell."""
-    _note(overloads, silent_flag=flag)
+    _record_facts(overloads, silent_flag=flag)
 
 
 def overloads_of(*packets: Any, out: bool = False) -> list[OpOverload]:
     """Every overload of these operators that takes `out=`, or that does not."""
-    found = [(name, getattr(p, name)) for p in present(packets) for name in p.overloads()]
+    found = [(name, getattr(p, name)) for p in filter_present(packets) for name in p.overloads()]
     return [overload for name, overload in found if name.endswith("out") is out]
 
 
@@ -264,8 +264,8 @@ def _describe(overload: OpOverload) -> Operator:
     writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     record.mutates = tuple(a.name for a in writes)
     record.out_names = tuple(a.name for a in writes if a.is_out)
-    record.results = tuple(_result(r, schema) for r in schema.returns)
-    record.kind = _kind(record)
+    record.results = tuple(_describe_result(r, schema) for r in schema.returns)
+    record.kind = _classify(record)
     if record.mutates and not record.changes_metadata:
         record.twin = functional_twin(overload)
         if record.rule is None and record.twin is not None and record.kind in ("inplace", "out"):
@@ -275,7 +275,7 @@ def _describe(overload: OpOverload) -> Operator:
     return record
 
 
-def _result(returned: Any, schema: Any) -> Result:
+def _describe_result(returned: Any, schema: Any) -> Result:
     is_list = returned.type.kind() == "ListType"
     info = returned.alias_info
     if info is None:
@@ -288,7 +288,7 @@ def _result(returned: Any, schema: Any) -> Result:
     return Result(is_list=is_list)
 
 
-def _kind(record: Operator) -> str:
+def _classify(record: Operator) -> str:
     if record.out_names:
         return "out"
     if any(r.written for r in record.results):

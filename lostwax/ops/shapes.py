@@ -44,12 +44,12 @@ def require(condition: bool | BoolExpr, text: str, error: type[Exception] = Runt
         raise error(text)
 
 
-def met(condition: bool | BoolExpr) -> bool:
+def is_met(condition: bool | BoolExpr) -> bool:
     """`require` for hot paths: `if not met(c): fail(f"...")` writes the text only when needed."""
     return condition is True or (condition is not False and expect(condition))
 
 
-def same(a: Size, b: Size) -> bool:
+def is_same(a: Size, b: Size) -> bool:
     """Provably equal; never a guard."""
     if a is b:
         return True
@@ -68,7 +68,7 @@ def is_zero(a: Size) -> bool:
     return a == 0 if a.__class__ is int else known(eq(a, 0)) is True
 
 
-def shown(size: Iterable[Size]) -> str:
+def show(size: Iterable[Size]) -> str:
     """Sizes as torch writes them in its messages: [2, 3]."""
     return "[" + ", ".join(map(str, size)) + "]"
 
@@ -110,11 +110,11 @@ def broadcast_sizes(sizes: Sequence[Sizes]) -> Sizes:
     first = sizes[0]
     for other in sizes[1:]:
         if other != first:
-            first = _broadcast2(first, other)
+            first = _broadcast_two(first, other)
     return first
 
 
-def _broadcast2(a: Sizes, b: Sizes) -> Sizes:
+def _broadcast_two(a: Sizes, b: Sizes) -> Sizes:
     if len(a) < len(b):
         a = (1,) * (len(b) - len(a)) + a
     elif len(b) < len(a):
@@ -127,12 +127,12 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
         return x
     if is_one(x):
         return y
-    if same(x, y):
+    if is_same(x, y):
         return x if x.__class__ is int or y.__class__ is not int else y
     if x.__class__ is not int or y.__class__ is not int:
-        if becomes(x, y):
+        if always_broadcasts(x, y):
             return y
-        if becomes(y, x):
+        if always_broadcasts(y, x):
             return x
         # The example broadcasts a 1: only sound when that size is always 1.
         if hint(x) == 1 != hint(y) and decide(eq(x, 1)):
@@ -140,23 +140,23 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
         if hint(y) == 1 != hint(x) and decide(eq(y, 1)):
             return x
         for one, other in ((x, y), (y, x)):
-            if must_be_one(one, other) and met(eq(one, 1)):
+            if must_be_one(one, other) and is_met(eq(one, 1)):
                 return other
-    if not met(eq(x, y)):
+    if not is_met(eq(x, y)):
         text = (
             f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
             f"at non-singleton dimension {dim}"
         )
         if hint(x) is None or hint(y) is None:
-            _refuse_data(text, a, b)
+            _refuse_broadcast_of_data(text, a, b)
         fail(text)
     return y if y.__class__ is int else x
 
 
-def _refuse_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
+def _refuse_broadcast_of_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
     """Eager may see a 1 there."""
     raise DataDependentError(
-        f"sizes {shown(a)} and {shown(b)} are broadcast, and one of them depends on data.\n"
+        f"sizes {show(a)} and {show(b)} are broadcast, and one of them depends on data.\n"
         f"  at {user_location()}\n"
         f"  why: a size that is not known is taken to be the other one, not 1, which cannot be in "
         f"all places: {text}\n"
@@ -164,7 +164,7 @@ def _refuse_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
     )
 
 
-def becomes(have: Size, want: Size) -> bool:
+def always_broadcasts(have: Size, want: Size) -> bool:
     """Does a dimension of size `have` broadcast to `want` in any case? `x[:1]` does to `x`, be it
     empty. Never a guard."""
     return known(eq(have, 1) | eq(have, want)) is True
@@ -288,7 +288,7 @@ def common_device(operands: Sequence[TensorType]) -> torch.device:
     return device
 
 
-def same_device(operands: Sequence[TensorType], op: str) -> torch.device:
+def require_same_device(operands: Sequence[TensorType], op: str) -> torch.device:
     """For operators that do not move CPU scalars."""
     device = operands[0].device
     for o in operands[1:]:
@@ -325,13 +325,13 @@ def elementwise_strides(size: Sizes, operands: Sequence[TensorType]) -> Sizes | 
     Operands of the result's own size decide at once when they agree; otherwise the dimensions are
     sorted by the strides of the first operand that tells them apart.
     """
-    if all(same_sizes(o.size, size) for o in operands):
+    if all(are_same_sizes(o.size, size) for o in operands):
         if all(o.is_contiguous for o in operands):
             return None
         if len(size) == 4 and all(o.is_channels_last for o in operands):
             return channels_last_strides(size)
         first = operands[0]
-        if first.is_dense and all(same_sizes(o.stride, first.stride) for o in operands[1:]):
+        if first.is_dense and all(are_same_sizes(o.stride, first.stride) for o in operands[1:]):
             return first.stride
     order = _stride_order(size, [_aligned_strides(o, size) for o in operands])
     return strides_in_order(size, order)
@@ -349,9 +349,9 @@ def strides_in_order(size: Sizes, order: Sequence[int]) -> Sizes | None:
     return tuple(out)
 
 
-def same_sizes(a: Sizes, b: Sizes) -> bool:
+def are_same_sizes(a: Sizes, b: Sizes) -> bool:
     """All of them provably equal, or strides; never a guard."""
-    return a == b or (len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True)))
+    return a == b or (len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True)))
 
 
 def _aligned_strides(o: TensorType, size: Sizes) -> list[Size]:
@@ -398,7 +398,7 @@ def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) ->
     the outer one."""
     if x.__class__ is int and y.__class__ is int:
         return (x > y) - (x < y)
-    if same(x, y):
+    if is_same(x, y):
         return 0
     for a, b, sign in ((x, y, 1), (y, x, -1)):
         q = quotient(a, b)
@@ -462,18 +462,18 @@ __all__ = [
     "float_dtype",
     "format_strides",
     "hint",
+    "is_met",
     "is_one",
+    "is_same",
     "is_zero",
-    "met",
     "preserved_strides",
     "product",
     "promote",
     "real_dtype",
     "require",
-    "same",
-    "same_device",
+    "require_same_device",
     "scalar_dtype",
-    "shown",
+    "show",
     "strides_in_order",
     "wrap_dim",
     "wrap_dims",

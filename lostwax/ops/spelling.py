@@ -53,20 +53,20 @@ def cpp_type(dtype: torch.dtype) -> str:
     return _CPP_TYPE.get(dtype) or scalar_type(dtype)
 
 
-def not_implemented(kernel: str, dtype: torch.dtype) -> NoReturn:
+def raise_not_implemented(kernel: str, dtype: torch.dtype) -> NoReturn:
     raise NotImplementedError(f"\"{kernel}\" not implemented for '{scalar_type(dtype)}'")
 
 
 def require_floating(dtype: torch.dtype, kernel: str) -> None:
     """For kernels that exist for real floating dtypes only."""
     if not dtype.is_floating_point:
-        not_implemented(kernel, dtype)
+        raise_not_implemented(kernel, dtype)
 
 
 def require_fractional(dtype: torch.dtype, kernel: str) -> None:
     """For kernels that exist for floating and complex dtypes."""
     if not (dtype.is_floating_point or dtype.is_complex):
-        not_implemented(kernel, dtype)
+        raise_not_implemented(kernel, dtype)
 
 
 def require_same_dtype(expected: torch.dtype, *others: torch.dtype) -> None:
@@ -79,7 +79,7 @@ def require_same_dtype(expected: torch.dtype, *others: torch.dtype) -> None:
 
 __all__ = [
     "cpp_type",
-    "not_implemented",
+    "raise_not_implemented",
     "require_floating",
     "require_fractional",
     "require_same_dtype",

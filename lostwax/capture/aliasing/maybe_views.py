@@ -18,8 +18,8 @@ from lostwax.ir.trace.log import Step, Value
 from lostwax.ir.trace.views import Root
 from lostwax.location import Location
 from lostwax.ops.registry import operator
-from lostwax.ops.shapes import shown
-from lostwax.ops.tensors.views import strides_by
+from lostwax.ops.shapes import show
+from lostwax.ops.tensors.views import find_strides
 from lostwax.sym import ShapeEnv, Size, decide, eq
 from lostwax.types import Sizes, TensorType
 
@@ -51,7 +51,7 @@ class Doubt(NamedTuple):
         """What eager does at the example's sizes; guards keep it so."""
         if self.may_be_itself:
             return _is_row_major(self.type)
-        return strides_by(decide, self.type, self.size) is not None
+        return find_strides(decide, self.type, self.size) is not None
 
 
 def _is_row_major(t: TensorType) -> bool:
@@ -143,7 +143,7 @@ class Doubts:
 
 def _refused(doubt: Doubt) -> CaptureError:
     return CaptureError(
-        f"{doubt.what} of a tensor of size {shown(doubt.type.size)} shares memory with it at the "
+        f"{doubt.what} of a tensor of size {show(doubt.type.size)} shares memory with it at the "
         "example's sizes, but not at all sizes, and one of the two is written to.\n"
         f"  at {doubt.where}\n"
         "  why: at some sizes the write would show in the other one, at others it would not\n"

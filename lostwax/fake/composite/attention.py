@@ -15,9 +15,9 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.composite.composites import matmul, reshape, to_dtype
 from lostwax.fake.composite.dropouts import dropout
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ops.nn.attention import EFFICIENT, FLASH, fused_on_cuda, time_major
+from lostwax.ops.nn.attention import EFFICIENT, FLASH, choose_on_cuda, time_major
 from lostwax.ops.registry import aten, composite
-from lostwax.ops.shapes import fail, is_one, is_zero, preserved_strides, same
+from lostwax.ops.shapes import fail, is_one, is_same, is_zero, preserved_strides
 from lostwax.sym import Size, specialize
 from lostwax.types import Sizes, TensorType
 
@@ -106,7 +106,7 @@ def _choice(
 ) -> int:
     masked = None if mask is None else mode.adopt(mask).fake_type
     types = (q.fake_type, k.fake_type, v.fake_type)
-    return fused_on_cuda(*types, masked, is_causal, grouped)
+    return choose_on_cuda(*types, masked, is_causal, grouped)
 
 
 def _lifted(mode: FakeTensorMode, mask: Any) -> Any:
@@ -121,14 +121,14 @@ def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> b
     types = (q, k, v)
     if any(t.ndim != 4 or t.device.type != "cpu" or not is_one(t.stride[-1]) for t in types):
         return False
-    if not all(same(t.size[0], q.size[0]) and same(t.size[-1], q.size[-1]) for t in types):
+    if not all(is_same(t.size[0], q.size[0]) and is_same(t.size[-1], q.size[-1]) for t in types):
         return False
     heads, shared = q.size[1], k.size[1]
-    if not same(shared, v.size[1]):
+    if not is_same(shared, v.size[1]):
         return False
     if grouped:
         return is_zero(heads % shared)
-    return same(shared, heads) or (torch_version.ATTENTION_SHARES_ONE_HEAD and is_one(shared))
+    return is_same(shared, heads) or (torch_version.ATTENTION_SHARES_ONE_HEAD and is_one(shared))
 
 
 def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:

@@ -24,12 +24,12 @@ from lostwax.ops.registry import aten, composite, operator
 from lostwax.ops.shapes import (
     broadcast_sizes,
     fail,
+    is_same,
     is_zero,
     require,
-    same,
     wrap_dim,
 )
-from lostwax.ops.tensors.views import inferred_size, view_strides
+from lostwax.ops.tensors.views import infer_size, view_strides
 from lostwax.sym import ceildiv, decide, decide_or, eq, known, specialize
 from lostwax.types import Sizes, contiguous_strides, product
 
@@ -48,7 +48,7 @@ def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
     t = x.fake_type
 
     def is_view() -> bool:
-        size = inferred_size([unwrap(s) for s in shape], product(t.size))
+        size = infer_size([unwrap(s) for s in shape], product(t.size))
         return view_strides(t, size, must=False) is not None
 
     if t.is_contiguous or rule_cache.truth(
@@ -241,10 +241,10 @@ def has_same_storage_numel(mode: FakeTensorMode, self: Any, other: Any) -> bool:
     are laid out alike: whether they are empty does not matter for that."""
     x, y = mode.adopt(self), mode.adopt(other)
     count, wanted = (f.fake_storage.nbytes // f.fake_type.dtype.itemsize for f in (x, y))
-    is_same = known(eq(count, wanted)) is True
-    if is_same and mode.shape_env is not None:
+    is_equal = known(eq(count, wanted)) is True
+    if is_equal and mode.shape_env is not None:
         mode.shape_env.passed_over = eq(product(x.fake_type.size), 0)
-    return is_same
+    return is_equal
 
 
 @composite(aten.fill_diagonal_.default)
@@ -328,7 +328,7 @@ def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
         return False
     size, stride = t.size, t.stride
     return is_zero(t.numel()) or all(
-        same(stride[d], stride[d + 1] * size[d + 1]) for d in range(t.ndim - 2)
+        is_same(stride[d], stride[d + 1] * size[d + 1]) for d in range(t.ndim - 2)
     )
 
 

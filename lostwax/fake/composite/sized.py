@@ -18,7 +18,7 @@ from lostwax.fake.composite.composites import linear, reshape
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import Rule, aten, composite
-from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, require, same, wrap_dim
+from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, is_same, require, wrap_dim
 from lostwax.sym import Size, eq
 from lostwax.types import Sizes, product
 
@@ -87,7 +87,7 @@ def broadcast_tensors(mode: FakeTensorMode, tensors: Sequence[Any]) -> Any:
 
 def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
     own = x.fake_type.size
-    if len(own) == len(size) and all(map(same, own, size)):
+    if len(own) == len(size) and all(map(is_same, own, size)):
         return x  # itself, as C++ does it
     return mode.call(aten.expand.default, x, list(size))
 

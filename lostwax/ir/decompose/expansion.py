@@ -25,7 +25,7 @@ from lostwax.ir.text import source_text, type_text
 from lostwax.ir.trace.log import Step, Value, values_of
 from lostwax.ir.trace.views import memory_of
 from lostwax.ops.registry import aten, operator
-from lostwax.ops.shapes import same
+from lostwax.ops.shapes import is_same
 from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.sym.numbers.real import Real
@@ -78,8 +78,8 @@ def _whole(results: Any) -> Step | None:
         return None
     if len(step.result) != len(results):
         return None
-    is_same = all(r is None or r is o for r, o in zip(results, step.result, strict=True))
-    return step if is_same else None
+    is_unchanged = all(r is None or r is o for r, o in zip(results, step.result, strict=True))
+    return step if is_unchanged else None
 
 
 def _numbers_in(tree: Any) -> Iterator[Any]:
@@ -233,7 +233,7 @@ def _check(node: Node, wanted: Any, out: Any, used: Any) -> None:
         if not isinstance(out, FakeTensor):
             _refuse(node, f"gives a {type(out).__name__}, the operator {type_text(wanted)}")
         a, b = wanted.fake_type, out.fake_type
-        if a.dtype is not b.dtype or a.ndim != b.ndim or not all(map(same, a.size, b.size)):
+        if a.dtype is not b.dtype or a.ndim != b.ndim or not all(map(is_same, a.size, b.size)):
             _refuse(node, f"gives {type_text(out)}, the operator {type_text(wanted)}")
         if a.device != b.device:
             found, due = f"{type_text(out)} on {b.device}", f"{type_text(wanted)} on {a.device}"

@@ -25,7 +25,7 @@ from lostwax.ir.graph.lookup import attribute
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
-from lostwax.ops.shapes import same
+from lostwax.ops.shapes import is_same
 from lostwax.sym.numbers.real import MATH
 from lostwax.types import TensorType
 
@@ -431,7 +431,7 @@ def alike(a: TensorType, b: TensorType) -> bool:
     """Same dtype, same sizes; two symbols may be known to be equal."""
     if a.dtype is not b.dtype or len(a.size) != len(b.size):
         return False
-    return all(same(x, y) for x, y in zip(a.size, b.size, strict=True))
+    return all(is_same(x, y) for x, y in zip(a.size, b.size, strict=True))
 
 
 GRAPH_RULES: tuple[tuple[str, str, Callable[[GraphModule], Found]], ...] = (

@@ -24,7 +24,7 @@ from lostwax.ir.trace.log import Region, Step, Value, new_number, new_value, sha
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Tracked, View, make_root, track
 from lostwax.ops.registry import aten, operator
-from lostwax.ops.shapes import same_sizes
+from lostwax.ops.shapes import are_same_sizes
 from lostwax.sym import Expr, ShapeEnv
 
 
@@ -219,7 +219,7 @@ class Recorder(FakeTensorMode):
         """The value in the layout of the one it replaces: later views count on its strides."""
         if like.type is None or value.type is None:
             return value
-        if same_sizes(like.type.stride, value.type.stride):
+        if are_same_sizes(like.type.stride, value.type.stride):
             return value
         return self.value_of(copy_like(self, self.temporary(value), like.type))
 

@@ -13,7 +13,7 @@ from torch._ops import OpOverload
 from lostwax.fake.symbolic.node import wrap
 from lostwax.memory import expanded_sizes, span
 from lostwax.ops.registry import aten
-from lostwax.ops.shapes import hint, same_sizes
+from lostwax.ops.shapes import are_same_sizes, hint
 from lostwax.sym import Expr, maximum
 from lostwax.types import Sizes, TensorType, channels_last_strides, contiguous_strides
 
@@ -43,7 +43,7 @@ def copy_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
     expanded. Where elements of `like` share a place, it has strides of its own."""
     cast = cast_like(recorder, source, like)
     is_new = cast.fake_storage is not source.fake_storage
-    if is_new and same_sizes(cast.fake_type.stride, like.stride):
+    if is_new and are_same_sizes(cast.fake_type.stride, like.stride):
         return cast
     return _laid_out(recorder, cast, like)
 
@@ -53,7 +53,7 @@ def _laid_out(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
     if form is not None:
         return _called(recorder, aten.clone.default, source, memory_format=form)
     kept = recorder.computed(aten.clone.default, (source,), {})
-    if same_sizes(kept.fake_type.stride, like.stride):
+    if are_same_sizes(kept.fake_type.stride, like.stride):
         return _called(recorder, aten.clone.default, source)
     order = _order(like)
     if order is not None:
@@ -66,9 +66,9 @@ def _laid_out(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
 
 
 def _memory_format(t: TensorType) -> torch.memory_format | None:
-    if same_sizes(t.stride, contiguous_strides(t.size)):
+    if are_same_sizes(t.stride, contiguous_strides(t.size)):
         return torch.contiguous_format
-    if len(t.size) in (4, 5) and same_sizes(t.stride, channels_last_strides(t.size)):
+    if len(t.size) in (4, 5) and are_same_sizes(t.stride, channels_last_strides(t.size)):
         return torch.channels_last if len(t.size) == 4 else torch.channels_last_3d
     return None
 
@@ -80,7 +80,7 @@ def _order(t: TensorType) -> list[int] | None:
         return None
     order = sorted(range(t.ndim), key=lambda d: (-steps[d], d))  # type: ignore[operator]
     size, stride = _taken(t.size, order), _taken(t.stride, order)
-    return order if same_sizes(stride, contiguous_strides(size)) else None
+    return order if are_same_sizes(stride, contiguous_strides(size)) else None
 
 
 def _taken(values: Sizes, order: list[int]) -> Sizes:

@@ -20,12 +20,12 @@ def _options(given: dict[str, Any], *names: str) -> dict[str, Any]:
     return {k: given[k] for k in names if given.get(k) is not None}
 
 
-def _on(given: dict[str, Any], x: Tensor) -> dict[str, Any]:
+def _options_like(given: dict[str, Any], x: Tensor) -> dict[str, Any]:
     """The dtype and the device that are asked for, else those of a tensor."""
     return {"dtype": x.dtype, "device": x.device, **_options(given, "dtype", "device")}
 
 
-def _filled(value: int, size: Any, dtype: Any = None, device: Any = None) -> Any:
+def _full(value: int, size: Any, dtype: Any = None, device: Any = None) -> Any:
     dtype = dtype or torch.get_default_dtype()
     return aten.full.default(
         size, _number(value, dtype), dtype=dtype, device=device or torch.device("cpu")
@@ -41,64 +41,66 @@ def _number(value: Any, dtype: torch.dtype) -> Any:
 
 @decomposition(aten.zeros.default)
 def zeros(size: Any, **given: Any) -> Any:
-    return _filled(0, size, **_options(given, "dtype", "device"))
+    return _full(0, size, **_options(given, "dtype", "device"))
 
 
 @decomposition(aten.ones.default)
 def ones(size: Any, **given: Any) -> Any:
-    return _filled(1, size, **_options(given, "dtype", "device"))
+    return _full(1, size, **_options(given, "dtype", "device"))
 
 
 @decomposition(aten.new_zeros.default)
 def new_zeros(self: Tensor, size: Any, **given: Any) -> Any:
-    return _filled(0, size, **_on(given, self))
+    return _full(0, size, **_options_like(given, self))
 
 
 @decomposition(aten.new_ones.default)
 def new_ones(self: Tensor, size: Any, **given: Any) -> Any:
-    return _filled(1, size, **_on(given, self))
+    return _full(1, size, **_options_like(given, self))
 
 
 @decomposition(aten.new_full.default)
 def new_full(self: Tensor, size: Any, fill_value: Any, **given: Any) -> Any:
-    return aten.full.default(size, fill_value, **_on(given, self))
+    return aten.full.default(size, fill_value, **_options_like(given, self))
 
 
 @decomposition(aten.new_empty.default)
 def new_empty(self: Tensor, size: Any, **given: Any) -> Any:
-    return aten.empty.memory_format(size, **_on(given, self))
+    return aten.empty.memory_format(size, **_options_like(given, self))
 
 
 @decomposition(aten.new_empty_strided.default)
 def new_empty_strided(self: Tensor, size: Any, stride: Any, **given: Any) -> Any:
-    return aten.empty_strided.default(size, stride, **_on(given, self))
+    return aten.empty_strided.default(size, stride, **_options_like(given, self))
 
 
-def _filled_like(value: int, x: Tensor, given: dict[str, Any]) -> Any:
+def _full_like(value: int, x: Tensor, given: dict[str, Any]) -> Any:
     number = _number(value, given.get("dtype") or x.dtype)
     return aten.full_like.default(x, number, **_options(given, "dtype", "device", "memory_format"))
 
 
 @decomposition(aten.zeros_like.default)
 def zeros_like(self: Tensor, **given: Any) -> Any:
-    return _filled_like(0, self, given)
+    return _full_like(0, self, given)
 
 
 @decomposition(aten.ones_like.default)
 def ones_like(self: Tensor, **given: Any) -> Any:
-    return _filled_like(1, self, given)
+    return _full_like(1, self, given)
 
 
 @decomposition(aten.empty_like.default)
 def empty_like(self: Tensor, **given: Any) -> Any:
     wanted = given.get("memory_format") or torch.preserve_format
     if wanted is not torch.preserve_format:
-        return aten.empty.memory_format(self.shape, **_on(given, self), memory_format=wanted)
+        return aten.empty.memory_format(
+            self.shape, **_options_like(given, self), memory_format=wanted
+        )
     if self.is_contiguous():
-        return aten.empty.memory_format(self.shape, **_on(given, self))
+        return aten.empty.memory_format(self.shape, **_options_like(given, self))
     strides = self.stride()
     outermost_first = sorted(range(self.dim()), key=lambda d: (-strides[d], d))
-    return empty_permuted(self.shape, outermost_first, **_on(given, self))
+    return empty_permuted(self.shape, outermost_first, **_options_like(given, self))
 
 
 @decomposition(aten.empty_permuted.default)
@@ -109,21 +111,21 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **given:
     return aten.permute.default(made, back)
 
 
-def _drawn_like(draw: Any, x: Tensor, given: dict[str, Any]) -> Any:
+def _draw_like(draw: Any, x: Tensor, given: dict[str, Any]) -> Any:
     kept = given.get("memory_format") in (None, torch.preserve_format)
     if not kept or not x.is_contiguous():
         raise NotImplementedError("numbers are drawn in the order of memory")
-    return draw(x.shape, **_on(given, x))
+    return draw(x.shape, **_options_like(given, x))
 
 
 @decomposition(aten.rand_like.default)
 def rand_like(self: Tensor, **given: Any) -> Any:
-    return _drawn_like(aten.rand.default, self, given)
+    return _draw_like(aten.rand.default, self, given)
 
 
 @decomposition(aten.randn_like.default)
 def randn_like(self: Tensor, **given: Any) -> Any:
-    return _drawn_like(aten.randn.default, self, given)
+    return _draw_like(aten.randn.default, self, given)
 
 
 @decomposition(aten.arange.default)
@@ -152,7 +154,7 @@ def _places(count: int, device: Any) -> Any:
     return arange_from(0, count, dtype=torch.int64, device=device)
 
 
-def _below(x: Tensor, diagonal: int) -> Any:
+def _is_below(x: Tensor, diagonal: int) -> Any:
     """For each element of a matrix: does it lie on or below this diagonal?"""
     columns = _places(x.shape[-1], x.device)
     rows = aten.unsqueeze.default(_places(x.shape[-2], x.device), -1)
@@ -161,15 +163,15 @@ def _below(x: Tensor, diagonal: int) -> Any:
 
 @decomposition(aten.tril.default)
 def tril(self: Tensor, diagonal: int = 0) -> Any:
-    return _chosen(_below(self, diagonal), self)
+    return _keep_where(_is_below(self, diagonal), self)
 
 
 @decomposition(aten.triu.default)
 def triu(self: Tensor, diagonal: int = 0) -> Any:
-    return _chosen(aten.logical_not.default(_below(self, diagonal - 1)), self)
+    return _keep_where(aten.logical_not.default(_is_below(self, diagonal - 1)), self)
 
 
-def _chosen(choice: Tensor, x: Tensor) -> Any:
+def _keep_where(choice: Tensor, x: Tensor) -> Any:
     if x.dtype is torch.bool:
         return aten.logical_and.default(choice, x)
     zero = aten.full.default([], _number(0, x.dtype), dtype=x.dtype, device=x.device)
@@ -193,11 +195,11 @@ def linspace(start: Any, end: Any, steps: int, **given: Any) -> Any:
     step = aten.div.Tensor(way, steps - 1) if steps > 1 else way
     places = aten.arange.start_step(0, steps, 1, **options)
     forth = aten.add.Tensor(first, aten.mul.Tensor(places, step))
-    back = aten.sub.Tensor(last, aten.mul.Tensor(_turned(places, steps), step))
+    back = aten.sub.Tensor(last, aten.mul.Tensor(_reverse(places, steps), step))
     return aten.where.self(aten.lt.Scalar(places, steps / 2), forth, back)
 
 
-def _turned(places: Tensor, steps: int) -> Any:
+def _reverse(places: Tensor, steps: int) -> Any:
     return aten.add.Scalar(aten.neg.default(places), steps - 1)
 
 

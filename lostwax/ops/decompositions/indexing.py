@@ -43,18 +43,18 @@ def scatter_reducing_value(
 
 @decomposition(aten.put.default)
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
-    flat = _flat(self)
-    out = aten.index_put.default(flat, [_flat(index)], _flat(source), accumulate)
+    flat = _flatten(self)
+    out = aten.index_put.default(flat, [_flatten(index)], _flatten(source), accumulate)
     return aten.view.default(out, self.shape)
 
 
 @decomposition(aten.take.default)
 def take(self: Tensor, index: Tensor) -> Any:
-    out = aten.index.Tensor(_flat(self), [_flat(index)])
+    out = aten.index.Tensor(_flatten(self), [_flatten(index)])
     return aten.view.default(out, index.shape)
 
 
-def _flat(x: Tensor) -> Any:
+def _flatten(x: Tensor) -> Any:
     return aten.view.default(_rows(x), [-1])
 
 
@@ -74,7 +74,7 @@ def sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool =
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     """Rows that are read and too long are shortened. A row that is read twice is written twice,
     with the same numbers."""
-    places = _flat(indices)
+    places = _flatten(indices)
     rows = aten.index_select.default(self, 0, places)
     norm = aten.linalg_vector_norm.default(rows, norm_type, [1], True)
     factor = aten.mul.Tensor(aten.reciprocal.default(aten.add.Scalar(norm, 1e-7)), max_norm)
@@ -84,17 +84,17 @@ def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: 
 
 @decomposition(aten.max_unpool2d.default)
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: Any) -> Any:
-    return _unpooled(self, indices, output_size)
+    return _unpool(self, indices, output_size)
 
 
 @decomposition(aten.max_unpool3d.default)
 def max_unpool3d(
     self: Tensor, indices: Tensor, output_size: Any, stride: Any = None, padding: Any = None
 ) -> Any:
-    return _unpooled(self, indices, output_size)
+    return _unpool(self, indices, output_size)
 
 
-def _unpooled(x: Tensor, indices: Tensor, output_size: Any) -> Any:
+def _unpool(x: Tensor, indices: Tensor, output_size: Any) -> Any:
     """Each number back to the place where the pooling found it, zeros elsewhere."""
     lead, rest = list(x.shape[: -len(output_size)]), x.shape[-len(output_size) :]
     flat = [_rows(v).view([*lead, math.prod(rest)]) for v in (x, indices)]

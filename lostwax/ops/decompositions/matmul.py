@@ -30,21 +30,21 @@ def vdot(self: Tensor, other: Tensor) -> Any:
 
 @decomposition(aten.baddbmm.default)
 def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _weighted(self, aten.bmm.default(batch1, batch2), beta, alpha)
+    return _add_weighted(self, aten.bmm.default(batch1, batch2), beta, alpha)
 
 
 @decomposition(aten.addbmm.default)
 def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     product = aten.sum.dim_IntList(aten.bmm.default(batch1, batch2), [0])
-    return _weighted(self, product, beta, alpha)
+    return _add_weighted(self, product, beta, alpha)
 
 
 @decomposition(aten.addmv.default)
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
-    return _weighted(self, mv(mat, vec), beta, alpha)
+    return _add_weighted(self, mv(mat, vec), beta, alpha)
 
 
-def _weighted(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Any:
+def _add_weighted(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Any:
     """beta · x + alpha · product; without beta, x may be anything: NaN, too."""
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         beta, alpha = int(beta), int(alpha)  # as eager, which computes in the dtype of x
@@ -66,12 +66,12 @@ def trilinear(
     sumdim: Any,
     unroll_dim: int = 1,
 ) -> Any:
-    factors = [_widened(x, dims) for x, dims in ((i1, expand1), (i2, expand2), (i3, expand3))]
+    factors = [_unsqueeze(x, dims) for x, dims in ((i1, expand1), (i2, expand2), (i3, expand3))]
     product = aten.mul.Tensor(aten.mul.Tensor(factors[0], factors[1]), factors[2])
     return aten.sum.dim_IntList(product, list(sumdim)) if len(sumdim) else product
 
 
-def _widened(x: Tensor, dims: Any) -> Any:
+def _unsqueeze(x: Tensor, dims: Any) -> Any:
     for d in dims:
         x = aten.unsqueeze.default(x, d)
     return x

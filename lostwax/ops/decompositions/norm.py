@@ -53,10 +53,10 @@ def batch_norm_updating(
     seen = cast(aten.detach.default(input), running_var.dtype)
     var = aten.var.correction(seen, rest, correction=1)
     mean = cast(out[1], running_mean.dtype)
-    return (*out, _moved(running_mean, mean, momentum), _moved(running_var, var, momentum))
+    return (*out, _move(running_mean, mean, momentum), _move(running_var, var, momentum))
 
 
-def _moved(running: Tensor, now: Tensor, momentum: float) -> Any:
+def _move(running: Tensor, now: Tensor, momentum: float) -> Any:
     kept = aten.mul.Tensor(running, 1 - momentum)
     return aten.add.Tensor(kept, aten.mul.Tensor(now, momentum))
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lostwax.ops.decompositions.precision import as_float, cast, wide
+from lostwax.ops.decompositions.precision import as_float, cast, compute_in_float32
 from lostwax.ops.registry import aten, decomposition
 
 
@@ -21,13 +21,13 @@ def scalar_like(value: Any, like: Tensor) -> Any:
 
 
 @decomposition(aten.silu.default)
-@wide
+@compute_in_float32
 def silu(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
 
 @decomposition(aten.mish.default)
-@wide
+@compute_in_float32
 def mish(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.tanh.default(_softplus(self)))
 
@@ -39,7 +39,7 @@ def _softplus(x: Tensor) -> Any:
 
 
 @decomposition(aten.softplus.default)
-@wide
+@compute_in_float32
 def softplus(self: Tensor, beta: Any = 1, threshold: Any = 20) -> Any:
     scaled = self if beta == 1 else aten.mul.Scalar(self, beta)
     curve = aten.log1p.default(aten.exp.default(scaled))
@@ -48,13 +48,13 @@ def softplus(self: Tensor, beta: Any = 1, threshold: Any = 20) -> Any:
 
 
 @decomposition(aten.hardsigmoid.default)
-@wide
+@compute_in_float32
 def hardsigmoid(self: Tensor) -> Any:
     return aten.div.Scalar(aten.clamp.default(aten.add.Scalar(self, 3), 0, 6), 6)
 
 
 @decomposition(aten.hardswish.default)
-@wide
+@compute_in_float32
 def hardswish(self: Tensor) -> Any:
     gate = aten.clamp.default(aten.add.Scalar(self, 3), 0, 6)
     return aten.div.Scalar(aten.mul.Tensor(self, gate), 6)
@@ -102,21 +102,21 @@ def rsub(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
 
 
 @decomposition(aten.addcmul.default)
-@wide
+@compute_in_float32
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
     product = aten.mul.Tensor(tensor1, tensor2)
     return aten.add.Tensor(self, product if value == 1 else aten.mul.Tensor(product, value))
 
 
 @decomposition(aten.addcdiv.default)
-@wide
+@compute_in_float32
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
     quotient = aten.div.Tensor(tensor1, tensor2)
     return aten.add.Tensor(self, quotient if value == 1 else aten.mul.Tensor(quotient, value))
 
 
 @decomposition(aten.lerp.Scalar)
-@wide
+@compute_in_float32
 def lerp_scalar(self: Tensor, end: Tensor, weight: Any) -> Any:
     way = aten.sub.Tensor(end, self)
     if abs(weight) < 0.5:  # from the nearer end, so that both are met exactly
@@ -194,15 +194,15 @@ def hypot(self: Tensor, other: Tensor) -> Any:
 
 @decomposition(aten.fmax.default)
 def fmax(self: Tensor, other: Tensor) -> Any:
-    return _unless_nan(aten.maximum.default, self, other)
+    return _choose_unless_nan(aten.maximum.default, self, other)
 
 
 @decomposition(aten.fmin.default)
 def fmin(self: Tensor, other: Tensor) -> Any:
-    return _unless_nan(aten.minimum.default, self, other)
+    return _choose_unless_nan(aten.minimum.default, self, other)
 
 
-def _unless_nan(choice: Any, a: Tensor, b: Tensor) -> Any:
+def _choose_unless_nan(choice: Any, a: Tensor, b: Tensor) -> Any:
     """The choice between two numbers; of a number and none, the number."""
     dtype = torch.result_type(a, b)
     a, b = cast(a, dtype), cast(b, dtype)

@@ -18,7 +18,7 @@ def cast(x: Tensor, dtype: torch.dtype) -> Any:
     return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
 
 
-def wide(function: Callable[..., Any]) -> Callable[..., Any]:
+def compute_in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     """The decomposition in float32 if its first tensor is of half precision; the result is rounded
     once, at the end."""
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lostwax.ops.decompositions.pointwise import scalar_like
-from lostwax.ops.decompositions.precision import as_float, cast, wide
+from lostwax.ops.decompositions.precision import as_float, cast, compute_in_float32
 from lostwax.ops.registry import aten, decomposition
 
 
@@ -36,31 +36,31 @@ def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> A
     return aten.amin.default(self, dims, keepdim), aten.amax.default(self, dims, keepdim)
 
 
-def _truth(x: Tensor) -> Any:
+def _to_bool(x: Tensor) -> Any:
     return x if x.dtype is torch.bool else aten.ne.Scalar(x, 0)
 
 
-def _as_answer(out: Tensor, x: Tensor) -> Any:
+def _cast_answer(out: Tensor, x: Tensor) -> Any:
     """Of bytes, `all` and `any` make bytes."""
     return cast(out, torch.uint8) if x.dtype is torch.uint8 else out
 
 
 @decomposition(aten.all.default)
 def every(self: Tensor) -> Any:
-    some_not = aten.any.default(aten.logical_not.default(_truth(self)))
-    return _as_answer(aten.logical_not.default(some_not), self)
+    some_not = aten.any.default(aten.logical_not.default(_to_bool(self)))
+    return _cast_answer(aten.logical_not.default(some_not), self)
 
 
 @decomposition(aten.all.dim)
 def every_along(self: Tensor, dim: int, keepdim: bool = False) -> Any:
-    some_not = aten.any.dim(aten.logical_not.default(_truth(self)), dim, keepdim)
-    return _as_answer(aten.logical_not.default(some_not), self)
+    some_not = aten.any.dim(aten.logical_not.default(_to_bool(self)), dim, keepdim)
+    return _cast_answer(aten.logical_not.default(some_not), self)
 
 
 @decomposition(aten.all.dims)
 def every_of(self: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
-    some_not = aten.any.dims(aten.logical_not.default(_truth(self)), dim, keepdim)
-    return _as_answer(aten.logical_not.default(some_not), self)
+    some_not = aten.any.dims(aten.logical_not.default(_to_bool(self)), dim, keepdim)
+    return _cast_answer(aten.logical_not.default(some_not), self)
 
 
 @decomposition(aten._is_all_true.default)
@@ -74,7 +74,7 @@ def is_any_true(self: Tensor) -> Any:
 
 
 @decomposition(aten.std.correction)
-@wide
+@compute_in_float32
 def std(self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
 
@@ -103,17 +103,17 @@ def logsumexp(self: Tensor, dim: Any, keepdim: bool = False) -> Any:
     return _logsumexp(as_float(self), [dim] if isinstance(dim, int) else dim, keepdim)
 
 
-@wide
+@compute_in_float32
 def _logsumexp(x: Tensor, dims: Any, keepdim: bool) -> Any:
     top = aten.amax.default(x, dims, True)
     is_far = aten.eq.Scalar(aten.abs.default(top), math.inf)
     top = aten.where.self(is_far, scalar_like(0.0, top), top)
     powers = aten.exp.default(aten.sub.Tensor(x, top))
     out = aten.log.default(aten.sum.dim_IntList(powers, dims, keepdim))
-    return aten.add.Tensor(out, top if keepdim else _without(top, dims))
+    return aten.add.Tensor(out, top if keepdim else _squeeze_dims(top, dims))
 
 
-def _without(x: Tensor, dims: Any) -> Any:
+def _squeeze_dims(x: Tensor, dims: Any) -> Any:
     everywhere = list(range(x.dim()))
     return aten.squeeze.dims(x, list(dims) or everywhere) if x.dim() else x
 
@@ -128,7 +128,7 @@ def vector_norm(
     return _norm(x, float(ord), [] if dim is None else dim, keepdim)
 
 
-@wide
+@compute_in_float32
 def _norm(x: Tensor, order: float, dims: Any, keepdim: bool) -> Any:
     if order == 0.0:
         return aten.sum.dim_IntList(cast(aten.ne.Scalar(x, 0), x.dtype), dims, keepdim)

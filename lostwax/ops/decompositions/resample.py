@@ -33,7 +33,7 @@ def upsample_linear1d(
 def upsample_nearest2d(
     self: Tensor, output_size: Any, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
-    size, factors = _by_size_or_factor(self, output_size, scales_h, scales_w)
+    size, factors = _choose_size_or_factors(self, output_size, scales_h, scales_w)
     return aten.upsample_nearest2d.vec(self, size, factors)
 
 
@@ -45,11 +45,11 @@ def upsample_bilinear2d(
     scales_h: float | None = None,
     scales_w: float | None = None,
 ) -> Any:
-    size, factors = _by_size_or_factor(self, output_size, scales_h, scales_w)
+    size, factors = _choose_size_or_factors(self, output_size, scales_h, scales_w)
     return aten.upsample_bilinear2d.vec(self, size, align_corners, factors)
 
 
-def _by_size_or_factor(x: Tensor, size: Any, down: Any, across: Any) -> tuple[Any, Any]:
+def _choose_size_or_factors(x: Tensor, size: Any, down: Any, across: Any) -> tuple[Any, Any]:
     """The core forms take either the new size or the factors, and compute the other."""
     if down is None and across is None:
         return size, None
@@ -83,9 +83,9 @@ def adaptive_max_pool(self: Tensor, output_size: Any) -> Any:
         here = aten.view.default(window, shape)
         places = here if places is None else aten.add.Tensor(aten.mul.Scalar(places, size), here)
     order = [*range(0, 2 * n, 2), *range(1, 2 * n, 2)]
-    x = _windowed(x, lead, order, output_size)
+    x = _gather_windows(x, lead, order, output_size)
     values, chosen = aten.max.dim(x, -1)
-    flat = aten.expand.default(_windowed(places, 0, order, output_size), x.shape)
+    flat = aten.expand.default(_gather_windows(places, 0, order, output_size), x.shape)
     picked = aten.gather.default(flat, -1, aten.unsqueeze.default(chosen, -1))
     return values, aten.squeeze.dim(picked, -1)
 
@@ -102,7 +102,7 @@ def _windows(size: int, count: int, device: Any) -> Any:
     return aten.minimum.default(places, aten.unsqueeze.default(last, 1))
 
 
-def _windowed(x: Any, lead: int, order: Any, output_size: Any) -> Any:
+def _gather_windows(x: Any, lead: int, order: Any, output_size: Any) -> Any:
     """Sizes in turn, [.., out, window, out, window], to [.., out, out, window · window]."""
     turned = aten.permute.default(x, [*range(lead), *(lead + d for d in order)])
     rows = aten.clone.default(turned, memory_format=torch.contiguous_format)

@@ -72,27 +72,27 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
 def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     if not dims:
         flat = aten.view.default(aten.clone.default(self, memory_format=_ROWS), [-1])
-        return aten.view.default(_rolled(flat, shifts[0], 0), self.shape)
+        return aten.view.default(_roll_dim(flat, shifts[0], 0), self.shape)
     out = self
     for shift, dim in zip(shifts, dims, strict=True):
-        out = _rolled(out, shift, dim)
+        out = _roll_dim(out, shift, dim)
     return aten.clone.default(self) if out is self else out
 
 
 _ROWS = torch.contiguous_format
 
 
-def _rolled(x: Tensor, shift: int, dim: int) -> Any:
+def _roll_dim(x: Tensor, shift: int, dim: int) -> Any:
     """The elements in the order that counts from `-shift`, round the end."""
     size = x.shape[dim] if x.dim() else 1
-    if _plain(size, shift) and (size == 0 or shift % size == 0):
+    if _are_ints(size, shift) and (size == 0 or shift % size == 0):
         return x
-    start = -shift % size if _plain(size, shift) else size - shift
+    start = -shift % size if _are_ints(size, shift) else size - shift
     places = aten.arange.start_step(start, start + size, 1, device=x.device)
     return aten.index_select.default(x, dim, aten.remainder.Scalar(places, size))
 
 
-def _plain(*numbers: Any) -> bool:
+def _are_ints(*numbers: Any) -> bool:
     return all(n.__class__ is int for n in numbers)
 
 
@@ -100,29 +100,29 @@ def _plain(*numbers: Any) -> bool:
 def pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     r, lead, (c, h, w) = upscale_factor, list(self.shape[:-3]), self.shape[-3:]
     n = len(lead)
-    x = aten.view.default(_rows(self), [*lead, c // (r * r), r, r, h, w])
+    x = aten.view.default(_copy_row_major(self), [*lead, c // (r * r), r, r, h, w])
     x = aten.permute.default(x, [*range(n), n, n + 3, n + 1, n + 4, n + 2])
-    return aten.view.default(_rows(x), [*lead, c // (r * r), h * r, w * r])
+    return aten.view.default(_copy_row_major(x), [*lead, c // (r * r), h * r, w * r])
 
 
 @decomposition(aten.pixel_unshuffle.default)
 def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
     r, lead, (c, h, w) = downscale_factor, list(self.shape[:-3]), self.shape[-3:]
     n = len(lead)
-    x = aten.view.default(_rows(self), [*lead, c, h // r, r, w // r, r])
+    x = aten.view.default(_copy_row_major(self), [*lead, c, h // r, r, w // r, r])
     x = aten.permute.default(x, [*range(n), n, n + 2, n + 4, n + 1, n + 3])
-    return aten.view.default(_rows(x), [*lead, c * r * r, h // r, w // r])
+    return aten.view.default(_copy_row_major(x), [*lead, c * r * r, h // r, w // r])
 
 
 @decomposition(aten.channel_shuffle.default)
 def channel_shuffle(self: Tensor, groups: int) -> Any:
     n, c, *rest = self.shape
-    x = aten.view.default(_rows(self), [n, groups, c // groups, *rest])
+    x = aten.view.default(_copy_row_major(self), [n, groups, c // groups, *rest])
     x = aten.permute.default(x, [0, 2, 1, *range(3, 3 + len(rest))])
-    return aten.view.default(_rows(x), self.shape)
+    return aten.view.default(_copy_row_major(x), self.shape)
 
 
-def _rows(x: Tensor) -> Any:
+def _copy_row_major(x: Tensor) -> Any:
     """Row-major in memory, so that it can be viewed with other sizes."""
     return aten.clone.default(x, memory_format=_ROWS)
 

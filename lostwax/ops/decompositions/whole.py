@@ -11,15 +11,15 @@ WHOLE: dict[str, str] = {}
 """Name of the overload → why nothing takes it apart."""
 
 
-def _whole(reason: str, names: str) -> None:
+def _keep(reason: str, names: str) -> None:
     for name in names.split():
         WHOLE[f"aten.{name}" if "." in name else f"aten.{name}.default"] = reason
 
 
-_whole("it stops a gradient: nothing else does", "detach")
-_whole("it is a check of the program", "_assert_scalar _assert_tensor_metadata _assert_async.msg")
-_whole("it is a check of the program", "_linalg_check_errors")
-_whole(
+_keep("it stops a gradient: nothing else does", "detach")
+_keep("it is a check of the program", "_assert_scalar _assert_tensor_metadata _assert_async.msg")
+_keep("it is a check of the program", "_linalg_check_errors")
+_keep(
     "it draws random numbers: other operators would draw others",
     "bernoulli bernoulli.p bernoulli.Tensor multinomial randint randint.low randint_like "
     "randint_like.low_dtype cauchy exponential geometric log_normal normal.Tensor_Tensor "
@@ -27,12 +27,12 @@ _whole(
     "binomial _standard_gamma _sample_dirichlet rrelu_with_noise_functional rand_like randn_like "
     "fractional_max_pool2d fractional_max_pool3d",
 )
-_whole(
+_keep(
     "the size of its result depends on data",
     "masked_select _unique2 unique_dim unique_consecutive unique_dim_consecutive bincount "
     "nonzero_static repeat_interleave.Tensor",
 )
-_whole(
+_keep(
     "a factorisation or a solver",
     "cholesky cholesky_inverse cholesky_solve geqrf linalg_cholesky_ex linalg_eig _linalg_eigh "
     "_linalg_eigvals linalg_eigvals linalg_householder_product linalg_inv_ex linalg_ldl_factor_ex "
@@ -41,12 +41,12 @@ _whole(
     "linalg_solve_triangular _linalg_det _linalg_slogdet "
     "_linalg_solve_ex _linalg_svd lu_unpack ormqr triangular_solve",
 )
-_whole(
+_keep(
     "no core operator knows its numbers: complex ones",
     "_conj _conj_physical _neg_view angle complex _fft_c2c polar view_as_complex view_as_real "
     "resolve_conj vdot linalg_vector_norm logsumexp",
 )
-_whole(
+_keep(
     "a special function, which sums of core operators would compute with fewer digits",
     "digamma erfc erfinv i0 igamma igammac lgamma polygamma special_airy_ai special_bessel_j0 "
     "special_bessel_j1 special_bessel_y0 special_bessel_y1 special_chebyshev_polynomial_t "
@@ -59,41 +59,41 @@ _whole(
     "special_shifted_chebyshev_polynomial_u special_shifted_chebyshev_polynomial_v "
     "special_shifted_chebyshev_polynomial_w special_spherical_bessel_j0 special_zeta",
 )
-_whole(
+_keep(
     "it reads the bits of numbers",
     "bitwise_left_shift.Tensor bitwise_right_shift.Tensor frexp.Tensor gcd hash_tensor nextafter "
     "signbit",
 )
-_whole(
+_keep(
     "an algorithm, not arithmetic: order statistics, scans, histograms, searches",
     "bucketize.Tensor bucketize.Scalar cummax cummin histc histogram.bin_ct histogram.bins_tensor "
     "_histogramdd_bin_edges _histogramdd_from_bin_cts _histogramdd_from_bin_tensors kthvalue "
     "logcumsumexp median median.dim mode nanmedian nanmedian.dim searchsorted.Tensor "
     "searchsorted.Scalar segment_reduce sort.stable _ctc_loss _ctc_loss.Tensor",
 )
-_whole("a kernel of its own for some hardware", "_scaled_mm _scaled_mm_v2 _grouped_mm")
-_whole(
+_keep("a kernel of its own for some hardware", "_scaled_mm _scaled_mm_v2 _grouped_mm")
+_keep(
     "an interpolation or a pooling that core ATen has only for fewer dimensions",
     "grid_sampler_3d _upsample_bilinear2d_aa _upsample_bicubic2d_aa",
 )
-_whole("it speaks of memory", "as_strided_scatter")
-_whole("a view, of any strides: `as_strided` would hold for those at capture alone", "unfold")
-_whole(
+_keep("it speaks of memory", "as_strided_scatter")
+_keep("a view, of any strides: `as_strided` would hold for those at capture alone", "unfold")
+_keep(
     "if key and value have fewer heads, or how wide a head is varies",
     "_scaled_dot_product_flash_attention_for_cpu",
 )
-_whole(
+_keep(
     "if a size varies: its windows are of as many sizes", "adaptive_max_pool2d adaptive_max_pool3d"
 )
-_whole(
+_keep(
     "if its length varies: as many steps as the length says are no fixed number of calls",
     "lstm.input gru.input rnn_tanh.input rnn_relu.input",
 )
-_whole(
+_keep(
     "if the size varies: as many results as it says are no fixed number of values",
     "split.Tensor unsafe_split.Tensor unbind.int",
 )
-_whole(
+_keep(
     "if it makes integers: rounded as the kernel does it",
     "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor",
 )

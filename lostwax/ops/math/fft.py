@@ -16,7 +16,7 @@ import torch
 
 from lostwax.cache import cached
 from lostwax.ops.registry import aten, mark, rule, writing_forms
-from lostwax.ops.shapes import compare_strides, fail, preserved_strides, require, same, wrap_dim
+from lostwax.ops.shapes import compare_strides, fail, is_same, preserved_strides, require, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size
@@ -36,14 +36,14 @@ def _has_mkl() -> bool:
     return bool(torch.backends.mkl.is_available())
 
 
-def _outermost_first(x: TensorType, dims: Sequence[int]) -> list[int]:
+def _sort_outermost_first(x: TensorType, dims: Sequence[int]) -> list[int]:
     def order(a: int, b: int) -> int:
         return compare_strides(x.stride[b], x.stride[a])
 
     return sorted(dims, key=cmp_to_key(order))
 
 
-def _transformed(
+def _transform_dims(
     x: TensorType, size: Sizes, dtype: torch.dtype, inner: Sequence[int]
 ) -> TensorType:
     """The result of a transform whose innermost dimensions are these, in this order."""
@@ -54,7 +54,7 @@ def _transformed(
         require(
             s >= 1, "MKL FFT error: Intel oneMKL DFTI ERROR: Inconsistent configuration parameters"
         )
-    outer = _outermost_first(x, [d for d in range(len(size)) if d not in inner])
+    outer = _sort_outermost_first(x, [d for d in range(len(size)) if d not in inner])
     stride: list[Size] = [0] * len(size)
     step: Size = 1
     for d in reversed([*outer, *inner]):
@@ -67,19 +67,19 @@ _AT_ONCE = 3
 """Dimensions that cuFFT transforms."""
 
 
-def _is_at_once(x: TensorType, dims: Sequence[int]) -> bool:
+def _transforms_at_once(x: TensorType, dims: Sequence[int]) -> bool:
     """Does cuFFT transform them together, in the order given? torch does not where they are the
     first two, for speed."""
     return x.device.type == "cuda" and len(dims) <= _AT_ONCE and list(dims[:2]) != [0, 1]
 
 
-def _one_after_another(x: TensorType, dims: Sequence[int]) -> TensorType:
+def _transform_one_by_one(x: TensorType, dims: Sequence[int]) -> TensorType:
     """Complex transforms of many dimensions, the innermost first."""
-    dims = _outermost_first(x, dims)
+    dims = _sort_outermost_first(x, dims)
     while dims:
         last = dims[-_AT_ONCE:] if x.device.type == "cuda" else dims
-        x = _transformed(x, x.size, x.dtype, last)
-        dims = _outermost_first(x, dims[: len(dims) - len(last)])
+        x = _transform_dims(x, x.size, x.dtype, last)
+        dims = _sort_outermost_first(x, dims[: len(dims) - len(last)])
     return x
 
 
@@ -94,7 +94,7 @@ def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: b
     if not dim:
         return TensorType(self.size, self.dtype, self.device, preserved_strides(self))
     dims = [wrap_dim(d, len(self.size)) for d in dim]
-    return _one_after_another(self, dims)
+    return _transform_one_by_one(self, dims)
 
 
 @rule(aten._fft_r2c.default)
@@ -109,13 +109,13 @@ def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: 
     if onesided:
         size[last] = half
     if self.device.type != "cuda":
-        inner = [*_outermost_first(self, first), last]
-        return _transformed(self, tuple(size), dtype, inner)
-    if _is_at_once(self, dims):
-        return _transformed(self, tuple(size), dtype, dims)
-    if not onesided and first and not same(size[last], half):  # filled up, in a new tensor
+        inner = [*_sort_outermost_first(self, first), last]
+        return _transform_dims(self, tuple(size), dtype, inner)
+    if _transforms_at_once(self, dims):
+        return _transform_dims(self, tuple(size), dtype, dims)
+    if not onesided and first and not is_same(size[last], half):  # filled up, in a new tensor
         return TensorType(tuple(size), dtype, self.device)
-    return _one_after_another(_transformed(self, tuple(size), dtype, [last]), first)
+    return _transform_one_by_one(_transform_dims(self, tuple(size), dtype, [last]), first)
 
 
 @rule(aten._fft_c2r.default)
@@ -126,15 +126,15 @@ def fft_c2r(
     _require_complex(self)
     dims = [wrap_dim(d, len(self.size)) for d in dim]
     *first, last = dims
-    if _is_at_once(self, dims):
+    if _transforms_at_once(self, dims):
         size = list(self.size)
         size[last] = last_dim_size
         x = TensorType(self.size, self.dtype, self.device)  # a copy
-        return _transformed(x, tuple(size), _REAL[self.dtype], dims)
+        return _transform_dims(x, tuple(size), _REAL[self.dtype], dims)
     x = fft_c2c(self, first, normalization, False) if first else self
     size = list(x.size)
     size[last] = last_dim_size
-    return _transformed(x, tuple(size), _REAL[self.dtype], [last])
+    return _transform_dims(x, tuple(size), _REAL[self.dtype], [last])
 
 
 mark(

@@ -14,11 +14,11 @@ from lostwax.ops.shapes import (
     broadcast_sizes,
     contiguous_strides,
     fail,
+    is_met,
     is_zero,
-    met,
     real_dtype,
     require,
-    shown,
+    show,
 )
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
@@ -31,7 +31,7 @@ _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 # ------------------------------------------------------------------------------ matrices and checks
 
 
-def _columns(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> TensorType:
+def _new_columns(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> TensorType:
     """A new batch of column-major matrices."""
     stride = list(contiguous_strides(size))
     stride[-2] = 1
@@ -40,7 +40,7 @@ def _columns(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> Te
     return TensorType(size, dtype or x.dtype, x.device, tuple(stride))
 
 
-def _info(x: TensorType) -> TensorType:
+def _new_info(x: TensorType) -> TensorType:
     return x.fresh(x.size[:-2], torch.int32)
 
 
@@ -64,11 +64,11 @@ def _require_fractional(x: TensorType, name: str) -> None:
 def _require_square(x: TensorType, name: str) -> None:
     _require_matrix(x, name)
     m, n = x.size[-2:]
-    if not met(eq(m, n)):
+    if not is_met(eq(m, n)):
         fail(f"{name}: A must be batches of square matrices, but they are {m} by {n} matrices")
 
 
-def _smaller(x: TensorType) -> Size:
+def _smaller_side(x: TensorType) -> Size:
     return minimum(*x.size[-2:])
 
 
@@ -85,14 +85,14 @@ def svd(
     _require_matrix(A, "linalg.svd")
     _require_fractional(A, "linalg.svd")
     *batch, m, n = A.size
-    k = _smaller(A)
+    k = _smaller_side(A)
     values = A.fresh((*batch, k), real_dtype(A.dtype))
     if not compute_uv:
         return A.fresh((0,)), values, A.fresh((0,))
-    u = _columns(A, (*batch, m, m if full_matrices else k))
+    u = _new_columns(A, (*batch, m, m if full_matrices else k))
     size = (*batch, n if full_matrices else k, n)
     # cuSOLVER computes the columns of V, which are the rows of this.
-    return u, values, A.fresh(size) if A.device.type == "cuda" else _columns(A, size)
+    return u, values, A.fresh(size) if A.device.type == "cuda" else _new_columns(A, size)
 
 
 @rule(aten.linalg_qr.default)
@@ -105,16 +105,16 @@ def qr(A: TensorType, mode: str = "reduced") -> tuple[TensorType, TensorType]:
             "'reduced' (default), 'r', or 'complete'"
         )
     *batch, m, n = A.size
-    k = m if mode == "complete" else _smaller(A)
-    r = _columns(A, (*batch, k, n))
-    return A.fresh((0,)) if mode == "r" else _columns(A, (*batch, m, k)), r
+    k = m if mode == "complete" else _smaller_side(A)
+    r = _new_columns(A, (*batch, k, n))
+    return A.fresh((0,)) if mode == "r" else _new_columns(A, (*batch, m, k)), r
 
 
 @rule(aten.geqrf.default)
 def geqrf(self: TensorType) -> tuple[TensorType, TensorType]:
     if len(self.size) < 2:
         fail("torch.geqrf: input must have at least 2 dimensions.")
-    return _columns(self, self.size), self.fresh((*self.size[:-2], _smaller(self)))
+    return _new_columns(self, self.size), self.fresh((*self.size[:-2], _smaller_side(self)))
 
 
 @rule(aten.linalg_lu_factor_ex.default)
@@ -124,11 +124,11 @@ def lu_factor_ex(
     if len(A.size) < 2:
         fail(
             "torch.lu_factor: Expected tensor with 2 or more dimensions. "
-            f"Got size: {shown(A.size)} instead"
+            f"Got size: {show(A.size)} instead"
         )
     _require_pivoting(A, pivot)
-    pivots = A.fresh((*A.size[:-2], _smaller(A)), torch.int32)
-    return _columns(A, A.size), pivots, _info(A)
+    pivots = A.fresh((*A.size[:-2], _smaller_side(A)), torch.int32)
+    return _new_columns(A, A.size), pivots, _new_info(A)
 
 
 def _require_pivoting(x: TensorType, pivot: bool) -> None:
@@ -138,7 +138,7 @@ def _require_pivoting(x: TensorType, pivot: bool) -> None:
 
 def _triangles(x: TensorType) -> tuple[TensorType, TensorType]:
     *batch, m, n = x.size
-    k = _smaller(x)
+    k = _smaller_side(x)
     return x.fresh((*batch, m, k)), x.fresh((*batch, k, n))
 
 
@@ -147,7 +147,7 @@ def lu(A: TensorType, pivot: bool = True) -> tuple[TensorType, TensorType, Tenso
     if len(A.size) < 2:
         fail(
             "linalg.lu: Expected tensor with 2 or more dimensions. "
-            f"Got size: {shown(A.size)} instead"
+            f"Got size: {show(A.size)} instead"
         )
     _require_pivoting(A, pivot)
     *batch, m, _ = A.size
@@ -179,7 +179,7 @@ def ldl_factor_ex(
 ) -> tuple[TensorType, TensorType, TensorType]:
     _require_square(self, "torch.linalg.ldl_factor_ex")
     _require_fractional(self, "torch.linalg.ldl_factor_ex")
-    return _columns(self, self.size), self.fresh(self.size[:-1], torch.int32), _info(self)
+    return _new_columns(self, self.size), self.fresh(self.size[:-1], torch.int32), _new_info(self)
 
 
 @rule(aten.linalg_cholesky_ex.default)
@@ -188,7 +188,7 @@ def cholesky_ex(
 ) -> tuple[TensorType, TensorType]:
     _require_square(self, "linalg.cholesky")
     _require_fractional(self, "linalg.cholesky")
-    return _columns(self, self.size), _info(self)
+    return _new_columns(self, self.size), _new_info(self)
 
 
 @rule(aten.cholesky.default)
@@ -196,13 +196,13 @@ def cholesky(self: TensorType, upper: bool = False) -> TensorType:
     _require_square(self, "cholesky")
     if is_zero(self.numel()):
         return self.fresh()
-    return _columns(self, self.size)
+    return _new_columns(self, self.size)
 
 
 @rule(aten.cholesky_inverse.default)
 def cholesky_inverse(self: TensorType, upper: bool = False) -> TensorType:
     _require_square(self, "cholesky_inverse")
-    return _columns(self, self.size)
+    return _new_columns(self, self.size)
 
 
 @rule(aten.linalg_householder_product.default)
@@ -211,7 +211,7 @@ def householder_product(input: TensorType, tau: TensorType) -> TensorType:
     if len(input.size) < 2:
         fail(f"{name}: input must have at least 2 dimensions.")
     m, n = input.size[-2:]
-    if not met(m >= n):
+    if not is_met(m >= n):
         fail(f"{name}: input.shape[-2] must be greater than or equal to input.shape[-1]")
     if len(input.size) - len(tau.size) != 1:
         fail(
@@ -219,14 +219,14 @@ def householder_product(input: TensorType, tau: TensorType) -> TensorType:
             "to "
             f"{len(tau.size)} and input.ndim is equal to {len(input.size)}"
         )
-    if not met(n >= tau.size[-1]):
+    if not is_met(n >= tau.size[-1]):
         fail(f"{name}: input.shape[-1] must be greater than or equal to tau.shape[-1]")
     if tau.dtype is not input.dtype:
         fail(
             f"{name}: tau dtype {scalar_type(tau.dtype)} does not match input dtype "
             f"{scalar_type(input.dtype)}"
         )
-    return _columns(input, input.size)
+    return _new_columns(input, input.size)
 
 
 @rule(aten.ormqr.default)
@@ -246,16 +246,16 @@ def ormqr(
             f"other.ndim equal to {len(other.size)} and input.ndim is equal to {len(self.size)}"
         )
     side = -2 if left else -1
-    if not met(eq(other.size[side], self.size[-2])):
+    if not is_met(eq(other.size[side], self.size[-2])):
         fail(f"torch.ormqr: other.shape[{side}] must be equal to input.shape[-2]")
-    if not met(eq(tau.size[-1], minimum(other.size[side], self.size[-1]))):
+    if not is_met(eq(tau.size[-1], minimum(other.size[side], self.size[-1]))):
         fail(
             f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{side}], input.shape[-1])"
         )
     for what, batch in (("tau", tau.size[:-1]), ("other", other.size[:-2])):
         text = (
             f"torch.ormqr: Expected batch dimensions of {what} to be equal to input.shape[:-2], "
-            f"but got {shown(batch)}"
+            f"but got {show(batch)}"
         )
         if len(batch) != len(self.size) - 2:
             fail(text)
@@ -266,7 +266,7 @@ def ormqr(
             "torch.ormqr: Expected input and other to have the same dtype, but input has dtype"
             f"{scalar_type(self.dtype)} and other has dtype {scalar_type(other.dtype)}"
         )
-    return _columns(other, other.size)
+    return _new_columns(other, other.size)
 
 
 # ------------------------------------------------------------------------ eigenvalues, determinants
@@ -278,7 +278,7 @@ def eigh(A: TensorType, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor
     _require_fractional(A, "linalg.eigh")
     if UPLO.upper() not in ("L", "U"):
         fail(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
-    vectors = _columns(A, A.size) if compute_v else A.fresh((0,))
+    vectors = _new_columns(A, A.size) if compute_v else A.fresh((0,))
     return A.fresh(A.size[:-1], real_dtype(A.dtype)), vectors
 
 
@@ -286,7 +286,7 @@ def eigh(A: TensorType, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor
 def eig(self: TensorType) -> tuple[TensorType, TensorType]:
     dtype = _COMPLEX.get(self.dtype)
     is_cuda = self.device.type == "cuda"
-    vectors = self.fresh(self.size, dtype) if is_cuda else _columns(self, self.size, dtype)
+    vectors = self.fresh(self.size, dtype) if is_cuda else _new_columns(self, self.size, dtype)
     return eigvals(self), vectors
 
 
@@ -302,7 +302,7 @@ def det(A: TensorType) -> tuple[TensorType, TensorType, TensorType]:
     _require_square(A, "linalg.det")
     _require_fractional(A, "linalg.det")
     pivots = A.fresh(A.size[:-1], torch.int32)
-    return A.fresh(A.size[:-2]), _columns(A, A.size), pivots
+    return A.fresh(A.size[:-2]), _new_columns(A, A.size), pivots
 
 
 @rule(aten._linalg_slogdet.default)
@@ -314,7 +314,7 @@ def slogdet(A: TensorType) -> tuple[TensorType, TensorType, TensorType, TensorTy
     return (
         A.fresh(batch),
         A.fresh(batch, real_dtype(A.dtype)),
-        _columns(A, A.size),
+        _new_columns(A, A.size),
         pivots,
     )
 
@@ -336,7 +336,7 @@ def compute_linear_combination(input: TensorType, coefficients: TensorType) -> T
 def inv_ex(A: TensorType, check_errors: bool = False) -> tuple[TensorType, TensorType]:
     _require_square(A, "linalg.inv")
     _require_fractional(A, "linalg.inv")
-    return _columns(A, A.size), _info(A)
+    return _new_columns(A, A.size), _new_info(A)
 
 
 @rule(aten.linalg_pinv.atol_rtol_tensor)
@@ -376,7 +376,7 @@ def _is_vector(a: TensorType, b: TensorType) -> bool:
 
 def _require_solvable(a: Sizes, b: Sizes, left: bool, name: str) -> None:
     equation = "AX = B" if left else "XA = B"
-    if not met(eq(a[-2], b[-2] if left else b[-1])):
+    if not is_met(eq(a[-2], b[-2] if left else b[-1])):
         fail(
             f"{name}: Incompatible shapes of A and B for the equation {equation} "
             f"({a[-2]}x{a[-1]} and {b[-2]}x{b[-1]})"
@@ -399,9 +399,9 @@ def solve_ex(
     vector = _is_vector(A, B)
     _require_solvable(A.size, (*B.size, 1) if vector else B.size, left or vector, name)
     size = B.size if vector else _broadcast_solution(A, B)
-    result = _columns(B, size) if left and len(size) > 1 else B.fresh(size)
+    result = _new_columns(B, size) if left and len(size) > 1 else B.fresh(size)
     pivots = A.fresh(A.size[:-1], torch.int32)
-    return result, _columns(A, A.size), pivots, _info(A)
+    return result, _new_columns(A, A.size), pivots, _new_info(A)
 
 
 def _fail_dtypes(name: str, first: str, a: TensorType, b: TensorType) -> None:
@@ -426,18 +426,18 @@ def lu_solve(
         fail(f"{name}: pivots should be a Tensor of scalar type torch.int32")
     _require_square(LU, name)
     _require_solvable(LU.size, B.size, left, name)
-    if not met(eq(LU.size[-1], pivots.size[-1])):
+    if not is_met(eq(LU.size[-1], pivots.size[-1])):
         fail(f"{name}: Number of pivots per batch should be same as the dimension of the matrix")
     text = (
         f"{name}: Expected LU.shape[:-1] and pivots.shape to be the same, "
-        f"but got pivots with shape {shown(pivots.size)} instead"
+        f"but got pivots with shape {show(pivots.size)} instead"
     )
     if len(pivots.size) != len(LU.size) - 1:
         fail(text)
     for a, b in zip(LU.size, pivots.size, strict=False):
         require(eq(a, b), text)
     size = _broadcast_solution(LU, B)
-    return _columns(B, size) if left else B.fresh(size)
+    return _new_columns(B, size) if left else B.fresh(size)
 
 
 @rule(aten.linalg_ldl_solve.default)
@@ -456,7 +456,7 @@ def ldl_solve(
             f"Got {scalar_type(pivots.dtype)}"
         )
     _require_legacy_solvable(B, LD, "torch.linalg.ldl_solve")
-    return _columns(B, _broadcast_solution(LD, B))
+    return _new_columns(B, _broadcast_solution(LD, B))
 
 
 def _require_legacy_solvable(b: TensorType, a: TensorType, name: str) -> None:
@@ -465,12 +465,12 @@ def _require_legacy_solvable(b: TensorType, a: TensorType, name: str) -> None:
             "Expected b and A to have the same dtype, but found b of type "
             f"{scalar_type(b.dtype)} and A of type {scalar_type(a.dtype)} instead."
         )
-    if not met(eq(a.size[-2], a.size[-1])):
+    if not is_met(eq(a.size[-2], a.size[-1])):
         fail(
             f"A must be batches of square matrices, but they are {a.size[-2]} by {a.size[-1]} "
             "matrices"
         )
-    if not met(eq(a.size[-1], b.size[-2])):
+    if not is_met(eq(a.size[-1], b.size[-2])):
         fail(
             f"Incompatible matrix sizes for {name}: each A matrix is {a.size[-1]} by "
             f"{a.size[-1]} but "
@@ -491,7 +491,7 @@ def solve_triangular(
     _require_matrix(B, name)
     _require_square(self, name)
     _require_solvable(self.size, B.size, left, name)
-    return _columns(B, _broadcast_solution(self, B), self.dtype)
+    return _new_columns(B, _broadcast_solution(self, B), self.dtype)
 
 
 @rule(aten.triangular_solve.default)
@@ -510,8 +510,8 @@ def triangular_solve(
             )
     _require_legacy_solvable(self, A, "triangular_solve")
     batch = broadcast_sizes((self.size[:-2], A.size[:-2]))
-    clone = _columns(A, (*batch, *A.size[-2:]))
-    return _columns(self, (*batch, *self.size[-2:])), clone
+    clone = _new_columns(A, (*batch, *A.size[-2:]))
+    return _new_columns(self, (*batch, *self.size[-2:])), clone
 
 
 @rule(aten.cholesky_solve.default)
@@ -523,12 +523,12 @@ def cholesky_solve(self: TensorType, input2: TensorType, upper: bool = False) ->
                 f"but has {len(x.size)} dimensions instead"
             )
     _require_legacy_solvable(self, input2, "cholesky_solve")
-    return _columns(self, _broadcast_solution(input2, self))
+    return _new_columns(self, _broadcast_solution(input2, self))
 
 
 @rule(aten._cholesky_solve_helper.default)
 def cholesky_solve_helper(self: TensorType, A: TensorType, upper: bool) -> TensorType:
-    return _columns(self, self.size)
+    return _new_columns(self, self.size)
 
 
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
@@ -547,7 +547,7 @@ def lstsq(
     tall = driver != "gelsy" and decide(m > n)
     residuals = (*batch, *(columns or (1,))) if tall else (0,)
     # The solution is the top of the array that held `b`.
-    room = _columns(b, (*batch, maximum(m, n), b.size[-1] if columns else 1))
+    room = _new_columns(b, (*batch, maximum(m, n), b.size[-1] if columns else 1))
     stride = room.stride if columns else room.stride[:-1]
     solution = TensorType((*batch, n, *columns), b.dtype, b.device, stride)
     return (
@@ -555,7 +555,7 @@ def lstsq(
         self.fresh(residuals, real_dtype(self.dtype)),
         self.fresh((0,) if driver == "gels" else tuple(batch), torch.int64),
         self.fresh(
-            (*batch, _smaller(self)) if driver in ("gelsd", "gelss") else (0,),
+            (*batch, _smaller_side(self)) if driver in ("gelsd", "gelss") else (0,),
             real_dtype(self.dtype),
         ),
     )
@@ -582,7 +582,7 @@ def _require_least_squares(a: TensorType, b: TensorType, driver: str) -> bool:
         fail(f"{name}: parameter `driver` should be one of ({', '.join(_DRIVERS)})")
     vector = len(b.size) == len(a.size) - 1
     at = -1 if vector else -2
-    if not met(eq(a.size[-2], b.size[at])):
+    if not is_met(eq(a.size[-2], b.size[at])):
         fail(f"{name}: input.size(-2) should match other.size({at})")
     return vector
 

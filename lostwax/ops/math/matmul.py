@@ -18,18 +18,18 @@ from lostwax.ops.shapes import (
     elementwise,
     fail,
     hint,
+    is_met,
     is_one,
-    met,
+    is_same,
     promote,
     require,
-    same,
-    same_device,
-    shown,
+    require_same_device,
+    show,
     wrap_dim,
 )
 from lostwax.ops.spelling import (
     cpp_type,
-    not_implemented,
+    raise_not_implemented,
     require_floating,
     require_same_dtype,
     scalar_type,
@@ -45,7 +45,7 @@ def require_expandable(x: Sizes, target: Sizes, dtype: torch.dtype) -> None:
     """`x` can be expanded to `target` (what beta * self needs)."""
     if len(x) > len(target):
         fail(
-            f"expand(torch.{scalar_type(dtype)}Tensor{{{shown(x)}}}, size={shown(target)}): the "
+            f"expand(torch.{scalar_type(dtype)}Tensor{{{show(x)}}}, size={show(target)}): the "
             "number "
             f"of sizes provided ({len(target)}) must be greater or equal to the number of "
             "dimensions "
@@ -53,16 +53,16 @@ def require_expandable(x: Sizes, target: Sizes, dtype: torch.dtype) -> None:
         )
     pad = len(target) - len(x)
     for d, (have, want) in enumerate(zip(x, target[pad:], strict=True)):
-        if is_one(have) or same(have, want):
+        if is_one(have) or is_same(have, want):
             continue
         if hint(have) == 1 != hint(want) and decide(eq(have, 1)):
             continue
-        if not met(eq(have, want)):
+        if not is_met(eq(have, want)):
             fail(
                 f"The expanded size of the tensor ({want}) must match the existing size "
                 f"({have}) at "
-                f"non-singleton dimension {pad + d}.  Target sizes: {shown(target)}.  "
-                f"Tensor sizes: {shown(x)}"
+                f"non-singleton dimension {pad + d}.  Target sizes: {show(target)}.  "
+                f"Tensor sizes: {show(x)}"
             )
 
 
@@ -70,7 +70,7 @@ def _require_inner(a: TensorType, b: TensorType) -> None:
     ok = eq(a.size[1], b.size[0])
     if ok is not True:
         (m, k), (k2, n) = a.size, b.size
-        if not met(ok):
+        if not is_met(ok):
             fail(f"mat1 and mat2 shapes cannot be multiplied ({m}x{k} and {k2}x{n})")
 
 
@@ -82,17 +82,17 @@ def _require_batches(a: TensorType, b: TensorType) -> None:
     for have, want in ((b.size[0], a.size[0]), (b.size[1], a.size[2])):
         ok = eq(have, want)
         if ok is not True:
-            wanted = shown((a.size[0], a.size[2]))
-            if not met(ok):
+            wanted = show((a.size[0], a.size[2]))
+            if not is_met(ok):
                 fail(
                     "Expected size for first two dimensions of batch2 tensor to be: "
-                    f"{wanted} but got: {shown(b.size[:2])}."
+                    f"{wanted} but got: {show(b.size[:2])}."
                 )
 
 
 def _require_arithmetic(dtype: torch.dtype, kernel: str) -> None:
     if dtype is torch.bool:
-        not_implemented(kernel, dtype)
+        raise_not_implemented(kernel, dtype)
 
 
 # ----------------------------------------------------------------------------------------- matrices
@@ -111,7 +111,7 @@ def mm(self: TensorType, mat2: TensorType) -> TensorType:
             f"{cpp_type(self.dtype)} != {cpp_type(mat2.dtype)}"
         )
     _require_arithmetic(self.dtype, "addmm_impl_cpu_")
-    device = same_device((self, mat2), "mm")
+    device = require_same_device((self, mat2), "mm")
     return TensorType((self.size[0], mat2.size[1]), self.dtype, device)
 
 
@@ -131,7 +131,7 @@ def addmm(
     if self.dtype is not mat2.dtype:
         _fail_dtypes("self", self, mat2)
     _require_arithmetic(self.dtype, "addmm_impl_cpu_")
-    return TensorType(size, self.dtype, same_device((self, mat1, mat2), "addmm"))
+    return TensorType(size, self.dtype, require_same_device((self, mat1, mat2), "addmm"))
 
 
 def _fail_dtypes(name: str, a: TensorType, b: TensorType) -> None:
@@ -178,7 +178,7 @@ def int_mm(self: TensorType, mat2: TensorType) -> TensorType:
     for name, x in (("self", self), ("mat2", mat2)):
         if len(x.size) != 2:
             fail(f"int_mm_out_cpu: Expected {name} to be of dimension 2 but got {len(x.size)}")
-    if not met(eq(self.size[1], mat2.size[0])):
+    if not is_met(eq(self.size[1], mat2.size[0])):
         fail(
             "int_mm_out_cpu: self.size(1) needs to match mat2.size(0) but got "
             f"{self.size[1]} and {mat2.size[0]}"
@@ -207,7 +207,7 @@ def bmm(self: TensorType, mat2: TensorType) -> TensorType:
     require_same_dtype(self.dtype, mat2.dtype)
     _require_arithmetic(self.dtype, "bmm")
     size = (self.size[0], self.size[1], mat2.size[2])
-    return TensorType(size, self.dtype, same_device((self, mat2), "bmm"))
+    return TensorType(size, self.dtype, require_same_device((self, mat2), "bmm"))
 
 
 @rule(aten.bmm.dtype)
@@ -230,7 +230,7 @@ def baddbmm(
         )
     require_same_dtype(batch1.dtype, batch2.dtype)
     _require_arithmetic(self.dtype, "baddbmm")
-    return TensorType(size, self.dtype, same_device((self, batch1, batch2), "baddbmm"))
+    return TensorType(size, self.dtype, require_same_device((self, batch1, batch2), "baddbmm"))
 
 
 mark(
@@ -260,9 +260,9 @@ def addbmm(
         fail("batch1 must be a 3D tensor")
     wrap_dim(2, len(batch2.size))
     (b1, m, k), (b2, k2, n) = batch1.size, batch2.size
-    if not met(eq(b1, b2)):
+    if not is_met(eq(b1, b2)):
         fail(f"batch1 and batch2 must have same number of batches, got {b1} and {b2}")
-    if not met(eq(k, k2)):
+    if not is_met(eq(k, k2)):
         fail(f"Incompatible matrix sizes for bmm ({m}x{k} and {k2}x{n})")
     require_expandable(self.size, (m, n), self.dtype)
     if self.dtype is not batch2.dtype:
@@ -301,7 +301,7 @@ def _matrix_vector(
 @rule(aten.mv.default)
 def mv(self: TensorType, vec: TensorType) -> TensorType:
     size = _matrix_vector(self.size[:1], vec.dtype, self, vec)
-    return TensorType(size, vec.dtype, same_device((self, vec), "mv"))
+    return TensorType(size, vec.dtype, require_same_device((self, vec), "mv"))
 
 
 @rule(aten.addmv.default)
@@ -309,7 +309,7 @@ def addmv(
     self: TensorType, mat: TensorType, vec: TensorType, beta: Scalar = 1, alpha: Scalar = 1
 ) -> TensorType:
     size = _matrix_vector(self.size, self.dtype, mat, vec)
-    return TensorType(size, vec.dtype, same_device((self, mat, vec), "addmv"))
+    return TensorType(size, vec.dtype, require_same_device((self, mat, vec), "addmv"))
 
 
 def _dot(self: TensorType, other: TensorType) -> TensorType:
@@ -321,14 +321,14 @@ def _dot(self: TensorType, other: TensorType) -> TensorType:
             f"{scalar_type(self.dtype)} and {scalar_type(other.dtype)}"
         )
     n, m = self.size[0], other.size[0]
-    if not met(eq(n, m)):
+    if not is_met(eq(n, m)):
         fail(
             f"inconsistent tensor size, expected tensor [{n}] and src [{m}] to have the same "
             "number of "
             f"elements, but got {n} and {m} elements respectively"
         )
     _require_arithmetic(self.dtype, "dot")
-    return TensorType((), self.dtype, same_device((self, other), "dot"))
+    return TensorType((), self.dtype, require_same_device((self, other), "dot"))
 
 
 @rule(aten.dot.default)
@@ -359,10 +359,10 @@ def addr(
     column = TensorType((size[0], 1), vec1.dtype, vec1.device, (vec1.stride[0], 0))
     row = TensorType((1, size[1]), vec2.dtype, vec2.device, (0, vec2.stride[0]))
     device = common_device((self, vec1, vec2))
-    return elementwise((_expanded(self, size), column, row), dtype, device)
+    return elementwise((_expand(self, size), column, row), dtype, device)
 
 
-def _expanded(x: TensorType, size: Sizes) -> TensorType:
+def _expand(x: TensorType, size: Sizes) -> TensorType:
     """`x` seen at a larger size, broadcast dimensions with stride 0."""
     pad = len(size) - len(x.size)
     stride = [0] * pad + [
@@ -378,14 +378,14 @@ def linalg_cross(self: TensorType, other: TensorType, dim: int = -1) -> TensorTy
         fail("linalg.cross: inputs must have the same number of dimensions.")
     d = wrap_dim(dim, len(self.size))
     for x in (self, other):
-        if not met(eq(x.size[d], 3)):
+        if not is_met(eq(x.size[d], 3)):
             fail(
                 f"linalg.cross: inputs dimension {dim} must have length 3. "
                 f"Got {self.size[d]} and {other.size[d]}"
             )
     size = broadcast_sizes((self.size, other.size))
     require_same_dtype(self.dtype, other.dtype)
-    return TensorType(size, self.dtype, same_device((self, other), "linalg_cross"))
+    return TensorType(size, self.dtype, require_same_device((self, other), "linalg_cross"))
 
 
 @rule(aten._trilinear.default)
@@ -400,7 +400,7 @@ def trilinear(
     unroll_dim: int = 1,
 ) -> TensorType:
     size = broadcast_sizes(
-        [_with_ones(x, e) for x, e in ((i1, expand1), (i2, expand2), (i3, expand3))]
+        [_insert_ones(x, e) for x, e in ((i1, expand1), (i2, expand2), (i3, expand3))]
     )
     return i1.fresh(tuple(s for d, s in enumerate(size) if d not in sumdim), promote(i1, i2, i3))
 
@@ -408,7 +408,7 @@ def trilinear(
 mark(Trait.PARTS_ARE_CAST, aten._trilinear.default)
 
 
-def _with_ones(x: TensorType, dims: list[int]) -> Sizes:
+def _insert_ones(x: TensorType, dims: list[int]) -> Sizes:
     size = list(x.size)
     for d in sorted(dims):
         size.insert(d, 1)
@@ -439,9 +439,9 @@ def grouped_mm(
     size = _grouped_size(self, mat2, offs)
     dtype = out_dtype or self.dtype
     # Rows start at multiples of 16 bytes.
-    row = _rounded_up(size[-1], max(16 // dtype.itemsize, 1))
+    row = _round_up(size[-1], max(16 // dtype.itemsize, 1))
     stride: Sizes = (row, 1) if len(size) == 2 else (size[1] * row, row, 1)
-    return TensorType(size, dtype, same_device((self, mat2), "_grouped_mm"), stride)
+    return TensorType(size, dtype, require_same_device((self, mat2), "_grouped_mm"), stride)
 
 
 def _grouped_size(a: TensorType, b: TensorType, offs: TensorType | None) -> Sizes:
@@ -458,12 +458,12 @@ def _grouped_size(a: TensorType, b: TensorType, offs: TensorType | None) -> Size
     return (m, n)
 
 
-def _rounded_up(n: Size, unit: int) -> Size:
+def _round_up(n: Size, unit: int) -> Size:
     return (n + (unit - 1)) // unit * unit
 
 
 def _require_aligned(x: TensorType) -> None:
-    inner = x.stride[-2] if same(x.stride[-1], 1) else x.stride[-1]
+    inner = x.stride[-2] if is_same(x.stride[-1], 1) else x.stride[-1]
     require(eq(inner * x.dtype.itemsize % 16, 0), "strides should be multiple of 16 bytes")
 
 
@@ -476,7 +476,7 @@ def cdist_forward(x1: TensorType, x2: TensorType, p: float, compute_mode: int | 
         if len(x.size) < 2:
             fail(f"cdist only supports at least 2D tensors, {name} got: {len(x.size)}D")
     c1, c2 = x1.size[-1], x2.size[-1]
-    if not met(eq(c1, c2)):
+    if not is_met(eq(c1, c2)):
         fail(f"X1 and X2 must have the same number of columns. X1: {c1} X2: {c2}")
     for name, x in (("X1", x1), ("X2", x2)):
         if not x.dtype.is_floating_point:

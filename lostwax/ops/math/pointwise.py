@@ -21,13 +21,13 @@ from lostwax.ops.elementwise import (
     Operand,
     binary,
     cast,
+    cast_operand,
     common_dtype,
-    like,
-    mixed,
-    operand,
-    refuse,
-    several,
-    table,
+    nary,
+    nary_mixed,
+    new_like,
+    refuse_dtype,
+    register_table,
     unary,
     with_scalar,
 )
@@ -44,54 +44,54 @@ from lostwax.ops.shapes import (
     real_dtype,
     scalar_dtype,
 )
-from lostwax.ops.spelling import cpp_type, not_implemented, scalar_type
+from lostwax.ops.spelling import cpp_type, raise_not_implemented, scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.torch_version import DTYPE_ERROR
 
 # -------------------------------------------------------------------------------------------- unary
 
 
-def _unary_same(name: str, refused: Dtypes) -> Rule:
+def _unary_same_rule(name: str, refused: Dtypes) -> Rule:
     def same_dtype(x: TensorType, *_: object, **__: object) -> TensorType:
         if x.dtype in refused:
-            refuse(name, x.dtype, x.device.type)
+            refuse_dtype(name, x.dtype, x.device.type)
         return unary(x, x.dtype)
 
     return same_dtype
 
 
-def _unary_float(name: str, refused: Dtypes) -> Rule:
+def _unary_float_rule(name: str, refused: Dtypes) -> Rule:
     def to_float(x: TensorType, *_: object, **__: object) -> TensorType:
         dtype = x.dtype
         if dtype in refused:
-            refuse(name, dtype, x.device.type)
+            refuse_dtype(name, dtype, x.device.type)
         return unary(x, dtype if dtype.is_floating_point else float_dtype(dtype))
 
     return to_float
 
 
-def _unary_bool(name: str, refused: Dtypes) -> Rule:
+def _unary_bool_rule(name: str, refused: Dtypes) -> Rule:
     def to_bool(x: TensorType, *_: object, **__: object) -> TensorType:
         if x.dtype in refused:
-            refuse(name, x.dtype, x.device.type)
+            refuse_dtype(name, x.dtype, x.device.type)
         return unary(x, torch.bool, x.dtype)
 
     return to_bool
 
 
-def _unary_like(name: str, refused: Dtypes) -> Rule:
+def _unary_like_rule(name: str, refused: Dtypes) -> Rule:
     """Eager makes the result by `empty_like`."""
 
     def same_layout(x: TensorType, *_: object, **__: object) -> TensorType:
         if x.dtype in refused:
-            refuse(name, x.dtype, x.device.type)
-        return like(x)
+            refuse_dtype(name, x.dtype, x.device.type)
+        return new_like(x)
 
     return same_layout
 
 
-table(
-    _unary_same,
+register_table(
+    _unary_same_rule,
     {
         "sgn": NONE,
         "frac round.decimals": NOT_FLOATS,
@@ -99,14 +99,14 @@ table(
         "bitwise_not": FLOATS_OR_COMPLEX,
     },
 )
-table(
-    _unary_like,
+register_table(
+    _unary_like_rule,
     {
         "nan_to_num _conj_physical": NONE,
     },
 )
-table(
-    _unary_float,
+register_table(
+    _unary_float_rule,
     {
         "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log10 log1p log2": NONE,
         "reciprocal rsqrt sigmoid sin sinc sinh sqrt tan tanh": NONE,
@@ -119,8 +119,8 @@ table(
         "special_spherical_bessel_j0": COMPLEX,
     },
 )
-table(
-    _unary_bool,
+register_table(
+    _unary_bool_rule,
     {
         "isnan logical_not": NONE,
         "isneginf isposinf signbit": COMPLEX,
@@ -131,8 +131,8 @@ table(
 @rule(aten.abs.default)
 def abs_(x: TensorType) -> TensorType:
     if x.dtype is torch.bool:
-        refuse("abs", x.dtype, x.device.type)
-    return like(x, real_dtype(x.dtype)) if x.dtype.is_complex else unary(x, x.dtype)
+        refuse_dtype("abs", x.dtype, x.device.type)
+    return new_like(x, real_dtype(x.dtype)) if x.dtype.is_complex else unary(x, x.dtype)
 
 
 @rule(aten.angle.default)
@@ -146,13 +146,15 @@ def angle(x: TensorType) -> TensorType:
 def degrees(x: TensorType) -> TensorType:
     if x.dtype.is_complex:
         fail("deg2rad and rad2deg are not supported for complex tensors.", DTYPE_ERROR)
-    return like(x, float_dtype(x.dtype))
+    return new_like(x, float_dtype(x.dtype))
 
 
 @rule(aten.isinf.default)
 def isinf(x: TensorType) -> TensorType:
     """abs(x) == inf; integers have no infinity, and only their layout is kept."""
-    return like(x, torch.bool) if x.dtype in WHOLE else with_scalar(unary(x, x.dtype), torch.bool)
+    return (
+        new_like(x, torch.bool) if x.dtype in WHOLE else with_scalar(unary(x, x.dtype), torch.bool)
+    )
 
 
 @rule(aten.mvlgamma.default)
@@ -162,7 +164,7 @@ def mvlgamma(x: TensorType, p: int) -> TensorType:
     if p < 1:
         fail("p has to be greater than or equal to 1")
     if x.dtype.is_complex:
-        refuse("arange", x.dtype)
+        refuse_dtype("arange", x.dtype)
     return x.fresh(dtype=float_dtype(x.dtype))
 
 
@@ -193,7 +195,7 @@ def polygamma(n: int, x: TensorType) -> TensorType:
     if n < 0:
         fail("polygamma(n, x) does not support negative n.")
     if x.dtype.is_complex:
-        not_implemented("polygamma", x.dtype)
+        raise_not_implemented("polygamma", x.dtype)
     return unary(x, float_dtype(x.dtype))
 
 
@@ -201,37 +203,37 @@ def polygamma(n: int, x: TensorType) -> TensorType:
 def frexp(x: TensorType) -> tuple[TensorType, TensorType]:
     if not x.dtype.is_floating_point:
         fail(f"torch.frexp() only supports floating-point dtypes, but got {scalar_type(x.dtype)}")
-    return like(x), like(x, torch.int32)
+    return new_like(x), new_like(x, torch.int32)
 
 
 # ------------------------------------------------------------------------------------------- binary
 
 
-def _binary_same(name: str, refused: Dtypes) -> Rule:
+def _binary_same_rule(name: str, refused: Dtypes) -> Rule:
     def promoted(a: Operand, b: Operand, **_: object) -> TensorType:
         dtype = common_dtype(a, b)
         if dtype in refused:
-            refuse(name, dtype)
+            refuse_dtype(name, dtype)
         return binary(a, b, dtype)
 
     return promoted
 
 
-def _binary_float(name: str, refused: Dtypes) -> Rule:
+def _binary_float_rule(name: str, refused: Dtypes) -> Rule:
     def promoted_to_float(a: Operand, b: Operand) -> TensorType:
         dtype = common_dtype(a, b)
         if dtype in refused:
-            refuse(name, dtype)
+            refuse_dtype(name, dtype)
         return binary(a, b, float_dtype(dtype))
 
     return promoted_to_float
 
 
-def _binary_bool(name: str, refused: Dtypes) -> Rule:
+def _binary_bool_rule(name: str, refused: Dtypes) -> Rule:
     def compared(a: Operand, b: Operand) -> TensorType:
         dtype = common_dtype(a, b)
         if dtype in refused:
-            refuse(name, dtype)
+            refuse_dtype(name, dtype)
         return binary(a, b, torch.bool, dtype)
 
     return compared
@@ -248,8 +250,8 @@ _POLYNOMIALS = " ".join(
     )
 )
 
-table(
-    _binary_same,
+register_table(
+    _binary_same_rule,
     {
         "mul.Tensor mul.Scalar": NONE,
         "maximum minimum fmax fmin": COMPLEX,
@@ -268,8 +270,8 @@ table(
         "logaddexp": WHOLE,
     },
 )
-table(
-    _binary_float,
+register_table(
+    _binary_float_rule,
     {
         "atan2 copysign.Tensor copysign.Scalar": COMPLEX,
         "xlogy.Tensor xlogy.Scalar_Other xlogy.Scalar_Self": COMPLEX,
@@ -279,8 +281,8 @@ table(
         "div.Tensor div.Scalar": NONE,
     },
 )
-table(
-    _binary_bool,
+register_table(
+    _binary_bool_rule,
     {
         "eq.Tensor eq.Scalar ne.Tensor ne.Scalar logical_and logical_or logical_xor": NONE,
         "ge.Tensor ge.Scalar gt.Tensor gt.Scalar le.Tensor le.Scalar lt.Tensor lt.Scalar": COMPLEX,
@@ -347,7 +349,7 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> TensorType
             f"but found '{rounding_mode}'"
         )
     if dtype in BOOL_OR_COMPLEX:
-        refuse(f"div_{rounding_mode}", dtype)
+        refuse_dtype(f"div_{rounding_mode}", dtype)
     return binary(a, b, dtype)
 
 
@@ -355,7 +357,7 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> TensorType
 def pow_tensors(base: Operand, exponent: Operand) -> TensorType:
     dtype = common_dtype(base, exponent)
     if dtype is torch.bool:
-        refuse("pow", dtype)
+        refuse_dtype("pow", dtype)
     return binary(base, exponent, dtype)
 
 
@@ -388,8 +390,8 @@ def ldexp(x: Operand, other: TensorType) -> TensorType:
     if x.__class__ is TensorType and x.dtype in FLOATS:
         if other.dtype in WHOLE:
             if broadcast_sizes((x.size, other.size)) == x.size:
-                return like(x)
-            return mixed((x, cast(other, torch.int32)), x.dtype)
+                return new_like(x)
+            return nary_mixed((x, cast(other, torch.int32)), x.dtype)
         if x.dtype is not torch.float32:
             power = with_scalar(other, power.dtype)
     return binary(x, power, common_dtype(x, power))
@@ -397,12 +399,12 @@ def ldexp(x: Operand, other: TensorType) -> TensorType:
 
 @rule(aten.complex.default)
 def complex_(real: TensorType, imag: TensorType) -> TensorType:
-    return _from_parts(real, imag)
+    return _join_parts(real, imag)
 
 
 @rule(aten.polar.default)
 def polar(magnitude: TensorType, phase: TensorType) -> TensorType:
-    return _from_parts(magnitude, phase)
+    return _join_parts(magnitude, phase)
 
 
 _COMPLEX_OF = {
@@ -412,7 +414,7 @@ _COMPLEX_OF = {
 }
 
 
-def _from_parts(a: TensorType, b: TensorType) -> TensorType:
+def _join_parts(a: TensorType, b: TensorType) -> TensorType:
     dtype = _COMPLEX_OF.get(a.dtype)
     if dtype is None or b.dtype not in _COMPLEX_OF:
         fail(
@@ -439,10 +441,10 @@ def where(condition: TensorType, a: Operand, b: Operand) -> TensorType:
             + scalar_type(condition.dtype)
         )
     dtype = common_dtype(a, b)
-    return mixed((condition, operand(a, dtype), operand(b, dtype)), dtype)
+    return nary_mixed((condition, cast_operand(a, dtype), cast_operand(b, dtype)), dtype)
 
 
-def _no_complex_clamp(dtype: torch.dtype) -> None:
+def _refuse_complex_clamp(dtype: torch.dtype) -> None:
     if dtype.is_complex:
         fail("clamp is not supported for complex types", NotImplementedError)
 
@@ -454,14 +456,14 @@ def clamp(x: TensorType, min: Scalar = None, max: Scalar = None) -> TensorType:
     dtype = common_dtype(x, max if min is None else min)
     if min is not None and max is not None and not dtype.is_floating_point:
         dtype = promote(x, min, max)
-    _no_complex_clamp(dtype)
+    _refuse_complex_clamp(dtype)
     return unary(x, dtype)
 
 
 @rule(aten.clamp_min.default, aten.clamp_max.default)
 def clamp_one(x: TensorType, bound: Scalar) -> TensorType:
     dtype = common_dtype(x, bound)
-    _no_complex_clamp(dtype)
+    _refuse_complex_clamp(dtype)
     return unary(x, dtype)
 
 
@@ -473,16 +475,16 @@ def clamp_tensor(
     if not bounds:
         fail("torch.clamp: At least one of 'min' or 'max' must not be None")
     dtype = promote(x, *bounds)
-    _no_complex_clamp(dtype)
+    _refuse_complex_clamp(dtype)
     if dtype is torch.bool and len(bounds) == 2:
-        refuse("clamp", dtype)
-    return several((x, *bounds), dtype)
+        refuse_dtype("clamp", dtype)
+    return nary((x, *bounds), dtype)
 
 
 @rule(aten.clamp_min.Tensor, aten.clamp_max.Tensor)
 def clamp_one_tensor(x: TensorType, bound: TensorType) -> TensorType:
     dtype = common_dtype(x, bound)
-    _no_complex_clamp(dtype)
+    _refuse_complex_clamp(dtype)
     return binary(x, bound, dtype)
 
 
@@ -492,8 +494,8 @@ def addcmul(
 ) -> TensorType:
     dtype = promote(x, tensor1, tensor2)
     if dtype is torch.bool:
-        refuse("addcmul", dtype)
-    return several((x, tensor1, tensor2), dtype)
+        refuse_dtype("addcmul", dtype)
+    return nary((x, tensor1, tensor2), dtype)
 
 
 @rule(aten.addcdiv.default)
@@ -506,7 +508,7 @@ def addcdiv(
             "(input + value * torch.trunc(tensor1 / tensor2)).to(input.dtype) for the old result, "
             "or (input + value * tensor1 / tensor2) for a true division."
         )
-    return several((x, tensor1, tensor2), promote(x, tensor1, tensor2))
+    return nary((x, tensor1, tensor2), promote(x, tensor1, tensor2))
 
 
 @rule(aten.lerp.Scalar, aten.lerp.Tensor)
@@ -515,9 +517,9 @@ def lerp(start: TensorType, end: TensorType, weight: Operand) -> TensorType:
         if o.__class__ is TensorType and o.dtype is not start.dtype:
             fail(f"expected dtype {start.dtype} for `{name}` but got dtype {o.dtype}")
     if start.dtype in WHOLE:
-        refuse("lerp_kernel", start.dtype)
+        refuse_dtype("lerp_kernel", start.dtype)
     if weight.__class__ is TensorType:
-        return several((start, end, weight), start.dtype)
+        return nary((start, end, weight), start.dtype)
     return binary(start, end, start.dtype)
 
 

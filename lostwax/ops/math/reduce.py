@@ -21,16 +21,16 @@ from lostwax.ops.shapes import (
     category,
     fail,
     float_dtype,
-    met,
+    is_met,
     promote,
     real_dtype,
     require,
-    shown,
+    show,
     wrap_dim,
     wrap_dims,
 )
 from lostwax.ops.spelling import (
-    not_implemented,
+    raise_not_implemented,
     require_floating,
     require_fractional,
     scalar_type,
@@ -43,7 +43,7 @@ Dims = Sequence[int] | int | None
 Pair = tuple[TensorType, TensorType]
 
 
-def reduced(
+def reduce_dims(
     x: TensorType, dim: Dims, keepdim: bool = False, dtype: torch.dtype | None = None
 ) -> TensorType:
     """`x` without these dimensions (none given: all), or with size 1 in their place."""
@@ -63,7 +63,7 @@ def reduced(
 def require_elements(name: str, x: TensorType, dim: Dims) -> None:
     """There must be something to reduce: eager refuses too."""
     if dim is None or (not dim and dim != 0):
-        if not met(ne(x.numel(), 0)):
+        if not is_met(ne(x.numel(), 0)):
             fail(
                 f"{name}(): Expected reduction dim to be specified for input.numel() == 0. "
                 "Specify the reduction dim with the 'dim' argument.",
@@ -72,7 +72,7 @@ def require_elements(name: str, x: TensorType, dim: Dims) -> None:
         return
     for named in (dim,) if isinstance(dim, int) else dim:
         d = wrap_dim(named, len(x.size))
-        if not met(not x.size or ne(x.size[d], 0)):
+        if not is_met(not x.size or ne(x.size[d], 0)):
             fail(f"{name}(): Expected reduction dim {d} to have non-zero size.", IndexError)
 
 
@@ -95,7 +95,7 @@ def sum_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
 def sum_dims(
     x: TensorType, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> TensorType:
-    return reduced(x, dim, keepdim, sum_dtype(x, dtype))
+    return reduce_dims(x, dim, keepdim, sum_dtype(x, dtype))
 
 
 @rule(aten.nansum.default)
@@ -104,7 +104,7 @@ def nansum(
 ) -> TensorType:
     if x.dtype.is_complex:
         fail("nansum on CPU does not support complex inputs", DTYPE_ERROR)
-    return reduced(x, dim, keepdim, sum_dtype(x, dtype))
+    return reduce_dims(x, dim, keepdim, sum_dtype(x, dtype))
 
 
 @rule(aten.mean.default)
@@ -128,7 +128,7 @@ def _mean(x: TensorType, dim: Dims, keepdim: bool, dtype: torch.dtype | None) ->
             f"or complex dtype. Got: {scalar_type(out)}",
             DTYPE_ERROR,
         )
-    return reduced(x, dim, keepdim, out)
+    return reduce_dims(x, dim, keepdim, out)
 
 
 @rule(aten.trace.default)
@@ -136,23 +136,23 @@ def trace(x: TensorType) -> TensorType:
     if len(x.size) != 2:
         fail(f"trace: expected a matrix, but got tensor with dim {len(x.size)}")
     if x.dtype is torch.bool:
-        not_implemented("trace", x.dtype)
+        raise_not_implemented("trace", x.dtype)
     return TensorType((), sum_dtype(x, None), x.device)
 
 
 @rule(aten.logsumexp.default)
 def logsumexp(x: TensorType, dim: Dims, keepdim: bool = False) -> TensorType:
-    return reduced(x, dim, keepdim, float_dtype(x.dtype))
+    return reduce_dims(x, dim, keepdim, float_dtype(x.dtype))
 
 
 @rule(aten.count_nonzero.default)
 def count_nonzero(x: TensorType, dim: int | None = None) -> TensorType:
-    return reduced(x, dim, dtype=torch.int64)
+    return reduce_dims(x, dim, dtype=torch.int64)
 
 
 @rule(aten.count_nonzero.dim_IntList)
 def count_nonzero_dims(x: TensorType, dim: Sequence[int]) -> TensorType:
-    return reduced(x, dim, dtype=torch.int64)
+    return reduce_dims(x, dim, dtype=torch.int64)
 
 
 @rule(aten.hash_tensor.default)
@@ -160,7 +160,7 @@ def hash_tensor(
     x: TensorType, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
 ) -> TensorType:
     require_elements("hash_tensor", x, dim)
-    return reduced(x, dim, keepdim, torch.uint64)
+    return reduce_dims(x, dim, keepdim, torch.uint64)
 
 
 # ------------------------------------------------------------------------------------- any and all
@@ -180,14 +180,14 @@ mark(Trait.ASKS_ALL, aten.all.default)
 
 @rule(aten.any.dim, aten.all.dim)
 def any_dim(x: TensorType, dim: int, keepdim: bool = False) -> TensorType:
-    return reduced(x, dim, keepdim, _truth_dtype(x))
+    return reduce_dims(x, dim, keepdim, _truth_dtype(x))
 
 
 @rule(aten.any.dims, aten.all.dims)
 def any_dims(x: TensorType, dim: Dims = None, keepdim: bool = False) -> TensorType:
     if dim is not None and not isinstance(dim, int) and not dim:
         return x.fresh(dtype=_truth_dtype(x))  # no dimension, as the only one to say so
-    return reduced(x, dim, keepdim, _truth_dtype(x))
+    return reduce_dims(x, dim, keepdim, _truth_dtype(x))
 
 
 @rule(aten._is_all_true.default, aten._is_any_true.default)
@@ -203,86 +203,86 @@ mark(Trait.CHECKS_ALL, aten._is_all_true.default)
 # ------------------------------------------------------------------------------- largest, smallest
 
 
-def _extreme(name: str) -> Rule:
+def _extreme_rule(name: str) -> Rule:
     def extreme(x: TensorType, dim: Dims = (), keepdim: bool = False) -> TensorType:
         require_elements(name, x, dim)
         if x.dtype.is_complex:
-            not_implemented(f"{name[1:]}_values_cpu", x.dtype)
-        return reduced(x, dim, keepdim)
+            raise_not_implemented(f"{name[1:]}_values_cpu", x.dtype)
+        return reduce_dims(x, dim, keepdim)
 
     return extreme
 
 
-def _extreme_of_all(name: str) -> Rule:
+def _extreme_of_all_rule(name: str) -> Rule:
     def extreme_of_all(x: TensorType) -> TensorType:
         require_elements(name, x, None)
         if x.dtype.is_complex:
-            not_implemented(f"{name}_all", x.dtype)
+            raise_not_implemented(f"{name}_all", x.dtype)
         return TensorType((), x.dtype, x.device)
 
     return extreme_of_all
 
 
-def _with_index(name: str, refused: frozenset[torch.dtype] = frozenset()) -> Rule:
+def _value_and_index_rule(name: str, refused: frozenset[torch.dtype] = frozenset()) -> Rule:
     def value_and_index(x: TensorType, dim: int = -1, keepdim: bool = False) -> Pair:
         require_elements(name, x, dim)
         if x.dtype in refused or x.dtype.is_complex:
-            not_implemented(f"{name}_cpu", x.dtype)
-        out = reduced(x, dim, keepdim)
+            raise_not_implemented(f"{name}_cpu", x.dtype)
+        out = reduce_dims(x, dim, keepdim)
         return out, out.fresh(dtype=torch.int64)
 
     return value_and_index
 
 
-def _index_only(name: str) -> Rule:
+def _index_rule(name: str) -> Rule:
     def index_only(x: TensorType, dim: int | None = None, keepdim: bool = False) -> TensorType:
         if x.dtype is torch.bool:
             fail(f"{name}(): does not support bool input", DTYPE_ERROR)
         if x.dtype.is_complex:
             fail(f"{name}(): does not support complex input", KIND_ERROR)
         require_elements(name, x, dim)
-        return reduced(x, dim, keepdim, torch.int64)
+        return reduce_dims(x, dim, keepdim, torch.int64)
 
     return index_only
 
 
-rule(aten.amax.default)(_extreme("amax"))
-rule(aten.amin.default)(_extreme("amin"))
-rule(aten.max.default)(_extreme_of_all("max"))
-rule(aten.min.default)(_extreme_of_all("min"))
-rule(aten.max.dim)(_with_index("max"))
-rule(aten.min.dim)(_with_index("min"))
-rule(aten.median.dim)(_with_index("median", frozenset({torch.bool})))
-rule(aten.nanmedian.dim)(_with_index("nanmedian", frozenset({torch.bool})))
-rule(aten.mode.default)(_with_index("mode"))
-rule(aten.argmax.default)(_index_only("argmax"))
-rule(aten.argmin.default)(_index_only("argmin"))
+rule(aten.amax.default)(_extreme_rule("amax"))
+rule(aten.amin.default)(_extreme_rule("amin"))
+rule(aten.max.default)(_extreme_of_all_rule("max"))
+rule(aten.min.default)(_extreme_of_all_rule("min"))
+rule(aten.max.dim)(_value_and_index_rule("max"))
+rule(aten.min.dim)(_value_and_index_rule("min"))
+rule(aten.median.dim)(_value_and_index_rule("median", frozenset({torch.bool})))
+rule(aten.nanmedian.dim)(_value_and_index_rule("nanmedian", frozenset({torch.bool})))
+rule(aten.mode.default)(_value_and_index_rule("mode"))
+rule(aten.argmax.default)(_index_rule("argmax"))
+rule(aten.argmin.default)(_index_rule("argmin"))
 
 
 @rule(aten.median.default, aten.nanmedian.default)
 def median(x: TensorType) -> TensorType:
     """Of no elements it is NaN."""
     if x.dtype is torch.bool or x.dtype.is_complex:
-        not_implemented("median_cpu", x.dtype)
+        raise_not_implemented("median_cpu", x.dtype)
     return TensorType((), x.dtype, x.device)
 
 
 @rule(aten.aminmax.default)
 def aminmax(x: TensorType, *, dim: int | None = None, keepdim: bool = False) -> Pair:
-    return _both(x, dim, keepdim)
+    return _aminmax(x, dim, keepdim)
 
 
 @rule(aten._aminmax.default)
 def aminmax_of_all(x: TensorType) -> Pair:
-    return _both(x, None, False)
+    return _aminmax(x, None, False)
 
 
 @rule(aten._aminmax.dim)
 def aminmax_dim(x: TensorType, dim: int, keepdim: bool = False) -> Pair:
-    return _both(x, dim, keepdim)
+    return _aminmax(x, dim, keepdim)
 
 
-def _both(x: TensorType, dim: int | None, keepdim: bool) -> Pair:
+def _aminmax(x: TensorType, dim: int | None, keepdim: bool) -> Pair:
     if dim is None:
         require(
             ne(x.numel(), 0),
@@ -291,41 +291,41 @@ def _both(x: TensorType, dim: int | None, keepdim: bool) -> Pair:
         )
     else:
         require_elements("aminmax", x, dim)
-    out = reduced(x, dim, keepdim)
+    out = reduce_dims(x, dim, keepdim)
     return out, out
 
 
 # ------------------------------------------------------------------------------ variance and norms
 
 
-def _variance_of(x: TensorType, dim: Dims, keepdim: bool, names: str = "std and var") -> TensorType:
+def _variance(x: TensorType, dim: Dims, keepdim: bool, names: str = "std and var") -> TensorType:
     if category(x.dtype) < 2:
         fail(f"{names} only support floating point and complex dtypes", DTYPE_ERROR)
-    return reduced(x, dim, keepdim, real_dtype(x.dtype))
+    return reduce_dims(x, dim, keepdim, real_dtype(x.dtype))
 
 
 @rule(aten.var.correction, aten.std.correction)
 def var(
     x: TensorType, dim: Dims = None, *, correction: Scalar = None, keepdim: bool = False
 ) -> TensorType:
-    return _variance_of(x, dim, keepdim)
+    return _variance(x, dim, keepdim)
 
 
 @rule(aten.var.dim, aten.std.dim)
 def var_dim(x: TensorType, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> TensorType:
-    return _variance_of(x, dim, keepdim)
+    return _variance(x, dim, keepdim)
 
 
 @rule(aten.var.default, aten.std.default)
 def var_all(x: TensorType, unbiased: bool = True) -> TensorType:
-    return _variance_of(x, None, False)
+    return _variance(x, None, False)
 
 
 @rule(aten.var_mean.correction, aten.std_mean.correction)
 def var_mean(
     x: TensorType, dim: Dims = None, *, correction: Scalar = None, keepdim: bool = False
 ) -> Pair:
-    out = _variance_of(x, dim, keepdim, "std_mean and var_mean")
+    out = _variance(x, dim, keepdim, "std_mean and var_mean")
     return out, out.fresh(dtype=x.dtype)
 
 
@@ -361,18 +361,18 @@ def vector_norm(
     out = _norm_dtype("linalg.vector_norm", x, dtype)
     if ord in (inf, -inf) or (ord.__class__ in (int, float) and ord < 0):
         _require_norm_elements(x, ord, dim)
-    return reduced(x, dim, keepdim, out)
+    return reduce_dims(x, dim, keepdim, out)
 
 
 def _require_norm_elements(x: TensorType, ord: Scalar, dim: Dims) -> None:
     text = f"linalg.vector_norm cannot compute the {ord} norm on"
     identity = "because the operation does not have an identity"
     if dim is None or (not dim and dim != 0):
-        if not met(ne(x.numel(), 0)):
+        if not is_met(ne(x.numel(), 0)):
             fail(f"{text} an empty tensor {identity}")
         return
     for d in wrap_dims(dim, len(x.size)) if x.size else ():
-        if not met(ne(x.size[d], 0)):
+        if not is_met(ne(x.size[d], 0)):
             fail(
                 f"{text} the dimension {d} because this dimension is empty and the operation "
                 "does not "
@@ -387,14 +387,14 @@ def norm(x: TensorType, p: Scalar = 2) -> TensorType:
 
 @rule(aten.norm.ScalarOpt_dim)
 def norm_dim(x: TensorType, p: Scalar, dim: Dims, keepdim: bool = False) -> TensorType:
-    return reduced(x, dim, keepdim, _norm_dtype("norm", x, None))
+    return reduce_dims(x, dim, keepdim, _norm_dtype("norm", x, None))
 
 
 @rule(aten.norm.ScalarOpt_dim_dtype)
 def norm_dim_dtype(
     x: TensorType, p: Scalar, dim: Dims, keepdim: bool, *, dtype: torch.dtype
 ) -> TensorType:
-    return reduced(x, dim, keepdim, _norm_dtype("norm", x, dtype))
+    return reduce_dims(x, dim, keepdim, _norm_dtype("norm", x, dtype))
 
 
 @rule(aten.norm.ScalarOpt_dtype)
@@ -429,7 +429,7 @@ def cumsum(x: TensorType, dim: int, *, dtype: torch.dtype | None = None) -> Tens
 def cummax(x: TensorType, dim: int) -> Pair:
     wrap_dim(dim, len(x.size))
     if x.dtype.is_complex:
-        not_implemented("cummax_cpu", x.dtype)
+        raise_not_implemented("cummax_cpu", x.dtype)
     return x.fresh(), x.fresh(dtype=torch.int64)
 
 
@@ -498,7 +498,7 @@ def masked_softmax_backward(
 def histc(x: TensorType, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> TensorType:
     if x.device.type == "cuda" and not x.dtype.is_floating_point:
         if x.dtype is torch.bool or x.dtype.is_complex:
-            not_implemented("_th_histc", x.dtype)
+            raise_not_implemented("_th_histc", x.dtype)
         return x.fresh((bins,))
     return _histogram(x, bins)
 
@@ -549,7 +549,7 @@ def _check_weight(size: Sizes, weight: TensorType | None) -> None:
     text = (
         "torch.histogramdd: if weight tensor is provided it should have the same shape as the "
         "input tensor excluding its innermost dimension, but got input with shape "
-        f"{shown(size)} and weight with shape {shown(weight.size)}"
+        f"{show(size)} and weight with shape {show(weight.size)}"
     )
     if len(weight.size) != len(size):
         fail(text)

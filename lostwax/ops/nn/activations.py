@@ -14,10 +14,10 @@ from lostwax.ops.elementwise import (
     WHOLE,
     Dtypes,
     binary,
-    like,
-    refuse,
-    several,
-    table,
+    nary,
+    new_like,
+    refuse_dtype,
+    register_table,
     unary,
 )
 from lostwax.ops.registry import Rule, aten, mark, rule
@@ -26,38 +26,38 @@ from lostwax.ops.shapes import (
     TensorType,
     broadcast_sizes,
     fail,
-    met,
+    is_met,
     promote,
     wrap_dim,
 )
-from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
+from lostwax.ops.spelling import raise_not_implemented, require_floating, scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import eq
 from lostwax.torch_version import DTYPE_ERROR
 
 
-def _activation(name: str, refused: Dtypes) -> Rule:
+def _activation_rule(name: str, refused: Dtypes) -> Rule:
     def activation(x: TensorType, *_: object, **__: object) -> TensorType:
         if x.dtype in refused:
-            refuse(name, x.dtype, x.device.type)
+            refuse_dtype(name, x.dtype, x.device.type)
         return unary(x, x.dtype)
 
     return activation
 
 
-def _backward(name: str, refused: Dtypes) -> Rule:
+def _backward_rule(name: str, refused: Dtypes) -> Rule:
     def backward(grad: TensorType, x: TensorType, *_: object, **__: object) -> TensorType:
         dtype = grad.dtype if grad.dtype is x.dtype else promote(grad, x)
         if dtype in refused:
-            refuse(name, dtype, grad.device.type)
+            refuse_dtype(name, dtype, grad.device.type)
         return binary(grad, x, dtype)
 
     return backward
 
 
-def _backward_input_first(name: str, refused: Dtypes) -> Rule:
+def _backward_rule_input_first(name: str, refused: Dtypes) -> Rule:
     """The kernel takes the input first: where the two layouts differ, the input's wins."""
-    backward = _backward(name, refused)
+    backward = _backward_rule(name, refused)
 
     def swapped(grad: TensorType, x: TensorType, *_: object) -> TensorType:
         return backward(x, grad)  # type: ignore[no-any-return]
@@ -65,8 +65,8 @@ def _backward_input_first(name: str, refused: Dtypes) -> Rule:
     return swapped
 
 
-table(
-    _activation,
+register_table(
+    _activation_rule,
     {
         "celu elu hardshrink hardsigmoid hardswish leaky_relu mish": NOT_FLOATS,
         "softplus": NOT_FLOATS,
@@ -74,8 +74,8 @@ table(
         "threshold": BOOL_OR_COMPLEX,
     },
 )
-table(
-    _backward,
+register_table(
+    _backward_rule,
     {
         "gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward": NOT_FLOATS,
         "hardshrink_backward logit_backward": NOT_FLOATS,
@@ -83,8 +83,8 @@ table(
         "sigmoid_backward silu_backward tanh_backward": WHOLE,
     },
 )
-table(
-    _backward_input_first,
+register_table(
+    _backward_rule_input_first,
     {
         "leaky_relu_backward": NOT_FLOATS,
         "threshold_backward": BOOL_OR_COMPLEX,
@@ -107,7 +107,7 @@ mark(Trait.WRITES_ALIKE, aten.threshold_.default)
 @rule(aten.gelu.default)
 def gelu(x: TensorType, *, approximate: str = "none") -> TensorType:
     if x.dtype in NOT_FLOATS:
-        not_implemented("GeluKernelImpl", x.dtype)
+        raise_not_implemented("GeluKernelImpl", x.dtype)
     if approximate != "none" and approximate != "tanh":
         fail("approximate argument must be either none or tanh.")
     return unary(x, x.dtype)
@@ -116,7 +116,7 @@ def gelu(x: TensorType, *, approximate: str = "none") -> TensorType:
 @rule(aten.softshrink.default)
 def softshrink(x: TensorType, lambd: Scalar = 0.5) -> TensorType:
     require_floating(x.dtype, "softshrink_check")
-    if not met(lambd >= 0):
+    if not is_met(lambd >= 0):
         fail(
             f"lambda must be in range [0, {torch.finfo(x.dtype).max:g}] for input dtype "
             f"{scalar_type(x.dtype)}, but found {lambd}"
@@ -132,7 +132,7 @@ def hardtanh(x: TensorType, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor
         fail("cannot do hardtanh on an unsigned type with negative limits")
     if x.dtype.is_complex:
         fail("clamp is not supported for complex types", NotImplementedError)
-    return like(x)
+    return new_like(x)
 
 
 @rule(aten.elu_backward.default)
@@ -173,7 +173,7 @@ def log_sigmoid_forward(x: TensorType) -> tuple[TensorType, TensorType]:
 def log_sigmoid_backward(grad: TensorType, x: TensorType, buffer: TensorType) -> TensorType:
     require_floating(x.dtype, "log_sigmoid_backward_cpu")
     _require_same_dtype(x, grad)
-    return like(grad)
+    return new_like(grad)
 
 
 def _require_same_dtype(expected: TensorType, *others: TensorType) -> None:
@@ -187,7 +187,7 @@ def prelu(x: TensorType, weight: TensorType) -> TensorType:
     _require_same_dtype(x, weight)
     require_floating(x.dtype, "prelu_cpu")
     if broadcast_sizes((x.size, weight.size)) == x.size:
-        return like(x)
+        return new_like(x)
     return binary(x, weight, x.dtype)
 
 
@@ -197,7 +197,7 @@ def prelu_backward(
 ) -> tuple[TensorType, TensorType]:
     _require_same_dtype(x, weight, grad)
     require_floating(x.dtype, "prelu_backward_cpu")
-    out = several((x, weight, grad), x.dtype)
+    out = nary((x, weight, grad), x.dtype)
     return out, out
 
 
@@ -210,7 +210,7 @@ def _half(x: TensorType, dim: int) -> TensorType:
         fail("glu does not support 0-dimensional tensors")
     d = wrap_dim(dim, len(x.size))
     n = x.size[d]
-    if not met(eq(n % 2, 0)):
+    if not is_met(eq(n % 2, 0)):
         fail(f"Halving dimension must be even, but dimension {d} is size {n}")
     return x.replace(size=(*x.size[:d], n // 2, *x.size[d + 1 :]), stride=x.stride)
 
@@ -229,4 +229,4 @@ def glu_backward(grad: TensorType, x: TensorType, dim: int) -> TensorType:
 
 @rule(aten.glu_jvp.default)
 def glu_jvp(out: TensorType, x: TensorType, dx: TensorType, dim: int) -> TensorType:
-    return several((out, _half(x, dim), _half(dx, dim)), out.dtype)
+    return nary((out, _half(x, dim), _half(dx, dim)), out.dtype)

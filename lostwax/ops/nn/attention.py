@@ -15,12 +15,12 @@ from lostwax.ops.math.matmul import require_expandable
 from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import (
     fail,
+    is_met,
     is_one,
+    is_same,
     is_zero,
-    met,
     preserved_strides,
     require,
-    same,
     wrap_dim,
 )
 from lostwax.ops.spelling import require_same_dtype, scalar_type
@@ -50,7 +50,7 @@ def fused_sdp_choice(
 ) -> Choice:
     """What the CPU picks, or CUDA; elsewhere the portable answer is the mathematical form."""
     if query.device.type == "cuda":
-        return fused_on_cuda(query, key, value, attn_mask, is_causal, enable_gqa)
+        return choose_on_cuda(query, key, value, attn_mask, is_causal, enable_gqa)
     flash = torch.backends.cuda.flash_sdp_enabled()
     math = torch.backends.cuda.math_sdp_enabled()
     if not flash and not math:
@@ -60,7 +60,7 @@ def fused_sdp_choice(
         )
     if query.device.type != "cpu":
         return MATH
-    if flash and _flash_can(query, key, value, attn_mask, dropout_p, enable_gqa):
+    if flash and _can_use_flash(query, key, value, attn_mask, dropout_p, enable_gqa):
         return FLASH
     if not math:
         fail("No available kernel.  Aborting execution.")
@@ -70,7 +70,7 @@ def fused_sdp_choice(
 mark(Trait.RULE_READS_SETTINGS, aten._fused_sdp_choice.default)  # which kernels are switched on
 
 
-def fused_on_cuda(
+def choose_on_cuda(
     q: TensorType, k: TensorType, v: TensorType, mask: Optional, is_causal: bool, grouped: bool
 ) -> Choice:
     """Which kernel CUDA has for it, asked without guards; FLASH also stands for cuDNN's, which lays
@@ -78,19 +78,19 @@ def fused_on_cuda(
     settings, types = torch.backends.cuda, (q, k, v)
     if any(t.ndim != 4 or not is_one(t.stride[-1]) or not _is_filled(t) for t in types):
         return MATH
-    if not all(same(t.size[0], q.size[0]) for t in types) or not same(k.size[1], v.size[1]):
+    if not all(is_same(t.size[0], q.size[0]) for t in types) or not is_same(k.size[1], v.size[1]):
         return MATH
     is_half = q.dtype in (torch.float16, torch.bfloat16)
     width, wide = q.size[-1], v.size[-1]
-    if is_half and same(width, wide):
-        is_square = same(q.size[2], k.size[2]) or not is_causal
+    if is_half and is_same(width, wide):
+        is_square = is_same(q.size[2], k.size[2]) or not is_causal
         if settings.flash_sdp_enabled() and mask is None and is_square and _least(256, width):
             return FLASH
         aligned = is_zero(width % 8) and _least(128, width)
         if settings.cudnn_sdp_enabled() and aligned and torch.backends.cudnn.enabled:
             return FLASH
     step = 8 if is_half else 4
-    heads = same(k.size[1], q.size[1]) and not grouped
+    heads = is_same(k.size[1], q.size[1]) and not grouped
     is_aligned = is_zero(width % step) and is_zero(wide % step)
     known_dtype = is_half or q.dtype is torch.float32
     if settings.mem_efficient_sdp_enabled() and known_dtype and heads and is_aligned:
@@ -106,7 +106,7 @@ def _least(limit: int, size: Size) -> bool:
     return known(size <= limit) is True
 
 
-def _flash_can(
+def _can_use_flash(
     q: TensorType,
     k: TensorType,
     v: TensorType,
@@ -119,7 +119,7 @@ def _flash_can(
     if len(v.size) != 4 or any(is_zero(x.size[2]) for x in (q, k)):
         return False
     # The kernel needs rows of adjacent elements; of a row of one element the stride says nothing.
-    if any(not same(x.stride[3], 1) and not is_one(x.size[3]) for x in (q, k, v)):
+    if any(not is_same(x.stride[3], 1) and not is_one(x.size[3]) for x in (q, k, v)):
         return False
     if not (decide(eq(q.size[3], k.size[3])) and decide(eq(q.size[3], v.size[3]))):
         return False
@@ -144,7 +144,7 @@ def _mask_fits(mask: TensorType, q: TensorType, k: TensorType) -> bool:
         return False
     target = (q.size[0], q.size[1], q.size[2], k.size[2])[4 - len(mask.size) :]
     return all(
-        is_one(have) or same(have, want) or decide(eq(have, want)) or decide(eq(have, 1))
+        is_one(have) or is_same(have, want) or decide(eq(have, want)) or decide(eq(have, 1))
         for have, want in zip(mask.size, target, strict=True)
     )
 
@@ -183,7 +183,7 @@ def _require_flash_arguments(q: TensorType, k: TensorType, v: TensorType, dropou
         fail(f"{name}: Currently do not support dropout > 0")
     for x in (k, v):
         ok = eq(q.size[3], x.size[3])
-        if ok is not True and not met(ok):
+        if ok is not True and not is_met(ok):
             fail(f"{name}: Q/K/V should have the same head size")
     require_same_dtype(q.dtype, k.dtype, v.dtype)
 
@@ -359,7 +359,7 @@ def _require_self_attention(
 ) -> None:
     if len(query.size) != 3:
         fail(f"expected 3-D `query`, got {len(query.size)}-D tensor")
-    if not met(eq(query.size[2], embed_dim)):
+    if not is_met(eq(query.size[2], embed_dim)):
         fail(f"passed-in embed_dim {embed_dim} didn't match last dim of query {query.size[2]}")
     for x in (key, value):
         if len(x.size) != 3:

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.cache import cached
-from lostwax.ops.memory_format import channels_last_like, suggests_channels_last
+from lostwax.ops.memory_format import reads_as_channels_last, suggests_channels_last
 from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import (
     channels_last_strides,
     fail,
+    is_met,
     is_one,
     is_zero,
-    met,
     require,
-    same_device,
-    shown,
+    require_same_device,
+    show,
 )
-from lostwax.ops.spelling import cpp_type, not_implemented, require_same_dtype
+from lostwax.ops.spelling import cpp_type, raise_not_implemented, require_same_dtype
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq
 from lostwax.types import Sizes, TensorType, product
@@ -38,7 +38,7 @@ def _per_dim(values: Sequence[Size], ndim: int, name: str) -> Sequence[Size]:
     if len(values) != 1:
         fail(
             f"expected {name} to be a single integer value or a list of {ndim} values to match the "
-            f"convolution dimensions, but got {name}={shown(values)}"
+            f"convolution dimensions, but got {name}={show(values)}"
         )
     return [values[0]] * ndim
 
@@ -77,8 +77,8 @@ class Geometry:
         for s in self.stride:
             require(s >= 1, "non-positive stride is not supported")
         for d in self.dilation:
-            if not met(d >= 1):
-                fail(f"dilation should be greater than zero, but got {shown(self.dilation)}")
+            if not is_met(d >= 1):
+                fail(f"dilation should be greater than zero, but got {show(self.dilation)}")
         require(self.groups >= 1, "non-positive groups is not supported")
 
     def reach(self, weight: TensorType) -> list[Size]:
@@ -86,7 +86,7 @@ class Geometry:
         return [d * (k - 1) + 1 for d, k in zip(self.dilation, weight.size[2:], strict=True)]
 
 
-def _joined(sizes: Sequence[Size]) -> str:
+def _join(sizes: Sequence[Size]) -> str:
     return "(" + " x ".join(map(str, sizes)) + ")"
 
 
@@ -97,30 +97,30 @@ def _require_channels(x: TensorType, weight: TensorType, g: Geometry) -> None:
     k = len(weight.size)
     if len(x.size) != k:
         fail(
-            f"Expected {k}-dimensional input for {k}-dimensional weight {shown(weight.size)}, "
+            f"Expected {k}-dimensional input for {k}-dimensional weight {show(weight.size)}, "
             "but got "
-            f"{len(x.size)}-dimensional input of size {shown(x.size)} instead"
+            f"{len(x.size)}-dimensional input of size {show(x.size)} instead"
         )
     if g.ndim > 3:
         fail("unsupported ConvNd parameters")
-    if not met(weight.size[0] >= g.groups):
+    if not is_met(weight.size[0] >= g.groups):
         fail(
             f"Given groups={g.groups}, expected weight to be at least {g.groups} at dimension 0, "
-            f"but got weight of size {shown(weight.size)} instead"
+            f"but got weight of size {show(weight.size)} instead"
         )
-    if not is_one(g.groups) and not met(eq(weight.size[0] % g.groups, 0)):
+    if not is_one(g.groups) and not is_met(eq(weight.size[0] % g.groups, 0)):
         fail(
             f"Given groups={g.groups}, expected weight to be divisible by {g.groups} at "
-            f"dimension 0, but got weight of size [{shown(weight.size)}] instead"
+            f"dimension 0, but got weight of size [{show(weight.size)}] instead"
         )
     wanted = weight.size[0] if g.transposed else weight.size[1] * g.groups
     ok = eq(x.size[1], wanted)
     if ok is not True:
         given = "transposed=1" if g.transposed else f"groups={g.groups}"
-        if not met(ok):
+        if not is_met(ok):
             fail(
-                f"Given {given}, weight of size {shown(weight.size)}, expected "
-                f"input{shown(x.size)} to "
+                f"Given {given}, weight of size {show(weight.size)}, expected "
+                f"input{show(x.size)} to "
                 f"have {wanted} channels, but got {x.size[1]} channels instead"
             )
 
@@ -131,25 +131,25 @@ def _require_bias(bias: TensorType | None, channels: Size, weight: TensorType, g
     ok = eq(bias.size[0], channels) if len(bias.size) == 1 else False
     if ok is not True:
         given = "transposed=1, weight" if g.transposed else "weight"
-        if not met(ok):
+        if not is_met(ok):
             fail(
-                f"Given {given} of size {shown(weight.size)}, expected bias to be "
+                f"Given {given} of size {show(weight.size)}, expected bias to be "
                 "1-dimensional with "
-                f"{channels} elements, but got bias of size {shown(bias.size)} instead"
+                f"{channels} elements, but got bias of size {show(bias.size)} instead"
             )
 
 
 def _require_filled(x: TensorType, weight: TensorType) -> None:
     for s in x.size[2:]:
         ok = s >= 1
-        if ok is not True and not met(ok):
+        if ok is not True and not is_met(ok):
             fail(
                 "Only zero batch or zero channel inputs are supported, "
-                f"but got input shape: {shown(x.size)}"
+                f"but got input shape: {show(x.size)}"
             )
     for k in weight.size[2:]:
-        if not met(k >= 1):
-            fail(f"kernel size should be greater than zero, but got {_joined(weight.size[2:])}")
+        if not is_met(k >= 1):
+            fail(f"kernel size should be greater than zero, but got {_join(weight.size[2:])}")
 
 
 def _forward_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Size]:
@@ -157,10 +157,10 @@ def _forward_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Size]
     reach = g.reach(weight)
     for have, need in zip(padded, reach, strict=True):
         ok = have >= need
-        if ok is not True and not met(ok):
+        if ok is not True and not is_met(ok):
             fail(
-                f"Calculated padded input size per channel: {_joined(padded)}. Kernel size: "
-                f"{_joined(reach)}. Kernel size can't be greater than actual input size"
+                f"Calculated padded input size per channel: {_join(padded)}. Kernel size: "
+                f"{_join(reach)}. Kernel size can't be greater than actual input size"
             )
     return [(have - need) // s + 1 for have, need, s in zip(padded, reach, g.stride, strict=True)]
 
@@ -169,8 +169,8 @@ def _transposed_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Si
     for extra, s, d in zip(g.output_padding, g.stride, g.dilation, strict=True):
         if not is_zero(extra):
             require((extra < s) | (extra < d), _output_padding_text(g))
-    if not met(weight.size[1] >= 1):
-        fail(f"non-empty 2D or 4D weight tensor expected, but got: {shown(weight.size)}")
+    if not is_met(weight.size[1] >= 1):
+        fail(f"non-empty 2D or 4D weight tensor expected, but got: {show(weight.size)}")
     reach = g.reach(weight)
     out = [
         (n - 1) * s - 2 * p + r + extra
@@ -179,10 +179,10 @@ def _transposed_sizes(x: TensorType, weight: TensorType, g: Geometry) -> list[Si
         )
     ]
     for n in out:
-        if not met(n >= 1):
+        if not is_met(n >= 1):
             fail(
-                f"Given input size per channel: {_joined(x.size[2:])}. Calculated output size per "
-                f"channel: {_joined(out)}. Output size is too small"
+                f"Given input size per channel: {_join(x.size[2:])}. Calculated output size per "
+                f"channel: {_join(out)}. Output size is too small"
             )
     return out
 
@@ -210,7 +210,7 @@ def _image_is_channels_last(x: TensorType) -> bool:
     if x._contiguous and x.is_symbolic:
         return False
     (n, c, w), (sn, sc, sw) = x.size, x.stride
-    return channels_last_like((n, c, 1, w), (sn, sc, w * sw, sw))
+    return reads_as_channels_last((n, c, 1, w), (sn, sc, w * sw, sw))
 
 
 def _wants_channels_last(x: TensorType, weight: TensorType, g: Geometry) -> bool:
@@ -254,7 +254,7 @@ def _onednn_has(dtype: torch.dtype) -> bool:
     return bool(mkldnn._is_mkldnn_fp16_supported())
 
 
-def _dense(x: TensorType, size: Sizes, channels_last: bool) -> TensorType:
+def _new_dense(x: TensorType, size: Sizes, channels_last: bool) -> TensorType:
     if not channels_last:
         return TensorType(size, x.dtype, x.device)
     if len(size) == 3:
@@ -283,11 +283,11 @@ def _convolve(
         names = cpp_type(x.dtype), cpp_type(bias.dtype)
         fail(f"Input type ({names[0]}) and bias type ({names[1]}) should be the same")
     if x.dtype.is_complex or x.dtype is torch.bool:
-        not_implemented("slow_conv2d_cpu", x.dtype)
+        raise_not_implemented("slow_conv2d_cpu", x.dtype)
     operands = (x, weight) if bias is None else (x, weight, bias)
-    same_device(operands, "convolution")
+    require_same_device(operands, "convolution")
     size = (x.size[0], channels, *spatial)
-    return _dense(x, size, _wants_channels_last(x, weight, g))
+    return _new_dense(x, size, _wants_channels_last(x, weight, g))
 
 
 @rule(aten.convolution.default, aten.convolution_overrideable.default)
@@ -352,7 +352,7 @@ def _gradients(
     output_mask: Sequence[bool],
 ) -> tuple[TensorType | None, TensorType | None, TensorType | None]:
     channels_last = _wants_channels_last(input, weight, g)
-    weight_gradient = _dense(weight, weight.size, channels_last)
+    weight_gradient = _new_dense(weight, weight.size, channels_last)
     if (
         channels_last
         and weight.is_channels_last
@@ -363,7 +363,7 @@ def _gradients(
         weight_gradient = weight.replace(offset=0)
     channels = (grad_output.size[1],) if bias_sizes is None else tuple(bias_sizes)
     return (
-        _dense(input, input.size, channels_last) if output_mask[0] else None,
+        _new_dense(input, input.size, channels_last) if output_mask[0] else None,
         weight_gradient if output_mask[1] else None,
         grad_output.fresh(channels) if output_mask[2] else None,
     )

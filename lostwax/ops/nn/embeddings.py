@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.elementwise import like
+from lostwax.ops.elementwise import new_like
 from lostwax.ops.registry import aten, mark, rule
-from lostwax.ops.shapes import fail, require, same, same_device
+from lostwax.ops.shapes import fail, is_same, require, require_same_device
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size
@@ -40,7 +40,7 @@ def embedding(
     if indices.dtype not in _INDEX:
         _check_embedding_indices(indices, "embedding")
     if indices.device is not weight.device:
-        same_device((weight, indices), "embedding")
+        require_same_device((weight, indices), "embedding")
     return TensorType((*indices.size, weight.size[1]), weight.dtype, weight.device)
 
 
@@ -52,7 +52,7 @@ def embedding_renorm(
     self: TensorType, indices: TensorType, max_norm: float, norm_type: float
 ) -> TensorType:
     _check_embedding_indices(indices, "embedding_renorm_")
-    return like(self)
+    return new_like(self)
 
 
 @rule(aten.embedding_dense_backward.default)
@@ -92,7 +92,7 @@ def _bags(
         require(bags >= 1, "include_last_offset: number of offset should be at least 1")
         bags = bags - 1
     # The fast kernel of sums does without the bag of each index.
-    fast = weight.dtype in _FAST_BAG and same(weight.stride[1], 1) and padding_idx < 0
+    fast = weight.dtype in _FAST_BAG and is_same(weight.stride[1], 1) and padding_idx < 0
     known_bags = 0 if mode == _BAG_SUM and fast else indices.size[0]
     return (
         weight.fresh((bags, weight.size[1])),

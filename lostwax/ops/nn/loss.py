@@ -17,14 +17,14 @@ from lostwax.ops.shapes import (
     category,
     elementwise,
     fail,
-    met,
+    is_met,
     preserved_strides,
     promote,
     require,
-    shown,
+    show,
 )
 from lostwax.ops.spelling import (
-    not_implemented,
+    raise_not_implemented,
     require_floating,
     require_same_dtype,
     scalar_type,
@@ -38,20 +38,20 @@ NONE, MEAN = 0, 1
 # ---------------------------------------------------------------------------------------- pointwise
 
 
-def _reduced(out: TensorType, reduction: int) -> TensorType:
+def _reduce(out: TensorType, reduction: int) -> TensorType:
     return out if reduction == NONE else out.fresh(())
 
 
-def _promoted(self: TensorType, target: TensorType, reduction: int, kernel: str) -> TensorType:
+def _plain_loss(self: TensorType, target: TensorType, reduction: int, kernel: str) -> TensorType:
     dtype = promote(self, target)
     out = elementwise((self, target), dtype)
     require_floating(dtype, kernel)
-    return _reduced(out, reduction)
+    return _reduce(out, reduction)
 
 
 @rule(aten.mse_loss.default)
 def mse_loss(self: TensorType, target: TensorType, reduction: int = MEAN) -> TensorType:
-    return _promoted(self, target, reduction, "mse_cpu")
+    return _plain_loss(self, target, reduction, "mse_cpu")
 
 
 @rule(aten.smooth_l1_loss.default)
@@ -60,7 +60,7 @@ def smooth_l1_loss(
 ) -> TensorType:
     if beta < 0:
         fail("smooth_l1_loss does not support negative values for beta.")
-    return _promoted(self, target, reduction, "smooth_l1_cpu")
+    return _plain_loss(self, target, reduction, "smooth_l1_cpu")
 
 
 @rule(aten.huber_loss.default)
@@ -71,14 +71,14 @@ def huber_loss(
         fail("huber_loss does not support non-positive values for delta.")
     out = elementwise((self, target), self.dtype)
     require_floating(promote(self, target), "huber_cpu")
-    return _reduced(out, reduction)
+    return _reduce(out, reduction)
 
 
 @rule(aten.soft_margin_loss.default)
 def soft_margin_loss(self: TensorType, target: TensorType, reduction: int = MEAN) -> TensorType:
     out = elementwise((self, target), self.dtype)
     _require_storable(torch.get_default_dtype(), self.dtype)
-    return _reduced(out, reduction)
+    return _reduce(out, reduction)
 
 
 def _require_storable(result: torch.dtype, output: torch.dtype) -> None:
@@ -117,7 +117,7 @@ def binary_cross_entropy(
     if weight is not None:
         broadcast_sizes((out.size, weight.size))
     require_floating(self.dtype, "binary_cross_entropy")
-    return _reduced(out, reduction)
+    return _reduce(out, reduction)
 
 
 @rule(aten.binary_cross_entropy_backward.default)
@@ -146,17 +146,16 @@ def binary_cross_entropy_with_logits(
     _require_storable(self.dtype, target.dtype)
     if len(size) != len(target.size):
         fail(
-            f"output with shape {shown(target.size)} doesn't match the broadcast shape "
-            f"{shown(size)}"
+            f"output with shape {show(target.size)} doesn't match the broadcast shape {show(size)}"
         )
     for have, want in zip(target.size, size, strict=True):
-        if not met(eq(have, want)):
+        if not is_met(eq(have, want)):
             fail(
-                f"output with shape {shown(target.size)} doesn't match the broadcast shape "
-                f"{shown(size)}"
+                f"output with shape {show(target.size)} doesn't match the broadcast shape "
+                f"{show(size)}"
             )
     out = TensorType(size, target.dtype, target.device, preserved_strides(target))
-    return _reduced(out, reduction)
+    return _reduce(out, reduction)
 
 
 # -------------------------------------------------------------------------- negative log likelihood
@@ -167,26 +166,26 @@ def _require_class_target(target: TensorType) -> None:
         fail(f"expected target dtype to be Long or Byte, but got {scalar_type(target.dtype)}")
 
 
-def _nll_checks(self: TensorType, target: TensorType, weight: Optional) -> None:
+def _check_nll(self: TensorType, target: TensorType, weight: Optional) -> None:
     if len(self.size) not in (1, 2):
         fail("input tensor should be 1D or 2D")
     if len(target.size) > 1:
         fail("0D or 1D target tensor expected, multi-target not supported")
     if len(self.size) == 1 and len(target.size) == 1:
         n = target.size[0]
-        if not met(eq(n, 1)):
+        if not is_met(eq(n, 1)):
             fail(f"For 1D input, 1D target must have size 1, but got target size: {n}", ValueError)
     if len(self.size) == 2:
-        text = f"size mismatch (got input: {shown(self.size)}, target: {shown(target.size)})"
+        text = f"size mismatch (got input: {show(self.size)}, target: {show(target.size)})"
         require(eq(self.size[0], target.size[0]) if target.size else False, text)
     if weight is not None:
         classes = self.size[-1]
-        if not met(eq(weight.size[0], classes) if len(weight.size) == 1 else False):
+        if not is_met(eq(weight.size[0], classes) if len(weight.size) == 1 else False):
             fail(
                 f"weight tensor should be defined either for all {classes} classes or no "
                 "classes but "
                 "got "
-                f"weight tensor of shape: {shown(weight.size)}"
+                f"weight tensor of shape: {show(weight.size)}"
             )
 
 
@@ -194,7 +193,7 @@ def _nll_checks(self: TensorType, target: TensorType, weight: Optional) -> None:
 def nll_loss_forward(
     self: TensorType, target: TensorType, weight: Optional, reduction: int, ignore_index: Size
 ) -> tuple[TensorType, TensorType]:
-    _nll_checks(self, target, weight)
+    _check_nll(self, target, weight)
     _require_class_target(target)
     require_floating(self.dtype, "nll_loss_out_frame")
     if weight is not None:
@@ -213,11 +212,11 @@ def nll_loss_backward(
     ignore_index: Size,
     total_weight: TensorType,
 ) -> TensorType:
-    _nll_checks(self, target, weight)
+    _check_nll(self, target, weight)
     if reduction == NONE and len(self.size) == 2:
         n = len(grad_output.size)
         have = grad_output.size[0] if n else 0
-        if not met(eq(have, self.size[0]) if n == 1 else False):
+        if not is_met(eq(have, self.size[0]) if n == 1 else False):
             fail(
                 f"Expected a tensor of dimension 1 and tensor.size[0] == {self.size[0]} but got: "
                 f"dimension {n} and tensor.size[0] = {have}"
@@ -225,7 +224,7 @@ def nll_loss_backward(
     return self.fresh()
 
 
-def _nll2d_checks(self: TensorType, target: TensorType, weight: Optional) -> None:
+def _check_nll2d(self: TensorType, target: TensorType, weight: Optional) -> None:
     if len(target.size) != 3:
         fail(
             "only batches of spatial targets supported (3D tensors) but got targets of dimension: "
@@ -242,15 +241,15 @@ def _nll2d_checks(self: TensorType, target: TensorType, weight: Optional) -> Non
             "weight tensor should be defined either for all or no classes",
         )
     for have, want in zip((self.size[0], *self.size[2:]), target.size, strict=True):
-        if not met(eq(have, want)):
-            fail(f"size mismatch (got input: {shown(self.size)} , target: {shown(target.size)}")
+        if not is_met(eq(have, want)):
+            fail(f"size mismatch (got input: {show(self.size)} , target: {show(target.size)}")
 
 
 @rule(aten.nll_loss2d_forward.default)
 def nll_loss2d_forward(
     self: TensorType, target: TensorType, weight: Optional, reduction: int, ignore_index: Size
 ) -> tuple[TensorType, TensorType]:
-    _nll2d_checks(self, target, weight)
+    _check_nll2d(self, target, weight)
     _require_class_target(target)
     require_floating(self.dtype, "nll_loss2d_forward_out_frame")
     return self.fresh(target.size if reduction == NONE else ()), self.fresh(())
@@ -266,7 +265,7 @@ def nll_loss2d_backward(
     ignore_index: Size,
     total_weight: TensorType,
 ) -> TensorType:
-    _nll2d_checks(self, target, weight)
+    _check_nll2d(self, target, weight)
     if not self.is_contiguous:
         fail("grad_input must be contiguous")
     return self.fresh()
@@ -278,7 +277,7 @@ def nll_loss2d_backward(
 def _require_vector_or_matrix(x: TensorType) -> None:
     text = (
         "Expected non-empty vector or matrix with optional 0-dim batch size, "
-        f"but got: {shown(x.size)}"
+        f"but got: {show(x.size)}"
     )
     if len(x.size) > 2:
         fail(text)
@@ -305,8 +304,8 @@ def multi_margin_loss(
         require(eq(target.size[0], batch), _margin_target_text(self, target, batch))
     if weight is not None:
         classes = self.size[-1] if self.size else 1
-        if not met(eq(weight.size[0], classes) if weight.size else False):
-            fail(f"inconsistent weight size, expected {classes} but got {shown(weight.size)}")
+        if not is_met(eq(weight.size[0], classes) if weight.size else False):
+            fail(f"inconsistent weight size, expected {classes} but got {show(weight.size)}")
     require_same_dtype(torch.int64, target.dtype)
     require_floating(self.dtype, "multi_margin_loss_forward_out_frame")
     return self.fresh(target.size if reduction == NONE and target.size else ())
@@ -315,8 +314,8 @@ def multi_margin_loss(
 def _margin_target_text(self: TensorType, target: TensorType, batch: Size) -> str:
     return (
         "multi_margin_loss: target tensor should be 1-D with size equal to the number of input "
-        f"samples (batch size). Expected target size [{batch}], but got {shown(target.size)}. "
-        f"Input has shape {shown(self.size)}."
+        f"samples (batch size). Expected target size [{batch}], but got {show(target.size)}. "
+        f"Input has shape {show(self.size)}."
     )
 
 
@@ -329,7 +328,7 @@ def multilabel_margin_loss_forward(
     self: TensorType, target: TensorType, reduction: int
 ) -> tuple[TensorType, TensorType]:
     _require_vector_or_matrix(self)
-    text = f"inconsistent target size: {shown(target.size)} for input of size: {shown(self.size)}"
+    text = f"inconsistent target size: {show(target.size)} for input of size: {show(self.size)}"
     if len(self.size) != len(target.size):
         fail(text)
     for a, b in zip(self.size, target.size, strict=True):
@@ -365,7 +364,7 @@ def _require_ctc(log_probs: TensorType, targets: TensorType, blank: int) -> None
             f"torch.{scalar_type(targets.dtype)}Tensor instead {where}"
         )
     if not log_probs.dtype.is_floating_point or log_probs.dtype.itemsize < 4:
-        not_implemented("ctc_loss_cpu", log_probs.dtype)
+        raise_not_implemented("ctc_loss_cpu", log_probs.dtype)
     if blank < 0:
         fail("blank must be in label range")
     require(log_probs.size[2] >= blank + 1, "blank must be in label range")
@@ -374,7 +373,7 @@ def _require_ctc(log_probs: TensorType, targets: TensorType, blank: int) -> None
 def _require_targets(
     targets: TensorType, dim: int, ok: bool | BoolExpr, wanted: Size | str
 ) -> None:
-    if not met(ok):
+    if not is_met(ok):
         fail(
             f"Expected tensor to have size {wanted} at dimension {dim}, but got size "
             f"{targets.size[dim]} for argument #2 'targets' "
@@ -394,10 +393,10 @@ def ctc_loss(
     _require_ctc(log_probs, targets, blank)
     time, batch, _ = log_probs.size
     for name, lengths in (("input", input_lengths), ("target", target_lengths)):
-        if not met(eq(batch, len(lengths))):
+        if not is_met(eq(batch, len(lengths))):
             fail(f"{name}_lengths must be of size batch_size")
     for n in input_lengths:
-        if not met(time >= n):
+        if not is_met(time >= n):
             fail(
                 f"Expected input_lengths to have value at most {time}, but got value {n} "
                 "(while checking arguments for ctc_loss_allocate_outputs)"

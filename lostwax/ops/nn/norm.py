@@ -15,7 +15,7 @@ import torch
 from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like, suggested_format
 from lostwax.ops.registry import aten, mark, rule, writes_silently
-from lostwax.ops.shapes import fail, met, require, shown, wrap_dim
+from lostwax.ops.shapes import fail, is_met, require, show, wrap_dim
 from lostwax.ops.spelling import require_floating
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq
@@ -51,8 +51,8 @@ def _require_channels(x: TensorType, **parameters: Optional) -> Size:
             continue
         ok = eq(p.size[0], c) if len(p.size) == 1 else False
         if ok is not True:
-            have = p.size[0] if len(p.size) == 1 else shown(p.size)
-            if not met(ok):
+            have = p.size[0] if len(p.size) == 1 else show(p.size)
+            if not is_met(ok):
                 fail(f"{name} should contain {c} elements not {have}")
     return c
 
@@ -75,10 +75,10 @@ def _batch_norm(
     if training:
         for s in x.size:
             ok = s >= 1
-            if ok is not True and not met(ok):
+            if ok is not True and not is_met(ok):
                 fail(
                     "input tensor must have at least one element, "
-                    f"but got input_sizes = {shown(x.size)}"
+                    f"but got input_sizes = {show(x.size)}"
                 )
     saved = x.fresh((c if training or x.device.type == "cuda" else 0,), dtype)
     return fresh_like(x, x.size), saved, saved
@@ -148,7 +148,7 @@ def native_batch_norm_functional(
     return (*out, running_mean.fresh(), running_var.fresh())
 
 
-def _with_reserve(three: Three) -> tuple[TensorType, TensorType, TensorType, TensorType]:
+def _add_reserve(three: Three) -> tuple[TensorType, TensorType, TensorType, TensorType]:
     return (*three, three[0].fresh((0,), torch.uint8))
 
 
@@ -162,7 +162,7 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> tuple[TensorType, ...]:
-    return _with_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
+    return _add_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
 
 
 @rule(aten._batch_norm_with_update_functional.default)
@@ -175,7 +175,7 @@ def batch_norm_with_update_functional(
     momentum: float,
     eps: float,
 ) -> tuple[TensorType, ...]:
-    out = _with_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
+    out = _add_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
     return (*out, running_mean.fresh(), running_var.fresh())
 
 
@@ -189,7 +189,7 @@ def batch_norm_no_update(
     momentum: float,
     eps: float,
 ) -> tuple[TensorType, ...]:
-    return _with_reserve(_batch_norm(input, weight, bias, running_mean, running_var, False))
+    return _add_reserve(_batch_norm(input, weight, bias, running_mean, running_var, False))
 
 
 @rule(aten.batch_norm_update_stats.default)
@@ -221,7 +221,7 @@ def batch_norm_elemt(
     return fresh_like(input, input.size)
 
 
-def _masked(x: TensorType, c: Size, dtype: torch.dtype, output_mask: Sequence[bool]) -> Masked:
+def _gradients(x: TensorType, c: Size, dtype: torch.dtype, output_mask: Sequence[bool]) -> Masked:
     per_channel = x.fresh((c,), dtype)
     return (
         fresh_like(x, x.size) if output_mask[0] else None,
@@ -244,7 +244,7 @@ def native_batch_norm_backward(
     output_mask: Sequence[bool],
 ) -> Masked:
     dtype = _statistics_dtype(input, weight, running_mean, running_var)
-    return _masked(input, input.size[1], dtype, output_mask)
+    return _gradients(input, input.size[1], dtype, output_mask)
 
 
 @rule(aten.batch_norm_backward.default)
@@ -262,13 +262,13 @@ def batch_norm_backward(
     reserve: TensorType,
 ) -> Masked:
     dtype = _statistics_dtype(input, weight, running_mean, running_var)
-    return _masked(input, input.size[1], dtype, output_mask)
+    return _gradients(input, input.size[1], dtype, output_mask)
 
 
 # ------------------------------------------------------------------------------- layer and RMS norm
 
 
-def _normalized_from(x: TensorType, shape: Sequence[Size], **parameters: Optional) -> int:
+def _first_normalized_dim(x: TensorType, shape: Sequence[Size], **parameters: Optional) -> int:
     """The first dimension of `x` that is normalised over."""
     if not shape:
         fail(
@@ -285,24 +285,24 @@ def _normalized_from(x: TensorType, shape: Sequence[Size], **parameters: Optiona
     at = len(x.size) - len(shape)
     text = "Given normalized_shape={}, expected input with shape {}, but got input of size{}"
     if at < 0:
-        fail(text.format(shown(shape), shown(("*", *shape)), shown(x.size)))  # type: ignore[arg-type]
+        fail(text.format(show(shape), show(("*", *shape)), show(x.size)))  # type: ignore[arg-type]
     for have, want in zip(x.size[at:], shape, strict=True):
         ok = eq(have, want)
         if ok is not True:
-            require(ok, text.format(shown(shape), shown(("*", *shape)), shown(x.size)))  # type: ignore[arg-type]
+            require(ok, text.format(show(shape), show(("*", *shape)), show(x.size)))  # type: ignore[arg-type]
     return at
 
 
 def _require_equal(have: Sizes, want: Sequence[Size], text: str) -> None:
     if len(have) != len(want):
-        fail(text.format(shown(have), shown(want)))
+        fail(text.format(show(have), show(want)))
     for a, b in zip(have, want, strict=True):
         ok = eq(a, b)
         if ok is not True:
-            require(ok, text.format(shown(have), shown(want)))
+            require(ok, text.format(show(have), show(want)))
 
 
-def _one_a_row(x: TensorType, at: int) -> Sizes:
+def _statistics_size(x: TensorType, at: int) -> Sizes:
     return (*x.size[:at], *[1] * (len(x.size) - at))
 
 
@@ -314,10 +314,10 @@ def native_layer_norm(
     bias: Optional,
     eps: float,
 ) -> Three:
-    at = _normalized_from(input, normalized_shape, weight=weight, bias=bias)
+    at = _first_normalized_dim(input, normalized_shape, weight=weight, bias=bias)
     dtype = _statistics_dtype(input, weight, bias)
     require_floating(input.dtype, "LayerNormKernelImpl")
-    saved = input.fresh(_one_a_row(input, at), dtype)
+    saved = input.fresh(_statistics_size(input, at), dtype)
     return input.fresh(), saved, saved
 
 
@@ -346,9 +346,9 @@ def native_layer_norm_backward(
 def fused_rms_norm(
     input: TensorType, normalized_shape: Sequence[Size], weight: Optional, eps: float | None
 ) -> tuple[TensorType, TensorType]:
-    at = _normalized_from(input, normalized_shape, weight=weight)
+    at = _first_normalized_dim(input, normalized_shape, weight=weight)
     dtype = torch.float32 if input.dtype in _HALF else input.dtype
-    return input.fresh(), input.fresh(_one_a_row(input, at), dtype)
+    return input.fresh(), input.fresh(_statistics_size(input, at), dtype)
 
 
 @rule(aten._fused_rms_norm_backward.default)
@@ -382,16 +382,16 @@ def native_group_norm(
 ) -> Three:
     if group < 1:
         fail(f"Expected num groups to be greater than 0, got {group}")
-    if not met(eq(C % group, 0)):
+    if not is_met(eq(C % group, 0)):
         fail(
             "Expected number of channels in input to be divisible by num_groups, but got input of "
-            f"shape {shown(input.size)} and num_groups={group}"
+            f"shape {show(input.size)} and num_groups={group}"
         )
     for name, p in (("weight", weight), ("bias", bias)):
-        if p is not None and not met(eq(p.size[0], C) if len(p.size) == 1 else False):
+        if p is not None and not is_met(eq(p.size[0], C) if len(p.size) == 1 else False):
             fail(
                 f"Expected {name} to be a vector of size equal to the number of channels in input, "
-                f"but got {name} of shape {shown(p.size)} and input of shape {shown(input.size)}"
+                f"but got {name} of shape {show(p.size)} and input of shape {show(input.size)}"
             )
     if torch_version.GROUP_NORM_TAKES_ANY_STRIDES:
         require(C >= 1, f"Expected number of channels to be greater than 0, got {C}")
@@ -434,7 +434,7 @@ def native_group_norm_backward(
     output_mask: Sequence[bool],
 ) -> Masked:
     dtype = weight.dtype if weight is not None else mean.dtype
-    found = _masked(input, C, dtype, output_mask)
+    found = _gradients(input, C, dtype, output_mask)
     if torch_version.GROUP_NORM_TAKES_ANY_STRIDES and output_mask[0] and _is_dense(input):
         like = TensorType(input.size, input.dtype, input.device, input.stride)
         return like, *found[1:]

@@ -14,8 +14,8 @@ import torch
 
 from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule
-from lostwax.ops.shapes import channels_last_strides, fail, met, require, shown, wrap_dim
-from lostwax.ops.spelling import not_implemented, require_floating, scalar_type
+from lostwax.ops.shapes import channels_last_strides, fail, is_met, require, show, wrap_dim
+from lostwax.ops.spelling import raise_not_implemented, require_floating, scalar_type
 from lostwax.sym import Size, eq, minimum
 from lostwax.types import Sizes, TensorType
 
@@ -105,22 +105,22 @@ def _count(n: Size, k: int, s: int, p: int, d: int, ceil_mode: bool) -> Size:
     return minimum(windows, (n + (p - 1)) // s + 1)
 
 
-def _pooled(x: TensorType, w: Windows) -> Sizes:
+def _pooled_size(x: TensorType, w: Windows) -> Sizes:
     spatial = x.size[-w.ndim :]
     out = w.out(spatial)
     for n in out:
         ok = n >= 1
         if ok is not True:
             c = x.size[-w.ndim - 1]
-            if not met(ok):
+            if not is_met(ok):
                 fail(
-                    f"Given input size: ({_times((c, *spatial))}). "
-                    f"Calculated output size: ({_times((c, *out))}). Output size is too small"
+                    f"Given input size: ({_join((c, *spatial))}). "
+                    f"Calculated output size: ({_join((c, *out))}). Output size is too small"
                 )
     return (*x.size[: -w.ndim], *out)
 
 
-def _times(sizes: Sizes) -> str:
+def _join(sizes: Sizes) -> str:
     return "x".join(map(str, sizes))
 
 
@@ -130,10 +130,10 @@ def _require_nonempty_image(x: TensorType) -> None:
         fail("non-empty 3D or 4D (batch mode) tensor expected for input")
     for s in x.size[-3:]:
         ok = s >= 1
-        if ok is not True and not met(ok):
+        if ok is not True and not is_met(ok):
             fail(
                 "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size "
-                f"for input, but got:{shown(x.size)}"
+                f"for input, but got:{show(x.size)}"
             )
 
 
@@ -141,11 +141,11 @@ def _require_nonempty_volume(x: TensorType, function: str) -> None:
     if len(x.size) not in (4, 5):
         fail("non-empty 4D or 5D (batch mode) tensor expected for input")
     for s in x.size[-4:]:
-        if not met(s >= 1):
+        if not is_met(s >= 1):
             fail(
                 f"{function}(): Expected input's non-batch dimensions to have positive length, but "
                 "input "
-                f"has a shape of {shown(x.size)} and non-batch dimension 0 has length zero!"
+                f"has a shape of {show(x.size)} and non-batch dimension 0 has length zero!"
             )
 
 
@@ -174,7 +174,7 @@ def max_pool2d_with_indices(
     w = Windows("max_pool2d", kernel_size, stride, padding, dilation, ceil_mode)
     _require_nonempty_image(self)
     _require_ordered(self, "max_pool2d")
-    size = _pooled(self, w)
+    size = _pooled_size(self, w)
     out = fresh_like(self, size)
     return out, out.replace(dtype=torch.int64)
 
@@ -191,13 +191,13 @@ def max_pool3d_with_indices(
     w = Windows("max_pool3d", kernel_size, stride, padding, dilation, ceil_mode)
     _require_nonempty_volume(self, "max_pool3d_with_indices_out_cpu_template")
     _require_ordered(self, "max_pool3d")
-    out = _fresh_volume_like(self, _pooled(self, w))
+    out = _fresh_volume_like(self, _pooled_size(self, w))
     return out, out.replace(dtype=torch.int64)
 
 
 def _require_ordered(x: TensorType, kernel: str) -> None:
     if x.dtype is torch.bool or x.dtype.is_complex:
-        not_implemented(kernel, x.dtype)
+        raise_not_implemented(kernel, x.dtype)
 
 
 @rule(aten.avg_pool2d.default)
@@ -216,7 +216,7 @@ def avg_pool2d(
     wrap_dim(-3, len(self.size))
     _require_nonempty_image(self)
     _require_summable(self, "avg_pool2d")
-    return fresh_like(self, _pooled(self, w))
+    return fresh_like(self, _pooled_size(self, w))
 
 
 @rule(aten.avg_pool3d.default)
@@ -235,14 +235,14 @@ def avg_pool3d(
         fail("divisor must be not zero")
     _require_image_covers_kernel(self, w)
     _require_summable(self, "avg_pool3d_out_frame")
-    return self.fresh(_pooled(self, w))
+    return self.fresh(_pooled_size(self, w))
 
 
 def _require_image_covers_kernel(x: TensorType, w: Windows) -> None:
     t, h, v = x.size[-3:]
     kt, kh, kv = w.kernel
     for n, k in zip((t, h, v), w.kernel, strict=True):
-        if not met(n >= k):
+        if not is_met(n >= k):
             fail(
                 f"input image (T: {t} H: {h} W: {v}) smaller than kernel size "
                 f"(kT: {kt} kH: {kh} kW: {kv})"
@@ -251,13 +251,13 @@ def _require_image_covers_kernel(x: TensorType, w: Windows) -> None:
 
 def _require_summable(x: TensorType, kernel: str) -> None:
     if not (x.dtype.is_floating_point or x.dtype is torch.int64):
-        not_implemented(kernel, x.dtype)
+        raise_not_implemented(kernel, x.dtype)
 
 
 # ----------------------------------------------------------------------------------------- adaptive
 
 
-def _adaptive(x: TensorType, output_size: Sequence[Size], name: str, first: int) -> Sizes:
+def _adaptive_size(x: TensorType, output_size: Sequence[Size], name: str, first: int) -> Sizes:
     """The size of an adaptive pooling whose dimensions from `first` (of a batch) on must not be "
     "empty."""
     n = 3 if name.endswith("3d") else 2
@@ -270,39 +270,39 @@ def _adaptive(x: TensorType, output_size: Sequence[Size], name: str, first: int)
         )
     if len(x.size) not in (n + 1, n + 2):
         colon = "" if name.startswith("adaptive_avg") else ":"
-        fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {shown(x.size)}")
+        fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got{colon} {show(x.size)}")
     for d in range(first - (n + 2), 0):
         ok = x.size[d] >= 1
-        if ok is not True and not met(ok):
+        if ok is not True and not is_met(ok):
             fail(
                 f"{name}(): Expected input to have non-zero size for non-batch dimensions, but "
                 "input "
-                f"has sizes {shown(x.size)} with dimension {len(x.size) + d} being empty"
+                f"has sizes {show(x.size)} with dimension {len(x.size) + d} being empty"
             )
     size = (*x.size[:-n], *output_size)
     for s in output_size:
-        if not met(s >= 0):
-            fail(f"Trying to create tensor with negative dimension {s}: {shown(size)}")
+        if not is_met(s >= 0):
+            fail(f"Trying to create tensor with negative dimension {s}: {show(size)}")
     return size
 
 
 @rule(aten._adaptive_avg_pool2d.default)
 def adaptive_avg_pool2d(self: TensorType, output_size: Sequence[Size]) -> TensorType:
-    size = _adaptive(self, output_size, "adaptive_avg_pool2d", 2)
+    size = _adaptive_size(self, output_size, "adaptive_avg_pool2d", 2)
     require_floating(self.dtype, "adaptive_avg_pool2d")
     return fresh_like(self, size)
 
 
 @rule(aten._adaptive_avg_pool3d.default)
 def adaptive_avg_pool3d(self: TensorType, output_size: Sequence[Size]) -> TensorType:
-    size = _adaptive(self, output_size, "adaptive_avg_pool3d", 2)
+    size = _adaptive_size(self, output_size, "adaptive_avg_pool3d", 2)
     require_floating(self.dtype, "adaptive_avg_pool3d_cpu")
     return self.fresh(size)
 
 
 @rule(aten.adaptive_max_pool2d.default)
 def adaptive_max_pool2d(self: TensorType, output_size: Ints) -> tuple[TensorType, TensorType]:
-    size = _adaptive(self, output_size, "adaptive_max_pool2d", 1)
+    size = _adaptive_size(self, output_size, "adaptive_max_pool2d", 1)
     require_floating(self.dtype, "adaptive_max_pool2d")
     out = fresh_like(self, size)
     return out, out.replace(dtype=torch.int64)
@@ -310,7 +310,7 @@ def adaptive_max_pool2d(self: TensorType, output_size: Ints) -> tuple[TensorType
 
 @rule(aten.adaptive_max_pool3d.default)
 def adaptive_max_pool3d(self: TensorType, output_size: Ints) -> tuple[TensorType, TensorType]:
-    size = _adaptive(self, output_size, "adaptive_max_pool3d", 1)
+    size = _adaptive_size(self, output_size, "adaptive_max_pool3d", 1)
     require_floating(self.dtype, "adaptive_max_pool3d_cpu")
     return self.fresh(size), self.fresh(size, torch.int64)
 
@@ -327,17 +327,17 @@ def _fractional(
     kernel = _per_dim(kernel_size, n, f"{word}: kernel_size {tail}")
     wanted = _per_dim(output_size, n, f"{word}: output_size {tail}")
     if len(x.size) not in (n + 1, n + 2):
-        fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {shown(x.size)}")
+        fail(f"{name}(): Expected {n + 1}D or {n + 2}D tensor, but got: {show(x.size)}")
     for d in range(-n - 1, 0):
-        if not met(x.size[d] >= 1):
+        if not is_met(x.size[d] >= 1):
             fail(
                 f"{name}(): Expected input to have non-zero size for non-batch dimensions, "
-                f"but got{shown(x.size)} with dimension {len(x.size) + d} being empty."
+                f"but got{show(x.size)} with dimension {len(x.size) + d} being empty."
             )
     for side, have, k, out in zip(
         ("time", "height", "width")[-n:], x.size[-n:], kernel, wanted, strict=True
     ):
-        if not met(out + k - 1 <= have):
+        if not is_met(out + k - 1 <= have):
             fail(f"{name}(): pool {side} {k} too large relative to input {side} {have}")
     _require_samples(x, samples, n)
     size = (*x.size[:-n], *wanted)
@@ -359,7 +359,7 @@ def _require_samples(x: TensorType, samples: TensorType, n: int) -> None:
         eq(channels, x.size[-n - 1]),
         "Expect _random_samples.size(1) equals to input channel size.",
     )
-    if not met(eq(each, n)):
+    if not is_met(eq(each, n)):
         fail(f"Expect _random_samples.size(2) equals to {n}; got {each}.")
 
 
@@ -380,7 +380,7 @@ def fractional_max_pool3d(
 # ---------------------------------------------------------------------------------------- unpooling
 
 
-def _unpooled(x: TensorType, indices: TensorType, output_size: Sequence[Size], n: int) -> Sizes:
+def _unpool_size(x: TensorType, indices: TensorType, output_size: Sequence[Size], n: int) -> Sizes:
     sides = "(height, width)" if n == 2 else "(depth, height, width)"
     if len(output_size) != n:
         fail(
@@ -397,10 +397,10 @@ def _unpooled(x: TensorType, indices: TensorType, output_size: Sequence[Size], n
         fail(f"elements in indices should be type int64{but}")
     _require_same_size(x, indices)
     for d in range(-n - 1, 0):
-        if not met(x.size[d] >= 1):
+        if not is_met(x.size[d] >= 1):
             fail(
                 f"max_unpooling{n}d_forward_out_cpu(): Expected input to have non-zero size for "
-                f"non-batch dimensions, but got {shown(x.size)} with dimension {len(x.size) + d} "
+                f"non-batch dimensions, but got {show(x.size)} with dimension {len(x.size) + d} "
                 "being empty."
             )
     return (*x.size[:-n], *output_size)
@@ -408,8 +408,8 @@ def _unpooled(x: TensorType, indices: TensorType, output_size: Sequence[Size], n
 
 def _require_same_size(x: TensorType, indices: TensorType) -> None:
     text = (
-        f"Expected shape of indices to be same as that of the input tensor ({shown(x.size)}) "
-        f"but got indices tensor with shape: {shown(indices.size)}"
+        f"Expected shape of indices to be same as that of the input tensor ({show(x.size)}) "
+        f"but got indices tensor with shape: {show(indices.size)}"
     )
     if len(x.size) != len(indices.size):
         fail(text)
@@ -419,7 +419,7 @@ def _require_same_size(x: TensorType, indices: TensorType) -> None:
 
 @rule(aten.max_unpool2d.default)
 def max_unpool2d(self: TensorType, indices: TensorType, output_size: Sequence[Size]) -> TensorType:
-    size = _unpooled(self, indices, output_size, 2)
+    size = _unpool_size(self, indices, output_size, 2)
     return self.fresh(size) if self.device.type == "cuda" else fresh_like(self, size)
 
 
@@ -431,7 +431,7 @@ def max_unpool3d(
     stride: Ints,
     padding: Ints,
 ) -> TensorType:
-    size = _unpooled(self, indices, output_size, 3)
+    size = _unpool_size(self, indices, output_size, 3)
     for name, values in (("stride", stride), ("padding", padding)):
         if len(values) != 3:
             fail(
@@ -439,7 +439,7 @@ def max_unpool3d(
                 f"{name}, but got: {len(values)} elements."
             )
     if any(s <= 0 for s in stride):
-        fail(f"strides should be greater than zero, but got stride: {shown(stride)}")
+        fail(f"strides should be greater than zero, but got stride: {show(stride)}")
     return self.fresh(size)
 
 

@@ -14,8 +14,8 @@ import torch
 from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like
 from lostwax.ops.registry import aten, rule, rules
-from lostwax.ops.shapes import fail, met, require, shown
-from lostwax.ops.spelling import not_implemented, require_same_dtype
+from lostwax.ops.shapes import fail, is_met, require, show
+from lostwax.ops.spelling import raise_not_implemented, require_same_dtype
 from lostwax.sym import Size, eq
 from lostwax.sym.numbers.real import real
 from lostwax.types import Sizes, TensorType
@@ -49,13 +49,13 @@ def _sizes_text(have: Sequence[Size], want: Sequence[Size], n: int) -> str:
     )
 
 
-def _upsampled(x: TensorType, output_size: Sequence[Size], kernel: str, n: int) -> TensorType:
+def _upsample(x: TensorType, output_size: Sequence[Size], kernel: str, n: int) -> TensorType:
     _require_upsampling(x.size, output_size, n)
     ok = x.size[1] >= 1
-    if ok is not True and not met(ok):
-        fail(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {shown(x.size)}")
+    if ok is not True and not is_met(ok):
+        fail(f"Non-empty {n + 2}D data tensor expected but got a tensor with sizes {show(x.size)}")
     if not (x.dtype.is_floating_point or x.dtype is torch.uint8):
-        not_implemented(f"{kernel}_channels_last" if n == 2 else kernel, x.dtype)
+        raise_not_implemented(f"{kernel}_channels_last" if n == 2 else kernel, x.dtype)
     return fresh_like(x, (*x.size[:2], *output_size))
 
 
@@ -63,7 +63,7 @@ def _upsample_rule(kernel: str, n: int) -> Any:
     def upsample(
         self: TensorType, output_size: Sequence[Size], *how: object, **more: object
     ) -> TensorType:
-        return _upsampled(self, output_size, kernel, n)
+        return _upsample(self, output_size, kernel, n)
 
     return upsample
 
@@ -74,7 +74,7 @@ def _scaled_rule(kernel: str, n: int, aligned: bool) -> Any:
     def upsample(
         input: TensorType, output_size: Sequence[Size] | None, scale_factors: Sequence[float] | None
     ) -> TensorType:
-        return _upsampled(input, output_sizes(input.size, output_size, scale_factors), kernel, n)
+        return _upsample(input, output_sizes(input.size, output_size, scale_factors), kernel, n)
 
     def aligned_upsample(
         input: TensorType,
@@ -92,7 +92,7 @@ def output_sizes(
 ) -> Sequence[Size]:
     """The spatial sizes of the result: given, or those of the input scaled."""
     if output_size is None and scale_factors is not None:
-        return [_scaled(s, f) for s, f in zip(size[2:], scale_factors, strict=True)]
+        return [_scale_size(s, f) for s, f in zip(size[2:], scale_factors, strict=True)]
     if output_size is None or scale_factors is not None:
         fail("Must specify exactly one of output_size and scale_factors")
     return output_size
@@ -103,7 +103,7 @@ _EXACT = 1 << 20
 not 1.7: products with a symbolic size are then computed in floats."""
 
 
-def _scaled(size: Size, factor: float) -> Size:
+def _scale_size(size: Size, factor: float) -> Size:
     if isinstance(size, int):
         return int(size * factor)
     up, down = float(factor).as_integer_ratio()
@@ -173,7 +173,7 @@ def _require_gradient(grad: TensorType, size: Sizes, n: int) -> None:
                 f"Expected grad_output to be a tensor of dimension {n + 2} but got: dimension "
                 f"{rank}"
             )
-        if not met(eq(grad.size[d], want)):
+        if not is_met(eq(grad.size[d], want)):
             fail(f"{text}{grad.size[d]}")
 
 
@@ -192,21 +192,21 @@ _register_resamplers()
 # ------------------------------------------------------------------------------------ grid sampling
 
 
-def _sampled(x: TensorType, grid: TensorType, interpolation_mode: int, n: int) -> TensorType:
-    got = f"but got input with sizes {shown(x.size)} and grid with sizes {shown(grid.size)}"
-    if not met(eq(x.size[0], grid.size[0])):
+def _sample_grid(x: TensorType, grid: TensorType, interpolation_mode: int, n: int) -> TensorType:
+    got = f"but got input with sizes {show(x.size)} and grid with sizes {show(grid.size)}"
+    if not is_met(eq(x.size[0], grid.size[0])):
         fail(f"grid_sampler(): expected grid and input to have same batch size, {got}")
-    if not met(eq(grid.size[-1], len(x.size) - 2)):
+    if not is_met(eq(grid.size[-1], len(x.size) - 2)):
         fail(
             f"grid_sampler(): expected grid to have size {len(x.size) - 2} in last dimension, "
-            f"but got grid with sizes {shown(grid.size)}"
+            f"but got grid with sizes {show(grid.size)}"
         )
     for d in range(2, len(x.size)):
-        if not met(x.size[d] >= 1):
+        if not is_met(x.size[d] >= 1):
             fail(
                 "grid_sampler(): expected input to have non-empty spatial dimensions, but "
                 "input has "
-                f"sizes {shown(x.size)} with dimension {d} being empty"
+                f"sizes {show(x.size)} with dimension {d} being empty"
             )
     if len(x.size) != n + 2 or len(grid.size) != n + 2:
         fail(
@@ -227,7 +227,7 @@ def grid_sampler_2d(
     padding_mode: int,
     align_corners: bool,
 ) -> TensorType:
-    return _sampled(input, grid, interpolation_mode, 2)
+    return _sample_grid(input, grid, interpolation_mode, 2)
 
 
 @rule(aten.grid_sampler_3d.default)
@@ -238,7 +238,7 @@ def grid_sampler_3d(
     padding_mode: int,
     align_corners: bool,
 ) -> TensorType:
-    return _sampled(input, grid, interpolation_mode, 3)
+    return _sample_grid(input, grid, interpolation_mode, 3)
 
 
 @rule(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
@@ -262,10 +262,10 @@ def affine_grid_generator(
         fail("AffineGridGenerator needs 4d (spatial) or 5d (volumetric) inputs.")
     n = len(size) - 2
     for have, want in ((theta.size[0], size[0]), (theta.size[2], n + 1)):
-        if not met(eq(have, want)):
+        if not is_met(eq(have, want)):
             fail(
                 "Expected size for first two dimensions of batch2 tensor to be: "
-                f"{shown((size[0], n + 1))} but got: {shown((theta.size[0], theta.size[2]))}."
+                f"{show((size[0], n + 1))} but got: {show((theta.size[0], theta.size[2]))}."
             )
     return theta.fresh((size[0], *size[2:], n))
 
@@ -312,18 +312,18 @@ def im2col(
 ) -> TensorType:
     _require_pairs(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
     _require_blocks(kernel_size, dilation, padding, stride)
-    if len(self.size) not in (3, 4) or not _filled(
+    if len(self.size) not in (3, 4) or not _is_filled(
         self.size[1:] if len(self.size) == 4 else self.size
     ):
         fail(
             "Expected 3D or 4D (batch mode) tensor with possibly 0 batch size and other "
-            f"non-zero dimensions for input, but got: {shown(self.size)}"
+            f"non-zero dimensions for input, but got: {show(self.size)}"
         )
     if not (self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool):
-        not_implemented("im2col_out_cpu", self.dtype)
+        raise_not_implemented("im2col_out_cpu", self.dtype)
     blocks = _blocks(self.size[-2:], kernel_size, dilation, padding, stride)
     for n in blocks:
-        if not met(n >= 1):
+        if not is_met(n >= 1):
             fail(
                 f"Given input with spatial size {_pair(self.size[-2:])}, "
                 f"kernel_size={_pair(kernel_size)}, "
@@ -335,8 +335,8 @@ def im2col(
     return self.fresh((*self.size[:-3], channels, blocks[0] * blocks[1]))
 
 
-def _filled(size: Sizes) -> bool:
-    return all(met(s >= 1) for s in size)
+def _is_filled(size: Sizes) -> bool:
+    return all(is_met(s >= 1) for s in size)
 
 
 @rule(aten.col2im.default)
@@ -356,16 +356,16 @@ def col2im(
         stride=stride,
     )
     _require_blocks(kernel_size, dilation, padding, stride)
-    if len(self.size) not in (2, 3) or not _filled(self.size[-2:]):
+    if len(self.size) not in (2, 3) or not _is_filled(self.size[-2:]):
         fail(
             "Expected 2D or 3D (batch mode) tensor for input with possibly 0 batch size and "
-            f"non-zero dimensions for input, but got: {shown(self.size)}"
+            f"non-zero dimensions for input, but got: {show(self.size)}"
         )
     if not (self.dtype.is_floating_point or self.dtype.is_complex or self.dtype is torch.bool):
-        not_implemented("col2im_out_cpu", self.dtype)
+        raise_not_implemented("col2im_out_cpu", self.dtype)
     window = kernel_size[0] * kernel_size[1]
     rows, columns = self.size[-2:]
-    if not met(eq(rows % window, 0)):
+    if not is_met(eq(rows % window, 0)):
         fail(
             "Expected size of input's dimension 1 to be divisible by the product of "
             "kernel_size, but "
@@ -373,7 +373,7 @@ def col2im(
             f"input.size(1)={rows} and kernel_size={_pair(kernel_size)}."
         )
     h, w = _blocks(output_size, kernel_size, dilation, padding, stride)
-    if not met(eq(h * w, columns)):
+    if not is_met(eq(h * w, columns)):
         fail(
             f"Given output_size={_pair(output_size)}, kernel_size={_pair(kernel_size)}, "
             f"dilation={_pair(dilation)}, padding={_pair(padding)}, stride={_pair(stride)}, "

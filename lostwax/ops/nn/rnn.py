@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, mark, refuse, rule
-from lostwax.ops.shapes import fail, met, require, shown
+from lostwax.ops.registry import aten, mark, refuse_operators, rule
+from lostwax.ops.shapes import fail, is_met, require, show
 from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import eq
 from lostwax.types import TensorType
@@ -42,7 +42,7 @@ def mkldnn_rnn_layer(
 ) -> tuple[TensorType, TensorType, TensorType, TensorType | None]:
     """The input is time-major here whatever `batch_first` says."""
     time, batch, features = input.size
-    if not met(eq(weight0.size[1], features)):
+    if not is_met(eq(weight0.size[1], features)):
         fail(
             f"input.size(-1) must be equal to input_size. Expected {weight0.size[1]}, got "
             f"{features}"
@@ -58,8 +58,8 @@ mark(Trait.RULE_READS_SETTINGS, aten.mkldnn_rnn_layer.default)  # are gradients 
 
 def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
     for a, b in zip(input_gates.size, hidden_gates.size, strict=True):
-        if not met(eq(a, b)):
-            fail(f"gates disagree: {shown(input_gates.size)} and {shown(hidden_gates.size)}")
+        if not is_met(eq(a, b)):
+            fail(f"gates disagree: {show(input_gates.size)} and {show(hidden_gates.size)}")
 
 
 @rule(aten._thnn_fused_lstm_cell.default)
@@ -112,10 +112,10 @@ def _sequence(
     time, batch = (input.size[1], input.size[0]) if batch_first else input.size[:2]
     require(time >= 1, "Expected sequence length to be larger than 0 in RNN")
     directions = 2 if both else 1
-    if not met(eq(hx.size[0], layers * directions) & eq(hx.size[1], batch)):
+    if not is_met(eq(hx.size[0], layers * directions) & eq(hx.size[1], batch)):
         fail(
             f"Expected hidden size ({layers * directions}, {batch}, {hx.size[-1]}), "
-            f"got {shown(hx.size)}"
+            f"got {show(hx.size)}"
         )
     out = input.fresh((time, batch, hx.size[-1] * directions))
     if not batch_first:
@@ -168,4 +168,4 @@ PACKED = Refusal(
     instead="give the padded sequences to the layer, and mask what comes after their end: "
     "torch.where(mask, out, 0)",
 )
-refuse(PACKED, aten._pack_padded_sequence.default, aten._pad_packed_sequence.default)
+refuse_operators(PACKED, aten._pack_padded_sequence.default, aten._pad_packed_sequence.default)

@@ -21,10 +21,10 @@ from lostwax.ops.shapes import (
     copy_strides,
     fail,
     format_strides,
-    met,
+    is_met,
     require,
     scalar_dtype,
-    shown,
+    show,
 )
 from lostwax.ops.spelling import cpp_type, scalar_type
 from lostwax.ops.traits import Trait
@@ -36,7 +36,7 @@ CPU = torch.device("cpu")
 Device = torch.device | str | None
 
 
-def made(
+def new_tensor(
     size: Sequence[Size],
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,
@@ -45,14 +45,14 @@ def made(
 ) -> TensorType:
     """A new tensor of this size: default dtype and CPU unless told."""
     for s in size:
-        if (s.__class__ is not int or s < 0) and not met(s >= 0):
-            fail(f"Trying to create tensor with negative dimension {s}: {shown(size)}")
+        if (s.__class__ is not int or s < 0) and not is_met(s >= 0):
+            fail(f"Trying to create tensor with negative dimension {s}: {show(size)}")
     where = CPU if device is None else torch.device(device)
     kind = get_default_dtype() if dtype is None else dtype
     return TensorType(tuple(size), kind, where, stride, 0, layout or torch.strided)
 
 
-def made_like(
+def new_tensor_like(
     x: TensorType,
     dtype: torch.dtype | None = None,
     layout: torch.layout | None = None,
@@ -69,7 +69,7 @@ def made_like(
 
 
 @rule(aten.zeros.default, aten.ones.default, aten._efficientzerotensor.default)
-def filled(
+def zeros(
     size: Sequence[Size],
     *,
     dtype: torch.dtype | None = None,
@@ -77,7 +77,7 @@ def filled(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    return made(size, dtype, layout, device)
+    return new_tensor(size, dtype, layout, device)
 
 
 @rule(aten.full.default)
@@ -90,7 +90,7 @@ def full(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    return made(size, dtype or scalar_dtype(fill_value), layout, device)
+    return new_tensor(size, dtype or scalar_dtype(fill_value), layout, device)
 
 
 @rule(aten.scalar_tensor.default)
@@ -102,7 +102,7 @@ def scalar_tensor(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    return made((), dtype, layout, device)
+    return new_tensor((), dtype, layout, device)
 
 
 @rule(aten.empty.memory_format)
@@ -120,20 +120,20 @@ def empty(
         fail("unsupported memory format Preserve")
     if memory_format is not None:
         stride = format_strides(tuple(size), memory_format)
-    return made(size, dtype, layout, device, stride)
+    return new_tensor(size, dtype, layout, device, stride)
 
 
-def _checked_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
+def _check_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
     if len(size) != len(stride):
         fail(
             f"dimensionality of sizes ({len(size)}) must match dimensionality of strides "
             f"({len(stride)})"
         )
     for step in stride:
-        if not met(step >= 0):
+        if not is_met(step >= 0):
             fail(
-                f"Storage size calculation overflowed with sizes={shown(size)} and "
-                f"strides={shown(stride)}"
+                f"Storage size calculation overflowed with sizes={show(size)} and "
+                f"strides={show(stride)}"
             )
     return tuple(stride)
 
@@ -148,7 +148,7 @@ def empty_strided(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    return made(size, dtype, layout, device, _checked_strides(size, stride))
+    return new_tensor(size, dtype, layout, device, _check_strides(size, stride))
 
 
 @rule(aten.empty_permuted.default)
@@ -181,14 +181,14 @@ def empty_permuted(
         physical_layout, contiguous_strides([size[d] for d in physical_layout]), strict=True
     ):
         stride[d] = step
-    return made(size, dtype, layout, device, tuple(stride))
+    return new_tensor(size, dtype, layout, device, tuple(stride))
 
 
 # ------------------------------------------------------------------------------------- like another
 
 
 @rule(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)
-def like(
+def empty_like(
     self: TensorType,
     *,
     dtype: torch.dtype | None = None,
@@ -197,17 +197,17 @@ def like(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> TensorType:
-    return made_like(self, dtype, layout, device, memory_format)
+    return new_tensor_like(self, dtype, layout, device, memory_format)
 
 
 @rule(aten.full_like.default)
 def full_like(self: TensorType, fill_value: Scalar, **options: Any) -> TensorType:
     options.pop("pin_memory", None)
-    return made_like(self, **options)
+    return new_tensor_like(self, **options)
 
 
 @rule(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default)
-def new(
+def new_empty(
     self: TensorType,
     size: Sequence[Size],
     *,
@@ -216,14 +216,14 @@ def new(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    return made(size, dtype or self.dtype, layout, self.device if device is None else device)
+    return new_tensor(size, dtype or self.dtype, layout, self.device if device is None else device)
 
 
 @rule(aten.new_full.default)
 def new_full(
     self: TensorType, size: Sequence[Size], fill_value: Scalar, **options: Any
 ) -> TensorType:
-    return new(self, size, **options)  # type: ignore[no-any-return]
+    return new_empty(self, size, **options)  # type: ignore[no-any-return]
 
 
 @rule(aten.new_empty_strided.default)
@@ -238,7 +238,7 @@ def new_empty_strided(
     pin_memory: bool | None = None,
 ) -> TensorType:
     where = self.device if device is None else device
-    return made(size, dtype or self.dtype, layout, where, _checked_strides(size, stride))
+    return new_tensor(size, dtype or self.dtype, layout, where, _check_strides(size, stride))
 
 
 mark(
@@ -259,7 +259,7 @@ def _is_whole(x: Scalar) -> bool:
     return isinstance(x, (int, Expr))
 
 
-def _truncated(x: Scalar) -> Size:
+def _truncate(x: Scalar) -> Size:
     """A number as the kernel of an int64 result takes it."""
     if isinstance(x, Real):
         return x.trunc()
@@ -282,7 +282,7 @@ def _is_positive(step: Scalar) -> bool:
 def range_length(start: Scalar, end: Scalar, step: Scalar, dtype: torch.dtype) -> Size:
     """How many numbers `arange` gives."""
     if dtype is torch.int64 and torch_version.ARANGE_TRUNCATES_BOUNDS:
-        start, end, step = _truncated(start), _truncated(end), _truncated(step)
+        start, end, step = _truncate(start), _truncate(end), _truncate(step)
     _check_range(start, end, step)
     if _is_whole(start) and _is_whole(end) and _is_whole(step):
         if _is_positive(step):
@@ -308,7 +308,7 @@ def _arange(
     if dtype is None:
         whole = _is_whole(start) and _is_whole(end) and _is_whole(step)
         dtype = torch.int64 if whole else get_default_dtype()
-    return made((range_length(start, end, step, dtype),), dtype, layout, device)
+    return new_tensor((range_length(start, end, step, dtype),), dtype, layout, device)
 
 
 @rule(aten.arange.default)
@@ -338,10 +338,10 @@ def range_(
     pin_memory: bool | None = None,
 ) -> TensorType:
     _check_range(start, end, step)
-    return made((math.floor((end - start) / step) + 1,), dtype, layout, device)
+    return new_tensor((math.floor((end - start) / step) + 1,), dtype, layout, device)
 
 
-def _spaced(
+def _linspace(
     name: str,
     start: Scalar,
     end: Scalar,
@@ -369,7 +369,7 @@ def _spaced(
         dtype = dtype or inferred
     tensors = [x for x in (start, end) if isinstance(x, TensorType)]
     where = tensors[0].device if tensors and device is None else device
-    return made((steps,), dtype, layout, where)
+    return new_tensor((steps,), dtype, layout, where)
 
 
 @rule(
@@ -379,7 +379,7 @@ def _spaced(
     aten.linspace.Scalar_Tensor,
 )
 def linspace(start: Scalar, end: Scalar, steps: Size, **options: Any) -> TensorType:
-    return _spaced("linspace", start, end, steps, **options)
+    return _linspace("linspace", start, end, steps, **options)
 
 
 @rule(
@@ -391,17 +391,17 @@ def linspace(start: Scalar, end: Scalar, steps: Size, **options: Any) -> TensorT
 def logspace(
     start: Scalar, end: Scalar, steps: Size, base: float = 10.0, **options: Any
 ) -> TensorType:
-    return _spaced("logspace", start, end, steps, **options)
+    return _linspace("logspace", start, end, steps, **options)
 
 
 @rule(aten.fft_fftfreq.default)
 def fftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
-    return filled((n,), **options)  # type: ignore[no-any-return]
+    return zeros((n,), **options)  # type: ignore[no-any-return]
 
 
 @rule(aten.fft_rfftfreq.default)
 def rfftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
-    return filled((n // 2 + 1,), **options)  # type: ignore[no-any-return]
+    return zeros((n // 2 + 1,), **options)  # type: ignore[no-any-return]
 
 
 # ----------------------------------------------------------------------------- matrices and windows
@@ -410,11 +410,11 @@ def rfftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
 @rule(aten.eye.default, aten.eye.m)
 def eye(n: Size, m: Size | None = None, **options: Any) -> TensorType:
     columns = n if m is None else m
-    if not met(n >= 0):
+    if not is_met(n >= 0):
         fail(f"n must be greater or equal to 0, got {n}")
-    if not met(columns >= 0):
+    if not is_met(columns >= 0):
         fail(f"m must be greater or equal to 0, got {columns}")
-    return filled((n, columns), **options)  # type: ignore[no-any-return]
+    return zeros((n, columns), **options)  # type: ignore[no-any-return]
 
 
 def _below_diagonal(rows: int, columns: int, offset: int) -> int:
@@ -429,7 +429,7 @@ def _triangle(
         fail(f"row must be non-negative, got{row}")
     if col < 0:
         fail(f"col must be non-negative, got{col}")
-    return made((2, count), dtype or torch.int64, None, device)
+    return new_tensor((2, count), dtype or torch.int64, None, device)
 
 
 @rule(aten.tril_indices.default)
@@ -465,9 +465,9 @@ def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) 
     kind = dtype or get_default_dtype()
     if not (kind.is_floating_point or kind.is_complex):
         fail(f"{name}_window expects floating point dtypes, got: {kind}")
-    if not met(length >= 0):
+    if not is_met(length >= 0):
         fail(f"{name}_window requires non-negative window_length, got window_length={length}")
-    return made((length,), kind, None, device)
+    return new_tensor((length,), kind, None, device)
 
 
 for _name in ("bartlett", "blackman", "hann", "hamming", "kaiser"):

@@ -12,25 +12,25 @@ from typing import Any
 
 import torch
 
-from lostwax.ops.elementwise import like
+from lostwax.ops.elementwise import new_like
 from lostwax.ops.registry import Fresh, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
-    becomes,
+    always_broadcasts,
     broadcast_sizes,
     elementwise_strides,
     fail,
     hint,
+    is_met,
     is_one,
-    met,
+    is_same,
     must_be_one,
     require,
-    same,
-    same_device,
-    shown,
+    require_same_device,
+    show,
     wrap_dim,
 )
-from lostwax.ops.spelling import not_implemented, scalar_type
+from lostwax.ops.spelling import raise_not_implemented, scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import Condition, Size, decide, eq, maximum, ne
 from lostwax.types import Sizes, TensorType, product
@@ -67,11 +67,11 @@ def _positions(x: TensorType, indices: Indices, fresh: Fresh | None) -> list[Ten
             continue
         for j, s in enumerate(t.size):
             at = len(out) + j
-            if not met(eq(s, x.size[at])):
+            if not is_met(eq(s, x.size[at])):
                 fail(
-                    f"The shape of the mask {shown(t.size)} at index {j} does not match the "
+                    f"The shape of the mask {show(t.size)} at index {j} does not match the "
                     "shape of "
-                    f"the indexed tensor {shown(x.size)} at index {at}",
+                    f"the indexed tensor {show(x.size)} at index {at}",
                     IndexError,
                 )
         count = fresh.size(upper=t.numel()) if fresh else 1
@@ -84,13 +84,13 @@ def _common_index_size(positions: Indices) -> Sizes:
     try:
         return broadcast_sizes(sizes) if sizes else ()
     except RuntimeError:
-        shapes = ", ".join(map(shown, sizes))
+        shapes = ", ".join(map(show, sizes))
         raise IndexError(
             f"shape mismatch: indexing tensors could not be broadcast together with shapes {shapes}"
         ) from None
 
 
-def indexed(x: TensorType, positions: Sequence[TensorType | None]) -> TensorType:
+def index_result(x: TensorType, positions: Sequence[TensorType | None]) -> TensorType:
     """The result of `x[positions]`: indexed dimensions give way to the common size of the indices,
     in place if they are neighbours, in front if not. Its layout is that of a pointwise operator
     over `x` and the indices."""
@@ -111,11 +111,11 @@ def indexed(x: TensorType, positions: Sequence[TensorType | None]) -> TensorType
     operands = [TensorType(size, x.dtype, x.device, stride)]
     after = len(rest) - before
     for d in taken:
-        operands.append(_spread(positions[d], common, after))
+        operands.append(_broadcast_index(positions[d], common, after))
     return TensorType(size, x.dtype, x.device, elementwise_strides(size, operands))
 
 
-def _spread(index: TensorType | None, common: Sizes, after: int) -> TensorType:
+def _broadcast_index(index: TensorType | None, common: Sizes, after: int) -> TensorType:
     """An index broadcast to the common size, aligned with the result by trailing 1s."""
     assert index is not None
     pad = len(common) - len(index.size)
@@ -129,7 +129,7 @@ def _spread(index: TensorType | None, common: Sizes, after: int) -> TensorType:
 
 @rule(aten.index.Tensor, aten._unsafe_index.Tensor, data=True)
 def index(fresh: Fresh, self: TensorType, indices: Indices) -> TensorType:
-    return indexed(self, _positions(self, indices, fresh))
+    return index_result(self, _positions(self, indices, fresh))
 
 
 @rule(
@@ -147,8 +147,8 @@ def index_put(
             "the source."
         )
     if not any(t is not None and t.dtype in _MASK for t in indices):
-        _check_values(values.size, indexed(self, positions).size)
-    return like(self)
+        _check_values(values.size, index_result(self, positions).size)
+    return new_like(self)
 
 
 mark(Trait.AS_FIRST, aten.index_put.default)
@@ -162,18 +162,18 @@ def index_put_impl(
     accumulate: bool = False,
     unsafe: bool = False,
 ) -> TensorType:
-    return like(self)
+    return new_like(self)
 
 
 def _check_values(values: Sizes, target: Sizes) -> None:
     text = (
-        f"shape mismatch: value tensor of shape {shown(values)} cannot be broadcast to indexing "
-        f"result of shape {shown(target)}"
+        f"shape mismatch: value tensor of shape {show(values)} cannot be broadcast to indexing "
+        f"result of shape {show(target)}"
     )
     if len(values) > len(target):
         fail(text)
     for v, t in zip(reversed(values), reversed(target), strict=False):
-        if is_one(v) or same(v, t) or becomes(v, t):
+        if is_one(v) or is_same(v, t) or always_broadcasts(v, t):
             continue
         # The example broadcasts a 1: only sound when that size is always 1.
         if not (hint(v) == 1 != hint(t) and decide(eq(v, 1))):
@@ -184,14 +184,14 @@ def _check_values(values: Sizes, target: Sizes) -> None:
 def unsafe_masked_index(
     self: TensorType, mask: TensorType, indices: Indices, fill: Scalar
 ) -> TensorType:
-    return indexed(self, list(indices))
+    return index_result(self, list(indices))
 
 
 @rule(aten._unsafe_masked_index_put_accumulate.default)
 def unsafe_masked_index_put_accumulate(
     self: TensorType, mask: TensorType, indices: Indices, values: TensorType
 ) -> TensorType:
-    return like(self)
+    return new_like(self)
 
 
 # ----------------------------------------------------------------------- one dimension, by a vector
@@ -206,10 +206,10 @@ def index_select(self: TensorType, dim: int, index: TensorType) -> TensorType:
         fail("index_select(): Expected dtype int32 or int64 for index")
     count: Size = index.size[0] if index.size else 1
     if not self.size:
-        if not met(eq(count, 1)):
+        if not is_met(eq(count, 1)):
             fail(f"index_select(): Index to scalar can have only 1 value, got {count} value(s)")
         return self.fresh()
-    same_device((self, index), "index_select")
+    require_same_device((self, index), "index_select")
     return self.fresh((*self.size[:d], count, *self.size[d + 1 :]))
 
 
@@ -218,7 +218,7 @@ def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: T
     if len(index.size) > 1:
         fail(
             f"{name}: Index is supposed to be a vector, but got dim: {len(index.size)} with type: "
-            f"{scalar_type(index.dtype)} and size: {shown(index.size)}",
+            f"{scalar_type(index.dtype)} and size: {show(index.size)}",
             IndexError,
         )
     if index.dtype not in _INDEX:
@@ -230,7 +230,7 @@ def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: T
         )
     count: Size = index.size[0] if index.size else 1
     given: Size = source.size[d] if source.size else 1
-    if not met(eq(count, given)):
+    if not is_met(eq(count, given)):
         fail(
             f"{name}: Number of indices ({count}) should be equal to source.size(dim): ({given}), "
             f"for dim: {d}"
@@ -238,7 +238,7 @@ def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: T
     others = list(x.size[:d] + x.size[d + 1 :]), list(source.size[:d] + source.size[d + 1 :])
     text = (
         "source tensor shape must match self tensor shape, excluding the specified dimension. "
-        f"Got self.shape = {shown(x.size)} source.shape = {shown(source.size)}"
+        f"Got self.shape = {show(x.size)} source.shape = {show(source.size)}"
     )
     if len(others[0]) != len(others[1]):
         fail(text)
@@ -297,12 +297,12 @@ def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType
     given: Size = source.size[d] if source.size else 1
     for at, s in enumerate(self.size[:d] + self.size[d + 1 :] if source.size else ()):
         other = (source.size[:d] + source.size[d + 1 :])[at]
-        if not met(eq(s, other)):
+        if not is_met(eq(s, other)):
             fail(
                 "index_copy_(): Source/destination tensor must have same slice shapes. Destination "
                 f"slice shape: {s} at dimension {d} and source slice shape: {other} at dimension 0."
             )
-    if not met(eq(index.numel(), given)):
+    if not is_met(eq(index.numel(), given)):
         fail(
             f"index_copy_(): Number of indices ({index.numel()}) should be equal to "
             "source.size(dim) "
@@ -326,7 +326,7 @@ def index_fill(self: TensorType, dim: int, index: TensorType, value: Any) -> Ten
         fail("index_fill_(): Converting complex Scalar to non-complex type is not supported")
     if len(index.size) > 1:
         fail("Index has to be a vector/scalar")
-    return like(self)
+    return new_like(self)
 
 
 # ------------------------------------------------------------------------------- gather and scatter
@@ -363,19 +363,19 @@ def gather(
             _demand(
                 asked <= have,
                 index,
-                f"Size does not match at dimension {i} expected index {shown(index.size)} to be "
-                f"no larger than self {shown(self.size)} apart from dimension {d}",
+                f"Size does not match at dimension {i} expected index {show(index.size)} to be "
+                f"no larger than self {show(self.size)} apart from dimension {d}",
             )
     return self.fresh(index.size)
 
 
-def _scattered(
+def _scatter(
     name: str, x: TensorType, dim: int, index: TensorType, source: TensorType | None
 ) -> TensorType:
     d = wrap_dim(dim, len(x.size))
     _demand_index(name, index, len(x.size), "self")
     text = (
-        f"Expected index {shown(index.size)} to be no larger than self {shown(x.size)} apart "
+        f"Expected index {show(index.size)} to be no larger than self {show(x.size)} apart "
         f"from dimension {d}"
     )
     if source is not None:
@@ -386,7 +386,7 @@ def _scattered(
         )
         if source.dtype is not x.dtype:
             fail(f"{name}(): Expected self.dtype to be equal to src.dtype")
-        text += f" and to be no larger size than src {shown(source.size)}"
+        text += f" and to be no larger size than src {show(source.size)}"
     for i, (asked, have) in enumerate(zip(index.size, x.size, strict=False)):
         if i != d:
             _demand(asked <= have, index, text)
@@ -397,12 +397,12 @@ def _scattered(
 
 @rule(aten.scatter.src)
 def scatter_src(self: TensorType, dim: int, index: TensorType, src: TensorType) -> TensorType:
-    return _scattered("scatter", self, dim, index, src)
+    return _scatter("scatter", self, dim, index, src)
 
 
 @rule(aten.scatter.value)
 def scatter_value(self: TensorType, dim: int, index: TensorType, value: Scalar) -> TensorType:
-    return _scattered("scatter", self, dim, index, None)
+    return _scatter("scatter", self, dim, index, None)
 
 
 @rule(aten.scatter.reduce)
@@ -410,7 +410,7 @@ def scatter_reduce(
     self: TensorType, dim: int, index: TensorType, src: TensorType, *, reduce: str
 ) -> TensorType:
     _check_reduce(reduce)
-    return _scattered("scatter", self, dim, index, src)
+    return _scatter("scatter", self, dim, index, src)
 
 
 @rule(aten.scatter.value_reduce)
@@ -418,7 +418,7 @@ def scatter_value_reduce(
     self: TensorType, dim: int, index: TensorType, value: Scalar, *, reduce: str
 ) -> TensorType:
     _check_reduce(reduce)
-    return _scattered("scatter", self, dim, index, None)
+    return _scatter("scatter", self, dim, index, None)
 
 
 def _check_reduce(reduce: str) -> None:
@@ -428,7 +428,7 @@ def _check_reduce(reduce: str) -> None:
 
 @rule(aten.scatter_add.default)
 def scatter_add(self: TensorType, dim: int, index: TensorType, src: TensorType) -> TensorType:
-    return _scattered("scatter", self, dim, index, src)
+    return _scatter("scatter", self, dim, index, src)
 
 
 @rule(aten.scatter_reduce.two)
@@ -443,7 +443,7 @@ def scatter_reduce_two(
 ) -> TensorType:
     if reduce not in ("sum", "prod", "mean", "amax", "amin"):
         fail(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}")
-    return _scattered("scatter", self, dim, index, src)
+    return _scatter("scatter", self, dim, index, src)
 
 
 # -------------------------------------------------------------- masks, positions in the flat tensor
@@ -484,7 +484,7 @@ def masked_scatter_backward(
 def take(self: TensorType, index: TensorType) -> TensorType:
     if index.dtype is not torch.int64:
         fail(f"take(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
-    if not met(ne(self.numel(), 0) | eq(index.numel(), 0)):
+    if not is_met(ne(self.numel(), 0) | eq(index.numel(), 0)):
         fail("take(): tried to take from an empty tensor", IndexError)
     return self.fresh(index.size)
 
@@ -501,15 +501,15 @@ def put(
             f"{scalar_type(self.dtype)} and source.dtype = {scalar_type(source.dtype)}"
         )
     have, want = source.numel(), index.numel()
-    if not met(eq(have, want)):
+    if not is_met(eq(have, want)):
         fail(
             "put_(): Expected source and index to have the same number of elements, but got "
             f"source.numel() = {have}, index.numel() = {want}",
             IndexError,
         )
-    if not met(ne(self.numel(), 0) | eq(want, 0)):
+    if not is_met(ne(self.numel(), 0) | eq(want, 0)):
         fail("put_(): Tried to put elements into an empty tensor", IndexError)
-    return like(self)
+    return new_like(self)
 
 
 @rule(aten.nonzero.default, data=True)
@@ -535,7 +535,7 @@ def repeat_interleave(
     if len(repeats.size) != 1:
         fail("repeat_interleave only accept 1D vector as repeat")
     if repeats.dtype not in _INDEX:
-        not_implemented("repeat_interleave_cpu", repeats.dtype)
+        raise_not_implemented("repeat_interleave_cpu", repeats.dtype)
     count = fresh.size() if output_size is None else output_size
     return repeats.fresh((count,))
 

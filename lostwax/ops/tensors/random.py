@@ -10,20 +10,20 @@ from typing import Any
 
 import torch
 
-from lostwax.ops.elementwise import like, named
+from lostwax.ops.elementwise import find_overloads, new_like
 from lostwax.ops.registry import aten, mark, overloads_of, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
     elementwise,
     fail,
-    met,
+    is_met,
     promote,
     require,
-    shown,
+    show,
 )
-from lostwax.ops.spelling import not_implemented, scalar_type
-from lostwax.ops.tensors.factory import Device, made, made_like
+from lostwax.ops.spelling import raise_not_implemented, scalar_type
+from lostwax.ops.tensors.factory import Device, new_tensor, new_tensor_like
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq
 from lostwax.types import TensorType
@@ -31,9 +31,9 @@ from lostwax.types import TensorType
 Generator = torch.Generator | None
 
 
-def _fractional(dtype: torch.dtype, kernel: str) -> None:
+def _require_fractional(dtype: torch.dtype, kernel: str) -> None:
     if not (dtype.is_floating_point or dtype.is_complex):
-        not_implemented(kernel, dtype)
+        raise_not_implemented(kernel, dtype)
 
 
 # ---------------------------------------------------------------------------------------- factories
@@ -41,7 +41,7 @@ def _fractional(dtype: torch.dtype, kernel: str) -> None:
 _KERNEL = {"rand": "check_uniform_bounds", "randn": "normal_kernel_cpu"}
 
 
-def _sized(kernel: str) -> Any:
+def _random_rule(kernel: str) -> Any:
     def random(
         size: Sequence[Size],
         *,
@@ -51,14 +51,14 @@ def _sized(kernel: str) -> Any:
         device: Device = None,
         pin_memory: bool | None = None,
     ) -> TensorType:
-        out = made(size, dtype, layout, device)
-        _fractional(out.dtype, kernel)
+        out = new_tensor(size, dtype, layout, device)
+        _require_fractional(out.dtype, kernel)
         return out
 
     return random
 
 
-def _like(kernel: str) -> Any:
+def _random_like_rule(kernel: str) -> Any:
     def random_like(
         self: TensorType,
         *,
@@ -69,24 +69,24 @@ def _like(kernel: str) -> Any:
         pin_memory: bool | None = None,
         memory_format: torch.memory_format | None = None,
     ) -> TensorType:
-        out = made_like(self, dtype, layout, device, memory_format)
-        _fractional(out.dtype, kernel)
+        out = new_tensor_like(self, dtype, layout, device, memory_format)
+        _require_fractional(out.dtype, kernel)
         return out
 
     return random_like
 
 
 for _name, _kernel in _KERNEL.items():
-    rule(*named(f"{_name} {_name}.generator"))(_sized(_kernel))
-    rule(*named(f"{_name}_like {_name}_like.generator"))(_like(_kernel))
+    rule(*find_overloads(f"{_name} {_name}.generator"))(_random_rule(_kernel))
+    rule(*find_overloads(f"{_name}_like {_name}_like.generator"))(_random_like_rule(_kernel))
 
 
 def _check_interval(low: Size, high: Size) -> None:
-    if not met(low < high):
+    if not is_met(low < high):
         fail(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
 
 
-@rule(*named("randint randint.generator"))
+@rule(*find_overloads("randint randint.generator"))
 def randint(
     high: Size,
     size: Sequence[Size],
@@ -98,10 +98,10 @@ def randint(
     pin_memory: bool | None = None,
 ) -> TensorType:
     _check_interval(0, high)
-    return made(size, dtype or torch.int64, layout, device)
+    return new_tensor(size, dtype or torch.int64, layout, device)
 
 
-@rule(*named("randint.low randint.low_generator"))
+@rule(*find_overloads("randint.low randint.low_generator"))
 def randint_low(
     low: Size,
     high: Size,
@@ -114,7 +114,7 @@ def randint_low(
     pin_memory: bool | None = None,
 ) -> TensorType:
     _check_interval(low, high)
-    return made(size, dtype or torch.int64, layout, device)
+    return new_tensor(size, dtype or torch.int64, layout, device)
 
 
 def _randint_like(
@@ -126,11 +126,13 @@ def _randint_like(
     pin_memory: bool | None = None,
     memory_format: torch.memory_format | None = None,
 ) -> TensorType:
-    return made_like(x, dtype, layout, device, memory_format)
+    return new_tensor_like(x, dtype, layout, device, memory_format)
 
 
 @rule(
-    *named("randint_like randint_like.generator randint_like.Tensor randint_like.Tensor_generator")
+    *find_overloads(
+        "randint_like randint_like.generator randint_like.Tensor randint_like.Tensor_generator"
+    )
 )
 def randint_like(self: TensorType, high: Any, **options: Any) -> TensorType:
     if not isinstance(high, TensorType):
@@ -138,13 +140,13 @@ def randint_like(self: TensorType, high: Any, **options: Any) -> TensorType:
     return _randint_like(self, **options)
 
 
-@rule(*named("randint_like.low_dtype randint_like.low_generator_dtype"))
+@rule(*find_overloads("randint_like.low_dtype randint_like.low_generator_dtype"))
 def randint_like_low(self: TensorType, low: Size, high: Size, **options: Any) -> TensorType:
     _check_interval(low, high)
     return _randint_like(self, **options)
 
 
-@rule(*named("randperm randperm.generator"))
+@rule(*find_overloads("randperm randperm.generator"))
 def randperm(
     n: Size,
     *,
@@ -154,28 +156,28 @@ def randperm(
     device: Device = None,
     pin_memory: bool | None = None,
 ) -> TensorType:
-    return made((n,), dtype or torch.int64, layout, device)
+    return new_tensor((n,), dtype or torch.int64, layout, device)
 
 
 # --------------------------------------------------------- a tensor filled anew, keeping its layout
 
 
-@rule(*named("uniform"))
+@rule(*find_overloads("uniform"))
 def uniform(self: TensorType, *bounds: float, generator: Generator = None) -> TensorType:
-    _fractional(self.dtype, "check_uniform_bounds")
+    _require_fractional(self.dtype, "check_uniform_bounds")
     low, high = (*bounds, *(0.0, 1.0)[len(bounds) :])
     if low > high:
         fail(f"uniform_ expects to return a [from, to) range, but found from={low:g} > to={high:g}")
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("normal_functional normal_"))
+@rule(*find_overloads("normal_functional normal_"))
 def normal_filled(
     self: TensorType, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None
 ) -> TensorType:
     _check_std(std)
-    _fractional(self.dtype, "normal_kernel_cpu")
-    return like(self)
+    _require_fractional(self.dtype, "normal_kernel_cpu")
+    return new_like(self)
 
 
 def _check_std(std: float) -> None:
@@ -183,7 +185,7 @@ def _check_std(std: float) -> None:
         fail(f"normal expects std >= 0.0, but found std {std:g}")
 
 
-@rule(*named("exponential"))
+@rule(*find_overloads("exponential"))
 def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = None) -> TensorType:
     if not self.dtype.is_floating_point:
         fail(
@@ -192,65 +194,65 @@ def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = 
         )
     if lambd <= 0:
         fail(f"exponential_ expects lambda > 0.0, but found lambda={lambd:g}")
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("cauchy"))
+@rule(*find_overloads("cauchy"))
 def cauchy(
     self: TensorType, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None
 ) -> TensorType:
     if sigma <= 0:
         fail(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("log_normal"))
+@rule(*find_overloads("log_normal"))
 def log_normal(
     self: TensorType, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None
 ) -> TensorType:
     if std <= 0:
         fail(f"log_normal_ expects std > 0.0, but found std={std:g}")
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("geometric"))
+@rule(*find_overloads("geometric"))
 def geometric(self: TensorType, p: float, *, generator: Generator = None) -> TensorType:
     if not 0 < p < 1:
         fail(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("random"))
+@rule(*find_overloads("random"))
 def random(self: TensorType, *, generator: Generator = None) -> TensorType:
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("random.to"))
+@rule(*find_overloads("random.to"))
 def random_to(self: TensorType, to: Size, *, generator: Generator = None) -> TensorType:
     _check_interval(0, to)
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("random.from"))
+@rule(*find_overloads("random.from"))
 def random_from(
     self: TensorType, low: Size, to: Size | None, *, generator: Generator = None
 ) -> TensorType:
     if to is not None:
         _check_interval(low, to)
-    return like(self)
+    return new_like(self)
 
 
 # ------------------------------------------------------------------------- samples of distributions
 
 
-@rule(*named("bernoulli"))
+@rule(*find_overloads("bernoulli"))
 def bernoulli(self: TensorType, *, generator: Generator = None) -> TensorType:
     if not self.dtype.is_floating_point:
-        not_implemented("bernoulli_tensor_cpu_p_", self.dtype)
+        raise_not_implemented("bernoulli_tensor_cpu_p_", self.dtype)
     return self.fresh()
 
 
-@rule(*named("bernoulli.p"))
+@rule(*find_overloads("bernoulli.p"))
 def bernoulli_p(self: TensorType, p: float = 0.5, *, generator: Generator = None) -> TensorType:
     _check_probability(p)
     return self.fresh()
@@ -261,52 +263,52 @@ def _check_probability(p: float) -> None:
         fail(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
 
 
-@rule(*named("bernoulli.Tensor"))
+@rule(*find_overloads("bernoulli.Tensor"))
 def bernoulli_tensor(self: TensorType, p: TensorType, *, generator: Generator = None) -> TensorType:
     if p.size != self.size:
         size = broadcast_sizes((self.size, p.size))
         if len(size) != len(self.size):
             fail(
                 f"The expanded size of the tensor must match the existing size.  Target sizes: "
-                f"{shown(self.size)}.  Tensor sizes: {shown(p.size)}"
+                f"{show(self.size)}.  Tensor sizes: {show(p.size)}"
             )
-    return like(self)
+    return new_like(self)
 
 
-@rule(*named("poisson _standard_gamma _sample_dirichlet"))
+@rule(*find_overloads("poisson _standard_gamma _sample_dirichlet"))
 def sample(self: TensorType, generator: Generator = None) -> TensorType:
     return self.fresh()
 
 
-@rule(*named("binomial"))
+@rule(*find_overloads("binomial"))
 def binomial(count: TensorType, prob: TensorType, generator: Generator = None) -> TensorType:
     if count.dtype is not prob.dtype:
         fail(f"Found dtype {scalar_type(prob.dtype)} but expected {scalar_type(count.dtype)}")
     return elementwise((count, prob), count.dtype).fresh()
 
 
-@rule(*named("_standard_gamma_grad _dirichlet_grad"))
+@rule(*find_overloads("_standard_gamma_grad _dirichlet_grad"))
 def gamma_grad(*operands: TensorType) -> TensorType:
     return elementwise(operands, promote(*operands)).fresh()
 
 
-@rule(*named("normal.Tensor_Tensor"))
+@rule(*find_overloads("normal.Tensor_Tensor"))
 def normal_tensors(mean: TensorType, std: TensorType, *, generator: Generator = None) -> TensorType:
     return mean.fresh(broadcast_sizes((mean.size, std.size)))
 
 
-@rule(*named("normal.Tensor_float"))
+@rule(*find_overloads("normal.Tensor_float"))
 def normal_mean(mean: TensorType, std: float = 1.0, *, generator: Generator = None) -> TensorType:
     _check_std(std)
     return mean.fresh()
 
 
-@rule(*named("normal.float_Tensor"))
+@rule(*find_overloads("normal.float_Tensor"))
 def normal_std(mean: float, std: TensorType, *, generator: Generator = None) -> TensorType:
     return std.fresh()
 
 
-@rule(*named("normal.float_float"))
+@rule(*find_overloads("normal.float_float"))
 def normal_sized(
     mean: float,
     std: float,
@@ -319,10 +321,10 @@ def normal_sized(
     pin_memory: bool | None = None,
 ) -> TensorType:
     _check_std(std)
-    return made(size, dtype, layout, device)
+    return new_tensor(size, dtype, layout, device)
 
 
-@rule(*named("multinomial"))
+@rule(*find_overloads("multinomial"))
 def multinomial(
     self: TensorType, num_samples: Size, replacement: bool = False, *, generator: Generator = None
 ) -> TensorType:
@@ -346,7 +348,7 @@ def multinomial(
 # ------------------------------------------------------------------------------------ noise in nets
 
 
-@rule(*named("native_dropout"))
+@rule(*find_overloads("native_dropout"))
 def native_dropout(
     input: TensorType, p: float, train: bool | None
 ) -> tuple[TensorType, TensorType]:
@@ -356,11 +358,11 @@ def native_dropout(
         fail(
             f"result type Float can't be cast to the desired output type {scalar_type(input.dtype)}"
         )
-    out = like(input)
+    out = new_like(input)
     return out, out.replace(dtype=torch.bool)
 
 
-@rule(*named("native_dropout_backward"))
+@rule(*find_overloads("native_dropout_backward"))
 def native_dropout_backward(grad_output: TensorType, mask: TensorType, scale: float) -> TensorType:
     return elementwise((grad_output, mask), promote(grad_output, scale))
 
@@ -368,7 +370,7 @@ def native_dropout_backward(grad_output: TensorType, mask: TensorType, scale: fl
 def _check_noise(x: TensorType, noise: TensorType) -> None:
     text = (
         "noise tensor shape must match self tensor shape. "
-        f"Got self.shape = {shown(x.size)} noise.shape = {shown(noise.size)}"
+        f"Got self.shape = {show(x.size)} noise.shape = {show(noise.size)}"
     )
     if len(x.size) != len(noise.size):
         fail(text)
@@ -376,7 +378,7 @@ def _check_noise(x: TensorType, noise: TensorType) -> None:
         require(eq(a, b), text)
 
 
-@rule(*named("rrelu_with_noise rrelu_with_noise_"))
+@rule(*find_overloads("rrelu_with_noise rrelu_with_noise_"))
 def rrelu_with_noise(
     self: TensorType,
     noise: TensorType,
@@ -389,7 +391,7 @@ def rrelu_with_noise(
     return self.fresh() if training else elementwise((self,), self.dtype)
 
 
-@rule(*named("rrelu_with_noise_functional"))
+@rule(*find_overloads("rrelu_with_noise_functional"))
 def rrelu_with_noise_functional(
     self: TensorType,
     noise: TensorType,
@@ -399,7 +401,7 @@ def rrelu_with_noise_functional(
     generator: Generator = None,
 ) -> tuple[TensorType, TensorType]:
     _check_noise(self, noise)
-    return like(self), like(noise)
+    return new_like(self), new_like(noise)
 
 
 mark(Trait.DRAWS_FACTORS, aten.rrelu_with_noise.default, aten.rrelu_with_noise_.default)
@@ -407,7 +409,7 @@ mark(
     Trait.DRAWS_IN_ORDER,
     *(aten.bernoulli_.float, aten.uniform_.default, aten.exponential_.default),
 )
-mark(Trait.DRAWS_BETWEEN, *named("random_.from"))
+mark(Trait.DRAWS_BETWEEN, *find_overloads("random_.from"))
 mark(
     Trait.UNDERIVED,
     *(aten.normal_functional.default, aten.bernoulli.p),

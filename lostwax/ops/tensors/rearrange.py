@@ -12,31 +12,31 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.memory import expanded_sizes
-from lostwax.ops.elementwise import like
+from lostwax.ops.elementwise import new_like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
 from lostwax.ops.registry import Rule, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
-    becomes,
+    always_broadcasts,
     broadcast_sizes,
     copy_strides,
     fail,
     format_strides,
     hint,
+    is_met,
     is_one,
-    met,
+    is_same,
     must_be_one,
     promote,
     require,
-    same,
-    same_device,
-    shown,
+    require_same_device,
+    show,
     wrap_dim,
     wrap_dims,
 )
-from lostwax.ops.spelling import not_implemented
-from lostwax.ops.tensors.view_parts import diagonal, select, sliced
-from lostwax.ops.tensors.views import strided, swapped, unsqueezed, view_strides
+from lostwax.ops.spelling import raise_not_implemented
+from lostwax.ops.tensors.view_parts import diagonal, select, slice_
+from lostwax.ops.tensors.views import as_strided, transpose, unsqueeze, view_strides
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, decide, eq, known, minimum
 from lostwax.types import Sizes, TensorType
@@ -51,7 +51,7 @@ def clone(self: TensorType, *, memory_format: torch.memory_format | None = None)
 
 @rule(aten.lift_fresh_copy.default, aten._lazy_clone.default)
 def copied(self: TensorType) -> TensorType:
-    return like(self)
+    return new_like(self)
 
 
 @rule(aten._to_copy.default)
@@ -71,22 +71,22 @@ def to_copy(
 
 def _storage_copy(x: TensorType) -> TensorType:
     """A copy of the whole storage, seen as `x` sees it; an expanded `x` is made dense."""
-    return x if all(map(is_one, expanded_sizes(x))) else like(x)
+    return x if all(map(is_one, expanded_sizes(x))) else new_like(x)
 
 
-def _check_written(size: Sizes, src: Sizes) -> None:
+def _check_copy(size: Sizes, src: Sizes) -> None:
     """May a tensor of size `src` be copied into one of this size?"""
     if len(src) > len(size):
         shape = broadcast_sizes((size, src))
-        fail(f"output with shape {shown(size)} doesn't match the broadcast shape {shown(shape)}")
+        fail(f"output with shape {show(size)} doesn't match the broadcast shape {show(shape)}")
     for d, (have, given) in enumerate(zip(size[len(size) - len(src) :], src, strict=True)):
-        if given is have or is_one(given) or same(have, given) or becomes(given, have):
+        if given is have or is_one(given) or is_same(have, given) or always_broadcasts(given, have):
             continue
         # The example broadcasts a 1: only sound when that size is always 1.
         if hint(given) == 1 != hint(have) and decide(eq(given, 1)):
             continue
         if have == 1:
-            text = f"output with shape {shown(size)} doesn't match the broadcast shape {shown(src)}"
+            text = f"output with shape {show(size)} doesn't match the broadcast shape {show(src)}"
         else:
             text = (
                 f"The size of tensor a ({have}) must match the size of tensor b ({given}) at "
@@ -98,7 +98,7 @@ def _check_written(size: Sizes, src: Sizes) -> None:
 @rule(aten.copy.default)
 def copy(self: TensorType, src: TensorType, non_blocking: bool = False) -> TensorType:
     if src.size != self.size:
-        _check_written(self.size, src.size)
+        _check_copy(self.size, src.size)
     return _storage_copy(self)
 
 
@@ -114,12 +114,12 @@ def fill(self: TensorType, value: Scalar) -> TensorType:
         )
     if isinstance(value, complex) and not self.dtype.is_complex:
         fail("value cannot be converted to type float without overflow")
-    return like(self)
+    return new_like(self)
 
 
 @rule(aten.zero.default)
 def zero(self: TensorType) -> TensorType:
-    return like(self)
+    return new_like(self)
 
 
 mark(Trait.OVERWRITES, aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
@@ -131,16 +131,16 @@ mark(Trait.ONE_BY_ONE, aten._foreach_zero_.default)
 # ------------------------------------------------------------------- a copy with a part overwritten
 
 
-def _overwritten(x: TensorType, src: TensorType, part: TensorType) -> TensorType:
+def _overwrite_part(x: TensorType, src: TensorType, part: TensorType) -> TensorType:
     text = (
         "expected src to have a size equal to the slice of self. "
-        f"src size = {shown(src.size)}, slice size = {shown(part.size)}"
+        f"src size = {show(src.size)}, slice size = {show(part.size)}"
     )
     if len(src.size) != len(part.size):
         fail(text)
     for a, b in zip(src.size, part.size, strict=True):
         require(eq(a, b), text)
-    same_device((x, src), "copy_")
+    require_same_device((x, src), "copy_")
     return _storage_copy(x)
 
 
@@ -153,19 +153,19 @@ def slice_scatter(
     end: Size | None = None,
     step: Size = 1,
 ) -> TensorType:
-    return _overwritten(self, src, sliced(self, dim, start, end, step))
+    return _overwrite_part(self, src, slice_(self, dim, start, end, step))
 
 
 @rule(aten.select_scatter.default)
 def select_scatter(self: TensorType, src: TensorType, dim: int, index: Size) -> TensorType:
-    return _overwritten(self, src, select(self, dim, index))
+    return _overwrite_part(self, src, select(self, dim, index))
 
 
 @rule(aten.diagonal_scatter.default)
 def diagonal_scatter(
     self: TensorType, src: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TensorType:
-    return _overwritten(self, src, diagonal(self, offset, dim1, dim2))
+    return _overwrite_part(self, src, diagonal(self, offset, dim1, dim2))
 
 
 @rule(aten.as_strided_scatter.default)
@@ -176,7 +176,7 @@ def as_strided_scatter(
     stride: Sequence[Size],
     storage_offset: Size | None = None,
 ) -> TensorType:
-    return _overwritten(self, src, strided(self, size, stride, storage_offset))
+    return _overwrite_part(self, src, as_strided(self, size, stride, storage_offset))
 
 
 mark(
@@ -186,7 +186,7 @@ mark(
 )
 
 
-def _zeros_of(grad_output: TensorType, input_sizes: Sequence[Size], *args: object) -> TensorType:
+def _new_zeros(grad_output: TensorType, input_sizes: Sequence[Size], *args: object) -> TensorType:
     """The gradient of a part: zeros of the size of the whole."""
     return grad_output.fresh(tuple(input_sizes))
 
@@ -195,7 +195,7 @@ rule(
     aten.slice_backward.default,
     aten.select_backward.default,
     aten.diagonal_backward.default,
-)(_zeros_of)
+)(_new_zeros)
 
 
 # ------------------------------------------------------------------------------------ cat and stack
@@ -208,10 +208,10 @@ def _is_skipped(t: TensorType, others_have: int) -> bool:
     n = t.size[0]
     if isinstance(n, int):
         return n == 0
-    return others_have != 1 and met(eq(n, 0))
+    return others_have != 1 and is_met(eq(n, 0))
 
 
-def _joined_size(tensors: Sequence[TensorType], dim: int, skipped: Sequence[bool]) -> Sizes:
+def _cat_size(tensors: Sequence[TensorType], dim: int, skipped: Sequence[bool]) -> Sizes:
     counted = [i for i, skip in enumerate(skipped) if not skip]
     if not counted:
         return (0,)
@@ -229,14 +229,14 @@ def _check_joinable(first: Sizes, size: Sizes, dim: int, at: int) -> None:
     if len(size) != len(first):
         fail(f"Tensors must have same number of dimensions: got {len(first)} and {len(size)}")
     for d, (a, b) in enumerate(zip(first, size, strict=True)):
-        if d != dim and a is not b and a != b and not met(eq(a, b)):
+        if d != dim and a is not b and a != b and not is_met(eq(a, b)):
             fail(
                 f"Sizes of tensors must match except in dimension {dim}. Expected size {a} but "
                 f"got size {b} for tensor number {at} in the list."
             )
 
 
-def joined(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
+def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     if not tensors:
         fail("torch.cat(): expected a non-empty list of Tensors", ValueError)
     for i, t in enumerate(tensors):
@@ -245,20 +245,20 @@ def joined(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     rank = max(len(t.size) for t in tensors)
     skipped = [_is_skipped(t, rank) for t in tensors]
     used = next((t for t, skip in zip(tensors, skipped, strict=True) if not skip), tensors[0])
-    size = _joined_size(tensors, wrap_dim(dim, len(used.size)), skipped)
+    size = _cat_size(tensors, wrap_dim(dim, len(used.size)), skipped)
     first = tensors[0]
     dtype = first.dtype
     if any(t.dtype is not dtype for t in tensors):
         dtype = promote(*tensors)
     if any(t.device is not first.device for t in tensors):
-        same_device(tensors, "cat")
+        require_same_device(tensors, "cat")
     stride = None
     if len(size) in (4, 5) and all(suggests_channels_last(t) for t in tensors):
         stride = format_strides(size, suggested_format(first))
     return TensorType(size, dtype, first.device, stride)
 
 
-rule(aten.cat.default)(joined)
+rule(aten.cat.default)(cat)
 
 
 @rule(aten.stack.default)
@@ -272,8 +272,8 @@ def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
         _check_equal(first, t.size, i)
     d = wrap_dim(dim, len(first) + 1)
     if d == len(first):
-        return joined([unsqueezed(t, d) for t in tensors], d)
-    whole = joined(tensors, d)
+        return cat([unsqueeze(t, d) for t in tensors], d)
+    whole = cat(tensors, d)
     size = (*first[:d], len(tensors), *first[d:])
     return TensorType(size, whole.dtype, whole.device, view_strides(whole, size))
 
@@ -285,8 +285,8 @@ def _check_equal(first: Sizes, size: Sizes, at: int) -> None:
     if size is first or size == first:
         return
     text = (
-        f"stack expects each tensor to be equal size, but got {shown(first)} at entry 0 and "
-        f"{shown(size)} at entry {at}"
+        f"stack expects each tensor to be equal size, but got {show(first)} at entry 0 and "
+        f"{show(size)} at entry {at}"
     )
     if len(size) != len(first):
         fail(text)
@@ -298,7 +298,7 @@ def _check_equal(first: Sizes, size: Sizes, at: int) -> None:
 def plain_stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     first = tensors[0].size
     d = wrap_dim(dim, len(first) + 1)
-    out = joined([unsqueezed(t, d) for t in tensors], d)
+    out = cat([unsqueeze(t, d) for t in tensors], d)
     return TensorType(out.size, out.dtype, out.device)
 
 
@@ -330,7 +330,7 @@ def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> i
         fail("_chunk_cat expects a non-empty input tensor list")
     first = tensors[0]
     for t in tensors:
-        if not met(t.numel() > 0):
+        if not is_met(t.numel() > 0):
             fail("_chunk_cat expects non-empty tensor")
     if any(len(t.size) != len(first.size) for t in tensors):
         if dim < 0:
@@ -342,7 +342,7 @@ def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> i
         fail("_chunk_cat expects dim < ndim for all input tensors")
     for t in tensors[1:]:
         for a, b in zip(t.size[:d], first.size[:d], strict=True):
-            if not met(eq(a, b)):
+            if not is_met(eq(a, b)):
                 fail("_chunk_cat expects same sizes of 0,...,dim-1 dimensions for all tensors")
     return d
 
@@ -383,7 +383,7 @@ def constant_pad_nd(self: TensorType, pad: Sequence[Size], value: Scalar = 0) ->
         require(left >= 0, "narrow(): length must be non-negative.")
     if all(known(p <= 0) is True for p in pad):
         part = TensorType(tuple(size), self.dtype, self.device, self.stride)
-        return like(self if part.size == self.size else part)
+        return new_like(self if part.size == self.size else part)
     return fresh_like(self, tuple(size))
 
 
@@ -402,7 +402,7 @@ def _check_pad_input(x: TensorType, dims: int, padding: Sequence[Size]) -> None:
     if not ok:
         fail(
             f"Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with possibly 0 batch size "
-            f"and other non-zero dimensions for input, but got: {shown(x.size)}"
+            f"and other non-zero dimensions for input, but got: {show(x.size)}"
         )
 
 
@@ -415,15 +415,15 @@ def padded_size(x: TensorType, dims: int, padding: Sequence[Size], reflect: bool
         before, after = padding[2 * i], padding[2 * i + 1]
         if reflect:
             for p in (before, after):
-                if not met(p < x.size[d]):
+                if not is_met(p < x.size[d]):
                     fail(
                         "Argument #4: Padding size should be less than the corresponding input "
                         f"dimension, but got: padding ({before}, {after}) at dimension {d} of "
                         "input "
-                        f"{shown(x.size)}"
+                        f"{show(x.size)}"
                     )
         out[d] = x.size[d] + before + after
-        if not met(out[d] >= 1):
+        if not is_met(out[d] >= 1):
             fail(
                 f"input ({_AXES[i]}: {x.size[d]}) is too small. Calculated output {_AXES[i]}: "
                 f"{out[d]}"
@@ -440,7 +440,7 @@ def _pad_rule(name: str, dims: int) -> Rule:
     def pad(self: TensorType, padding: Sequence[Size]) -> TensorType:
         size = padded_size(self, dims, padding, reflect)
         if self.dtype in _UNPADDABLE:
-            not_implemented(f"{name}_pad{dims}d", self.dtype)
+            raise_not_implemented(f"{name}_pad{dims}d", self.dtype)
         return fresh_like(self, size)
 
     return pad
@@ -455,7 +455,7 @@ def _pad_backward_rule(name: str, dims: int) -> Rule:
         for d, s in enumerate(padded_size(self, dims, padding, reflect)):
             if d >= len(self.size) - dims:
                 what = ("width", "height", "depth")[len(self.size) - 1 - d]
-                if not met(eq(grad_output.size[d], s)):
+                if not is_met(eq(grad_output.size[d], s)):
                     fail(
                         f"grad_output {what} unexpected. Expected: {s}, Got: {grad_output.size[d]}"
                     )
@@ -484,8 +484,8 @@ def repeat(self: TensorType, repeats: Sequence[Size]) -> TensorType:
         )
     size = tuple([s * r for s, r in zip((*[1] * new, *self.size), repeats, strict=True)])
     for r in repeats:
-        if not met(r >= 0):
-            fail(f"Trying to create tensor with negative dimension {r}: {shown(size)}")
+        if not is_met(r >= 0):
+            fail(f"Trying to create tensor with negative dimension {r}: {show(size)}")
     return self.fresh(size)
 
 
@@ -501,7 +501,7 @@ def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> 
         fail(f"Dimension specified as {dims[0]} but tensor has no dimensions", IndexError)
     wrapped = [wrap_dim(d, len(self.size)) for d in dims]
     if 0 in self.size:
-        return like(self)
+        return new_like(self)
     # Two parts joined: a part without elements counts as row-major, and then so does the whole.
     if any(
         isinstance(n, int) and isinstance(s, int) and s % n == 0
@@ -515,7 +515,7 @@ def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> 
 def flip(self: TensorType, dims: Sequence[int]) -> TensorType:
     if dims:
         wrap_dims(dims, len(self.size))
-    return like(self)
+    return new_like(self)
 
 
 @rule(aten.rot90.default)
@@ -532,8 +532,8 @@ def rot90(self: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorT
         )
     if k % 4 == 0:
         return TensorType(self.size, self.dtype, self.device)
-    flipped = like(self)
-    return flipped if k % 4 == 2 else swapped(flipped, a, b)
+    flipped = new_like(self)
+    return flipped if k % 4 == 2 else transpose(flipped, a, b)
 
 
 @rule(aten.tril.default, aten.triu.default)
@@ -572,7 +572,7 @@ def pixel_shuffle(self: TensorType, upscale_factor: int) -> TensorType:
     r = upscale_factor
     _check_pixels("pixel_shuffle", self, "upscale_factor", r)
     c, h, w = self.size[-3:]
-    if not met(eq(c % (r * r), 0)):
+    if not is_met(eq(c % (r * r), 0)):
         fail(
             "pixel_shuffle expects its input's 'channel' dimension to be divisible by the "
             "square of "
@@ -587,7 +587,7 @@ def pixel_unshuffle(self: TensorType, downscale_factor: int) -> TensorType:
     _check_pixels("pixel_unshuffle", self, "downscale_factor", r)
     c, h, w = self.size[-3:]
     for what, at, s in (("height", -2, h), ("width", -1, w)):
-        if not met(eq(s % r, 0)):
+        if not is_met(eq(s % r, 0)):
             fail(
                 f"pixel_unshuffle expects {what} to be divisible by downscale_factor, but "
                 f"input.size({at})={s} is not divisible by {r}"
@@ -600,12 +600,12 @@ def channel_shuffle(self: TensorType, groups: Size) -> TensorType:
     if len(self.size) <= 2:
         fail(
             f"channel_shuffle expects input with > 2 dims, but got input with sizes "
-            f"{shown(self.size)}"
+            f"{show(self.size)}"
         )
-    if not met(groups > 0):
+    if not is_met(groups > 0):
         fail(f"Number of groups to divide channels in must be positive. Value of groups:{groups}")
     c = self.size[1]
-    if not met(eq(c % groups, 0)):
+    if not is_met(eq(c % groups, 0)):
         fail(
             f"Number of channels must be divisible by groups. Got {c} channels and {groups} groups."
         )

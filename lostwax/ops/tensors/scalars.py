@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.registry import aten, mark, rule
-from lostwax.ops.shapes import Scalar, fail, met, shown, wrap_dim
+from lostwax.ops.shapes import Scalar, fail, is_met, show, wrap_dim
 from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Size, eq
 from lostwax.types import TensorType
@@ -48,7 +48,7 @@ def assert_async(self: TensorType, assert_msg: str = "") -> None:
 
 @rule(aten._assert_scalar.default)
 def assert_scalar(self: Scalar, assert_msg: str) -> None:
-    if isinstance(self, (bool, BoolExpr)) and not met(self):
+    if isinstance(self, (bool, BoolExpr)) and not is_met(self):
         fail(assert_msg)
 
 
@@ -66,9 +66,9 @@ def assert_tensor_metadata(
         if want is None:
             continue
         if len(have) != len(want) or not all(
-            met(eq(x, y)) for x, y in zip(have, want, strict=True)
+            is_met(eq(x, y)) for x, y in zip(have, want, strict=True)
         ):
-            fail(f"Tensor {name} mismatch! Expected: {shown(want)}, Got: {shown(have)}")
+            fail(f"Tensor {name} mismatch! Expected: {show(want)}, Got: {show(have)}")
     for name, got, wanted in (("dtype", a.dtype, dtype), ("device", a.device, device)):
         if wanted is not None and got != wanted:
             fail(f"Tensor {name} mismatch! Expected: {wanted}, Got: {got}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.math.reduce import Pair, reduced, require_elements
+from lostwax.ops.math.reduce import Pair, reduce_dims, require_elements
 from lostwax.ops.registry import Fresh, aten, mark, rule, writing_forms
 from lostwax.ops.shapes import (
     Scalar,
@@ -17,7 +17,7 @@ from lostwax.ops.shapes import (
     fail,
     preserved_strides,
     require,
-    shown,
+    show,
     wrap_dim,
 )
 from lostwax.ops.spelling import scalar_type
@@ -33,17 +33,17 @@ Triple = tuple[TensorType, TensorType, TensorType]
 
 @rule(aten.sort.default)
 def sort(x: TensorType, dim: int = -1, descending: bool = False) -> Pair:
-    return _sorted(x, dim)
+    return _sort(x, dim)
 
 
 @rule(aten.sort.stable)
 def sort_stable(
     x: TensorType, *, stable: bool | None, dim: int = -1, descending: bool = False
 ) -> Pair:
-    return _sorted(x, dim)
+    return _sort(x, dim)
 
 
-def _sorted(x: TensorType, dim: int) -> Pair:
+def _sort(x: TensorType, dim: int) -> Pair:
     """Both results keep the layout of the operand."""
     wrap_dim(dim, len(x.size))
     if x.dtype.is_complex:
@@ -74,7 +74,7 @@ def kthvalue(x: TensorType, k: Size, dim: int = -1, keepdim: bool = False) -> Pa
     text = f"kthvalue(): selected number k out of range for dimension {d}"
     require(k >= 1, text)
     require(k <= (x.size[d] if x.size else 1), text)
-    out = reduced(x, d, keepdim)
+    out = reduce_dims(x, d, keepdim)
     return out, out.fresh(dtype=torch.int64)
 
 
@@ -100,7 +100,7 @@ def searchsorted(
         text = (
             "torch.searchsorted(): boundaries tensor should be 1 dimension or the first N-1 "
             "dimensions of boundaries tensor and input value tensor must match, but we got "
-            f"boundaries tensor {shown(boundaries.size)} and input value tensor {shown(x.size)}"
+            f"boundaries tensor {show(boundaries.size)} and input value tensor {show(x.size)}"
         )
         if len(boundaries.size) != len(x.size):
             fail(text)
@@ -152,7 +152,7 @@ def _check_search(
     if sorter is not None:
         text = (
             "torch.searchsorted(): boundary and sorter must have the same size, but got boundary "
-            f"tensor {shown(boundaries.size)}and got sorter tensor {shown(sorter.size)}"
+            f"tensor {show(boundaries.size)}and got sorter tensor {show(sorter.size)}"
         )
         if len(sorter.size) != n:
             fail(text)
@@ -202,7 +202,7 @@ def isin_scalar(
 # ------------------------------------------------------------------------------------------ unique
 
 
-def _distinct(fresh: Fresh, n: Size) -> Size:
+def _count_distinct(fresh: Fresh, n: Size) -> Size:
     """How many distinct ones of n there are."""
     if known(eq(n, 0)) is True:
         return 0
@@ -210,7 +210,7 @@ def _distinct(fresh: Fresh, n: Size) -> Size:
 
 
 def _unique_values(fresh: Fresh, x: TensorType, inverse: bool, counts: bool) -> Triple:
-    n = _distinct(fresh, x.numel())
+    n = _count_distinct(fresh, x.numel())
     return (
         x.fresh((n,)),
         x.fresh(x.size if inverse else (0,), torch.int64),
@@ -282,7 +282,7 @@ def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
             ne(s, 0),
             "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
         )
-    n = _distinct(fresh, x.size[d])
+    n = _count_distinct(fresh, x.size[d])
     if n.__class__ is int and n == 0:  # nothing to compare: an empty copy
         return x.fresh(), x.fresh((0,), torch.int64), x.fresh((0,), torch.int64)
     if x.device.type == "cuda":

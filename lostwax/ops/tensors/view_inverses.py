@@ -19,47 +19,49 @@ from torch._ops import OpOverload
 from lostwax.ops.registry import Rule, aten, view_inverse
 
 
-def _reshaped(base: Tensor, written: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _invert_reshape(base: Tensor, written: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return written.reshape(base.shape)
 
 
-def _permuted(base: Tensor, written: Tensor, dims: Sequence[int]) -> Any:
+def _invert_permute(base: Tensor, written: Tensor, dims: Sequence[int]) -> Any:
     order = [d % base.dim() for d in dims]
     return aten.permute.default(written, sorted(range(len(order)), key=order.__getitem__))
 
 
-def _complex(base: Tensor, written: Tensor) -> Any:
+def _invert_view_as_real(base: Tensor, written: Tensor) -> Any:
     # Not `view_as_complex`: that asks for strides which `written` need not have.
     return aten.complex.default(aten.select.int(written, -1, 0), aten.select.int(written, -1, 1))
 
 
-def _sliced(base: Tensor, written: Tensor, dim: int, start: Any, end: Any, step: int = 1) -> Any:
+def _invert_slice(
+    base: Tensor, written: Tensor, dim: int, start: Any, end: Any, step: int = 1
+) -> Any:
     """Complex numbers are scattered as pairs: torch has no derivative of it for them."""
     if not base.is_complex():
         return aten.slice_scatter.default(base, written, dim, start, end, step)
     pairs = aten.view_as_real.default(base), aten.view_as_real.default(written)
     dim %= base.dim()
-    return _complex(base, aten.slice_scatter.default(*pairs, dim, start, end, step))
+    return _invert_view_as_real(base, aten.slice_scatter.default(*pairs, dim, start, end, step))
 
 
-def _selected(base: Tensor, written: Tensor, dim: int, index: int) -> Any:
+def _invert_select(base: Tensor, written: Tensor, dim: int, index: int) -> Any:
     if not base.is_complex():
         return aten.select_scatter.default(base, written, dim, index)
     pairs = aten.view_as_real.default(base), aten.view_as_real.default(written)
-    return _complex(base, aten.select_scatter.default(*pairs, dim % base.dim(), index))
+    return _invert_view_as_real(base, aten.select_scatter.default(*pairs, dim % base.dim(), index))
 
 
-def _narrowed(base: Tensor, written: Tensor, dim: int, start: Any, length: Any) -> Any:
+def _invert_narrow(base: Tensor, written: Tensor, dim: int, start: Any, length: Any) -> Any:
     n = base.shape[dim]
     begin = start + n if start.__class__ is int and start < 0 else start
-    return _sliced(base, written, dim, begin, begin + length)
+    return _invert_slice(base, written, dim, begin, begin + length)
 
 
-def _chunk(base: Tensor, written: Tensor, position: int, chunks: int, dim: int = 0) -> Any:
-    return _piece(base, written, position, -(-base.shape[dim] // chunks), dim)
+def _invert_chunk(base: Tensor, written: Tensor, position: int, chunks: int, dim: int = 0) -> Any:
+    return _invert_split(base, written, position, -(-base.shape[dim] // chunks), dim)
 
 
-def _whole(base: Tensor, written: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+def _invert_alias(base: Tensor, written: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     return written
 
 
@@ -67,7 +69,7 @@ def _is_empty(x: Tensor) -> bool:
     return any(s.__class__ is int and s == 0 for s in x.shape)
 
 
-def _cast(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
+def _invert_view_dtype(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
     if _is_empty(base):
         return base  # nothing is written, and strides that address nothing need not divide
     if base.dtype.itemsize != dtype.itemsize:
@@ -75,19 +77,21 @@ def _cast(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
     return aten.view.dtype(written, base.dtype)
 
 
-def _piece(base: Tensor, written: Tensor, position: int, split_size: int, dim: int = 0) -> Any:
+def _invert_split(
+    base: Tensor, written: Tensor, position: int, split_size: int, dim: int = 0
+) -> Any:
     start = position * split_size
-    return _sliced(base, written, dim, start, start + written.shape[dim])
+    return _invert_slice(base, written, dim, start, start + written.shape[dim])
 
 
-def _sized_piece(
+def _invert_split_with_sizes(
     base: Tensor, written: Tensor, position: int, split_sizes: Sequence[int], dim: int = 0
 ) -> Any:
     start = sum(split_sizes[:position])
-    return _sliced(base, written, dim, start, start + split_sizes[position])
+    return _invert_slice(base, written, dim, start, start + split_sizes[position])
 
 
-def _first_of_each(
+def _invert_expand(
     base: Tensor, written: Tensor, size: Sequence[int], *, implicit: bool = False
 ) -> Tensor:
     """All copies of an expanded element are the same memory: the first stands for them."""
@@ -103,7 +107,7 @@ def _first_of_each(
     return written
 
 
-def _windows(base: Tensor, written: Tensor, dimension: int, size: int, step: int) -> Any:
+def _invert_unfold(base: Tensor, written: Tensor, dimension: int, size: int, step: int) -> Any:
     if base.dim() == 0:
         return written.reshape(()) if size else base
     d = dimension % base.dim()
@@ -114,7 +118,7 @@ def _windows(base: Tensor, written: Tensor, dimension: int, size: int, step: int
     return aten.index_copy.default(base, d, index, rows)
 
 
-def _strided(
+def _invert_as_strided(
     base: Tensor,
     written: Tensor,
     size: Sequence[int],
@@ -125,7 +129,7 @@ def _strided(
     torch has wrong (2.13)."""
     order = _memory_order(base)
     if order is None:
-        return _among_gaps(base, written, size, stride, storage_offset or 0)
+        return _write_among_gaps(base, written, size, stride, storage_offset or 0)
     is_turned = order != sorted(order)
     memory = aten.permute.default(base, order) if is_turned else base
     places = aten.arange.default(memory.numel(), device=base.device)
@@ -136,7 +140,7 @@ def _strided(
     return aten.permute.default(filled, back) if is_turned else filled
 
 
-def _among_gaps(
+def _write_among_gaps(
     base: Tensor, written: Tensor, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> Any:
     """The base is laid out in its memory, with what lies between its elements, and read again."""
@@ -168,13 +172,13 @@ def _memory_order(base: Tensor) -> list[int] | None:
 
 _INVERSES: dict[OpOverload, Rule] = {
     # Every element of the base is in the view.
-    aten.view.default: _reshaped,
-    aten._reshape_alias.default: _reshaped,
-    aten.squeeze.default: _reshaped,
-    aten.squeeze.dim: _reshaped,
-    aten.squeeze.dims: _reshaped,
+    aten.view.default: _invert_reshape,
+    aten._reshape_alias.default: _invert_reshape,
+    aten.squeeze.default: _invert_reshape,
+    aten.squeeze.dim: _invert_reshape,
+    aten.squeeze.dims: _invert_reshape,
     aten.unsqueeze.default: lambda base, new, dim: aten.squeeze.dim(new, dim),
-    aten.permute.default: _permuted,
+    aten.permute.default: _invert_permute,
     aten.transpose.int: lambda base, new, dim0, dim1: aten.transpose.int(new, dim0, dim1),
     aten.t.default: lambda base, new: aten.t.default(new),
     aten.alias.default: lambda base, new: new,
@@ -182,29 +186,29 @@ _INVERSES: dict[OpOverload, Rule] = {
     aten.lift_fresh.default: lambda base, new: new,
     aten._conj.default: lambda base, new: aten._conj_physical.default(new),
     aten._neg_view.default: lambda base, new: aten.neg.default(new),
-    aten.view_as_real.default: _complex,
+    aten.view_as_real.default: _invert_view_as_real,
     aten.view_as_complex.default: lambda base, new: aten.view_as_real.default(new),
-    aten.view.dtype: _cast,
+    aten.view.dtype: _invert_view_dtype,
     # The view shows a part of the base.
-    aten.select.int: _selected,
-    aten.slice.Tensor: lambda base, new, dim=0, start=None, end=None, step=1: _sliced(
+    aten.select.int: _invert_select,
+    aten.slice.Tensor: lambda base, new, dim=0, start=None, end=None, step=1: _invert_slice(
         base, new, dim, start, end, step
     ),
     aten.diagonal.default: lambda base, new, offset=0, dim1=0, dim2=1: (
         aten.diagonal_scatter.default(base, new, offset, dim1, dim2)
     ),
-    aten.as_strided.default: _strided,
-    aten.split.Tensor: _piece,
-    aten.split_with_sizes.default: _sized_piece,
-    aten.unbind.int: lambda base, new, position, dim=0: _selected(base, new, dim, position),
+    aten.as_strided.default: _invert_as_strided,
+    aten.split.Tensor: _invert_split,
+    aten.split_with_sizes.default: _invert_split_with_sizes,
+    aten.unbind.int: lambda base, new, position, dim=0: _invert_select(base, new, dim, position),
     # Composite ones, which a program has only where they are kept whole.
-    **dict.fromkeys((aten.reshape.default, aten.flatten.using_ints), _reshaped),
-    **dict.fromkeys((aten.to.dtype, aten.to.device), _whole),
-    aten.narrow.default: _narrowed,
-    aten.chunk.default: _chunk,
+    **dict.fromkeys((aten.reshape.default, aten.flatten.using_ints), _invert_reshape),
+    **dict.fromkeys((aten.to.dtype, aten.to.device), _invert_alias),
+    aten.narrow.default: _invert_narrow,
+    aten.chunk.default: _invert_chunk,
     # Elements may show more than once: eager refuses most writes.
-    aten.expand.default: _first_of_each,
-    aten.unfold.default: _windows,
+    aten.expand.default: _invert_expand,
+    aten.unfold.default: _invert_unfold,
 }
 for _overload, _inverse in _INVERSES.items():
     view_inverse(_overload)(_inverse)

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from lostwax.ops.registry import aten, mark, rule
-from lostwax.ops.shapes import fail, hint, met, require, shown, wrap_dim
-from lostwax.ops.tensors.views import is_zero_int, viewed
+from lostwax.ops.shapes import fail, hint, is_met, require, show, wrap_dim
+from lostwax.ops.tensors.views import is_zero_int, make_view
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, ceildiv, decide, eq, known, maximum, minimum, specialize
 from lostwax.types import TensorType
@@ -19,7 +19,7 @@ from lostwax.types import TensorType
 # ----------------------------------------------------------------------------------------- one part
 
 
-def wrapped_position(i: Size, size: Size) -> Size:
+def wrap_position(i: Size, size: Size) -> Size:
     """A position, counted from the end when negative. The sign of a symbolic one is a branch; that
     of an unbacked one is part of the result, since nobody can decide it."""
     if isinstance(i, int):
@@ -30,10 +30,10 @@ def wrapped_position(i: Size, size: Size) -> Size:
     return i if decide(positive) else i + size
 
 
-def _in_range(i: Size, size: Size) -> bool:
+def _is_in_range(i: Size, size: Size) -> bool:
     if isinstance(i, int):
-        return met(i < size) if i >= 0 else met(size >= -i)
-    return met(i < size) and met(i + size >= 0)
+        return is_met(i < size) if i >= 0 else is_met(size >= -i)
+    return is_met(i < size) and is_met(i + size >= 0)
 
 
 @rule(aten.select.int)
@@ -44,15 +44,15 @@ def select(self: TensorType, dim: int, index: Size) -> TensorType:
         fail("select() cannot be applied to a 0-dim tensor.", IndexError)
     d = wrap_dim(dim, n)
     s = size[d]
-    if not _in_range(index, s):
+    if not _is_in_range(index, s):
         fail(
-            f"select(): index {index} out of range for tensor of size {shown(size)} "
+            f"select(): index {index} out of range for tensor of size {show(size)} "
             f"at dimension {d}",
             IndexError,
         )
-    at = wrapped_position(index, s)
+    at = wrap_position(index, s)
     offset = self.offset + at * stride[d]
-    return viewed(self, size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :], offset)
+    return make_view(self, size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :], offset)
 
 
 def slice_bounds(s: Size, start: Size | None, end: Size | None, step: Size) -> tuple[Size, Size]:
@@ -61,7 +61,7 @@ def slice_bounds(s: Size, start: Size | None, end: Size | None, step: Size) -> t
         low, high, _ = slice(start, end).indices(s)
         return low, ceildiv(max(high - low, 0), step)
     to_end = end is None or (isinstance(end, int) and end == sys.maxsize)
-    first: Size = 0 if start is None else wrapped_position(start, s)
+    first: Size = 0 if start is None else wrap_position(start, s)
     if isinstance(start, int) and start < 0 and to_end:
         return maximum(first, 0), ceildiv(minimum(s, -start), step)
     if start is not None and not (isinstance(start, int) and start >= 0):
@@ -69,14 +69,14 @@ def slice_bounds(s: Size, start: Size | None, end: Size | None, step: Size) -> t
     last = s
     if not to_end:
         assert end is not None
-        last = minimum(wrapped_position(end, s), s)
+        last = minimum(wrap_position(end, s), s)
     length = maximum(last - first, 0)
     if isinstance(s, int):
         first = minimum(first, s)
     return first, length if step == 1 else ceildiv(length, step)
 
 
-def sliced(
+def slice_(
     self: TensorType,
     dim: int = 0,
     start: Size | None = None,
@@ -91,7 +91,7 @@ def sliced(
     if step.__class__ is not int or step <= 0:
         require(step > 0, "slice step must be positive")
     first, length = slice_bounds(size[d], start, end, step)
-    return viewed(
+    return make_view(
         self,
         (*size[:d], length, *size[d + 1 :]),
         stride if step == 1 else (*stride[:d], stride[d] * step, *stride[d + 1 :]),
@@ -99,7 +99,7 @@ def sliced(
     )
 
 
-rule(aten.slice.Tensor)(sliced)
+rule(aten.slice.Tensor)(slice_)
 
 
 @rule(aten.diagonal.default)
@@ -115,7 +115,7 @@ def diagonal(self: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
         length, start = minimum(rows + offset, columns), -offset * self.stride[a]
     length = maximum(length, 0)
     keep = [d for d in range(n) if d not in (a, b)]
-    return viewed(
+    return make_view(
         self,
         (*[self.size[d] for d in keep], length),
         (*[self.stride[d] for d in keep], self.stride[a] + self.stride[b]),
@@ -130,13 +130,13 @@ def unfold(self: TensorType, dimension: int, size: int, step: int) -> TensorType
     have, stride = (self.size[d], self.stride[d]) if n else (1, 1)
     if size < 0:
         fail(f"size is {size} but must be >= 0")
-    if not met(have >= size):
+    if not is_met(have >= size):
         fail(f"maximum size for tensor at dimension {d} is {have} but size is {size}")
     if step <= 0:
         fail(f"step is {step} but must be > 0")
     if not n:
-        return viewed(self, (size,), (1,))
-    return viewed(
+        return make_view(self, (size,), (1,))
+    return make_view(
         self,
         (*self.size[:d], (have - size) // step + 1, *self.size[d + 1 :], size),
         (*self.stride[:d], stride * step, *self.stride[d + 1 :], stride),
@@ -146,18 +146,18 @@ def unfold(self: TensorType, dimension: int, size: int, step: int) -> TensorType
 # ------------------------------------------------------------------------------------ several parts
 
 
-def _parts(x: TensorType, d: int, sizes: Sequence[Size]) -> list[TensorType]:
+def _cut(x: TensorType, d: int, sizes: Sequence[Size]) -> list[TensorType]:
     """Neighbouring pieces of these sizes along one dimension."""
     size, stride = x.size, x.stride
     out = []
     offset = x.offset
     for s in sizes:
-        out.append(viewed(x, (*size[:d], s, *size[d + 1 :]), stride, offset))
+        out.append(make_view(x, (*size[:d], s, *size[d + 1 :]), stride, offset))
         offset = offset + s * stride[d]
     return out
 
 
-def number_of_pieces(size: Size, piece: Size) -> int:
+def count_pieces(size: Size, piece: Size) -> int:
     """Into how many pieces a dimension is split: concrete, found by at most two comparisons."""
     if isinstance(size, int) and isinstance(piece, int):
         return max(-(-size // piece), 1) if piece else 1
@@ -174,24 +174,24 @@ def number_of_pieces(size: Size, piece: Size) -> int:
     return count
 
 
-def split_pieces(self: TensorType, split_size: Size, dim: int = 0) -> list[TensorType]:
+def split(self: TensorType, split_size: Size, dim: int = 0) -> list[TensorType]:
     if not self.size:
         fail("split expects at least a 1-dimensional tensor")
     d = wrap_dim(dim, len(self.size))
     size = self.size[d]
-    if not met(split_size >= 0):
+    if not is_met(split_size >= 0):
         fail(f"split expects split_size be non-negative, but got split_size={split_size}")
     if hint(split_size) == 0 and decide(eq(split_size, 0)):
-        if not met(eq(size, 0)):
+        if not is_met(eq(size, 0)):
             fail(
                 f"split_size can only be 0 if dimension size is 0, but got dimension size of {size}"
             )
         return [self]
-    count = number_of_pieces(size, split_size)
-    return _parts(self, d, [split_size] * (count - 1) + [size - split_size * (count - 1)])
+    count = count_pieces(size, split_size)
+    return _cut(self, d, [split_size] * (count - 1) + [size - split_size * (count - 1)])
 
 
-def split_sizes_pieces(
+def split_with_sizes(
     self: TensorType, split_sizes: Sequence[Size], dim: int = 0
 ) -> list[TensorType]:
     if not self.size:
@@ -199,22 +199,22 @@ def split_sizes_pieces(
     d = wrap_dim(dim, len(self.size))
     total: Size = 0
     for s in split_sizes:
-        if (s.__class__ is not int or s < 0) and not met(s >= 0):
+        if (s.__class__ is not int or s < 0) and not is_met(s >= 0):
             fail(
                 "split_with_sizes expects split_sizes have only non-negative entries, "
-                f"but got split_sizes={shown(split_sizes)}"
+                f"but got split_sizes={show(split_sizes)}"
             )
         total = total + s
-    if total != self.size[d] and not met(eq(total, self.size[d])):
+    if total != self.size[d] and not is_met(eq(total, self.size[d])):
         fail(
             f"split_with_sizes expects split_sizes to sum exactly to {self.size[d]} (input "
-            f"tensor's size at dimension {d}), but got split_sizes={shown(split_sizes)}"
+            f"tensor's size at dimension {d}), but got split_sizes={show(split_sizes)}"
         )
-    return _parts(self, d, split_sizes)
+    return _cut(self, d, split_sizes)
 
 
-rule(aten.split.Tensor, aten.unsafe_split.Tensor)(split_pieces)
-rule(aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default)(split_sizes_pieces)
+rule(aten.split.Tensor, aten.unsafe_split.Tensor)(split)
+rule(aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default)(split_with_sizes)
 
 
 @rule(aten.unbind.int)
@@ -225,7 +225,7 @@ def unbind(self: TensorType, dim: int = 0) -> list[TensorType]:
     d = wrap_dim(dim, len(size))
     rest, steps = size[:d] + size[d + 1 :], stride[:d] + stride[d + 1 :]
     count = specialize(size[d])
-    return [viewed(self, rest, steps, self.offset + i * stride[d]) for i in range(count)]
+    return [make_view(self, rest, steps, self.offset + i * stride[d]) for i in range(count)]
 
 
 mark(Trait.SHARES_STORAGE, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)

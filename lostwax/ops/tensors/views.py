@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, mark, refuse, rule
+from lostwax.ops.registry import aten, mark, refuse_operators, rule
 from lostwax.ops.shapes import (
-    becomes,
+    always_broadcasts,
     fail,
     hint,
+    is_met,
     is_one,
-    met,
+    is_same,
     must_be_one,
     real_dtype,
     require,
-    same,
-    shown,
+    show,
     wrap_dim,
     wrap_dims,
 )
@@ -37,7 +37,7 @@ from lostwax.types import Sizes, TensorType, contiguous_strides, product
 Condition = bool | BoolExpr
 
 
-def viewed(
+def make_view(
     x: TensorType, size: Sizes, stride: Sizes | None, offset: Size | None = None
 ) -> TensorType:
     """`x` seen in another size and stride; without strides row-major."""
@@ -47,7 +47,7 @@ def viewed(
 # --------------------------------------------------------------------------------------------- view
 
 
-def inferred_size(size: Sequence[Size], numel: Size) -> Sizes:
+def infer_size(size: Sequence[Size], numel: Size) -> Sizes:
     """The target of a view with its -1 filled in."""
     hole: int | None = None
     rest: Size = 1
@@ -56,15 +56,15 @@ def inferred_size(size: Sequence[Size], numel: Size) -> Sizes:
             s = _asked_size(s, d, size)
         if s.__class__ is int and s < 0:
             if s != -1:
-                fail(f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
+                fail(f"invalid shape dimension {s} at index {d} of shape {show(size)}")
             if hole is not None:
                 fail("only one dimension can be inferred")
             hole = d
         else:
             rest = rest * s
     if hole is None:
-        if rest != numel and not met(eq(rest, numel)):
-            fail(f"shape '{shown(size)}' is invalid for input of size {numel}")
+        if rest != numel and not is_met(eq(rest, numel)):
+            fail(f"shape '{show(size)}' is invalid for input of size {numel}")
         return tuple(size)
     return (*size[:hole], _missing_size(size, rest, numel), *size[hole + 1 :])
 
@@ -75,25 +75,25 @@ def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
         return s
     if hint(s) == -1 and decide(eq(s, -1)):
         return -1
-    if not met(s >= 0):
-        fail(f"invalid shape dimension {s} at index {d} of shape {shown(size)}")
+    if not is_met(s >= 0):
+        fail(f"invalid shape dimension {s} at index {d} of shape {show(size)}")
     return s
 
 
 def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
     """What -1 stands for: numel / rest, if that is defined and whole."""
-    invalid = not met(ne(rest, 0))
+    invalid = not is_met(ne(rest, 0))
     if invalid and (numel == 0 or rest.__class__ is not int):
         fail(
-            f"cannot reshape tensor of 0 elements into shape {shown(size)} because the "
+            f"cannot reshape tensor of 0 elements into shape {show(size)} because the "
             "unspecified dimension size -1 can be any value and is ambiguous"
         )
     exact = None if invalid else quotient(numel, rest)
     if exact is not None:
         learn(exact >= 0)  # a size, whatever it looks like
         return exact
-    if invalid or not met(eq(numel % rest, 0)):
-        fail(f"shape '{shown(size)}' is invalid for input of size {numel}")
+    if invalid or not is_met(eq(numel % rest, 0)):
+        fail(f"shape '{show(size)}' is invalid for input of size {numel}")
     return numel // rest
 
 
@@ -106,13 +106,13 @@ def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | No
     numel = x.numel()
     if not x.size or is_zero_int(numel):
         return x.stride if size == x.size else contiguous_strides(size)
-    found = strides_by(lambda c: known(c) is True, x, size)
+    found = find_strides(lambda c: known(c) is True, x, size)
     if found is None and must and (x.is_symbolic or any(s.__class__ is not int for s in size)):
-        found = strides_by(matches, x, size)
+        found = find_strides(matches, x, size)
         if found is None:
             if hint(numel) == 0 and decide(eq(numel, 0)):
                 return contiguous_strides(size)
-            found = strides_by(decide, x, size)
+            found = find_strides(decide, x, size)
     return found
 
 
@@ -120,7 +120,7 @@ def is_zero_int(n: Size) -> bool:
     return n.__class__ is int and n == 0
 
 
-def strides_by(yes: Callable[[Condition], bool], x: TensorType, size: Sizes) -> Sizes | None:
+def find_strides(yes: Callable[[Condition], bool], x: TensorType, size: Sizes) -> Sizes | None:
     """Strides that show `x` in this size, where `yes` answers the questions about its layout."""
     out: list[Size] = [0] * len(size)
     d = len(size) - 1
@@ -154,7 +154,7 @@ def _runs(yes: Callable[[Condition], bool], x: TensorType) -> list[tuple[Size, S
 @rule(aten.view.default, aten._unsafe_view.default)
 def view(self: TensorType, size: Sequence[Size]) -> TensorType:
     numel = product(self.size)
-    new = inferred_size(size, numel)
+    new = infer_size(size, numel)
     if self.is_contiguous and (not self.size or self.stride[-1] == 1) and numel != 0:
         return TensorType(new, self.dtype, self.device, None, self.offset)
     stride = view_strides(self, new)
@@ -163,7 +163,7 @@ def view(self: TensorType, size: Sequence[Size]) -> TensorType:
             "view size is not compatible with input tensor's size and stride (at least one "
             "dimension spans across two contiguous subspaces). Use .reshape(...) instead."
         )
-    return viewed(self, new, stride)
+    return make_view(self, new, stride)
 
 
 mark(Trait.NEEDS_STRIDES, aten.view.default)
@@ -177,7 +177,7 @@ mark(Trait.COPIES_GAPS, aten.ravel.default)
 
 @rule(aten._reshape_alias.default)
 def reshape_alias(self: TensorType, size: Sequence[Size], stride: Sequence[Size]) -> TensorType:
-    return viewed(self, tuple(size), tuple(stride))
+    return make_view(self, tuple(size), tuple(stride))
 
 
 @rule(
@@ -204,7 +204,7 @@ mark(
     *(aten._conj.default, aten.conj.default, aten.resolve_conj.default),
     *(aten._neg_view.default, aten.resolve_neg.default),
 )
-refuse(
+refuse_operators(
     Refusal(
         "dual numbers (torch.autograd.forward_ad) cannot be captured",
         why="a tensor carries its tangent unseen, and a program shows all that it computes",
@@ -222,8 +222,8 @@ def expand(self: TensorType, size: Sequence[Size], *, implicit: bool = False) ->
     new = len(size) - len(self.size)
     if new < 0:
         fail(
-            f"expand(torch.{scalar_type(self.dtype)}Tensor{{{shown(self.size)}}}, "
-            f"size={shown(size)}): the number of sizes provided ({len(size)}) must be greater or "
+            f"expand(torch.{scalar_type(self.dtype)}Tensor{{{show(self.size)}}}, "
+            f"size={show(size)}): the number of sizes provided ({len(size)}) must be greater or "
             f"equal to the number of dimensions in the tensor ({len(self.size)})"
         )
     out_size: list[Size] = list(size)
@@ -241,11 +241,11 @@ def expand(self: TensorType, size: Sequence[Size], *, implicit: bool = False) ->
             else:
                 out_size[d], out_stride[d] = _expand_dim(have, step, want, d, size, self.size)
         inner = out_size[d] * out_stride[d]
-    return viewed(self, tuple(out_size), tuple(out_stride))
+    return make_view(self, tuple(out_size), tuple(out_stride))
 
 
 def _check_leading(want: Size, d: int) -> None:
-    if (want.__class__ is not int or want < 0) and not met(want >= 0):
+    if (want.__class__ is not int or want < 0) and not is_met(want >= 0):
         fail(
             f"The expanded size of the tensor ({want}) isn't allowed in a leading, "
             f"non-existing dimension {d}"
@@ -256,7 +256,7 @@ def _expand_dim(
     have: Size, step: Size, want: Size, d: int, size: Sequence[Size], own: Sizes
 ) -> tuple[Size, Size]:
     """Size and stride of one dimension shown as `want`: kept, or a 1 repeated with stride 0."""
-    if want == -1 or same(have, want):
+    if want == -1 or is_same(have, want):
         return have, step
     if (
         want.__class__ is not int
@@ -266,19 +266,19 @@ def _expand_dim(
     ):
         return have, step
     # The example broadcasts a 1: only sound when that size is always 1.
-    always = is_one(have) or (known(have <= 1) is True and becomes(have, want))
+    always = is_one(have) or (known(have <= 1) is True and always_broadcasts(have, want))
     # Where that size is 0 there are no elements: strides address nothing.
     if always or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
-        step, fits = 0, met(want >= 0)
+        step, fits = 0, is_met(want >= 0)
     elif must_be_one(have, want):
-        step, fits = 0, met(eq(have, 1))
+        step, fits = 0, is_met(eq(have, 1))
     else:
-        fits = met(eq(have, want))
+        fits = is_met(eq(have, want))
     if not fits:
         fail(
             f"The expanded size of the tensor ({want}) must match the existing size ({have}) at "
-            f"non-singleton dimension {d}.  Target sizes: {shown(size)}.  "
-            f"Tensor sizes: {shown(own)}"
+            f"non-singleton dimension {d}.  Target sizes: {show(size)}.  "
+            f"Tensor sizes: {show(own)}"
         )
     return want, step
 
@@ -299,10 +299,10 @@ def permute(self: TensorType, dims: Sequence[int]) -> TensorType:
     order = [wrap_dim(d, n) for d in dims]
     if len(set(order)) != n:
         fail("permute(): duplicate dims are not allowed.")
-    return viewed(self, tuple([size[d] for d in order]), tuple([stride[d] for d in order]))
+    return make_view(self, tuple([size[d] for d in order]), tuple([stride[d] for d in order]))
 
 
-def swapped(self: TensorType, dim0: int, dim1: int) -> TensorType:
+def transpose(self: TensorType, dim0: int, dim1: int) -> TensorType:
     n = len(self.size)
     a, b = wrap_dim(dim0, n), wrap_dim(dim1, n)
     if a == b:
@@ -310,24 +310,24 @@ def swapped(self: TensorType, dim0: int, dim1: int) -> TensorType:
     size, stride = list(self.size), list(self.stride)
     size[a], size[b] = size[b], size[a]
     stride[a], stride[b] = stride[b], stride[a]
-    return viewed(self, tuple(size), tuple(stride))
+    return make_view(self, tuple(size), tuple(stride))
 
 
-def transposed(self: TensorType) -> TensorType:
+def transpose_matrix(self: TensorType) -> TensorType:
     """`t()`: a matrix turned over; fewer dimensions stay."""
     n = len(self.size)
     if n > 2:
         fail(f"t() expects a tensor with <= 2 dimensions, but self is {n}D")
-    return viewed(self, self.size[::-1], self.stride[::-1])
+    return make_view(self, self.size[::-1], self.stride[::-1])
 
 
-def without_dims(x: TensorType, dims: Sequence[int]) -> TensorType:
+def drop_dims(x: TensorType, dims: Sequence[int]) -> TensorType:
     """`x` without those of these dimensions whose size is 1."""
     gone = {d for d in dims if _is_singleton(x.size[d])}
     if not gone:
         return x
     keep = [d for d in range(len(x.size)) if d not in gone]
-    return viewed(x, tuple([x.size[d] for d in keep]), tuple([x.stride[d] for d in keep]))
+    return make_view(x, tuple([x.size[d] for d in keep]), tuple([x.stride[d] for d in keep]))
 
 
 def _is_singleton(s: Size) -> bool:
@@ -342,39 +342,39 @@ def _is_singleton(s: Size) -> bool:
     return known(eq(s, 1)) is True or not expect(ne(s, 1))
 
 
-def squeezed(self: TensorType) -> TensorType:
-    return without_dims(self, range(len(self.size)))
+def squeeze(self: TensorType) -> TensorType:
+    return drop_dims(self, range(len(self.size)))
 
 
-def squeezed_dim(self: TensorType, dim: int) -> TensorType:
+def squeeze_dim(self: TensorType, dim: int) -> TensorType:
     d = wrap_dim(dim, len(self.size))
-    return without_dims(self, (d,)) if self.size else self
+    return drop_dims(self, (d,)) if self.size else self
 
 
-def squeezed_dims(self: TensorType, dim: Sequence[int]) -> TensorType:
+def squeeze_dims(self: TensorType, dim: Sequence[int]) -> TensorType:
     dims = wrap_dims(dim, len(self.size)) if dim else ()
-    return without_dims(self, dims) if self.size else self
+    return drop_dims(self, dims) if self.size else self
 
 
-def unsqueezed(self: TensorType, dim: int) -> TensorType:
+def unsqueeze(self: TensorType, dim: int) -> TensorType:
     size, stride = self.size, self.stride
     d = wrap_dim(dim, len(size) + 1)
     step = size[d] * stride[d] if d < len(size) else 1
-    return viewed(self, (*size[:d], 1, *size[d:]), (*stride[:d], step, *stride[d:]))
+    return make_view(self, (*size[:d], 1, *size[d:]), (*stride[:d], step, *stride[d:]))
 
 
-rule(aten.transpose.int)(swapped)
-rule(aten.t.default)(transposed)
-rule(aten.squeeze.default)(squeezed)
-rule(aten.squeeze.dim)(squeezed_dim)
-rule(aten.squeeze.dims)(squeezed_dims)
-rule(aten.unsqueeze.default)(unsqueezed)
+rule(aten.transpose.int)(transpose)
+rule(aten.t.default)(transpose_matrix)
+rule(aten.squeeze.default)(squeeze)
+rule(aten.squeeze.dim)(squeeze_dim)
+rule(aten.squeeze.dims)(squeeze_dims)
+rule(aten.unsqueeze.default)(unsqueeze)
 
 
 # ---------------------------------------------------------------------------- strides given; dtypes
 
 
-def strided(
+def as_strided(
     self: TensorType,
     size: Sequence[Size],
     stride: Sequence[Size],
@@ -383,22 +383,22 @@ def strided(
     if len(size) != len(stride):
         fail("mismatch in length of strides and shape")
     for s, step in zip(size, stride, strict=True):
-        if not met(step >= 0):
+        if not is_met(step >= 0):
             fail(
                 "as_strided: Negative strides are not supported at the moment, "
-                f"got strides: {shown(stride)}"
+                f"got strides: {show(stride)}"
             )
-        if not met(s >= 0):
+        if not is_met(s >= 0):
             fail(
-                f"Storage size calculation overflowed with sizes={shown(size)} and "
-                f"strides={shown(stride)}"
+                f"Storage size calculation overflowed with sizes={show(size)} and "
+                f"strides={show(stride)}"
             )
-    if storage_offset is not None and not met(storage_offset >= 0):
+    if storage_offset is not None and not is_met(storage_offset >= 0):
         fail(f"Tensor: invalid storage offset {storage_offset}")
-    return viewed(self, tuple(size), tuple(stride), storage_offset)
+    return make_view(self, tuple(size), tuple(stride), storage_offset)
 
 
-rule(aten.as_strided.default)(strided)
+rule(aten.as_strided.default)(as_strided)
 mark(Trait.VIEWS_STORAGE, aten.as_strided.default)
 
 
@@ -411,7 +411,7 @@ def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
     if not self.size:
         fail(f"self.dim() cannot be 0 {names}")
     last = self.stride[-1]
-    if not met(eq(last, 1)):
+    if not is_met(eq(last, 1)):
         fail(f"self.stride(-1) must be 1 {names}, but got {last}")
     if new < old:
         k = old // new
@@ -421,16 +421,17 @@ def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
         k = new // old
         if self.is_symbolic:  # where it is empty, its strides are not what they seem
             require(ne(self.numel(), 0), f"a tensor without elements {names}")
-        size = _divided(self.size[-1], k, "self.size(-1)", names)
-        offset = _divided(self.offset, k, "self.storage_offset()", names)
+        size = _divide_exactly(self.size[-1], k, "self.size(-1)", names)
+        offset = _divide_exactly(self.offset, k, "self.storage_offset()", names)
         stride = [
-            _divided(s, k, f"self.stride({d})", names) for d, s in enumerate(self.stride[:-1])
+            _divide_exactly(s, k, f"self.stride({d})", names)
+            for d, s in enumerate(self.stride[:-1])
         ]
     return TensorType((*self.size[:-1], size), dtype, self.device, (*stride, 1), offset)
 
 
-def _divided(n: Size, k: int, what: str, names: str) -> Size:
-    if not met(eq(n % k, 0)):
+def _divide_exactly(n: Size, k: int, what: str, names: str) -> Size:
+    if not is_met(eq(n % k, 0)):
         fail(f"{what} must be divisible by {k} {names}, but got {n}")
     return n // k
 

@@ -1,7 +1,7 @@
 """The vocabulary of pointwise rules: sets of dtypes, tables of rules, sizes and strides of results.
 
-Must not say anything of a single operator, and must stay cheap: a model calls these functions more
-often than all others.
+Must not know of single operators, and must stay cheap: a model calls these functions more often
+than all others.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ NONE: Dtypes = frozenset()
 
 
 def refuse_dtype(name: str, dtype: torch.dtype, device: str = "cpu") -> NoReturn:
-    """No kernel of this operator takes this dtype."""
+    """Raise what torch raises where no kernel of an operator takes this dtype."""
     raise_not_implemented(f"{name}_{device}", dtype)
 
 
 def find_overloads(names: str) -> list[OpOverload]:
-    """Overloads of ATen by name: "sin add.Tensor"."""
+    """The overloads of ATen with these names, as in "sin add.Tensor"."""
     found = []
     for name in names.split():
         packet, _, overload = name.partition(".")
@@ -57,7 +57,7 @@ def find_overloads(names: str) -> list[OpOverload]:
 
 
 def register_table(make: Callable[[str, Dtypes], Rule], rows: dict[str, Dtypes]) -> None:
-    """Rules of one kind: for each row, operators and the dtypes they refuse."""
+    """Register rules of one kind: a row has the names of operators and the dtypes they refuse."""
     for names, refused in rows.items():
         for overload in find_overloads(names):
             name = overload._schema.name.removeprefix("aten::").removeprefix("special_")
@@ -65,15 +65,15 @@ def register_table(make: Callable[[str, Dtypes], Rule], rows: dict[str, Dtypes])
 
 
 # -------------------------------------------------------------------------------- size and strides
-# Each takes the dtype of the result and, where it is another, that of the computation: on the CPU
-# eager first copies an operand of a third dtype, and a copy is dense.
+# `dtype` is the result's; `computed` is the one that eager computes in, where the two differ. On
+# the CPU eager first copies an operand that has neither, and a copy is dense.
 
 _SCALAR = TensorType((), torch.float32, torch.device("cpu"))
 
 
 def unary(x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None) -> TensorType:
-    """The result over one tensor: dense, in the order of its dimensions."""
-    # A dimension of size 1 or 0 may have any stride; without one, a dense layout has one spelling.
+    """The result for one tensor: dense, with dimensions in the order of the operand's."""
+    # A dimension of size 1 or 0 may have any stride. If there is none, dense strides are unique.
     if 1 not in x.size and 0 not in x.size:
         if x.is_dense:
             return _with_dtype(x, dtype)
@@ -85,7 +85,7 @@ def unary(x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None
 def with_scalar(
     x: TensorType, dtype: torch.dtype, computed: torch.dtype | None = None
 ) -> TensorType:
-    """The result over a tensor and a number, which eager makes a 0-d tensor and broadcasts."""
+    """The result for a tensor and a number, which eager turns into a 0-d tensor and broadcasts."""
     if 1 not in x.size and 0 not in x.size:
         if x.is_dense:
             return _with_dtype(x, dtype)
@@ -98,7 +98,7 @@ def with_scalar(
 def binary(
     a: Operand, b: Operand, dtype: torch.dtype, computed: torch.dtype | None = None
 ) -> TensorType:
-    """The result over two operands, of which one may be a number."""
+    """The result for two operands, of which one may be a number."""
     if b.__class__ is not TensorType:
         return with_scalar(a, dtype, computed)
     if a.__class__ is not TensorType:
@@ -120,14 +120,14 @@ def binary(
 def nary(
     operands: Sequence[Operand], dtype: torch.dtype, computed: torch.dtype | None = None
 ) -> TensorType:
-    """The result over any number of operands."""
+    """The result for any number of operands."""
     if computed is None:
         computed = dtype
     return nary_mixed([cast_operand(o, computed) for o in operands], dtype)
 
 
 def nary_mixed(operands: Sequence[TensorType], dtype: torch.dtype) -> TensorType:
-    """The result over operands as the kernel sees them, also of several dtypes."""
+    """The result for operands that the kernel takes as they are, even if their dtypes differ."""
     first = operands[0]
     for o in operands:
         if not (o.is_contiguous and o.size == first.size and o.device == first.device):
@@ -141,31 +141,31 @@ def nary_mixed(operands: Sequence[TensorType], dtype: torch.dtype) -> TensorType
 
 
 def cast_operand(o: Operand, computed: torch.dtype) -> TensorType:
-    """An operand as the kernel sees it; the result may still be on the device of another."""
+    """An operand as the kernel sees it. A number has no device: the result may be on any."""
     return cast(o, computed) if o.__class__ is TensorType else _SCALAR
 
 
 def new_like(x: TensorType, dtype: torch.dtype | None = None) -> TensorType:
-    """A new tensor with the layout of `x`, or of its dimensions' order: what `empty_like` gives."""
+    """What `empty_like` gives: the strides of `x` if it is dense, else dense in the same order."""
     return TensorType(x.size, dtype or x.dtype, x.device, preserved_strides(x))
 
 
 def cast(x: TensorType, dtype: torch.dtype) -> TensorType:
-    """An operand in the dtype of the computation: a copy, and dense, where eager makes one."""
+    """An operand in the dtype of the computation. Where eager copies it, the result is dense."""
     if x.dtype is dtype or x.is_dense or x.device.type != "cpu":
         return x
     return new_like(x, dtype)
 
 
 def _is_row_major(x: TensorType) -> bool:
-    """Not empty, contiguous, and the dimensions of size 1 have the strides of a new tensor."""
+    """Is it not empty, and are its strides exactly those of a new tensor, also for sizes of 1?"""
     if 0 in x.size or not x.is_contiguous:
         return False
     return 1 not in x.size or x.stride == contiguous_strides(x.size)
 
 
 def _with_dtype(x: TensorType, dtype: torch.dtype) -> TensorType:
-    """A new tensor with the strides of a dense one. Types are shared: it may be the same type."""
+    """A new tensor with the strides of a dense one. The type itself is returned if it fits."""
     if x.dtype is dtype and x.offset == 0:
         return x
     out = TensorType(x.size, dtype, x.device, x.stride)
@@ -174,7 +174,7 @@ def _with_dtype(x: TensorType, dtype: torch.dtype) -> TensorType:
 
 
 def common_dtype(a: Operand, b: Operand) -> torch.dtype:
-    """The dtype two operands are computed in."""
+    """The dtype in which eager computes two operands."""
     if b.__class__ is TensorType:
         if a.__class__ is TensorType and a.dtype is b.dtype:
             return a.dtype

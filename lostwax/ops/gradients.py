@@ -1,8 +1,9 @@
-"""Which results of an operator have a gradient, where its arguments do: of the real ones, since
-integers and truths never have one.
+"""Which results of an operator have a gradient if its arguments do. Integers and booleans never do,
+and are not listed.
 
-Autograd decides it in C++, below what a fake sees. The tables say where the answer is not "all";
-`tests/ops/test_gradients.py` holds them against those that torch was built from.
+Autograd decides this in C++, below what a fake sees. The tables list the operators for which the
+answer is not "all"; `tests/ops/test_gradients.py` compares them with the tables that torch was
+built from.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _RESULTS: dict[str, tuple[int, ...]] = {
 
 
 def has_gradient(target: Any, index: int) -> bool:
-    """Does the result of this number have a gradient of the arguments?"""
+    """Does result number `index` have a gradient if the arguments do?"""
     if not isinstance(target, OpOverload):
         return True
     results = _RESULTS.get(target._schema.name)

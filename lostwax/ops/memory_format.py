@@ -1,8 +1,8 @@
-"""Which memory format a tensor's strides suggest, and new tensors in it.
+"""Which memory format a tensor's strides suggest, and new tensors in that format.
 
-Kernels of images (convolution, pooling, resampling, norms) keep the channels innermost if their
-input has them so. The question only chooses a layout: it is answered from the form of the strides;
-a guard is the last resort. Must not know of single operators.
+Kernels for images (convolution, pooling, resampling, norms) keep the channels innermost if their
+input does. The answer only chooses a layout, so it is read off the form of the strides; a guard is
+the last resort. Must not know of single operators.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def reads_as_channels_last(size: Sizes, stride: Sizes) -> bool:
 
 
 def _is_less(a: Size, b: Size) -> bool:
-    """Of strides: products of sizes, where a factor counts as more than 1."""
+    """Compares strides: products of sizes, in which every symbolic factor counts as more than 1."""
     if a.__class__ is int and b.__class__ is int:
         return a < b
     if is_zero(b) or is_same(a, b) or quotient(a, b) is not None:
@@ -41,9 +41,9 @@ def _is_less(a: Size, b: Size) -> bool:
 
 
 def suggests_channels_last(x: TensorType) -> bool:
-    """Channels innermost, as far as strides can tell."""
+    """Are the channels innermost, as far as strides can tell?"""
     if x._contiguous and x.is_symbolic:
-        return False  # made row-major, whatever its sizes turn out to be
+        return False  # it was made row-major, whatever its sizes turn out to be
     return reads_as_channels_last(x.size, x.stride)
 
 

@@ -8,9 +8,9 @@ A family file (`pointwise.py`, `views.py`, ...) fills it:
 A *type rule* maps `TensorType`s and plain arguments to `TensorType`s; sizes are `int | Expr`. It is
 called with the arguments of the ATen call (tensors replaced by their types, `SymInt` by `Expr`) and
 raises what eager raises. Whether outputs are new tensors, views of an argument or the mutated
-argument itself is read off the schema here, so a rule never speaks of it. In-place and `out=`
-overloads need no rule of their own: they are derived from their functional twin. What else is to be
-known of an operator is a trait (`traits.py`). Must not know of fake tensors or tracing.
+argument itself is read off the schema here, so no rule says it. In-place and `out=` overloads need
+no rule of their own: they use that of their functional twin. All other facts about an operator are
+traits (`traits.py`). Must not know of fake tensors or tracing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Rule = Callable[..., Any]
 
 
 class Absent:
-    """An operator that the torch at hand does not have, and any overload of it. Nothing is
-    registered for it, no operator of a program is it, and nobody can call it."""
+    """Stands for an operator that this version of torch lacks, and for all of its overloads.
+    Nothing is registered for it, and calling it raises."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,8 +46,8 @@ class Absent:
 
 
 class _Aten:
-    """`torch.ops.aten`, where an operator may be `Absent`: one of those that `torch_version` lists;
-    any in a torch that nobody has tested. Elsewhere it is a mistake in writing."""
+    """`torch.ops.aten`, where a missing operator is `Absent` if `torch_version` lists it, or if
+    this version of torch is untested. Any other missing name is a typing error."""
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(torch.ops.aten, name, None)
@@ -55,7 +55,7 @@ class _Aten:
             if name not in torch_version.PARTIAL and torch_version.is_tested():
                 raise AttributeError(f"aten has no operator {name!r}")
             found = Absent(name)
-        self.__dict__[name] = found  # the next use does not come here
+        self.__dict__[name] = found  # so `__getattr__` is not called again
         return found
 
 
@@ -63,7 +63,7 @@ aten: Any = _Aten()
 
 
 class Fresh(Protocol):
-    """What a data-dependent rule may ask for: sizes and values that only the data know."""
+    """Gives a data-dependent rule the sizes that are known only when the program runs."""
 
     def size(self, upper: Size | None = None, lower: int = 0) -> Size:
         """An integer in [lower, upper] that is decided at run time."""
@@ -76,11 +76,11 @@ class Operator:
     overload: OpOverload
     rule: Rule | None = None
     data_dependent: bool = False
-    """The rule takes a `Fresh` first: its result depends on data."""
+    """Its result depends on data: the rule takes a `Fresh` as its first argument."""
     twin: OpOverload | None = None
     """The functional overload that computes what this one writes."""
     by_twin: bool = False
-    """The rule is the twin's: it takes the twin's arguments."""
+    """The rule is the twin's, and takes the twin's arguments."""
     mutates: tuple[str, ...] = ()
     """Names of the arguments that are written."""
     results: tuple[Result, ...] = ()
@@ -88,7 +88,7 @@ class Operator:
     out_names: tuple[str, ...] = ()
     """Names of the `out=` arguments, in the order of the outputs."""
     changes_metadata: bool = False
-    """The mutation is of sizes and strides (`t_`, `squeeze_`, `resize_`); the rule gives the new
+    """It changes sizes and strides in place (`t_`, `squeeze_`, `resize_`); the rule returns the new
     type."""
     argument_names: tuple[str, ...] = ()
     kind: str = "functional"
@@ -105,8 +105,8 @@ class Operator:
     refusal: Refusal | None = None
     """Why no program can have it."""
     silent_flag: str | None = None
-    """The argument which, if it is true, makes it write to its running statistics; its schema does
-    not say that."""
+    """The argument which, if true, makes it write to its running statistics, although its schema
+    does not say so."""
 
     @property
     def writes(self) -> bool:
@@ -124,14 +124,15 @@ class Result:
 
 
 _facts: dict[OpOverload, dict[str, Any]] = {}
-"""What the families say: fields of `Operator`, by overload."""
+"""What the family files have registered: fields of `Operator`, by overload."""
 
 _operators: dict[int, Operator] = {}
-"""By identity: torch hashes its overloads in Python; the record keeps them alive."""
+"""By the id of the overload, since torch hashes overloads in Python, which is slow. The records
+keep the overloads alive."""
 
 
 def filter_present(overloads: Iterable[Any]) -> list[Any]:
-    """Those operators that the torch at hand has."""
+    """Those of these operators that this version of torch has."""
     return [overload for overload in overloads if not isinstance(overload, Absent)]
 
 
@@ -189,8 +190,8 @@ def composite(*overloads: OpOverload) -> Callable[[Rule], Rule]:
 
 
 def evaluation(*overloads: OpOverload) -> Callable[[Rule], Rule]:
-    """Register how a mode evaluates an operator of which no type rule could say enough, since it
-    reads data, or remembers them: (mode, record, args, kwargs) -> results."""
+    """Register how a mode evaluates an operator for which no type rule is enough, because it reads
+    or remembers data: (mode, record, args, kwargs) -> results."""
     return _register_as("evaluation", overloads)
 
 
@@ -207,8 +208,8 @@ def refuse_operators(refusal: Refusal, *overloads: OpOverload) -> None:
 
 
 def writes_silently(flag: str, *overloads: OpOverload) -> None:
-    """Say that these operators write to `running_mean` and `running_var` if a flag is set, which
-    their schemas do not tell."""
+    """Say that these operators write to `running_mean` and `running_var` if a flag is set, although
+    their schemas do not say so."""
     _record_facts(overloads, silent_flag=flag)
 
 
@@ -219,17 +220,17 @@ def overloads_of(*packets: Any, out: bool = False) -> list[OpOverload]:
 
 
 def writing_forms(names: str) -> list[OpOverload]:
-    """Every overload of these operators that writes: of `x`, those with `out=`, and `x_`."""
+    """Every overload that writes: for a name `x`, those with `out=`, and those of `x_`."""
     packets = [getattr(torch.ops.aten, n + end, None) for n in names.split() for end in ("", "_")]
     found = [getattr(p, name) for p in packets if p is not None for name in p.overloads()]
     return [overload for overload in found if _writes(overload)]
 
 
 def operator(overload: OpOverload) -> Operator:
-    """The record of an overload; made on first use, whatever the operator."""
+    """The record of an overload, made on first use; every operator has one."""
     found = _operators.get(id(overload))
     if found is None:
-        # One record for all threads: its identity stands for the operator in keys.
+        # All threads must get the same record, since keys contain its id.
         found = _operators.setdefault(id(overload), _describe(overload))
     return found
 
@@ -244,8 +245,8 @@ Ways = Sequence[tuple[Trait | Callable[[Operator], bool], T]]
 
 
 def choose(record: Operator, ways: Ways[T]) -> T:
-    """What stands beside the first condition that holds of the operator: that it has a trait, or a
-    question about its record."""
+    """The second member of the first pair whose condition holds for the operator. A condition is a
+    trait that it must have, or a predicate on its record."""
     for condition, way in ways:
         if condition in record.traits if isinstance(condition, Trait) else condition(record):
             return way
@@ -253,7 +254,7 @@ def choose(record: Operator, ways: Ways[T]) -> T:
 
 
 def overloads_with_rules() -> frozenset[OpOverload]:
-    """Every overload that has a rule of our own (derived in-place and out forms not counted)."""
+    """Every overload with a rule of its own, not one that an in-place or `out=` form borrows."""
     return frozenset(overload for overload, known in _facts.items() if "rule" in known)
 
 
@@ -282,7 +283,7 @@ def _describe_result(returned: Any, schema: Any) -> Result:
         return Result(is_list=is_list)
     for argument in schema.arguments:
         source = argument.alias_info
-        # A list of views (`split`) names no set: it aliases the one argument that is viewed.
+        # The schema of a list of views (`split`) names no alias set: it views the aliased argument.
         if source is not None and (source.before_set & info.before_set or not info.before_set):
             return Result(argument.name, info.is_write, is_list)
     return Result(is_list=is_list)
@@ -304,8 +305,8 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
     """The overload that computes the same without writing: `add_.Tensor` → `add.Tensor`, `add.out`
     → `add.Tensor`.
 
-    Found by schema, not by a list: the same arguments, but for the written ones being read (in-
-    place) or missing (out).
+    It is found by its schema, not in a list: it has the same arguments, except that it only reads
+    those that are written in place, and has no `out=`.
     """
     schema = overload._schema
     namespace, _, base = schema.name.partition("::")
@@ -327,7 +328,7 @@ _FACTORY_OPTIONS = {"dtype", "layout", "device", "pin_memory"}
 
 
 def _signature(arguments: Iterable[Any]) -> list[tuple[str, str]]:
-    """Names and types; a factory's options are not counted, since its `out=` form takes them from
+    """Names and types of arguments, without a factory's options: an `out=` form takes these from
     `out`."""
     return [(a.name, str(a.type)) for a in arguments if a.name not in _FACTORY_OPTIONS]
 

@@ -1,9 +1,9 @@
 """The vocabulary of type rules: sizes, dimensions, broadcasting, dtypes, devices, layouts.
 
 Every function takes `int | Expr` sizes and costs next to nothing when they are ints. A requirement
-that eager would check is `require` (it becomes a guard or a run-time assertion when symbolic); a
-question that only chooses a layout asks `known` and takes the default. Must not know of single
-operators.
+that eager checks too is stated by `require` (if symbolic, it becomes a guard or a run-time
+assertion); a question that only chooses a layout asks `known`, and takes a default if that does not
+know. Must not know of single operators.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def fail(text: str, error: type[Exception] = RuntimeError) -> NoReturn:
 
 
 def require(condition: bool | BoolExpr, text: str, error: type[Exception] = RuntimeError) -> None:
-    """What eager checks too. Symbolic: a guard, or a run-time assertion when unbacked."""
+    """Raise unless the condition holds. If symbolic, it becomes a guard, or a run-time assertion if
+    it depends on data."""
     if condition is True:
         return
     if condition is False or not expect(condition):
@@ -45,12 +46,12 @@ def require(condition: bool | BoolExpr, text: str, error: type[Exception] = Runt
 
 
 def is_met(condition: bool | BoolExpr) -> bool:
-    """`require` for hot paths: `if not met(c): fail(f"...")` writes the text only when needed."""
+    """`require` for hot paths: `if not is_met(c): fail(f"...")` makes the text only on failure."""
     return condition is True or (condition is not False and expect(condition))
 
 
 def is_same(a: Size, b: Size) -> bool:
-    """Provably equal; never a guard."""
+    """Are they provably equal? Never a guard."""
     if a is b:
         return True
     if a.__class__ is int and b.__class__ is int:
@@ -59,12 +60,12 @@ def is_same(a: Size, b: Size) -> bool:
 
 
 def is_one(a: Size) -> bool:
-    """Provably 1; never a guard."""
+    """Is it provably 1? Never a guard."""
     return a == 1 if a.__class__ is int else known(eq(a, 1)) is True
 
 
 def is_zero(a: Size) -> bool:
-    """Provably 0; never a guard."""
+    """Is it provably 0? Never a guard."""
     return a == 0 if a.__class__ is int else known(eq(a, 0)) is True
 
 
@@ -77,7 +78,7 @@ def show(size: Iterable[Size]) -> str:
 
 
 def wrap_dim(dim: int, ndim: int) -> int:
-    """A dimension index made non-negative; a 0-d tensor is taken as 1-d, as torch does."""
+    """The dimension as a non-negative index. A 0-d tensor counts as 1-d, as in torch."""
     if -ndim <= dim < ndim:
         return dim + ndim if dim < 0 else dim
     if ndim == 0 and dim in (0, -1):
@@ -106,7 +107,7 @@ def wrap_dims(dims: Sequence[int] | int | None, ndim: int) -> tuple[int, ...]:
 
 
 def broadcast_sizes(sizes: Sequence[Sizes]) -> Sizes:
-    """The common size of several. Two unknown sizes are taken to be equal, and that is required."""
+    """The size that these broadcast to. Two unknown sizes are required to be equal."""
     first = sizes[0]
     for other in sizes[1:]:
         if other != first:
@@ -134,7 +135,7 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
             return y
         if always_broadcasts(y, x):
             return x
-        # The example broadcasts a 1: only sound when that size is always 1.
+        # The example broadcasts a 1, which is sound only if that size is always 1.
         if hint(x) == 1 != hint(y) and decide(eq(x, 1)):
             return y
         if hint(y) == 1 != hint(x) and decide(eq(y, 1)):
@@ -154,7 +155,7 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
 
 
 def _refuse_broadcast_of_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
-    """Eager may see a 1 there."""
+    """Refuse two sizes that eager could broadcast, since the unknown one may be 1 at run time."""
     raise DataDependentError(
         f"sizes {show(a)} and {show(b)} are broadcast, and one of them depends on data.\n"
         f"  at {user_location()}\n"
@@ -165,13 +166,13 @@ def _refuse_broadcast_of_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
 
 
 def always_broadcasts(have: Size, want: Size) -> bool:
-    """Does a dimension of size `have` broadcast to `want` in any case? `x[:1]` does to `x`, be it
-    empty. Never a guard."""
+    """Does a dimension of size `have` provably broadcast to `want`? `x[:1]` does to `x`, even if
+    `x` is empty. Never a guard."""
     return known(eq(have, 1) | eq(have, want)) is True
 
 
 def must_be_one(have: Size, want: Size) -> bool:
-    """Can `have` broadcast to `want` only as a 1? `x[:1]` to 4, whether `x` has a row or none."""
+    """Can `have` broadcast to `want` only if it is 1? So it is for `x[:1]` (0 or 1) and 4."""
     return known(eq(have, want)) is False and known(eq(want, 1)) is False
 
 
@@ -207,8 +208,8 @@ _CATEGORY = {
 
 
 def promote(*operands: TensorType | Scalar) -> torch.dtype:
-    """The dtype torch computes in for these tensors and scalars (tensors with dimensions count
-    first, then 0-d tensors, then scalars; a lower class only matters if its category is higher)."""
+    """The dtype in which torch computes these tensors and scalars. Tensors with dimensions rank
+    first, then 0-d tensors, then scalars; a lower rank matters only if its category is higher."""
     first = operands[0]
     if first.__class__ is TensorType and first.size:
         dtype: torch.dtype = first.dtype
@@ -244,13 +245,13 @@ def _promote(operands: Sequence[TensorType | Scalar]) -> torch.dtype:
 def _combine(high: torch.dtype, low: torch.dtype) -> torch.dtype:
     if category(low) <= category(high):
         return high
-    if high.is_floating_point:  # the precision is the higher class's own
+    if high.is_floating_point:  # the precision stays that of the higher rank
         return high.to_complex()
     return torch.promote_types(high, low)
 
 
 def float_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Integers and bools become the default float."""
+    """The dtype itself if it is floating or complex, else the default float dtype."""
     return dtype if dtype.is_floating_point or dtype.is_complex else get_default_dtype()
 
 
@@ -270,7 +271,7 @@ def real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def common_device(operands: Sequence[TensorType]) -> torch.device:
-    """Where the result lives: CPU scalars (0-d) follow the others; two devices are an error."""
+    """The device of the result. 0-d CPU tensors follow the others; else two devices raise."""
     device = operands[0].device
     scalar = not operands[0].size and device.type == "cpu"
     for o in operands[1:]:
@@ -289,7 +290,7 @@ def common_device(operands: Sequence[TensorType]) -> torch.device:
 
 
 def require_same_device(operands: Sequence[TensorType], op: str) -> torch.device:
-    """For operators that do not move CPU scalars."""
+    """The one device of all operands, for operators that do not move 0-d tensors of the CPU."""
     device = operands[0].device
     for o in operands[1:]:
         if o.device is not device and o.device != device:
@@ -322,8 +323,8 @@ def elementwise(
 def elementwise_strides(size: Sizes, operands: Sequence[TensorType]) -> Sizes | None:
     """Strides of a pointwise result; None for row-major.
 
-    Operands of the result's own size decide at once when they agree; otherwise the dimensions are
-    sorted by the strides of the first operand that tells them apart.
+    Where all operands have the result's size and agree on a layout, the result has that layout.
+    Else its dimensions are sorted by the strides of the first operand that tells them apart.
     """
     if all(are_same_sizes(o.size, size) for o in operands):
         if all(o.is_contiguous for o in operands):
@@ -350,7 +351,7 @@ def strides_in_order(size: Sizes, order: Sequence[int]) -> Sizes | None:
 
 
 def are_same_sizes(a: Sizes, b: Sizes) -> bool:
-    """All of them provably equal, or strides; never a guard."""
+    """Are two tuples of sizes, or of strides, provably equal? Never a guard."""
     return a == b or (len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True)))
 
 
@@ -365,7 +366,7 @@ def _aligned_strides(o: TensorType, size: Sizes) -> list[Size]:
 
 
 def _stride_order(size: Sizes, strides: Sequence[Sequence[Size]]) -> list[int]:
-    """Dimensions, innermost first: an insertion sort over a comparison that may be undecided."""
+    """The dimensions, innermost first. An insertion sort, since a comparison may be undecided."""
     order = list(range(len(size) - 1, -1, -1))
     for i in range(1, len(order)):
         at = i
@@ -393,9 +394,9 @@ def _should_swap(a: int, b: int, size: Sizes, strides: Sequence[Sequence[Size]])
 
 
 def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) -> int:
-    """-1, 0, 1. Symbolic: sizes that multiply a stride count as at least 1 (an empty tensor's
-    layout addresses nothing). With the sizes of the two dimensions, one that spans the other is
-    the outer one."""
+    """-1, 0 or 1. A symbolic size that multiplies a stride counts as at least 1, since the layout
+    of an empty tensor addresses nothing. If the sizes of the two dimensions are given, a dimension
+    whose stride spans the whole other one is the outer one."""
     if x.__class__ is int and y.__class__ is int:
         return (x > y) - (x < y)
     if is_same(x, y):
@@ -404,7 +405,7 @@ def compare_strides(x: Size, y: Size, sizes: tuple[Size, Size] | None = None) ->
         q = quotient(a, b)
         if q is not None and (q.__class__ is not int or q > 1):
             return sign
-        if known(a >= b) is True:  # where they are equal, the order hardly matters
+        if known(a >= b) is True:  # if they are equal, the order hardly matters
             return sign
     if sizes is not None:
         for a, b, count, sign in ((x, y, sizes[1], 1), (y, x, sizes[0], -1)):

@@ -58,13 +58,13 @@ def raise_not_implemented(kernel: str, dtype: torch.dtype) -> NoReturn:
 
 
 def require_floating(dtype: torch.dtype, kernel: str) -> None:
-    """For kernels that exist for real floating dtypes only."""
+    """Check a dtype for a kernel that exists for real floating dtypes only."""
     if not dtype.is_floating_point:
         raise_not_implemented(kernel, dtype)
 
 
 def require_fractional(dtype: torch.dtype, kernel: str) -> None:
-    """For kernels that exist for floating and complex dtypes."""
+    """Check a dtype for a kernel that exists for floating and complex dtypes only."""
     if not (dtype.is_floating_point or dtype.is_complex):
         raise_not_implemented(kernel, dtype)
 

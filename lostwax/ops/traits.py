@@ -1,8 +1,8 @@
-"""What an operator may be, beside what its schema and its type rule say of it.
+"""Facts about operators that neither their schemas nor their type rules tell.
 
-A family file marks its operators, each next to its rule: `mark(Trait.STOPS_GRADIENT, ...)`. The
-mode, the tracer and the passes ask `Trait.X in operator(overload).traits`, or have a table from
-traits to handlers; none of them knows an operator by its name. Must not say what is to be done.
+A family file marks its operators next to their rules: `mark(Trait.STOPS_GRADIENT, ...)`. The mode,
+the tracer and the passes ask `Trait.X in operator(overload).traits`, or have a table from traits to
+handlers; none of them knows an operator by its name. Must not say what is to be done about a fact.
 """
 
 from __future__ import annotations
@@ -25,32 +25,33 @@ class Trait(Enum):
     COPIES_GAPS = auto()
     """It copies whatever is not contiguous, also where a view would do."""
     NEEDS_STRIDES = auto()
-    """A view, or an error where the strides of its argument allow none."""
+    """Its result is a view; where the strides of its argument allow none, it raises."""
     VIEWS_STORAGE = auto()
-    """It shows the storage of its argument, whatever the argument itself shows of it."""
+    """It views the whole storage of its argument, not only the part that the argument shows."""
     SHOWS_PART = auto()
     """It may show fewer elements than its base has: a write to it is copied into the base."""
     SHOWS_TWICE = auto()
     """It may show an element of its base more than once, at strides that are not zero."""
     OTHER_ELEMENTS = auto()
-    """Its elements are not those of its base: places in memory are not counted through it."""
+    """Its elements are not its base's own, but cast, conjugated or negated: places in memory cannot
+    be counted through it."""
     NOT_ITS_BASE = auto()
-    """It is something else than its base, though their types may be the same."""
+    """Its values or gradients differ from its base's, even where their types are equal."""
 
     # --------------------------------------------------------------------------------- conjugates
 
     CONJUGATES = auto()
     """Its result is conjugated when it is read."""
     REAL_OF_CONJUGATE = auto()
-    """Of a conjugate it shows what it would show of the tensor that is conjugated."""
+    """Its result is the same for a conjugate as for the tensor that is conjugated."""
     NEGATIVE_OF_CONJUGATE = auto()
-    """So, with the other sign."""
+    """Its result for a conjugate is the negative of that for the tensor that is conjugated."""
     NOT_OF_CONJUGATE = auto()
-    """It cannot view a conjugate: that is to be computed before."""
+    """It cannot view a conjugate: the conjugate must be computed before."""
     RESOLVES_CONJUGATE = auto()
-    """A copy of what is conjugated when it is read, and any other tensor itself."""
+    """It copies a tensor that is conjugated when it is read, and returns any other one as it is."""
     RESOLVES_NEGATIVE = auto()
-    """The same of what is negated when it is read."""
+    """It copies a tensor that is negated when it is read, and returns any other one as it is."""
 
     # ---------------------------------------------------------------------- layouts, types, numbers
 
@@ -59,15 +60,15 @@ class Trait(Enum):
     AS_FIRST = auto()
     """Its result is laid out as its first argument, whatever the layout of the others."""
     READS_IN_ORDER = auto()
-    """Its kernel takes its arguments for contiguous; torch copies those that are not."""
+    """Its kernel assumes contiguous arguments; torch copies those that are not."""
     READS_DENSE = auto()
-    """It takes tensors without gaps alone; what torch calls it from makes them so."""
+    """It takes only tensors without gaps; its callers in torch copy the others first."""
     READS_TYPE = auto()
-    """It answers with a number of its argument's type, not of its data."""
+    """It returns a number that follows from its argument's type, not from its data."""
     READS_LAYOUT = auto()
-    """So, with one that the layout decides."""
+    """It returns a number that follows from its argument's layout."""
     READS_NUMBER = auto()
-    """It answers with the number that its argument holds."""
+    """It returns the number that its argument holds."""
     READS_BITS = auto()
     """It shows the bits of its argument as another type."""
     RULE_READS_SETTINGS = auto()
@@ -76,62 +77,62 @@ class Trait(Enum):
     # ------------------------------------------------------------------------- what is made anew
 
     FACTORY = auto()
-    """Its result comes out of nothing that has a gradient."""
+    """It makes its result from no tensor that has a gradient."""
     RANGE = auto()
-    """It makes numbers of a range: they are those that its type is able to tell apart."""
+    """It makes the numbers of a range: which ones depends on what its dtype can tell apart."""
     UNINITIALIZED = auto()
     """Nobody has written to the memory of its result."""
     LITERAL = auto()
-    """It brings a tensor that Python has into the program."""
+    """It brings a tensor that exists in Python into the program."""
 
     # --------------------------------------------------------------------------------------- writes
 
     COPIES_INTO = auto()
-    """It overwrites its first argument by the second, cast and expanded. Its functional twin has no
-    derivative."""
+    """It overwrites its first argument with the second, cast and expanded. Its functional twin has
+    no derivative."""
     ONE_BY_ONE = auto()
     """It writes to many tensors. Its functional twin has no derivative; that of one tensor has."""
     OVERWRITES = auto()
-    """It does not read what it overwrites; to autograd that has a gradient, of zeros."""
+    """It does not read what it overwrites; autograd gives that a gradient of zeros."""
     FILLS = auto()
     """It writes a number, its last argument, in many places."""
     WRITES_ALIKE = auto()
-    """Into elements that are one in memory it writes one value."""
+    """It writes equal values to elements that share one place in memory."""
     DROPS_OUT = auto()
-    """C++ returns its result and leaves `out=` as it is, where tensors are of a subclass."""
+    """If tensors are of a subclass, C++ returns a new result and leaves `out=` unwritten."""
     DECLARED_ELSEWHERE = auto()
-    """Its schema does not say what it writes; another operator does the same, and says it."""
+    """Its schema hides what it writes; another operator does the same and declares it."""
     SIZES_STATE = auto()
     """Its first call gives running statistics their size."""
 
     READS_ELSEWHERE = auto()
-    """An element of its result depends on other places of its arguments than its own."""
+    """An element of its result depends on elements of its arguments at other places."""
     READS_NUMBER_FIRST = auto()
-    """A tensor that holds one number it reads before it writes."""
+    """It reads a 0-d argument before it writes anything."""
 
     # ------------------------------------------------------------------------------------- `out=`
 
     EXACT_OUT = auto()
-    """It converts nothing: `out=` has the dtype of the result."""
+    """It does not convert: `out=` must have the dtype of the result."""
     OUT_APART = auto()
     """Eager refuses an `out=` that it reads, also if both are the very same tensor."""
     OUTS_APART = auto()
     """Eager refuses two `out=` that overlap."""
     ROW_MAJOR_OUT = auto()
-    """An `out=` of another size becomes row-major, whatever the strides of the result alone: its
-    `out=` form copies."""
+    """Its `out=` form copies: an `out=` of another size becomes row-major, even where the result
+    without `out=` would not."""
     RELAYS_FIRST_OUT = auto()
-    """LAPACK's wrapper lays the first `out=` out anew if that is empty, also one of the right
+    """LAPACK's wrapper gives the first `out=` new strides if it is empty, even at the right
     size."""
     RELAYS_TWO_OUTS = auto()
-    """So, the first two."""
+    """LAPACK's wrapper does so with the first two `out=`."""
 
     # ------------------------------------------------------------------------------- random numbers
 
     DRAWS_IN_ORDER = auto()
-    """It draws in the order of memory, and its functional twin in that of indices."""
+    """It draws in the order of memory, but its functional twin in the order of indices."""
     DRAWS_BETWEEN = auto()
-    """It draws integers between two bounds; its functional twin has a name that Python has not."""
+    """It draws integers between two bounds; Python has no name for its functional twin."""
     DRAWS_FACTORS = auto()
     """In training its result is its first argument times the noise that it draws into the
     second. Torch's derivative reads the noise as it was before."""
@@ -143,10 +144,10 @@ class Trait(Enum):
     STOPS_GRADIENT = auto()
     """A view that no gradient flows through."""
     UNDERIVED = auto()
-    """It looks at the size of its argument alone, so that its gradient ends here, and has no
-    derivative."""
+    """It has no derivative, and reads only the size of its argument, so that the gradient ends
+    here."""
     FORWARD_ONLY = auto()
-    """C++ calls it where it sees no gradient; another operator does the same with a derivative."""
+    """C++ calls it if no gradient is needed; another operator does the same with a derivative."""
     PARTS_ARE_CAST = auto()
     """It has a derivative of its own, and its kernel calls operators that autocast casts."""
 
@@ -155,7 +156,7 @@ class Trait(Enum):
     ONE_FOR_ONE = auto()
     """A composite operator that amounts to one other operator."""
     RECURRENT = auto()
-    """Steps over a sequence. C++ would choose the kernel of one device; torch's Python does not."""
+    """It steps over a sequence. C++ would choose one device's kernel; torch's Python does not."""
     BEFORE_NUMPY = auto()
     """`x.numpy()` calls it before it reads the data."""
 
@@ -164,14 +165,14 @@ class Trait(Enum):
     ASSERTS = auto()
     """It raises if something does not hold."""
     ASKS_ALL = auto()
-    """Is all of a tensor true? What asks so is often a check."""
+    """It asks whether all of a tensor is true, which is often a check."""
     CHECKS_ALL = auto()
-    """The same, and never anything but a check."""
+    """It asks whether all of a tensor is true, and is never anything but a check."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why no program can have an operator. The text may speak of `{overload}` or `{name}`."""
+    """Why no program can have an operator. The text may contain `{overload}` or `{name}`."""
 
     text: str
     why: str

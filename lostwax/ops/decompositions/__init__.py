@@ -1,8 +1,8 @@
-"""How operators are computed by others, one family a file: what leads to core ATen.
+"""How operators are computed by core ATen operators, one family a file.
 
-A decomposition is a function of tensors that calls ATen operators. It gives what the operator
-gives: size, dtype, and the same numbers as far as rounding allows. It may ask a size no question
-that costs a guard; a case it does not cover raises NotImplementedError, and the operator stays.
+A decomposition is a function of tensors that calls ATen operators. It returns what the operator
+returns: size, dtype, and the same numbers up to rounding. For a case that it does not cover it
+raises NotImplementedError, and the operator stays. Must not ask what would cost a guard.
 """
 
 from lostwax.ops.decompositions import attention as attention

@@ -1,4 +1,4 @@
-"""The CPU's fused attention, which a program holds where it calls the kernel by its name."""
+"""The CPU's fused attention, for programs that call its kernel by name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def flash_attention_for_cpu(
     attn_mask: Tensor | None = None,
     scale: float | None = None,
 ) -> Any:
-    """Attention, and the logarithms of the sums it divides by, which its gradient reads."""
+    """Attention, and the logarithms of the sums that it divides by: its gradient reads them."""
     width = query.shape[-1]
     if scale is None:
         if not isinstance(width, int) or not width:

@@ -1,6 +1,6 @@
 """New tensors by `full`, `full_like`, `empty_strided`, `arange`.
 
-`given` are a factory's keywords: dtype, layout, device, pin_memory, memory_format.
+`given` holds the keyword arguments of a factory: dtype, layout, device, pin_memory, memory_format.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from lostwax.ops.registry import aten, decomposition
 
 
 def _options(given: dict[str, Any], *names: str) -> dict[str, Any]:
-    """Of a factory's keywords those of these names that say something."""
+    """The keywords with these names that are not None."""
     return {k: given[k] for k in names if given.get(k) is not None}
 
 
 def _options_like(given: dict[str, Any], x: Tensor) -> dict[str, Any]:
-    """The dtype and the device that are asked for, else those of a tensor."""
+    """The dtype and the device that are given, or else those of `x`."""
     return {"dtype": x.dtype, "device": x.device, **_options(given, "dtype", "device")}
 
 
@@ -33,7 +33,7 @@ def _full(value: int, size: Any, dtype: Any = None, device: Any = None) -> Any:
 
 
 def _number(value: Any, dtype: torch.dtype) -> Any:
-    """The value in the kind of number that the dtype holds."""
+    """The value as the kind of Python number that the dtype holds."""
     if dtype is torch.bool:
         return bool(value)
     return float(value) if dtype.is_floating_point else value
@@ -185,7 +185,7 @@ def _keep_where(choice: Tensor, x: Tensor) -> Any:
     aten.linspace.Scalar_Tensor,
 )
 def linspace(start: Any, end: Any, steps: int, **given: Any) -> Any:
-    """Counted from the nearer end, so that both are met exactly."""
+    """It counts from the nearer end, so that both ends are exact."""
     dtype = given.get("dtype") or torch.get_default_dtype()
     if not dtype.is_floating_point or steps.__class__ is not int:
         raise NotImplementedError("rounding to integers as eager's kernel does")

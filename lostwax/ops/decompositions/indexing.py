@@ -1,4 +1,4 @@
-"""Reading and writing by index, by `index`, `index_put` and the scatters."""
+"""Reading and writing at indices, by `index`, `index_put` and the scatters."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool =
 
 @decomposition(aten.embedding_renorm.default)
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
-    """Rows that are read and too long are shortened. A row that is read twice is written twice,
+    """It shortens the rows that are read and too long. A row that is read twice is written twice,
     with the same numbers."""
     places = _flatten(indices)
     rows = aten.index_select.default(self, 0, places)
@@ -95,7 +95,7 @@ def max_unpool3d(
 
 
 def _unpool(x: Tensor, indices: Tensor, output_size: Any) -> Any:
-    """Each number back to the place where the pooling found it, zeros elsewhere."""
+    """Put each number back to the place where the pooling found it, and zeros elsewhere."""
     lead, rest = list(x.shape[: -len(output_size)]), x.shape[-len(output_size) :]
     flat = [_rows(v).view([*lead, math.prod(rest)]) for v in (x, indices)]
     zeros = aten.full.default([*lead, math.prod(output_size)], 0, dtype=x.dtype, device=x.device)

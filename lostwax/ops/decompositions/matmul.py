@@ -45,7 +45,7 @@ def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any =
 
 
 def _add_weighted(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Any:
-    """beta · x + alpha · product; without beta, x may be anything: NaN, too."""
+    """beta · x + alpha · product. If beta is 0, x does not count, even if it is NaN."""
     if not x.dtype.is_floating_point and not x.dtype.is_complex:
         beta, alpha = int(beta), int(alpha)  # as eager, which computes in the dtype of x
     if alpha != 1:

@@ -1,4 +1,4 @@
-"""Batch normalisation, and the norm of weights, by the forms that are core."""
+"""Batch normalisation and weight norm, by core operators."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ def batch_norm_updating(
     momentum: float,
     eps: float,
 ) -> Any:
-    """The statistics are those of the batch, and the running ones move towards them."""
+    """It normalises by the statistics of the batch, and moves the running ones towards them."""
     if not training:
         op = aten._native_batch_norm_legit_no_training.default
         out = op(input, weight, bias, running_mean, running_var, momentum, eps)
         return (*out, aten.clone.default(running_mean), aten.clone.default(running_var))
     out = aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
     rest = [0, *range(2, input.dim())]
-    # From the input once more: the inverse that is returned has lost digits to `eps`. And to
-    # autograd the running statistics depend on nothing.
+    # Computed from the input again, since the inverse that is returned has lost digits to `eps`.
+    # Detached, since to autograd the running statistics depend on nothing.
     seen = cast(aten.detach.default(input), running_var.dtype)
     var = aten.var.correction(seen, rest, correction=1)
     mean = cast(out[1], running_mean.dtype)
@@ -63,7 +63,7 @@ def _move(running: Tensor, now: Tensor, momentum: float) -> Any:
 
 @decomposition(aten._weight_norm_interface.default)
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
-    """`g` has a number for each slice of `v`; in which form, the kernel does not ask."""
+    """`g` has one number for each slice of `v`; the kernel takes it in any shape."""
     each = [1] * v.dim()
     each[dim] = v.shape[dim]
     is_wide = v.dtype in (torch.float32, torch.float64)

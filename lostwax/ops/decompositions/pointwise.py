@@ -119,7 +119,7 @@ def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -
 @compute_in_float32
 def lerp_scalar(self: Tensor, end: Tensor, weight: Any) -> Any:
     way = aten.sub.Tensor(end, self)
-    if abs(weight) < 0.5:  # from the nearer end, so that both are met exactly
+    if abs(weight) < 0.5:  # from the nearer end, so that both ends are exact
         return aten.add.Tensor(self, aten.mul.Tensor(way, weight))
     return aten.sub.Tensor(end, aten.mul.Tensor(way, 1 - weight))
 
@@ -181,7 +181,7 @@ def rad2deg(self: Tensor) -> Any:
 
 @decomposition(aten.hypot.default)
 def hypot(self: Tensor, other: Tensor) -> Any:
-    """By the larger of the two, so that no square overflows."""
+    """It scales by the larger of the two, so that no square overflows."""
     a, b = aten.abs.default(self), aten.abs.default(other)
     large, small = aten.maximum.default(a, b), aten.minimum.default(a, b)
     is_zero = aten.logical_or.default(aten.eq.Scalar(large, 0), aten.isinf.default(large))
@@ -203,7 +203,7 @@ def fmin(self: Tensor, other: Tensor) -> Any:
 
 
 def _choose_unless_nan(choice: Any, a: Tensor, b: Tensor) -> Any:
-    """The choice between two numbers; of a number and none, the number."""
+    """The choice between two numbers; if one of them is NaN, the other."""
     dtype = torch.result_type(a, b)
     a, b = cast(a, dtype), cast(b, dtype)
     if not dtype.is_floating_point:
@@ -226,7 +226,7 @@ def angle(self: Tensor) -> Any:
 
 @decomposition(aten.zero.default)
 def zero(self: Tensor) -> Any:
-    """Not by `full_like`: to autograd it has a gradient, which is zero."""
+    """Not by `full_like`, since autograd gives `zero` a gradient, of zeros."""
     return aten.fill.Scalar(self, 0)
 
 

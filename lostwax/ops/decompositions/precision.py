@@ -19,8 +19,8 @@ def cast(x: Tensor, dtype: torch.dtype) -> Any:
 
 
 def compute_in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The decomposition in float32 if its first tensor is of half precision; the result is rounded
-    once, at the end."""
+    """Make a decomposition compute in float32 if its first tensor is of half precision, and round
+    the result once, at the end."""
 
     @wraps(function)
     def computed(self: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -38,6 +38,6 @@ def _is_low(value: Any) -> bool:
 
 
 def as_float(x: Tensor) -> Any:
-    """Integers as the floats that eager computes them in."""
+    """Integers cast to the float dtype in which eager computes them."""
     is_whole = not x.dtype.is_floating_point and not x.dtype.is_complex
     return cast(x, torch.get_default_dtype()) if is_whole else x

@@ -41,7 +41,7 @@ def _to_bool(x: Tensor) -> Any:
 
 
 def _cast_answer(out: Tensor, x: Tensor) -> Any:
-    """Of bytes, `all` and `any` make bytes."""
+    """`all` and `any` return uint8 for uint8."""
     return cast(out, torch.uint8) if x.dtype is torch.uint8 else out
 
 
@@ -97,7 +97,7 @@ def std_mean(
 
 @decomposition(aten.logsumexp.default)
 def logsumexp(self: Tensor, dim: Any, keepdim: bool = False) -> Any:
-    """Relative to the largest, so that no exponential overflows; infinities are left out of it."""
+    """Computed relative to the largest (unless infinite), so that no exponential overflows."""
     if self.dtype.is_complex or any(s.__class__ is int and s == 0 for s in self.shape):
         raise NotImplementedError("there is no largest")
     return _logsumexp(as_float(self), [dim] if isinstance(dim, int) else dim, keepdim)
@@ -146,7 +146,7 @@ def _norm(x: Tensor, order: float, dims: Any, keepdim: bool) -> Any:
 
 @decomposition(aten._safe_softmax.default)
 def safe_softmax(self: Tensor, dim: int, dtype: Any = None) -> Any:
-    """Where nothing is seen, 0 instead of 0 / 0."""
+    """A row that is all -inf gets 0 instead of 0 / 0."""
     x = self if dtype is None else cast(self, dtype)
     seen = aten.any.dim(aten.ne.Scalar(self, -math.inf), dim, True)
     out = aten._softmax.default(x, dim, False)

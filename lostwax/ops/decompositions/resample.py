@@ -1,4 +1,4 @@
-"""Pooling and interpolation by the forms that are core."""
+"""Pooling and interpolation by core operators."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lostwax.ops.registry import aten, decomposition
 
 @decomposition(aten.upsample_nearest1d.default)
 def upsample_nearest1d(self: Tensor, output_size: Any, scales: float | None = None) -> Any:
-    """A row is a picture of one row."""
+    """A signal is treated as an image of height 1."""
     factors = () if scales is None else (1.0, scales)
     rows = aten.unsqueeze.default(self, 2)
     return aten.squeeze.dim(upsample_nearest2d(rows, [1, *output_size], *factors), 2)
@@ -50,14 +50,14 @@ def upsample_bilinear2d(
 
 
 def _choose_size_or_factors(x: Tensor, size: Any, down: Any, across: Any) -> tuple[Any, Any]:
-    """The core forms take either the new size or the factors, and compute the other."""
+    """The core operators take either the new size or the factors, and compute the other."""
     if down is None and across is None:
         return size, None
     if down.__class__ is not float or across.__class__ is not float:
         raise NotImplementedError("a factor that is not known")
     for n, factor, wanted in zip(x.shape[-2:], (down, across), size, strict=True):
         found = n * int(factor) if factor.is_integer() else math.trunc(n * factor)
-        if found != wanted:  # of open sizes: proven, or the operator stays whole
+        if found != wanted:  # for symbolic sizes: if it is not proven, the operator stays whole
             raise NotImplementedError("a size that the factors do not give")
     return None, [down, across]
 
@@ -67,8 +67,8 @@ def _choose_size_or_factors(x: Tensor, size: Any, down: Any, across: Any) -> tup
 
 @decomposition(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
 def adaptive_max_pool(self: Tensor, output_size: Any) -> Any:
-    """Each result is the largest of a window; windows are of different sizes, so the shorter ones
-    are filled up with their last element."""
+    """Each result is the largest of a window. Windows differ in size, so the shorter ones repeat
+    their last element."""
     n = len(output_size)
     sizes = self.shape[-n:]
     if any(s.__class__ is not int or s == 0 for s in (*sizes, *output_size)):
@@ -91,7 +91,7 @@ def adaptive_max_pool(self: Tensor, output_size: Any) -> Any:
 
 
 def _windows(size: int, count: int, device: Any) -> Any:
-    """For each result the places in its window, [count, longest]."""
+    """The positions in the window of each result, as a [count, longest] tensor."""
     longest = max(-(-(i + 1) * size // count) - i * size // count for i in range(count))
     results = aten.arange.start_step(0, count, 1, dtype=torch.int64, device=device)
     first = aten.div.Scalar_mode(aten.mul.Scalar(results, size), count, rounding_mode="floor")
@@ -103,7 +103,7 @@ def _windows(size: int, count: int, device: Any) -> Any:
 
 
 def _gather_windows(x: Any, lead: int, order: Any, output_size: Any) -> Any:
-    """Sizes in turn, [.., out, window, out, window], to [.., out, out, window · window]."""
+    """From sizes [.., out, window, out, window] to [.., out, out, window · window]."""
     turned = aten.permute.default(x, [*range(lead), *(lead + d for d in order)])
     rows = aten.clone.default(turned, memory_format=torch.contiguous_format)
     return aten.view.default(rows, [*x.shape[:lead], *output_size, -1])

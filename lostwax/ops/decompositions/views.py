@@ -83,7 +83,7 @@ _ROWS = torch.contiguous_format
 
 
 def _roll_dim(x: Tensor, shift: int, dim: int) -> Any:
-    """The elements in the order that counts from `-shift`, round the end."""
+    """The elements counted from position `-shift`, wrapping round the end."""
     size = x.shape[dim] if x.dim() else 1
     if _are_ints(size, shift) and (size == 0 or shift % size == 0):
         return x
@@ -123,7 +123,7 @@ def channel_shuffle(self: Tensor, groups: int) -> Any:
 
 
 def _copy_row_major(x: Tensor) -> Any:
-    """Row-major in memory, so that it can be viewed with other sizes."""
+    """A row-major copy, which can be viewed with other sizes."""
     return aten.clone.default(x, memory_format=_ROWS)
 
 

@@ -1,8 +1,8 @@
-"""The operators that are not core and stay whole all the same, each with the reason.
+"""The operators that are not core and yet stay whole, each with the reason.
 
-The list is documentation, and a test holds it: what `run_decompositions` leaves of torch's `op_db`
-is core or stands here. Where a decomposition of our own covers some calls of an operator, only the
-others stay.
+The list is documentation, and a test checks it: of torch's `op_db`, `run_decompositions` leaves
+only operators that are core or listed here. Where a decomposition covers some calls of an operator,
+only the other calls stay.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Type rules of the three Fourier transforms under `torch.fft`: complex, real-to-complex, complex-
 to-real.
 
-On a CPU with MKL, and by cuFFT, the transformed dimensions come out innermost and the others keep
-their order; elsewhere results are row-major. cuFFT transforms three dimensions at once, and a real
-tensor's last dimension alone if the first two are the others. Padding, trimming and normalisation
-have been done before these arrive.
+MKL (on the CPU) and cuFFT put the transformed dimensions innermost and keep the order of the
+others; elsewhere results are row-major. cuFFT transforms three dimensions at once; of a real tensor
+it transforms the last one alone if the other two are the first. torch pads, trims and normalises
+before it calls these operators.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _sort_outermost_first(x: TensorType, dims: Sequence[int]) -> list[int]:
 def _transform_dims(
     x: TensorType, size: Sizes, dtype: torch.dtype, inner: Sequence[int]
 ) -> TensorType:
-    """The result of a transform whose innermost dimensions are these, in this order."""
+    """The result of a transform that puts these dimensions innermost, in this order."""
     is_cpu = x.device.type == "cpu"
     if x.device.type != "cuda" and not (is_cpu and _has_mkl()):
         return TensorType(size, dtype, x.device)
@@ -68,13 +68,13 @@ _AT_ONCE = 3
 
 
 def _transforms_at_once(x: TensorType, dims: Sequence[int]) -> bool:
-    """Does cuFFT transform them together, in the order given? torch does not where they are the
-    first two, for speed."""
+    """Does cuFFT transform these dimensions together, in the order given? For speed, torch does not
+    let it if they are the first two."""
     return x.device.type == "cuda" and len(dims) <= _AT_ONCE and list(dims[:2]) != [0, 1]
 
 
 def _transform_one_by_one(x: TensorType, dims: Sequence[int]) -> TensorType:
-    """Complex transforms of many dimensions, the innermost first."""
+    """The result of transforming many dimensions of complex numbers, the innermost first."""
     dims = _sort_outermost_first(x, dims)
     while dims:
         last = dims[-_AT_ONCE:] if x.device.type == "cuda" else dims
@@ -113,7 +113,7 @@ def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: 
         return _transform_dims(self, tuple(size), dtype, inner)
     if _transforms_at_once(self, dims):
         return _transform_dims(self, tuple(size), dtype, dims)
-    if not onesided and first and not is_same(size[last], half):  # filled up, in a new tensor
+    if not onesided and first and not is_same(size[last], half):  # torch fills a new tensor up
         return TensorType(tuple(size), dtype, self.device)
     return _transform_one_by_one(_transform_dims(self, tuple(size), dtype, [last]), first)
 
@@ -122,14 +122,14 @@ def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: 
 def fft_c2r(
     self: TensorType, dim: Sequence[int], normalization: int, last_dim_size: Size
 ) -> TensorType:
-    """All but the last dimension are transformed first, complex to complex."""
+    """torch first transforms all dimensions but the last, complex to complex."""
     _require_complex(self)
     dims = [wrap_dim(d, len(self.size)) for d in dim]
     *first, last = dims
     if _transforms_at_once(self, dims):
         size = list(self.size)
         size[last] = last_dim_size
-        x = TensorType(self.size, self.dtype, self.device)  # a copy
+        x = TensorType(self.size, self.dtype, self.device)  # torch copies it
         return _transform_dims(x, tuple(size), _REAL[self.dtype], dims)
     x = fft_c2c(self, first, normalization, False) if first else self
     size = list(x.size)

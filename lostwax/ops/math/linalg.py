@@ -1,7 +1,7 @@
 """Type rules of linear algebra: factorisations, eigenvalues, solvers.
 
-LAPACK works on columns: its results have column-major matrices in row-major batches, as in eager.
-`info` and pivots are int32. `solve`, `inv`, `cholesky` and the like are composites of the `_ex`
+LAPACK works on columns: its results are row-major batches of column-major matrices. `info` and
+pivots are int32. `solve`, `inv`, `cholesky` and the like are composites of the `_ex`
 forms here.
 """
 
@@ -91,7 +91,7 @@ def svd(
         return A.fresh((0,)), values, A.fresh((0,))
     u = _new_columns(A, (*batch, m, m if full_matrices else k))
     size = (*batch, n if full_matrices else k, n)
-    # cuSOLVER computes the columns of V, which are the rows of this.
+    # cuSOLVER computes the columns of V, which are the rows of Vh.
     return u, values, A.fresh(size) if A.device.type == "cuda" else _new_columns(A, size)
 
 
@@ -359,14 +359,14 @@ mark(Trait.DROPS_OUT, *overloads_of(aten.kron, aten.linalg_matrix_rank, out=True
 
 @rule(aten._linalg_check_errors.default)
 def check_errors(info: TensorType, api_name: str, is_matrix: bool) -> None:
-    """What it checks lies in the data."""
+    """It checks data, of which a type knows nothing."""
 
 
 # ------------------------------------------------------------------------------------------ solvers
 
 
 def _is_vector(a: TensorType, b: TensorType) -> bool:
-    """Is the right-hand side a (batch of) vectors, as numpy's rule has it?"""
+    """Is the right-hand side a vector, or a batch of them, by numpy's rule?"""
     if len(b.size) == 1:
         return True
     return len(a.size) - 1 == len(b.size) and all(
@@ -538,7 +538,7 @@ _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 def lstsq(
     self: TensorType, b: TensorType, rcond: float | None = None, driver: str | None = None
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-    """Residuals are there for tall matrices of full rank; that they are of full rank is assumed."""
+    """Only tall matrices of full rank have residuals; full rank is assumed here."""
     driver = driver or "gelsy"
     vector = _require_least_squares(self, b, driver)
     m, n = self.size[-2:]
@@ -562,7 +562,7 @@ def lstsq(
 
 
 def _require_least_squares(a: TensorType, b: TensorType, driver: str) -> bool:
-    """Checks the arguments; is the right-hand side a batch of vectors?"""
+    """Check the arguments, and tell whether the right-hand side is a batch of vectors."""
     name = "torch.linalg.lstsq"
     if len(a.size) < 2:
         fail(f"{name}: input must have at least 2 dimensions.")

@@ -1,8 +1,7 @@
 """Type rules of products of matrices and vectors, and of pairwise distances.
 
-What they share: the inner sizes must be equal, dtypes are never promoted, and the result is row-
-major whatever the layout of the factors. Broadcasting `matmul` and `linear` are composites and
-never arrive here.
+In all of them the inner sizes must be equal, dtypes are never promoted, and the result is row-major
+whatever the layout of the factors. `matmul` and `linear` are composites and never arrive here.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from lostwax.types import Sizes, TensorType
 
 
 def require_expandable(x: Sizes, target: Sizes, dtype: torch.dtype) -> None:
-    """`x` can be expanded to `target` (what beta * self needs)."""
+    """Raise unless `x` can be expanded to `target`, as `beta * self` needs it."""
     if len(x) > len(target):
         fail(
             f"expand(torch.{scalar_type(dtype)}Tensor{{{show(x)}}}, size={show(target)}): the "
@@ -363,7 +362,7 @@ def addr(
 
 
 def _expand(x: TensorType, size: Sizes) -> TensorType:
-    """`x` seen at a larger size, broadcast dimensions with stride 0."""
+    """A view of `x` at a larger size, in which broadcast dimensions have stride 0."""
     pad = len(size) - len(x.size)
     stride = [0] * pad + [
         0 if is_one(have) and not is_one(want) else step
@@ -496,7 +495,7 @@ def cdist_backward(
 ) -> TensorType:
     batch = broadcast_sizes((x1.size[:-2], x2.size[:-2]))
     if batch == x1.size[:-2] or any(decide(eq(s, 0)) for s in (*x1.size, *x2.size)):
-        return x1.fresh()  # of nothing, the gradient is not broadcast
+        return x1.fresh()  # where there is nothing, eager does not broadcast the gradient
     return x1.fresh((*batch, x1.size[-2], x1.size[-1]))
 
 

@@ -1,7 +1,7 @@
 """Operators that compute each element of the result from the elements at the same place.
 
-Which dtype each operator answers with, and which it refuses; `elementwise.py` gives results their
-size and strides. Activations stand in `activations.py`. Must not know of reductions.
+The rules say which dtype each operator returns and which it refuses; `elementwise.py` computes the
+size and strides of results. Activations are in `activations.py`. Must not know of reductions.
 """
 
 from __future__ import annotations
@@ -291,7 +291,7 @@ register_table(
 
 
 def _check_alpha(dtype: torch.dtype, alpha: Scalar) -> None:
-    """Adding a multiple: the factor must not be of a higher kind than the result."""
+    """Raise if the factor `alpha` is of a higher category than the result."""
     kind = category(scalar_dtype(alpha))
     if kind == 0 and dtype is not torch.bool:
         fail("Boolean alpha only supported for Boolean results.")
@@ -385,7 +385,7 @@ def heaviside(x: TensorType, values: TensorType) -> TensorType:
 
 @rule(aten.ldexp.Tensor)
 def ldexp(x: Operand, other: TensorType) -> TensorType:
-    """A kernel of its own for floats to whole powers; else x * 2.0 ** other."""
+    """Eager has a kernel for floats and integer exponents; else it computes x * 2.0 ** other."""
     power = TensorType(other.size, promote(2.0, other), other.device)
     if x.__class__ is TensorType and x.dtype in FLOATS:
         if other.dtype in WHOLE:

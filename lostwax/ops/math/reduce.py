@@ -1,8 +1,8 @@
 """Reductions over dimensions, and operators along one dimension that keep it (cumulative, softmax).
 
 Whatever the layout of the operand, eager makes every result here row-major. A reduction without a
-neutral element (`amax`, `argmax`) requires that there is something to reduce. Sorting, and what
-needs an order, stands in `sorting.py`. Must not know of matrices.
+neutral element (`amax`, `argmax`) requires that there is something to reduce. Sorting and searching
+are in `sorting.py`. Must not know of matrices.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def reduce_dims(
 
 
 def require_elements(name: str, x: TensorType, dim: Dims) -> None:
-    """There must be something to reduce: eager refuses too."""
+    """Raise, as eager does, if there is nothing to reduce."""
     if dim is None or (not dim and dim != 0):
         if not is_met(ne(x.numel(), 0)):
             fail(
@@ -77,7 +77,7 @@ def require_elements(name: str, x: TensorType, dim: Dims) -> None:
 
 
 def sum_dtype(x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
-    """Sums and products of whole numbers are int64."""
+    """The dtype of a sum or a product: int64 for integers and booleans."""
     if dtype is not None:
         return dtype
     return x.dtype if category(x.dtype) > 1 else torch.int64
@@ -186,7 +186,7 @@ def any_dim(x: TensorType, dim: int, keepdim: bool = False) -> TensorType:
 @rule(aten.any.dims, aten.all.dims)
 def any_dims(x: TensorType, dim: Dims = None, keepdim: bool = False) -> TensorType:
     if dim is not None and not isinstance(dim, int) and not dim:
-        return x.fresh(dtype=_truth_dtype(x))  # no dimension, as the only one to say so
+        return x.fresh(dtype=_truth_dtype(x))  # unlike elsewhere, an empty list means no dimension
     return reduce_dims(x, dim, keepdim, _truth_dtype(x))
 
 
@@ -261,7 +261,7 @@ rule(aten.argmin.default)(_index_rule("argmin"))
 
 @rule(aten.median.default, aten.nanmedian.default)
 def median(x: TensorType) -> TensorType:
-    """Of no elements it is NaN."""
+    """The median of no elements is NaN."""
     if x.dtype is torch.bool or x.dtype.is_complex:
         raise_not_implemented("median_cpu", x.dtype)
     return TensorType((), x.dtype, x.device)
@@ -330,7 +330,7 @@ def var_mean(
 
 
 def _norm_dtype(name: str, x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
-    """Norms are real; a dtype asked for is that of the computation."""
+    """The dtype of a norm, which is real; a caller asks for that of the computation."""
     if category(x.dtype) < 2:
         if name == "norm":
             fail(
@@ -605,7 +605,7 @@ def histogramdd_edges(
 def bincount(
     fresh: Fresh, x: TensorType, weights: TensorType | None = None, minlength: Size = 0
 ) -> TensorType:
-    """As many bins as the largest value asks for: known to the data only, and without a bound."""
+    """The largest value is the number of bins: only the data know it, and nothing bounds it."""
     if len(x.size) != 1 or category(x.dtype) != 1:
         fail("bincount only supports 1-d non-negative integral inputs.")
     dtype = torch.int64

@@ -1,7 +1,7 @@
 """Activations and their backward forms: the pointwise operators of neural networks.
 
-Layouts and promotion are those of `pointwise.py`; here stand tables, and the operators with a shape
-of their own (`glu`, `log_sigmoid`). Must not know of dropout or of noise (`random.py`).
+Layouts and promotion are those of `pointwise.py`. Most operators are rows of a table; some have a
+rule of their own (`glu`, `log_sigmoid`). Must not know of dropout or of noise (`random.py`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _backward_rule(name: str, refused: Dtypes) -> Rule:
 
 
 def _backward_rule_input_first(name: str, refused: Dtypes) -> Rule:
-    """The kernel takes the input first: where the two layouts differ, the input's wins."""
+    """This kernel takes the input first, so that its layout wins where the two differ."""
     backward = _backward_rule(name, refused)
 
     def swapped(grad: TensorType, x: TensorType, *_: object) -> TensorType:
@@ -163,7 +163,7 @@ def mish_backward(grad: TensorType, x: TensorType) -> TensorType:
 
 @rule(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: TensorType) -> tuple[TensorType, TensorType]:
-    """The second result is the kernel's buffer: it is empty but on the CPU."""
+    """The second result is the kernel's buffer, which is empty except on the CPU."""
     require_floating(x.dtype, "log_sigmoid_cpu")
     out = x.fresh()
     return out, out if x.device.type == "cpu" else x.fresh((0,))
@@ -205,7 +205,7 @@ def prelu_backward(
 
 
 def _half(x: TensorType, dim: int) -> TensorType:
-    """One half of `x` along a dimension, seen as the view that `narrow` gives."""
+    """One half of `x` along a dimension, as the view that `narrow` returns."""
     if not x.size:
         fail("glu does not support 0-dimensional tensors")
     d = wrap_dim(dim, len(x.size))

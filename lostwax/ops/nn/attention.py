@@ -1,9 +1,9 @@
 """Type rules of attention: the fused kernels behind `scaled_dot_product_attention`, and the fused
 encoder layer.
 
-`_fused_sdp_choice` is no tensor operator: its answer decides which kernel torch's C++ calls next,
-so it must be eager's. Layouts are those of the CPU kernel; the kernels of accelerators follow their
-documented results.
+`_fused_sdp_choice` returns no tensor: torch's C++ calls the kernel that it names, so the answer
+must be eager's. Layouts on the CPU are those of its kernel; those of accelerators follow what torch
+documents.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def fused_sdp_choice(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Choice:
-    """What the CPU picks, or CUDA; elsewhere the portable answer is the mathematical form."""
+    """The kernel that eager picks on the CPU or on CUDA; elsewhere the mathematical form."""
     if query.device.type == "cuda":
         return choose_on_cuda(query, key, value, attn_mask, is_causal, enable_gqa)
     flash = torch.backends.cuda.flash_sdp_enabled()
@@ -73,8 +73,8 @@ mark(Trait.RULE_READS_SETTINGS, aten._fused_sdp_choice.default)  # which kernels
 def choose_on_cuda(
     q: TensorType, k: TensorType, v: TensorType, mask: Optional, is_causal: bool, grouped: bool
 ) -> Choice:
-    """Which kernel CUDA has for it, asked without guards; FLASH also stands for cuDNN's, which lays
-    its result out alike. Which of the two it is depends on the GPU."""
+    """The kernel that CUDA has for these arguments, found without guards. FLASH also stands for
+    cuDNN's, which lays its result out alike: which of the two runs depends on the GPU."""
     settings, types = torch.backends.cuda, (q, k, v)
     if any(t.ndim != 4 or not is_one(t.stride[-1]) or not _is_filled(t) for t in types):
         return MATH
@@ -118,7 +118,7 @@ def _can_use_flash(
         return False
     if len(v.size) != 4 or any(is_zero(x.size[2]) for x in (q, k)):
         return False
-    # The kernel needs rows of adjacent elements; of a row of one element the stride says nothing.
+    # The kernel needs rows of adjacent elements. The stride of a row of one element is no matter.
     if any(not is_same(x.stride[3], 1) and not is_one(x.size[3]) for x in (q, k, v)):
         return False
     if not (decide(eq(q.size[3], k.size[3])) and decide(eq(q.size[3], v.size[3]))):
@@ -199,14 +199,14 @@ def _require_mask(mask: TensorType, q: TensorType, k: TensorType) -> None:
 
 
 def _logsumexp(q: TensorType, b: Size, h: Size, t: Size) -> TensorType:
-    """Kept time-major, in the precision the sums are made in."""
+    """The logarithms of the sums: laid out time-major, in the precision of the sums."""
     dtype = torch.float64 if q.dtype is torch.float64 else torch.float32
     strides = TensorType((b, t, h), dtype, q.device).stride
     return TensorType((b, h, t), dtype, q.device, (strides[0], strides[2], strides[1]))
 
 
 def time_major(x: TensorType) -> TensorType:
-    """A gradient of this size whose heads lie beside each other: (B, T, H, D) transposed."""
+    """A new tensor of this size with adjacent heads: the transpose of a (B, T, H, D) tensor."""
     b, h, t, d = x.size
     s = TensorType((b, t, h, d), x.dtype, x.device).stride
     return TensorType(x.size, x.dtype, x.device, (s[0], s[2], s[1], s[3]))
@@ -292,7 +292,7 @@ def efficient_attention_forward(
     seqlen_k: Optional = None,
     window_size: int | None = None,
 ) -> tuple[object, ...]:
-    """Heads come after time here; with `cu_seqlens_q`, sequences of several lengths in a row."""
+    """Here the heads come after time. `cu_seqlens_q` packs sequences of several lengths."""
     b, t, h, _ = query.size
     batches, longest = b, t
     if cu_seqlens_q is not None:

@@ -1,8 +1,7 @@
 """Type rules of convolutions: 1-d to 3-d, transposed, grouped, and their gradients.
 
 The layout follows torch on the CPU: channels-last if the input or the weight suggests it; in three
-dimensions only where oneDNN takes the call. An unbatched input has been given its batch before it
-arrives here.
+dimensions only where oneDNN takes the call. Callers add the batch dimension to an unbatched input.
 """
 
 from __future__ import annotations
@@ -206,7 +205,7 @@ def _output_padding_text(g: Geometry) -> str:
 
 
 def _image_is_channels_last(x: TensorType) -> bool:
-    """Of a 1-d signal (or its weight) taken as an image of height 1."""
+    """Does a 1-d signal, or its weight, suggest channels-last as an image of height 1?"""
     if x._contiguous and x.is_symbolic:
         return False
     (n, c, w), (sn, sc, sw) = x.size, x.stride
@@ -223,8 +222,8 @@ def _wants_channels_last(x: TensorType, weight: TensorType, g: Geometry) -> bool
 
 
 def _onednn_takes(x: TensorType, weight: TensorType, g: Geometry) -> bool:
-    """Whether torch hands the call to oneDNN: small float32 work on few threads stays in torch's
-    own kernels, and so does half precision that this processor has no instructions for."""
+    """Does torch hand the call to oneDNN? Its own kernels keep small float32 work on few threads,
+    and half precision for which this processor has no instructions."""
     if x.dtype in (torch.bfloat16, torch.float16):
         return _onednn_has(x.dtype)
     if x.dtype is not torch.float32:
@@ -247,7 +246,7 @@ def _onednn_takes(x: TensorType, weight: TensorType, g: Geometry) -> bool:
 
 @cached(8)
 def _onednn_has(dtype: torch.dtype) -> bool:
-    """Whether oneDNN computes in this half precision here: it asks the processor."""
+    """Does oneDNN compute in this half precision on this processor?"""
     mkldnn = torch.ops.mkldnn
     if dtype is torch.bfloat16:
         return bool(mkldnn._is_mkldnn_bf16_supported())
@@ -277,7 +276,7 @@ def _convolve(
     if not (is_zero(x.size[0]) or is_zero(x.size[1])):
         _require_filled(x, weight)
     if not g.transposed and decide(eq(weight.size[1], 0)):
-        channels = 0  # torch's answer for no input channels, whatever the weight says
+        channels = 0  # so torch answers if there are no input channels, whatever the weight says
     require_same_dtype(x.dtype, weight.dtype)
     if bias is not None and bias.dtype is not x.dtype:
         names = cpp_type(x.dtype), cpp_type(bias.dtype)
@@ -359,7 +358,7 @@ def _gradients(
         and weight.stride != weight_gradient.stride
         and not _onednn_takes(input, weight, g)
     ):
-        # A 1 × 1 kernel is in both formats: torch's own kernels leave its strides, oneDNN's do not.
+        # A 1 × 1 kernel is in both formats: torch's kernels keep its strides, oneDNN's do not.
         weight_gradient = weight.replace(offset=0)
     channels = (grad_output.size[1],) if bias_sizes is None else tuple(bias_sizes)
     return (
@@ -406,7 +405,7 @@ def convolution_backward_overrideable(
 
 @rule(aten.conv_tbc.default)
 def conv_tbc(self: TensorType, weight: TensorType, bias: TensorType, pad: int = 0) -> TensorType:
-    """Time × batch × channels."""
+    """The input is time × batch × channels."""
     if len(self.size) != 3:
         fail("Input must have 3 dims: time, batch, in_channel")
     if len(weight.size) != 3:

@@ -1,6 +1,6 @@
 """Rows of a table at positions held in tensors: embeddings, bags of them, and their gradients.
 
-The positions are data: whether they are in range is not asked here. Must not know of views.
+The positions are data: nothing here asks whether they are in range. Must not know of views.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _bags(
     include_last_offset: bool,
     padding_idx: int,
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-    """(bags, bag of each index, size of each bag, position of each maximum)"""
+    """The four results: bags, bag of each index, size of each bag, position of each maximum."""
     if len(weight.size) != 2:
         fail(f"weight has to be a 2D Tensor, but got Tensor of dimension {len(weight.size)}")
     for name, t in (("indices", indices), ("offsets", offsets)):
@@ -91,7 +91,7 @@ def _bags(
     if include_last_offset:
         require(bags >= 1, "include_last_offset: number of offset should be at least 1")
         bags = bags - 1
-    # The fast kernel of sums does without the bag of each index.
+    # The fast kernel for sums does not compute the bag of each index.
     fast = weight.dtype in _FAST_BAG and is_same(weight.stride[1], 1) and padding_idx < 0
     known_bags = 0 if mode == _BAG_SUM and fast else indices.size[0]
     return (
@@ -132,7 +132,7 @@ def embedding_bag_forward_only(
     out, bag_of, size, maxima = _bags(
         weight, indices, offsets, mode, include_last_offset, padding_idx
     )
-    if mode == _BAG_SUM:  # nobody needs them, and eager does not shorten them
+    if mode == _BAG_SUM:  # nobody needs the positions, and eager does not shorten them
         size = maxima = size.fresh(offsets.size)
     return out, bag_of, size, maxima
 

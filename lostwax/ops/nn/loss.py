@@ -1,7 +1,7 @@
 """Type rules of losses and their gradients.
 
 Pointwise losses are pointwise operators followed by an optional reduction (0 none, 1 mean, 2 sum).
-Those over classes (nll, margins, CTC) have one value a sample.
+Losses over classes (nll, margins, CTC) have one value a sample.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Optional = None,
     reduction: int = MEAN,
 ) -> TensorType:
-    """Computed in place of `1 - target`: that gives it its dtype and layout."""
+    """Eager computes in the memory of `1 - target`, which decides dtype and layout."""
     operands = [target, self] + [w for w in (weight, pos_weight) if w is not None]
     size = broadcast_sizes([o.size for o in operands])
     require_floating(self.dtype, "log_sigmoid_cpu")
@@ -420,7 +420,7 @@ def ctc_loss_of_tensors(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> tuple[TensorType, TensorType]:
-    """The longest target is known only to the data."""
+    """Only the data know how long the longest target is."""
     _require_ctc(log_probs, targets, blank)
     time, batch, _ = log_probs.size
     if len(targets.size) == 2:

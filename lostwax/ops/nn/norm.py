@@ -1,9 +1,8 @@
 """Type rules of normalisation: batch, layer, group and RMS norm, weight norm.
 
-Which functional form of batch norm arrives (with statistics, without, updating) differs by device
-and mode; all of them have one geometry: the input's size and memory format, and one value a
-channel. Statistics are kept in the parameters' dtype where a half-precision input meets float32
-parameters.
+Which form of batch norm arrives (with statistics, without, updating) depends on device and mode.
+All return a tensor of the input's size and memory format, and statistics of one value a channel.
+For a half-precision input with float32 parameters, the statistics are float32.
 """
 
 from __future__ import annotations
@@ -203,7 +202,7 @@ def batch_norm_update_stats(
 
 @rule(aten.batch_norm_stats.default)
 def batch_norm_stats(input: TensorType, eps: float) -> tuple[TensorType, TensorType]:
-    """Synchronised batch norm (accelerators): statistics are never kept in half precision."""
+    """For synchronised batch norm (on accelerators). Statistics are never in half precision."""
     dtype = torch.float32 if input.dtype in _HALF else input.dtype
     saved = input.fresh((_require_channels(input),), dtype)
     return saved, saved
@@ -410,7 +409,7 @@ mark(Trait.READS_DENSE, aten.native_group_norm.default)
 
 
 def _is_dense(x: TensorType) -> bool:
-    """In the memory format that it suggests; of a dimension of size 1 the stride says nothing."""
+    """Is it dense in the memory format that it suggests? Strides of sizes of 1 do not matter."""
     row_major = suggested_format(x) is torch.contiguous_format
     return x.is_contiguous if row_major else x.is_channels_last
 
@@ -451,7 +450,7 @@ def weight_norm_interface(
     if dim not in (0, len(v.size) - 1):
         fail("fused kernels can only be applied for first or last dim")
     require_floating(v.dtype, "weight_norm_kernel")
-    # The kernel reads so many, whatever there is.
+    # Eager does not check: its kernel would read past the end of a shorter `g`.
     require(eq(g.numel(), v.size[dim]), "weight_norm: g must have one number for each slice of v")
     return v.fresh(), g.fresh(dtype=g.dtype if g.dtype is torch.float64 else torch.float32)
 

@@ -1,9 +1,9 @@
 """Type rules of pooling: max, average, adaptive, fractional, and max-unpooling, in two and three
 dimensions.
 
-One-dimensional pooling is composed of these by torch. With `ceil_mode` the last window must start
-inside the input or its left padding; that is a minimum of two quotients, exact also for symbolic
-sizes.
+torch composes one-dimensional pooling of these. With `ceil_mode` the last window must start inside
+the input or its left padding: the number of windows is a minimum of two quotients, which is exact
+for symbolic sizes, too.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _join(sizes: Sizes) -> str:
 
 
 def _require_nonempty_image(x: TensorType) -> None:
-    """2-d: an optional batch that may be empty, then channels, height and width that may not."""
+    """Only the (optional) batch may be empty: not channels, height or width."""
     if len(x.size) not in (3, 4):
         fail("non-empty 3D or 4D (batch mode) tensor expected for input")
     for s in x.size[-3:]:
@@ -150,7 +150,7 @@ def _require_nonempty_volume(x: TensorType, function: str) -> None:
 
 
 def _fresh_volume_like(x: TensorType, size: Sizes, dtype: torch.dtype | None = None) -> TensorType:
-    """Channels-last if the input is, an unbatched volume taken as a batch of one."""
+    """A new volume, channels-last if `x` is. An unbatched volume counts as a batch of one."""
     if len(x.size) == 5:
         return fresh_like(x, size, dtype)
     batch = TensorType((1, *x.size), x.dtype, x.device, (x.numel(), *x.stride))

@@ -1,7 +1,7 @@
-"""Numbers rounded as if they were stored in few bits (`fake_quantize`), with the mask of those that
-were in range, which the gradient passes.
+"""Rounding numbers as if they were stored in few bits (`fake_quantize`). The second result is the
+mask of numbers that were in range: only these have a gradient.
 
-Must not know of quantized tensors: fakes cannot be such.
+Must not know of quantized tensors, which cannot be fake.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Type rules of resampling and rearranging images: upsample, grid_sampler, affine grids,
 im2col/col2im, shuffles.
 
-The `.vec` overloads of upsampling take scale factors instead of sizes and reduce to the sized ones.
+The `.vec` overloads of upsampling take a size or scale factors.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def _upsample_rule(kernel: str, n: int) -> Any:
 
 
 def _scaled_rule(kernel: str, n: int, aligned: bool) -> Any:
-    """`.vec`: an output size, or factors whose products with the sizes are rounded down."""
+    """The rule of `.vec`: it takes the output size, or factors that multiply the input's sizes,
+    rounded down."""
 
     def upsample(
         input: TensorType, output_size: Sequence[Size] | None, scale_factors: Sequence[float] | None
@@ -90,7 +91,7 @@ def _scaled_rule(kernel: str, n: int, aligned: bool) -> Any:
 def output_sizes(
     size: Sizes, output_size: Sequence[Size] | None, scale_factors: Sequence[float] | None
 ) -> Sequence[Size]:
-    """The spatial sizes of the result: given, or those of the input scaled."""
+    """The spatial sizes of the result: those given, or those of the input times the factors."""
     if output_size is None and scale_factors is not None:
         return [_scale_size(s, f) for s, f in zip(size[2:], scale_factors, strict=True)]
     if output_size is None or scale_factors is not None:

@@ -1,8 +1,8 @@
 """Type rules of the fused recurrent cells and layers.
 
-`nn.LSTM` on the CPU arrives as one `mkldnn_rnn_layer` a layer and direction; `nn.LSTMCell` and
-`nn.GRUCell` on accelerators as fused cells. The workspace kept for the gradient has a size that
-only oneDNN knows: it is typed empty.
+`nn.LSTM` on the CPU arrives as one `mkldnn_rnn_layer` for each layer and direction; `nn.LSTMCell`
+and `nn.GRUCell` on accelerators arrive as fused cells. Only oneDNN knows the size of the workspace
+that it keeps for the gradient: its type says empty.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def mkldnn_rnn_layer(
     batch_first: bool,
     train: bool,
 ) -> tuple[TensorType, TensorType, TensorType, TensorType | None]:
-    """The input is time-major here whatever `batch_first` says."""
+    """The input of this kernel is time-major, whatever `batch_first` says."""
     time, batch, features = input.size
     if not is_met(eq(weight0.size[1], features)):
         fail(
@@ -53,7 +53,7 @@ def mkldnn_rnn_layer(
     return out, hx_.fresh(), cell, workspace
 
 
-mark(Trait.RULE_READS_SETTINGS, aten.mkldnn_rnn_layer.default)  # are gradients on?
+mark(Trait.RULE_READS_SETTINGS, aten.mkldnn_rnn_layer.default)  # it reads whether gradients are on
 
 
 def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
@@ -101,7 +101,7 @@ def fused_gru_cell(
 
 
 # ------------------------------------------------------------------------------------ whole layers
-# Composite in torch; typed whole, because C++ takes them apart by asking for concrete sizes.
+# Composite in torch. They have rules, because C++ would ask for concrete sizes to take them apart.
 
 
 def _sequence(

@@ -1,7 +1,7 @@
 """Tensors made from nothing but sizes and numbers, and new tensors like another.
 
-The size is an argument; the dtype is given, or the default, or follows a number. Random ones are in
-`random.py`. Must not know of data: the numbers only give dtype and length.
+The size is an argument; the dtype is given, or the default, or follows from a number. Random
+tensors are in `random.py`. Must not know of data: numbers only decide dtype and length.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def new_tensor(
     device: Device = None,
     stride: Sizes | None = None,
 ) -> TensorType:
-    """A new tensor of this size: default dtype and CPU unless told."""
+    """A new tensor of this size; by default of the default dtype, on the CPU."""
     for s in size:
         if (s.__class__ is not int or s < 0) and not is_met(s >= 0):
             fail(f"Trying to create tensor with negative dimension {s}: {show(size)}")
@@ -59,7 +59,7 @@ def new_tensor_like(
     device: Device = None,
     memory_format: torch.memory_format | None = None,
 ) -> TensorType:
-    """A new tensor with the size and, unless told, dtype, device and memory layout of another."""
+    """A new tensor of the size and, by default, the dtype, device and memory layout of another."""
     where = x.device if device is None else torch.device(device)
     stride = copy_strides(x, memory_format)
     return TensorType(x.size, dtype or x.dtype, where, stride, 0, layout or x.layout)
@@ -260,7 +260,7 @@ def _is_whole(x: Scalar) -> bool:
 
 
 def _truncate(x: Scalar) -> Size:
-    """A number as the kernel of an int64 result takes it."""
+    """A number as the kernel for int64 results reads it."""
     if isinstance(x, Real):
         return x.trunc()
     return x if isinstance(x, Expr) else int(x)
@@ -280,7 +280,7 @@ def _is_positive(step: Scalar) -> bool:
 
 
 def range_length(start: Scalar, end: Scalar, step: Scalar, dtype: torch.dtype) -> Size:
-    """How many numbers `arange` gives."""
+    """How many numbers `arange` makes."""
     if dtype is torch.int64 and torch_version.ARANGE_TRUNCATES_BOUNDS:
         start, end, step = _truncate(start), _truncate(end), _truncate(step)
     _check_range(start, end, step)

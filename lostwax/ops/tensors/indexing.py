@@ -1,8 +1,8 @@
 """Reading and writing at positions held in tensors: index, gather, scatter, masks.
 
-The positions are data: whether they are in range is not asked here. Where the *number* of results
-is data (`nonzero`, boolean masks, `repeat_interleave`) the rule takes a fresh size with its bounds.
-Embeddings stand in `embeddings.py`. Must not know of views.
+The positions are data: nothing here asks whether they are in range. Where the data decide the
+*number* of results (`nonzero`, boolean masks, `repeat_interleave`), the rule takes a fresh size
+with its bounds. Embeddings are in `embeddings.py`. Must not know of views.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _check_indices(x: TensorType, indices: Indices) -> None:
 def _positions(x: TensorType, indices: Indices, fresh: Fresh | None) -> list[TensorType | None]:
     """The indices with each mask replaced by as many vectors of positions as it has dimensions.
 
-    Without `fresh` the length of these vectors does not matter and is taken to be 1.
+    If there is no `fresh`, the length of these vectors does not matter and is taken to be 1.
     """
     _check_indices(x, indices)
     out: list[TensorType | None] = []
@@ -91,8 +91,8 @@ def _common_index_size(positions: Indices) -> Sizes:
 
 
 def index_result(x: TensorType, positions: Sequence[TensorType | None]) -> TensorType:
-    """The result of `x[positions]`: indexed dimensions give way to the common size of the indices,
-    in place if they are neighbours, in front if not. Its layout is that of a pointwise operator
+    """The result of `x[positions]`. The common size of the indices replaces the indexed dimensions:
+    in their place if they are adjacent, else in front. Its layout is that of a pointwise operator
     over `x` and the indices."""
     common = _common_index_size(positions)
     positions = [*positions, *[None] * (len(x.size) - len(positions))]
@@ -116,7 +116,7 @@ def index_result(x: TensorType, positions: Sequence[TensorType | None]) -> Tenso
 
 
 def _broadcast_index(index: TensorType | None, common: Sizes, after: int) -> TensorType:
-    """An index broadcast to the common size, aligned with the result by trailing 1s."""
+    """An index broadcast to the common size, with trailing 1s that align it with the result."""
     assert index is not None
     pad = len(common) - len(index.size)
     strides = [
@@ -175,7 +175,7 @@ def _check_values(values: Sizes, target: Sizes) -> None:
     for v, t in zip(reversed(values), reversed(target), strict=False):
         if is_one(v) or is_same(v, t) or always_broadcasts(v, t):
             continue
-        # The example broadcasts a 1: only sound when that size is always 1.
+        # The example broadcasts a 1, which is sound only if that size is always 1.
         if not (hint(v) == 1 != hint(t) and decide(eq(v, 1))):
             require(eq(v, 1 if must_be_one(v, t) else t), text)
 
@@ -214,7 +214,7 @@ def index_select(self: TensorType, dim: int, index: TensorType) -> TensorType:
 
 
 def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: TensorType) -> None:
-    """What index_add_ and index_reduce_ ask."""
+    """The checks that `index_add_` and `index_reduce_` share."""
     if len(index.size) > 1:
         fail(
             f"{name}: Index is supposed to be a vector, but got dim: {len(index.size)} with type: "
@@ -333,7 +333,7 @@ def index_fill(self: TensorType, dim: int, index: TensorType, value: Any) -> Ten
 
 
 def _demand(condition: Condition, index: TensorType, text: str) -> None:
-    """What eager asks of an index that has elements; one without may have any shape and dtype."""
+    """Require this if the index has elements: eager takes an empty one of any shape and dtype."""
     if condition is True:
         return
     count = index.numel()
@@ -523,7 +523,7 @@ def nonzero(fresh: Fresh, self: TensorType) -> TensorType:
 @rule(aten.nonzero_static.default)
 def nonzero_static(self: TensorType, *, size: Size, fill_value: int = -1) -> TensorType:
     require(size >= 0, "nonzero_static: 'size' must be an non-negative integer")
-    if self.device.type == "cuda":  # laid out as `nonzero`'s
+    if self.device.type == "cuda":  # its layout is that of `nonzero`
         return TensorType((size, len(self.size)), torch.int64, self.device, (1, maximum(size, 1)))
     return self.fresh((size, len(self.size)), torch.int64)
 

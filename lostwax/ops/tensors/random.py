@@ -1,6 +1,6 @@
 """Random tensors: factories, fillings, samples of distributions, dropout.
 
-The rules are sizes and dtypes: which numbers come out, and that two calls differ, is not theirs.
+Must not know which numbers come out, nor that two calls differ: the rules give sizes and dtypes.
 """
 
 from __future__ import annotations

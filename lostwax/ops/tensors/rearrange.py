@@ -1,8 +1,8 @@
 """New tensors made of the elements of others in other places: copies, joins, pads, repeats, shifts,
 triangles, and the `*_scatter` forms that write a part of a copy.
 
-Which positions are read is known from the arguments alone, never from data: that is `indexing.py`.
-Must not know of storages: what comes out is always new.
+The arguments alone decide which positions are read; where data decide, see `indexing.py`. Must not
+know of storages: results are always new.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def to_copy(
 
 
 def _storage_copy(x: TensorType) -> TensorType:
-    """A copy of the whole storage, seen as `x` sees it; an expanded `x` is made dense."""
+    """A copy with the strides and the offset of `x`, as of its whole storage. If `x` is expanded,
+    the copy is dense."""
     return x if all(map(is_one, expanded_sizes(x))) else new_like(x)
 
 
@@ -82,7 +83,7 @@ def _check_copy(size: Sizes, src: Sizes) -> None:
     for d, (have, given) in enumerate(zip(size[len(size) - len(src) :], src, strict=True)):
         if given is have or is_one(given) or is_same(have, given) or always_broadcasts(given, have):
             continue
-        # The example broadcasts a 1: only sound when that size is always 1.
+        # The example broadcasts a 1, which is sound only if that size is always 1.
         if hint(given) == 1 != hint(have) and decide(eq(given, 1)):
             continue
         if have == 1:
@@ -187,7 +188,7 @@ mark(
 
 
 def _new_zeros(grad_output: TensorType, input_sizes: Sequence[Size], *args: object) -> TensorType:
-    """The gradient of a part: zeros of the size of the whole."""
+    """The gradient of a part is made of zeros of the size of the whole."""
     return grad_output.fresh(tuple(input_sizes))
 
 
@@ -202,7 +203,7 @@ rule(
 
 
 def _is_skipped(t: TensorType, others_have: int) -> bool:
-    """A vector without elements joins anything, as it always did; one with some only vectors."""
+    """Is it an empty vector? For historical reasons `cat` skips these among tensors of any rank."""
     if len(t.size) != 1:
         return False
     n = t.size[0]
@@ -263,7 +264,7 @@ rule(aten.cat.default)(cat)
 
 @rule(aten.stack.default)
 def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
-    """Joined along the dimension and then split off, as eager does: its layout shows it when the
+    """Eager concatenates along the dimension and then splits it, which shows in the layout if the
     parts are channels-last."""
     if not tensors:
         fail("stack expects a non-empty TensorList")
@@ -323,7 +324,7 @@ def block_diag(tensors: Sequence[TensorType]) -> TensorType:
 
 
 def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> int:
-    """The dimension along which the tensors are cut."""
+    """Check the arguments, and return the dimension along which the tensors are cut."""
     if num_chunks < 1:
         fail("_chunk_cat expects positive num_chunks")
     if not tensors:
@@ -349,7 +350,7 @@ def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> i
 
 @rule(aten._chunk_cat.default)
 def chunk_cat(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> TensorType:
-    """Each tensor is cut into so many chunks along `dim`, flattened, and joined behind it."""
+    """It cuts each tensor into chunks along `dim`, flattens them, and joins them behind `dim`."""
     d = _check_chunks(tensors, dim, num_chunks)
     first = tensors[0]
     width: Size = 0
@@ -502,7 +503,7 @@ def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> 
     wrapped = [wrap_dim(d, len(self.size)) for d in dims]
     if 0 in self.size:
         return new_like(self)
-    # Two parts joined: a part without elements counts as row-major, and then so does the whole.
+    # Eager joins two parts. An empty part counts as row-major, and then so does the whole.
     if any(
         isinstance(n, int) and isinstance(s, int) and s % n == 0
         for n, s in zip([self.size[d] for d in wrapped], shifts, strict=True)

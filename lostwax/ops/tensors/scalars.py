@@ -1,6 +1,7 @@
-"""Operators that answer with numbers, or with nothing: sizes asked as operators, and assertions.
+"""Operators that return numbers, or nothing: those that ask for sizes, and assertions.
 
-An assertion on a tensor's metadata is decided here; one on data is left to the run.
+An assertion on a tensor's metadata is decided here. Must not decide one on data: the program does
+when it runs.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ mark(Trait.READS_LAYOUT, aten.sym_stride.int, aten.sym_storage_offset.default)
 
 @rule(aten._assert_async.default, aten._assert_async.msg)
 def assert_async(self: TensorType, assert_msg: str = "") -> None:
-    """A condition on data."""
+    """It asserts a condition on data, which the type does not know."""
 
 
 @rule(aten._assert_scalar.default)

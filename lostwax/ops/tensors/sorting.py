@@ -1,7 +1,7 @@
 """Operators that need an order of the elements: sorting, the k largest, searching, distinct values.
 
-How many distinct values there are is known to the data only: those rules ask `Fresh` for a size
-between 1 (or 0, of nothing) and the number of elements. Must not know how the data are compared.
+Only the data know how many distinct values there are: these rules ask `Fresh` for a size between 1
+(0 if there are no elements) and the number of elements. Must not know how data are compared.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def isin_scalar(
 
 
 def _count_distinct(fresh: Fresh, n: Size) -> Size:
-    """How many distinct ones of n there are."""
+    """How many distinct values there are among n."""
     if known(eq(n, 0)) is True:
         return 0
     return fresh.size(n, 1 if known(ne(n, 0)) is True else 0)
@@ -271,8 +271,8 @@ def unique_consecutive(
 
 
 def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
-    """Eager compares the slices as rows: the dimension comes first in memory, on the CPU. All are
-    returned."""
+    """Eager compares the slices as rows, so that on the CPU the dimension comes first in memory. It
+    always returns all three results."""
     if not x.size:
         fail(f"Dimension specified as {dim} but tensor has no dimensions", IndexError)
     d = wrap_dim(dim, len(x.size))
@@ -283,7 +283,7 @@ def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
             "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied",
         )
     n = _count_distinct(fresh, x.size[d])
-    if n.__class__ is int and n == 0:  # nothing to compare: an empty copy
+    if n.__class__ is int and n == 0:  # there is nothing to compare: eager returns an empty copy
         return x.fresh(), x.fresh((0,), torch.int64), x.fresh((0,), torch.int64)
     if x.device.type == "cuda":
         out = x.fresh((*x.size[:d], n, *x.size[d + 1 :]))

@@ -1,6 +1,6 @@
 """The other forms of views: in place (they change a tensor's metadata) and `*_copy` (new tensors).
 
-Both follow from the rules in `views.py`, by table. Must not repeat what a view shows.
+Both are made from the rules in `views.py`, by tables. Must not repeat those rules.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ refuse_operators(
         instead="make a new tensor of the size you need (torch.empty, x.reshape, F.pad)",
     ),
     *(aten.resize_.default, aten.resize_as_.default),
-    # Not `source_Storage`: C++ calls that where Python reads a storage, and fakes refuse it.
+    # `source_Storage` is missing: C++ calls it where Python reads a storage, which fakes refuse.
     *(aten.set_.default, aten.set_.source_Tensor, aten.set_.source_Tensor_storage_offset),
     aten.set_.source_Storage_storage_offset,
 )
@@ -122,7 +122,7 @@ refuse_operators(
 
 
 def _copy_rule(view_rule: Rule) -> Rule:
-    """The rule of `x_copy`: what the view shows, as new row-major tensors."""
+    """The rule of `x_copy`: new row-major tensors of the sizes that the view rule gives."""
 
     def copied(*args: Any, **kwargs: Any) -> Any:
         out = view_rule(*args, **kwargs)
@@ -163,7 +163,7 @@ for _overload, _view in _COPIES.items():
 
 @rule(aten.view_copy.default, aten._reshape_copy.default)
 def view_copy(self: TensorType, size: Sequence[Size]) -> TensorType:
-    """Unlike `view` this exists for every layout."""
+    """Unlike `view`, it takes every layout."""
     return self.fresh(infer_size(size, self.numel()))
 
 

@@ -1,10 +1,10 @@
 """How a write through a view gets back into its base, as a function of tensors.
 
-`inverse(base, written, *view arguments) -> new base`: `written` is the new value of the view, the
-result the new value of the base. For views that come as a list (`split`, `unbind`) the position in
-the list stands after `written`. Only ATen calls, so that capture records them; nothing here may
-read data, or branch on a symbolic size unless eager forbids the write in the first place (views
-whose elements overlap).
+`inverse(base, written, *view arguments) -> new base`: `written` is the new value of the view, and
+the result is the new value of the base. For views that come as a list (`split`, `unbind`) the
+position in the list follows `written`. The functions make only ATen calls, so that capture records
+them. Must not read data, nor branch on a symbolic size, except where eager forbids the write anyway
+(views whose elements overlap).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def _invert_permute(base: Tensor, written: Tensor, dims: Sequence[int]) -> Any:
 
 
 def _invert_view_as_real(base: Tensor, written: Tensor) -> Any:
-    # Not `view_as_complex`: that asks for strides which `written` need not have.
+    # Not by `view_as_complex`, which needs strides that `written` may not have.
     return aten.complex.default(aten.select.int(written, -1, 0), aten.select.int(written, -1, 1))
 
 
 def _invert_slice(
     base: Tensor, written: Tensor, dim: int, start: Any, end: Any, step: int = 1
 ) -> Any:
-    """Complex numbers are scattered as pairs: torch has no derivative of it for them."""
+    """Complex numbers are scattered as pairs, since torch's derivative does not take them."""
     if not base.is_complex():
         return aten.slice_scatter.default(base, written, dim, start, end, step)
     pairs = aten.view_as_real.default(base), aten.view_as_real.default(written)
@@ -71,7 +71,7 @@ def _is_empty(x: Tensor) -> bool:
 
 def _invert_view_dtype(base: Tensor, written: Tensor, dtype: torch.dtype) -> Any:
     if _is_empty(base):
-        return base  # nothing is written, and strides that address nothing need not divide
+        return base  # nothing is written, and strides of nothing need not be divisible
     if base.dtype.itemsize != dtype.itemsize:
         written = aten.clone.default(written, memory_format=torch.contiguous_format)
     return aten.view.dtype(written, base.dtype)
@@ -94,7 +94,7 @@ def _invert_split_with_sizes(
 def _invert_expand(
     base: Tensor, written: Tensor, size: Sequence[int], *, implicit: bool = False
 ) -> Tensor:
-    """All copies of an expanded element are the same memory: the first stands for them."""
+    """All copies of an expanded element share one place in memory: the first stands for them."""
     if _is_empty(written):
         return base
     for _ in range(written.dim() - base.dim()):
@@ -125,8 +125,8 @@ def _invert_as_strided(
     stride: Sequence[int],
     storage_offset: int | None = None,
 ) -> Any:
-    """By the places in memory. `as_strided_scatter` would do as well, but for its derivative, which
-    torch has wrong (2.13)."""
+    """It writes by places in memory. `as_strided_scatter` would do, but torch's derivative of it is
+    wrong (2.13)."""
     order = _memory_order(base)
     if order is None:
         return _write_among_gaps(base, written, size, stride, storage_offset or 0)
@@ -143,7 +143,7 @@ def _invert_as_strided(
 def _write_among_gaps(
     base: Tensor, written: Tensor, size: Sequence[int], stride: Sequence[int], offset: int
 ) -> Any:
-    """The base is laid out in its memory, with what lies between its elements, and read again."""
+    """Lay the base out as in memory, gaps included, write to that, and read the base back."""
     sizes, strides = base.shape, base.stride()
     end: Any = 1 + sum((s - 1) * step for s, step in zip(sizes, strides, strict=True))
     count = max(end, 0) if end.__class__ is int else torch.sym_max(end, 0)
@@ -155,7 +155,7 @@ def _write_among_gaps(
 
 
 def _memory_order(base: Tensor) -> list[int] | None:
-    """The dimensions in the order of memory, outermost first, if nothing lies between elements."""
+    """The dimensions in the order of memory, outermost first; None if there are gaps."""
     size, stride = list(base.shape), list(base.stride())
     if any(s.__class__ is not int for s in (*size, *stride)):
         return list(range(len(size))) if base.is_contiguous() else None
@@ -171,7 +171,7 @@ def _memory_order(base: Tensor) -> list[int] | None:
 
 
 _INVERSES: dict[OpOverload, Rule] = {
-    # Every element of the base is in the view.
+    # The view shows every element of the base.
     aten.view.default: _invert_reshape,
     aten._reshape_alias.default: _invert_reshape,
     aten.squeeze.default: _invert_reshape,
@@ -201,12 +201,12 @@ _INVERSES: dict[OpOverload, Rule] = {
     aten.split.Tensor: _invert_split,
     aten.split_with_sizes.default: _invert_split_with_sizes,
     aten.unbind.int: lambda base, new, position, dim=0: _invert_select(base, new, dim, position),
-    # Composite ones, which a program has only where they are kept whole.
+    # Composite views, which a program has only where they are kept whole.
     **dict.fromkeys((aten.reshape.default, aten.flatten.using_ints), _invert_reshape),
     **dict.fromkeys((aten.to.dtype, aten.to.device), _invert_alias),
     aten.narrow.default: _invert_narrow,
     aten.chunk.default: _invert_chunk,
-    # Elements may show more than once: eager refuses most writes.
+    # The view may show an element more than once: eager refuses most writes.
     aten.expand.default: _invert_expand,
     aten.unfold.default: _invert_unfold,
 }

@@ -1,7 +1,7 @@
 """Views of parts of a dimension: select, slice, diagonal, unfold, split, unbind.
 
-The offset of a symbolic slice is that of its first element: where the slice is empty it addresses
-nothing and is not clamped. Otherwise as `views.py` says. Must not know of storages.
+The offset of a symbolic slice is that of its first element; it is not clamped, since an empty slice
+addresses nothing. What `views.py` says holds here, too. Must not know of storages.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from lostwax.types import TensorType
 
 
 def wrap_position(i: Size, size: Size) -> Size:
-    """A position, counted from the end when negative. The sign of a symbolic one is a branch; that
-    of an unbacked one is part of the result, since nobody can decide it."""
+    """The position, counted from the end if it is negative. The sign of a symbolic one is a branch;
+    that of an unbacked one becomes part of the expression, since nobody can decide it."""
     if isinstance(i, int):
         return i + size if i < 0 else i
     positive = i >= 0
@@ -147,7 +147,7 @@ def unfold(self: TensorType, dimension: int, size: int, step: int) -> TensorType
 
 
 def _cut(x: TensorType, d: int, sizes: Sequence[Size]) -> list[TensorType]:
-    """Neighbouring pieces of these sizes along one dimension."""
+    """Adjacent pieces of these sizes along one dimension."""
     size, stride = x.size, x.stride
     out = []
     offset = x.offset
@@ -158,7 +158,8 @@ def _cut(x: TensorType, d: int, sizes: Sequence[Size]) -> list[TensorType]:
 
 
 def count_pieces(size: Size, piece: Size) -> int:
-    """Into how many pieces a dimension is split: concrete, found by at most two comparisons."""
+    """Into how many pieces a dimension is split. The answer is an int, found by two comparisons at
+    most."""
     if isinstance(size, int) and isinstance(piece, int):
         return max(-(-size // piece), 1) if piece else 1
     have, each = hint(size), hint(piece)

@@ -1,10 +1,10 @@
 """Views: the result shows the storage of the argument in another size, stride or offset.
 
-The rules give exactly eager's strides when sizes are ints. When they are symbolic, no question is
-asked that only chooses a layout; what decides whether the view exists at all is a requirement or a
-real branch. Parts of a dimension stand in `view_parts.py`, the `*_copy` twins and the in-place
-forms in `view_forms.py`; how a write through a view gets back into its base, in `view_inverses.py`.
-Must not know of storages: whether `as_strided` stays inside one is the fake layer's question.
+The rules give exactly eager's strides if sizes are ints. If they are symbolic, no rule asks what
+only chooses a layout; whether the view exists at all is a requirement or a real branch. Views of
+parts of a dimension are in `view_parts.py`, the `*_copy` twins and the in-place forms in
+`view_forms.py`; `view_inverses.py` says how a write through a view gets back into its base. Must
+not know of storages: the fake layer checks whether `as_strided` stays inside one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Condition = bool | BoolExpr
 def make_view(
     x: TensorType, size: Sizes, stride: Sizes | None, offset: Size | None = None
 ) -> TensorType:
-    """`x` seen in another size and stride; without strides row-major."""
+    """A view of `x` with this size and stride; by default row-major."""
     return TensorType(size, x.dtype, x.device, stride, x.offset if offset is None else offset)
 
 
@@ -48,7 +48,7 @@ def make_view(
 
 
 def infer_size(size: Sequence[Size], numel: Size) -> Sizes:
-    """The target of a view with its -1 filled in."""
+    """The target size of a view with its -1 replaced."""
     hole: int | None = None
     rest: Size = 1
     for d, s in enumerate(size):
@@ -70,7 +70,7 @@ def infer_size(size: Sequence[Size], numel: Size) -> Sizes:
 
 
 def _asked_size(s: Size, d: int, size: Sequence[Size]) -> Size:
-    """A symbolic size given by the user: it may be -1, and then means so."""
+    """A symbolic size given by the user. It may turn out to be -1, which then means "infer"."""
     if known(s >= 0) is True:
         return s
     if hint(s) == -1 and decide(eq(s, -1)):
@@ -90,7 +90,7 @@ def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
         )
     exact = None if invalid else quotient(numel, rest)
     if exact is not None:
-        learn(exact >= 0)  # a size, whatever it looks like
+        learn(exact >= 0)  # it is a size, although that may not show in the expression
         return exact
     if invalid or not is_met(eq(numel % rest, 0)):
         fail(f"shape '{show(size)}' is invalid for input of size {numel}")
@@ -100,8 +100,9 @@ def _missing_size(size: Sequence[Size], rest: Size, numel: Size) -> Size:
 def view_strides(x: TensorType, size: Sizes, *, must: bool = True) -> Sizes | None:
     """Strides that show `x` in this size without a copy; None if there are none.
 
-    Proof is tried first. Only a view that `must` be (`reshape` may copy instead) goes by the
-    example, where a size is not taken for a 1 just because the example's is; then as real branches.
+    First the strides must be provable. If that fails, and the result `must` be a view (`reshape`
+    may copy instead), the example decides, but a size that is 1 in the example is not taken for a
+    1; last, the questions become real branches.
     """
     numel = x.numel()
     if not x.size or is_zero_int(numel):
@@ -121,7 +122,7 @@ def is_zero_int(n: Size) -> bool:
 
 
 def find_strides(yes: Callable[[Condition], bool], x: TensorType, size: Sizes) -> Sizes | None:
-    """Strides that show `x` in this size, where `yes` answers the questions about its layout."""
+    """Strides that show `x` in this size; `yes` answers the questions about its layout."""
     out: list[Size] = [0] * len(size)
     d = len(size) - 1
     for numel, step in _runs(yes, x):
@@ -265,9 +266,9 @@ def _expand_dim(
         and decide(eq(want, -1))
     ):
         return have, step
-    # The example broadcasts a 1: only sound when that size is always 1.
+    # The example broadcasts a 1, which is sound only if that size is always 1.
     always = is_one(have) or (known(have <= 1) is True and always_broadcasts(have, want))
-    # Where that size is 0 there are no elements: strides address nothing.
+    # If that size is 0 there are no elements, and strides address nothing.
     if always or (hint(have) == 1 != hint(want) and decide(eq(have, 1))):
         step, fits = 0, is_met(want >= 0)
     elif must_be_one(have, want):
@@ -314,7 +315,7 @@ def transpose(self: TensorType, dim0: int, dim1: int) -> TensorType:
 
 
 def transpose_matrix(self: TensorType) -> TensorType:
-    """`t()`: a matrix turned over; fewer dimensions stay."""
+    """`t()`: it transposes a matrix, and leaves a vector or a 0-d tensor as it is."""
     n = len(self.size)
     if n > 2:
         fail(f"t() expects a tensor with <= 2 dimensions, but self is {n}D")
@@ -331,8 +332,8 @@ def drop_dims(x: TensorType, dims: Sequence[int]) -> TensorType:
 
 
 def _is_singleton(s: Size) -> bool:
-    """The number of dimensions hangs on it: a branch. An unbacked size is required not to be 1, one
-    that is 1 at the most (`x[:1]`) to be it."""
+    """Is the size 1? The number of dimensions depends on it, so this is a branch. An unbacked size
+    is required not to be 1; if it is at most 1 (`x[:1]`), it is required to be 1."""
     if isinstance(s, int):
         return s == 1
     if not s.unbacked:
@@ -419,7 +420,7 @@ def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
         offset = self.offset * k
     else:
         k = new // old
-        if self.is_symbolic:  # where it is empty, its strides are not what they seem
+        if self.is_symbolic:  # if it is empty, its strides are not what they seem
             require(ne(self.numel(), 0), f"a tensor without elements {names}")
         size = _divide_exactly(self.size[-1], k, "self.size(-1)", names)
         offset = _divide_exactly(self.offset, k, "self.storage_offset()", names)

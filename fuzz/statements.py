@@ -232,6 +232,6 @@ NAMES = (
     "arg0_1", "obj", "token", "match", "case", "_0", "copy_", "result", "buffer", "param", "constant",
     "mul_1", "cls", "name", "target", "node", "val", "meta", "buffers", "example",
     "True_", "sym", "Dim", "AUTO", "sub", "h", "rows", "inner", "clone", "neg", "item", "nonzero", "where",
-    "lift_fresh_copy", "_assert_scalar", "_guards_fn", "_constants", "_running", "sin", "relu",
+    "lift_fresh_copy", "_assert_scalar", "_guards_fn", "_constants", "_runner", "sin", "relu",
 )  # fmt: skip
 """Names that stand for something elsewhere."""

@@ -28,7 +28,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
-from lostwax.ir.graph.numbers import simplified, sources
+from lostwax.ir.graph.numbers import number_sources, simplify_number
 from lostwax.ir.trace.log import Body, Region, Step, Value
 from lostwax.ir.trace.views import Root, make_root
 from lostwax.sym import BoolExpr, Expr, Guard, Symbol, evaluate, ne
@@ -174,7 +174,7 @@ def _parts_of(value: Value, inputs: Mapping[Value, str]) -> list[Any]:
 
 def _symbols(number: Any) -> set[Symbol]:
     """The sizes that a number is computed from."""
-    found = set(sources(simplified(unwrap(number))))
+    found = set(number_sources(simplify_number(unwrap(number))))
     if any(isinstance(s, Real) or s.unbacked for s in found):
         raise NoCache("it depends on a number that lies in data")
     return found
@@ -195,7 +195,7 @@ def _make_other_size(tracer: Tracer, size: Symbol) -> Expr:
 
 def _rename_size(size: Any, old: Symbol, new: Expr) -> Any:
     """A size with the new symbol in place of the old one."""
-    size = simplified(size)
+    size = simplify_number(size)
     if not isinstance(size, (Expr, BoolExpr, Real)):
         return size
     if not isinstance(size, Expr) or set(size.atoms()) != {old}:
@@ -338,7 +338,7 @@ class Numbering:
         if cls is float or cls is complex:
             return (cls, repr(value))  # 0.0 is not -0.0
         if cls is Expr or cls is Real:
-            return (cls, simplified(value))
+            return (cls, simplify_number(value))
         return (cls, value) if cls in _PLAIN else object()
 
     def _log_value_key(self, value: Value) -> Any:

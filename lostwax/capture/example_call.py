@@ -24,10 +24,10 @@ from lostwax.ir.pytree import (
     LEAVES,
     MAPPINGS,
     check_leaf,
+    child_steps,
     is_namedtuple,
     leaf_paths,
     mapping_keys,
-    steps,
 )
 
 
@@ -288,7 +288,7 @@ def labels(tree: TreeSpec) -> list[Label]:
     """The labels of a container's children: keys, names of fields, else their indices."""
     if tree.type in MAPPINGS:
         return list(mapping_keys(tree))
-    named = [step[1:] if step.startswith(".") else "" for step in steps(tree)]
+    named = [step[1:] if step.startswith(".") else "" for step in child_steps(tree)]
     return [name if name.isidentifier() else i for i, name in enumerate(named)]
 
 

@@ -89,10 +89,10 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo, undone
 from lostwax.ir.data import ModuleCallSignature
-from lostwax.ir.declared import declared
+from lostwax.ir.declared import read_declared
 from lostwax.ir.passes.transforms.unused import UnusedState
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.pytree import call_paths, leaf_paths, put_together
+from lostwax.ir.pytree import call_paths, leaf_paths, unflatten_leaves
 from lostwax.ir.run.settings import settings_now
 from lostwax.ir.signature import (
     ArgumentSpec,
@@ -197,7 +197,7 @@ class Capture:
         self.grad = torch.is_grad_enabled()
         self.settings = settings_now()
         forward = forward_of(mod)
-        self.original = declared(forward)
+        self.original = read_declared(forward)
         tops = argument_names(forward, len(args), kwargs)
         self.argument_names = [*tops, *kwargs]
         self.leaves, self.in_spec = pytree.tree_flatten((args, kwargs))
@@ -233,7 +233,7 @@ class Capture:
         tracer.differentiable = self.grad and inputs.is_differentiable
         tracer.sees_gradients = self.grad
         check_hooks(tracer, self.state.modules)
-        args, kwargs = put_together(inputs.call_leaves, self.in_spec)
+        args, kwargs = unflatten_leaves(inputs.call_leaves, self.in_spec)
         arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
         containers = find_containers(arguments)
         functions = held_functions(self.state.modules)  # before caught calls are among them
@@ -330,7 +330,7 @@ class Capture:
 
     def _run_again(self) -> caches.RecordedCall:
         """Make the call that would come next."""
-        args, kwargs = put_together(self.inputs.call_leaves, self.in_spec)
+        args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
         with self.tracer.provenance.watching(sys._getframe()):
             out = self._compute_result(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)

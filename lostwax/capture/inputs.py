@@ -25,7 +25,7 @@ from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import Asks, Question, Ref
-from lostwax.ir.graph.numbers import Origin
+from lostwax.ir.graph.numbers import SymbolOrigin
 from lostwax.ir.signature import StateWrite
 from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import Root
@@ -89,7 +89,9 @@ class CaptureInputs:
         )
         for symbol, source in symbols.sources.items() if symbols else ():
             value = self.initial[id(self.call_leaves[source.leaf])]
-            self.tracer.origins[symbol] = Origin(value, source.dim, source.scale, source.offset)
+            self.tracer.origins[symbol] = SymbolOrigin(
+                value, source.dim, source.scale, source.offset
+            )
 
     def add_input(self, fake: FakeTensor, name: str) -> None:
         """Add an input as if the user had passed it."""

@@ -17,7 +17,7 @@ from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
 from lostwax.ir.data import Asks, Ref
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import InputKind
 
@@ -105,7 +105,7 @@ def _are_alike(one: GraphModule, other: GraphModule, nodes: dict[Node, Node]) ->
 
 
 def _are_alike_inside(one: GraphModule, other: GraphModule, target: str) -> bool:
-    mine, twin = attribute(one, target), attribute(other, target)
+    mine, twin = find_attribute(one, target), find_attribute(other, target)
     if not (isinstance(mine, GraphModule) and isinstance(twin, GraphModule)):
         return mine is twin
     inputs = [g.graph.find_nodes(op="placeholder") for g in (twin, mine)]

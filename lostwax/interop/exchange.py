@@ -20,10 +20,10 @@ from lostwax.errors import LoadError, LostwaxError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.tensor import new_fake
 from lostwax.identity import ByIdentity
-from lostwax.ir.passes.transforms.copies import SeparateWrites, lent, needs_copies
+from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.write_back import copied
+from lostwax.ir.run.write_back import copy_with_strides
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
 from lostwax.types import TensorType
@@ -43,7 +43,7 @@ def to_torch(program: ExportedProgram) -> torch.export.ExportedProgram:
 
     if has_custom_gradients(program):
         program = PlainGradients()(program)
-    replaced = lent(program)
+    replaced = lent_state(program)
     if needs_copies(program):
         program = SeparateWrites()(program)
     records: Any = serialize._dict_to_dataclass(
@@ -111,7 +111,7 @@ def _with_own_memory(state: Mapping[str, Any], replaced: Iterable[torch.Tensor])
     own = ByIdentity[Any, torch.Tensor]()
     for tensor in replaced:
         if not isinstance(tensor, FakeTensor):
-            copy = copied(tensor.detach()).requires_grad_(tensor.requires_grad)
+            copy = copy_with_strides(tensor.detach()).requires_grad_(tensor.requires_grad)
             is_parameter = isinstance(tensor, torch.nn.Parameter)
             own[tensor] = torch.nn.Parameter(copy, copy.requires_grad) if is_parameter else copy
     copies = {name: own.get(value) for name, value in state.items()}

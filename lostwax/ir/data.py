@@ -15,7 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule
 from torch.utils._pytree import TreeSpec
 
-from lostwax.ir.declared import Declared
+from lostwax.ir.declared import DeclaredArguments
 from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
 
@@ -74,13 +74,15 @@ class ModuleCallSignature:
     in_spec: TreeSpec
     out_spec: TreeSpec
     forward_arg_names: list[str] | None = None
-    original: Declared | inspect.Signature | None = field(default=None, compare=False, repr=False)
+    original: DeclaredArguments | inspect.Signature | None = field(
+        default=None, compare=False, repr=False
+    )
 
     @property
     def signature(self) -> inspect.Signature | None:
         """The signature of the original, if it is known."""
         found = self.original
-        return found.signature() if isinstance(found, Declared) else found
+        return found.signature() if isinstance(found, DeclaredArguments) else found
 
 
 @dataclass

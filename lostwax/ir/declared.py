@@ -15,7 +15,7 @@ _FIRST = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEY
 
 
 @dataclass(frozen=True, eq=False)
-class Declared:
+class DeclaredArguments:
     """A function's code and defaults; of a method, without `self`."""
 
     code: CodeType
@@ -43,7 +43,7 @@ class Declared:
         return inspect.Signature(found[self.is_method :])
 
 
-def declared(function: Any) -> Declared | inspect.Signature | None:
+def read_declared(function: Any) -> DeclaredArguments | inspect.Signature | None:
     """What is kept of a function or method; None if it is neither, or if what it wraps does not
     tell its arguments."""
     is_method = isinstance(function, MethodType)
@@ -55,4 +55,6 @@ def declared(function: Any) -> Declared | inspect.Signature | None:
             return inspect.signature(function)
         except ValueError:
             return None
-    return Declared(plain.__code__, plain.__defaults__ or (), plain.__kwdefaults__ or {}, is_method)
+    return DeclaredArguments(
+        plain.__code__, plain.__defaults__ or (), plain.__kwdefaults__ or {}, is_method
+    )

@@ -201,12 +201,12 @@ def _weights(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Itera
         a, b = old.get(name), new.get(name)
         if a is b:
             continue
-        before, after = _described(a), _described(b)
+        before, after = _weight_text(a), _weight_text(b)
         if before != after:
             yield Change(kind, name, before, after)
 
 
-def _described(value: Any) -> str:
+def _weight_text(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, torch.Tensor):

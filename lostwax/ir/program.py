@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir import text
 from lostwax.ir.data import ModuleCallEntry, Program
-from lostwax.ir.decompose.decompose import decomposed
-from lostwax.ir.graph.copying import copied_module, copy_shared
+from lostwax.ir.decompose.decompose import decompose_program
+from lostwax.ir.graph.copying import copy_module, copy_shared
 from lostwax.ir.rules.verify import validate
 from lostwax.ir.run.module import program_module
 
@@ -58,7 +58,7 @@ class ExportedProgram(Program):
         signature and the constraints stay as they are. (`decomp_table` is torch.export's name of
         the argument.)
         """
-        return decomposed(self, decomp_table if table is None else table)
+        return decompose_program(self, decomp_table if table is None else table)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""
@@ -82,12 +82,12 @@ class ExportedProgram(Program):
                 memo[id(leaf)] = leaf  # torch copies none that has a history; nobody writes to it
         return replace(
             self,
-            graph_module=copied_module(self.graph_module)[0],
+            graph_module=copy_module(self.graph_module)[0],
             graph_signature=copy.deepcopy(self.graph_signature, memo),
             state_dict=copy.deepcopy(self.state_dict, memo),
             constants=copy.deepcopy(self.constants, memo),
             range_constraints=dict(self.range_constraints),
-            module_call_graph=[_copied_entry(entry, memo) for entry in self.module_call_graph],
+            module_call_graph=[_copy_entry(entry, memo) for entry in self.module_call_graph],
             example_inputs=copy.deepcopy(self.example_inputs, memo),
         )
 
@@ -104,7 +104,7 @@ class ExportedProgram(Program):
         return text.program_html(self)
 
 
-def _copied_entry(entry: ModuleCallEntry, memo: dict[int, Any]) -> ModuleCallEntry:
+def _copy_entry(entry: ModuleCallEntry, memo: dict[int, Any]) -> ModuleCallEntry:
     signature = entry.signature
     if signature is None:
         return replace(entry)

@@ -59,16 +59,16 @@ def flatten_call(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[list[Any]
     return _pytree.tree_flatten((tuple(args), dict(kwargs)))
 
 
-def put_together(leaves: Iterable[Any], spec: TreeSpec) -> Any:
+def unflatten_leaves(leaves: Iterable[Any], spec: TreeSpec) -> Any:
     """What was taken apart, of these leaves; a `torch.Size` stays one, which torch's registration
     would make a tuple."""
-    return _put_together(iter(leaves), spec)
+    return _unflatten_leaves(iter(leaves), spec)
 
 
-def _put_together(leaves: Iterator[Any], spec: TreeSpec) -> Any:
+def _unflatten_leaves(leaves: Iterator[Any], spec: TreeSpec) -> Any:
     if spec.is_leaf():
         return next(leaves)
-    children = [_put_together(leaves, child) for child in spec.children()]
+    children = [_unflatten_leaves(leaves, child) for child in spec.children()]
     if spec.type is torch.Size and all(isinstance(n, int) for n in children):
         return torch.Size(children)
     return _pytree.SUPPORTED_NODES[spec.type].unflatten_fn(children, spec.context)
@@ -130,7 +130,7 @@ def mapping_keys(spec: TreeSpec) -> list[Any]:
     return spec.context[1] if spec.type is defaultdict else spec.context  # type: ignore[no-any-return]
 
 
-def steps(spec: TreeSpec) -> list[str]:
+def child_steps(spec: TreeSpec) -> list[str]:
     """For each child, how Python reaches it from its container: `[0]`, `['mask']`, `.field`."""
     count = spec.num_children
     if spec.type in MAPPINGS:
@@ -163,7 +163,7 @@ def leaf_paths(spec: TreeSpec, path: str = "") -> Iterator[str]:
     if spec.is_leaf():
         yield path
         return
-    for step, child in zip(steps(spec), spec.children(), strict=True):
+    for step, child in zip(child_steps(spec), spec.children(), strict=True):
         yield from leaf_paths(child, path + step)
 
 
@@ -223,7 +223,7 @@ def sketch_spec(spec: TreeSpec, leaves: Iterator[str]) -> str:
         return text if spec.type is dict else f"{spec.type.__name__}({text})"
     named = (
         f"{step[1:]}={child}" if step[1:].isidentifier() else child
-        for step, child in zip(steps(spec), children, strict=True)
+        for step, child in zip(child_steps(spec), children, strict=True)
     )
     return f"{container_class(spec).__name__}({', '.join(named)})"
 

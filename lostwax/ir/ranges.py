@@ -41,17 +41,17 @@ class RangeConstraints(Mapping[Any, ValueRanges]):
         """The limits by the text of what they limit."""
         return {str(e): limits for e, limits in self.limits.items()}
 
-    def _shown(self) -> dict[Any, ValueRanges]:
+    def _ranges_by_sympy(self) -> dict[Any, ValueRanges]:
         if self._by_sympy is None:
             pairs = self.limits.items()
             self._by_sympy = {to_sympy(e): _ranges(limits) for e, limits in pairs}
         return self._by_sympy
 
     def __getitem__(self, symbol: Any) -> ValueRanges:
-        return self._shown()[symbol]
+        return self._ranges_by_sympy()[symbol]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._shown())
+        return iter(self._ranges_by_sympy())
 
     def __len__(self) -> int:
         return len(self.limits)

@@ -20,7 +20,7 @@ from torch.fx import Graph, GraphModule, Node
 from lostwax.classes import SYMBOLIC
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import Program
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.sym import current
 
@@ -137,7 +137,7 @@ def source_text(node: Node) -> str:
     return f"{place}, code: {code.strip()}" if code else place
 
 
-def _typed(node: Node) -> str:
+def _typed_name(node: Node) -> str:
     text = type_text(node.meta.get("val"))
     return f'{node.name}: "{text}"' if text else node.name
 
@@ -147,7 +147,7 @@ def _typed(node: Node) -> str:
 
 def graph_text(graph: Graph, name: str = "GraphModule") -> str:
     """A graph as the Python class that it is equivalent to; sub-graphs follow as nested classes."""
-    inputs = [_typed(n) for n in graph.nodes if n.op == "placeholder"]
+    inputs = [_typed_name(n) for n in graph.nodes if n.op == "placeholder"]
     lines = [
         f"class {name}(torch.nn.Module):",
         f"    def forward({', '.join(['self', *inputs])}):",
@@ -175,14 +175,14 @@ def _body(graph: Graph) -> Iterator[str]:
             source = here
         first = node.name
         if node.op == "get_attr":
-            yield f"{_typed(node)} = {path_text(str(node.target))}"
+            yield f"{_typed_name(node)} = {path_text(str(node.target))}"
         else:
-            yield f"{_typed(node)} = {call_text(node)}"
+            yield f"{_typed_name(node)} = {call_text(node)}"
 
 
 def _children(graph: Graph) -> Iterator[tuple[str, Graph]]:
     for path in dict.fromkeys(str(n.target) for n in graph.nodes if n.op == "get_attr"):
-        child = attribute(graph.owning_module, path)
+        child = find_attribute(graph.owning_module, path)
         if isinstance(child, GraphModule):
             yield path.replace(".", "_"), child.graph
 
@@ -221,18 +221,18 @@ def program_html(program: Program) -> str:
     return (
         f"<b>ExportedProgram</b> ({html.escape(program.dialect)}): {calls} operators, "
         f"{len(inputs)} inputs, {len(outputs)} outputs"
-        + _folded("Inputs", _table(inputs, values.get))
-        + _folded("Outputs", _table(outputs, values.get))
-        + _folded("Graph", f"<pre>{html.escape(graph_text(program.graph))}</pre>")
+        + _fold_html("Inputs", _html_table(inputs, values.get))
+        + _fold_html("Outputs", _html_table(outputs, values.get))
+        + _fold_html("Graph", f"<pre>{html.escape(graph_text(program.graph))}</pre>")
         + f"<div>Range constraints: {html.escape(ranges_text(program))}</div>"
     )
 
 
-def _folded(title: str, content: str) -> str:
+def _fold_html(title: str, content: str) -> str:
     return f"<details><summary>{title}</summary>{content}</details>"
 
 
-def _table(rows: list[tuple[str, str, str]], type_of: Callable[[str], str | None]) -> str:
+def _html_table(rows: list[tuple[str, str, str]], type_of: Callable[[str], str | None]) -> str:
     cells = ((name, kind, target, type_of(name) or "") for name, kind, target in rows)
     lines = ("".join(f"<td>{html.escape(c)}</td>" for c in row) for row in cells)
     return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

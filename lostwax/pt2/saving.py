@@ -16,7 +16,7 @@ from typing import IO, Any
 import torch
 
 from lostwax.errors import SaveError
-from lostwax.ir.passes.transforms.copies import SeparateWrites, lent, needs_copies
+from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
@@ -168,7 +168,7 @@ class _Records:
 
     def _collect(self, program: ExportedProgram) -> None:
         for payloads in (self.weights, self.constants):
-            payloads.keep_apart(lent(program))
+            payloads.keep_apart(lent_state(program))
         for name, tensor in program.state_dict.items():
             self.weights.add(name, tensor)
         for name, value in program.constants.items():

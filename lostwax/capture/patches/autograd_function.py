@@ -32,7 +32,7 @@ from lostwax.fake.convert import Made
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
-from lostwax.ir.graph.numbers import sources
+from lostwax.ir.graph.numbers import number_sources
 from lostwax.ir.run.questions import GRADIENTS
 from lostwax.ir.trace.log import Body, Region, Value, values_of
 from lostwax.ir.trace.views import View, make_root, track_view
@@ -567,7 +567,7 @@ def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer)
             for each in value:
                 look(each)
         elif isinstance(value, (Expr, BoolExpr, Real)):
-            for source in sources(value):
+            for source in number_sources(value):
                 if source in tracer.origins:
                     look(tracer.origins[source].value)
 

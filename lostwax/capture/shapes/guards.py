@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from lostwax.errors import CaptureError
-from lostwax.ir.graph.numbers import Origins, sources
+from lostwax.ir.graph.numbers import SymbolOrigins, number_sources
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.sym import BoolExpr, Expr, Guard, ShapeEnv, Symbol, Violation, evaluate
 from lostwax.sym.numbers.real import definition
@@ -32,7 +32,7 @@ class SortedGuards:
 
 
 def sort_guards(
-    env: ShapeEnv, origins: Origins, unnamed: Collection[Symbol] = frozenset()
+    env: ShapeEnv, origins: SymbolOrigins, unnamed: Collection[Symbol] = frozenset()
 ) -> SortedGuards:
     """Sort the guards, without those that follow from others. `unnamed` are dynamic sizes without
     a Dim."""
@@ -54,8 +54,8 @@ def _is_input(symbol: Symbol) -> bool:
     return definition(symbol) is None
 
 
-def _check_computable(guard: Guard, origins: Origins) -> None:
-    for source in sources(guard.cond):
+def _check_computable(guard: Guard, origins: SymbolOrigins) -> None:
+    for source in number_sources(guard.cond):
         if source not in origins:
             name = source.source if isinstance(source, Symbol) else str(source)
             raise CaptureError(

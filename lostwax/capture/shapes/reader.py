@@ -29,7 +29,7 @@ from lostwax.capture.shapes.dims import (
     roots_by_name,
 )
 from lostwax.errors import DynamicShapesError
-from lostwax.ir.pytree import MAPPINGS, container_class, steps
+from lostwax.ir.pytree import MAPPINGS, child_steps, container_class
 
 SizeEntry: TypeAlias = Hint | Dim | DerivedDim
 LeafEntries: TypeAlias = tuple[SizeEntry, ...] | SizeEntry | None
@@ -219,7 +219,7 @@ class _Reader:
         else:
             parts = self._split_container(tree, given, path, trail, names)
         for child, part, step, label in zip(
-            tree.children(), parts, steps(tree), names, strict=True
+            tree.children(), parts, child_steps(tree), names, strict=True
         ):
             self._read_tree(child, part, path + step, (*trail, label), start)
             start += child.num_leaves

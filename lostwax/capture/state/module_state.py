@@ -24,7 +24,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.undo import Undo
-from lostwax.ir.run.module import held as held_by
+from lostwax.ir.run.module import find_held as held_by
 from lostwax.ir.run.overlap import storage_key
 from lostwax.types import TensorType
 

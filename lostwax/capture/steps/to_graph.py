@@ -18,7 +18,13 @@ from torch.fx.immutable_collections import immutable_list
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
-from lostwax.ir.graph.numbers import Numbers, Origin, Origins, simplified, sources
+from lostwax.ir.graph.numbers import (
+    Numbers,
+    SymbolOrigin,
+    SymbolOrigins,
+    number_sources,
+    simplify_number,
+)
 from lostwax.ir.graph.writer import NO_KWARGS, TAKEN, GraphWriter, base_name
 from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
 from lostwax.ops.registry import aten
@@ -33,7 +39,7 @@ _BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
 class Builder:
     """Builds one graph."""
 
-    def __init__(self, mode: Any, origins: Origins, grad: bool) -> None:
+    def __init__(self, mode: Any, origins: SymbolOrigins, grad: bool) -> None:
         self.mode = mode
         self.origins = origins
         self.grad = grad
@@ -41,7 +47,7 @@ class Builder:
         self._stops = False
         """Whether some of its steps have none."""
         self._writer = GraphWriter()
-        self._append, self._name = self._writer.append_ready, self._writer.name
+        self._append, self._name = self._writer.append_ready, self._writer.free_name
         self.graph = self._writer.graph
         self.modules: dict[str, fx.GraphModule] = {}
         """The sub-graphs, by the name that the graph has for them."""
@@ -117,7 +123,7 @@ class Builder:
         due: dict[Step | None, list[Guard]] = {}
         order = {step: i for i, step in enumerate(steps)} if demands else {}
         for guard in demands:
-            origins = (self.origins[s].value.step for s in sources(guard.cond))
+            origins = (self.origins[s].value.step for s in number_sources(guard.cond))
             made = [step for step in origins if step is not None]
             due.setdefault(max(made, key=order.__getitem__, default=None), []).append(guard)
         return due
@@ -244,7 +250,7 @@ class Builder:
         if cls is list:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
-            return self._numbers.node(simplified(value))
+            return self._numbers.node(simplify_number(value))
         if cls is Body:
             return self._subgraph(value)
         return value
@@ -318,7 +324,7 @@ class Builder:
             return type(result)(members)
         return result.fake if result.__class__ is Number else result
 
-    def _read(self, origin: Origin) -> fx.Node:
+    def _read(self, origin: SymbolOrigin) -> fx.Node:
         """The node that gives the number at an origin."""
         value, dim = origin.value, origin.dim
         if dim is not None:
@@ -355,7 +361,7 @@ _Node: Any = fx.Node
 
 
 def live(
-    steps: Sequence[Step], outputs: Sequence[Any], origins: Origins
+    steps: Sequence[Step], outputs: Sequence[Any], origins: SymbolOrigins
 ) -> tuple[set[Step | None], set[Value]]:
     """The steps that the outputs, or the world (random numbers), depend on, and the values read."""
     found: set[Step | None] = set()
@@ -379,7 +385,7 @@ def live(
                     need(v)
         elif (cls is Expr or cls is BoolExpr or cls is Real) and value not in numbers:
             numbers.add(value)
-            for source in sources(value):
+            for source in number_sources(value):
                 if source in origins:
                     need(origins[source].value)
         elif cls is Number:

@@ -21,7 +21,7 @@ from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import flat
-from lostwax.ir.graph.numbers import Origin, size_of, sources
+from lostwax.ir.graph.numbers import SymbolOrigin, number_sources, solve_size
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
 from lostwax.location import user_location
@@ -139,7 +139,7 @@ def note_sizes(tracer: Tracer, out: Any) -> None:
     for fake in flat([out]):
         if isinstance(fake, FakeTensor) and fake.fake_type.is_symbolic:
             for d, size in enumerate(fake.fake_type.size):
-                found = size_of(size, fake.tracked.value, d) if isinstance(size, Expr) else None
+                found = solve_size(size, fake.tracked.value, d) if isinstance(size, Expr) else None
                 if found is not None and found[0].unbacked:
                     tracer.origins.setdefault(*found)
 
@@ -280,8 +280,8 @@ def evaluated(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
         return tracer.results(tracer.step(func, args, kwargs), out)
     if isinstance(out, SYMBOLIC) and Trait.READS_NUMBER in record.traits:
         value = tracer.value_of(tracer.adopt(args[0]))
-        for source in sources(unwrap(out)):
-            tracer.origins.setdefault(source, Origin(value, None))
+        for source in number_sources(unwrap(out)):
+            tracer.origins.setdefault(source, SymbolOrigin(value, None))
     return out
 
 

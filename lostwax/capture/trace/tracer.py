@@ -37,7 +37,7 @@ from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
-from lostwax.ir.graph.numbers import Origin, sources
+from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
 from lostwax.ir.trace.log import Region, Step, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
@@ -84,7 +84,7 @@ class Tracer(Recorder):
         self.contexts: list[Any] = []
         """What `torch.library.get_ctx()` gives, the innermost last."""
         self.constants: list[tuple[torch.Tensor, Value]] = []
-        self.origins: dict[Any, Origin] = {}
+        self.origins: dict[Any, SymbolOrigin] = {}
         """Where the program finds the value of a symbol, or of a float."""
         self.reliance = Reliance()
         self.relies_on_view = False
@@ -245,7 +245,7 @@ class Tracer(Recorder):
         raise CaptureError(f"{what}.\n  at {user_location()}\n  instead: {instead}")
 
     def can_compute(self, number: Expr) -> bool:
-        return all(symbol in self.origins for symbol in sources(number))
+        return all(symbol in self.origins for symbol in number_sources(number))
 
     # ------------------------------------------------------------------------------ recording
 
@@ -270,8 +270,8 @@ class Tracer(Recorder):
 
     def number(self, step: Step, out: Any, index: Any) -> Value:
         value = super().number(step, out, index)
-        for source in sources(unwrap(out)):
-            self.origins.setdefault(source, Origin(value, None))
+        for source in number_sources(unwrap(out)):
+            self.origins.setdefault(source, SymbolOrigin(value, None))
         return value
 
     # ------------------------------------------------------------------------ views and writes

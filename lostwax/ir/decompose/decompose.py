@@ -30,8 +30,8 @@ from lostwax.ir.decompose.core_aten import as_table
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.graph.cse import call_key
-from lostwax.ir.graph.effects import has_effect, shown
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.effects import has_effect, visible_nodes
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import same_type
 from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name
@@ -53,7 +53,7 @@ class Origin(NamedTuple):
 AnyProgram = TypeVar("AnyProgram", bound=Program)
 
 
-def decomposed(
+def decompose_program(
     program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
 ) -> AnyProgram:
     """The program with the operators of the table taken apart; without one, in core ATen."""
@@ -64,7 +64,7 @@ def decomposed(
     def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
         collector.pause(undo.add)
         with no_grad(), without_autocast(), expansions.expander:
-            return _rewritten(program.graph_module, expansions, mode, program.named_by_calls)
+            return _rewrite(program.graph_module, expansions, mode, program.named_by_calls)
 
     module, names = undone(rewritten)
     signature = program.graph_signature
@@ -73,9 +73,9 @@ def decomposed(
         graph_module=module,
         graph_signature=ExportGraphSignature(
             list(signature.input_specs),
-            [replace(s, arg=_renamed(s.arg, names)) for s in signature.output_specs],
+            [replace(s, arg=_rename_argument(s.arg, names)) for s in signature.output_specs],
         ),
-        module_call_graph=[_renamed_entry(e, names) for e in program.module_call_graph],
+        module_call_graph=[_rename_entry(e, names) for e in program.module_call_graph],
     )
 
 
@@ -88,24 +88,24 @@ def _mode_of(graph: Graph) -> FakeTensorMode:
     return FakeTensorMode(shape_env=ShapeEnv())
 
 
-def _renamed(argument: Any, names: Mapping[str, str]) -> Any:
+def _rename_argument(argument: Any, names: Mapping[str, str]) -> Any:
     if isinstance(argument, ConstantArgument) or argument.name not in names:
         return argument
     return replace(argument, name=names[argument.name])
 
 
-def _renamed_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
+def _rename_entry(entry: ModuleCallEntry, names: Mapping[str, str]) -> ModuleCallEntry:
     signature = entry.signature
     if signature is None:
         return entry
     inputs, outputs = (
-        [_renamed(a, names) for a in arguments]
+        [_rename_argument(a, names) for a in arguments]
         for arguments in (signature.inputs, signature.outputs)
     )
     return replace(entry, signature=replace(signature, inputs=inputs, outputs=outputs))
 
 
-def _rewritten(
+def _rewrite(
     module: GraphModule,
     expansions: Expansions,
     mode: FakeTensorMode,
@@ -135,12 +135,12 @@ class _Rewriter:
         self.names: dict[str, str] = {}
         self._new: dict[Node, Any] = {}
         """For each old node the new one, or the list of those that stand for its outputs."""
-        self._numbers = SeenNumbers(self._number)
+        self._numbers = SeenNumbers(self._emit_number)
         self._is_symbolic = mode.shape_env is not None and bool(mode.shape_env.symbols)
         self._equal: dict[Any, Node] = {}
         """Calls by target and arguments: what an expansion computes again is there already."""
         self._made: list[Node] = []
-        self._shown = _kept_apart(module.graph, self.nodes)
+        self._shown = _nodes_kept_apart(module.graph, self.nodes)
         self._origin: Node | None = None
         self._meta: dict[str, Any] = {}
 
@@ -148,20 +148,20 @@ class _Rewriter:
         for node in self.nodes:
             op = node.op
             if op == "call_function":
-                self._call(node)
+                self._rewrite_call(node)
             elif op == "placeholder":
-                self._copy(node, node.args, {})
+                self._copy_with(node, node.args, {})
             elif op == "get_attr":
-                self._child(node)
+                self._copy_child(node)
             else:
-                self._copied(node)
+                self._copy_node(node)
         graph = self.writer.finish()
         unread = [n for n in self._made if not n.users and not has_effect(n.target)]
         if unread:
-            self._removed(graph, wanted)
+            self._remove_unread(graph, wanted)
         return graph
 
-    def _removed(self, graph: Graph, wanted: Container[str]) -> None:
+    def _remove_unread(self, graph: Graph, wanted: Container[str]) -> None:
         """Without what expansions made and nobody reads."""
         kept = {id(self._new[n]) for n in self.nodes if n.name in wanted}
         for node in reversed(self._made):
@@ -170,22 +170,22 @@ class _Rewriter:
 
     # ------------------------------------------------------------------------------ untouched nodes
 
-    def _copied(self, node: Node) -> Node:
-        return self._copy(node, *self._mapped(node))
+    def _copy_node(self, node: Node) -> Node:
+        return self._copy_with(node, *self._map_arguments(node))
 
-    def _mapped(self, node: Node) -> tuple[Any, Any]:
+    def _map_arguments(self, node: Node) -> tuple[Any, Any]:
         """The arguments of a node, in the new graph."""
         new = self._new
         args = [
-            new[a] if a.__class__ is Node else a if a.__class__ in PLAIN else self._moved(a)
+            new[a] if a.__class__ is Node else a if a.__class__ in PLAIN else self._map_argument(a)
             for a in node.args
         ]
-        return tuple(args), self._moved(node.kwargs) if node.kwargs else {}
+        return tuple(args), self._map_argument(node.kwargs) if node.kwargs else {}
 
-    def _moved(self, argument: Any) -> Any:
+    def _map_argument(self, argument: Any) -> Any:
         return map_arg(argument, self._new.__getitem__)
 
-    def _copy(self, node: Node, args: Any, kwargs: Any) -> Node:
+    def _copy_with(self, node: Node, args: Any, kwargs: Any) -> Node:
         copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
         copy.meta.update(node.meta)  # in place: setting an attribute of a node costs as much as it
         if node.type is not None:
@@ -195,36 +195,36 @@ class _Rewriter:
             self._numbers.note(copy, node.meta.get("val"))
         return copy
 
-    def _child(self, node: Node) -> None:
-        child = attribute(self.module, str(node.target))
+    def _copy_child(self, node: Node) -> None:
+        child = find_attribute(self.module, str(node.target))
         if isinstance(child, GraphModule) and node.target not in self.children:
-            self.children[str(node.target)] = _rewritten(child, self.expansions, self.mode)[0]
-        self._copied(node)
+            self.children[str(node.target)] = _rewrite(child, self.expansions, self.mode)[0]
+        self._copy_node(node)
 
-    def _call(self, node: Node) -> None:
+    def _rewrite_call(self, node: Node) -> None:
         target: Any = node.target
         if target is operator.getitem:
             parts = self._new[node.args[0]]  # type: ignore[index]
             if not isinstance(parts, Node):
-                self._replaced(node, parts[node.args[1]])
+                self._replace(node, parts[node.args[1]])
                 return
         elif isinstance(target, OpOverload) and self.expansions.takes(target):
-            expansion = self.expansions.of(node, node in self._shown)
-            if expansion is not None and self._computable(expansion):
-                self._expanded(node, expansion)
+            expansion = self.expansions.find(node, node in self._shown)
+            if expansion is not None and self._is_computable(expansion):
+                self._expand(node, expansion)
                 return
-        self._kept(node)
+        self._keep(node)
 
-    def _computable(self, expansion: Expansion) -> bool:
+    def _is_computable(self, expansion: Expansion) -> bool:
         """Does the graph so far give the numbers that the expansion needs? Not all that a program
         knows is known in its sub-graphs."""
         return all(map(self._numbers.is_known, expansion.numbers))
 
-    def _kept(self, node: Node) -> None:
+    def _keep(self, node: Node) -> None:
         """A call that stays, unless the same was computed before."""
-        args, kwargs = self._mapped(node)
+        args, kwargs = self._map_arguments(node)
         if has_effect(node.target) or isinstance(node.target, HigherOrderOperator):
-            self._copy(node, args, kwargs)
+            self._copy_with(node, args, kwargs)
             return
         key = call_key(node.target, args, kwargs)
         found = self._equal.get(key)
@@ -233,18 +233,18 @@ class _Rewriter:
             or node in self._shown
             or not same_type(found.meta.get("val"), node.meta.get("val"))  # two `nonzero`s
         ):
-            self._equal[key] = self._copy(node, args, kwargs)
+            self._equal[key] = self._copy_with(node, args, kwargs)
         else:
-            self._replaced(node, found)
+            self._replace(node, found)
 
-    def _replaced(self, node: Node, new: Any) -> None:
+    def _replace(self, node: Node, new: Any) -> None:
         self._new[node] = new
         if isinstance(new, Node):
             self.names[node.name] = new.name
 
     # ----------------------------------------------------------------------------------- expansions
 
-    def _expanded(self, node: Node, expansion: Expansion) -> None:
+    def _expand(self, node: Node, expansion: Expansion) -> None:
         self._origin = node
         self._meta = dict(node.meta)
         self._meta.pop("val", None)
@@ -261,18 +261,18 @@ class _Rewriter:
             kwargs = {k: self._operand(v, nodes) for k, v in step.kwargs.items()}
             made = self._emit(step.target, args, kwargs, merge)
             if "val" not in made.meta:
-                made.meta["val"] = _values(step.result, expansion.memory, nodes, self.mode)
+                made.meta["val"] = _make_values(step.result, expansion.memory, nodes, self.mode)
                 if self._is_symbolic:
                     self._numbers.note(made, made.meta["val"])
             if step is expansion.whole:
-                self._replaced(node, made)
+                self._replace(node, made)
             if isinstance(step.result, Value):
                 nodes[step.result] = made
             else:
                 for value in expansion.read[step]:
-                    nodes[value] = self._item(made, value, merge)
+                    nodes[value] = self._emit_item(made, value, merge)
         if expansion.whole is None:
-            self._replaced(node, self._operand(expansion.results, nodes))
+            self._replace(node, self._operand(expansion.results, nodes))
 
     def _emit(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], merge: bool
@@ -283,7 +283,7 @@ class _Rewriter:
         if found is not None:
             return found
         node = self.writer.append(
-            "call_function", self.writer.name(base_name(target)), target, args, kwargs
+            "call_function", self.writer.free_name(base_name(target)), target, args, kwargs
         )
         node.meta.update(self._meta)
         self._made.append(node)
@@ -291,14 +291,14 @@ class _Rewriter:
             self._equal.setdefault(key, node)
         return node
 
-    def _item(self, made: Node, value: Value, merge: bool) -> Node:
+    def _emit_item(self, made: Node, value: Value, merge: bool) -> Node:
         for place in value.index if isinstance(value.index, tuple) else (value.index,):
             val = made.meta["val"][place]
             made = self._emit(operator.getitem, (made, place), {}, merge)
             made.meta.setdefault("val", val)
         return made
 
-    def _number(self, target: Any, args: tuple[Any, ...]) -> Node:
+    def _emit_number(self, target: Any, args: tuple[Any, ...]) -> Node:
         return self._emit(target, args, {}, True)
 
     def _operand(self, value: Any, nodes: dict[Value, Any]) -> Any:
@@ -312,7 +312,7 @@ class _Rewriter:
         return value
 
 
-def _values(
+def _make_values(
     result: Any, memory: Mapping[Value, Value], nodes: Mapping[Value, Any], mode: FakeTensorMode
 ) -> Any:
     """What a step returns, as fakes; a view shares the storage of what it shows."""
@@ -323,7 +323,7 @@ def _values(
         storage = fake.fake_storage if isinstance(fake, FakeTensor) else None
         return new_fake(mode, result.type, storage)
     if isinstance(result, (list, tuple)):
-        return type(result)([_values(r, memory, nodes, mode) for r in result])
+        return type(result)([_make_values(r, memory, nodes, mode) for r in result])
     return result
 
 
@@ -345,10 +345,10 @@ def _collect(values: Sequence[Any], found: list[Node]) -> None:
             _collect(value, found)
 
 
-def _kept_apart(graph: Graph, nodes: list[Node]) -> set[Node]:
+def _nodes_kept_apart(graph: Graph, nodes: list[Node]) -> set[Node]:
     """The nodes whose memory may share with no other: what the caller sees; all of them, if the
     graph writes in place."""
     targets = {id(t): t for t in [n.target for n in nodes]}  # torch hashes overloads in Python
     if any(isinstance(t, OpOverload) and record(t).mutates for t in targets.values()):
         return set(nodes)
-    return shown(graph)
+    return visible_nodes(graph)

@@ -56,7 +56,7 @@ class Expander(Recorder):
         self._open: list[tuple[Any, ...]] = []
         self._constants = ByIdentity[torch.Tensor, FakeTensor]()
 
-    def input(self, type: TensorType) -> FakeTensor:
+    def make_input(self, type: TensorType) -> FakeTensor:
         """A tensor that the decomposition is given."""
         fake = new_fake(self, type)
         make_root(fake, None, None, "the argument")
@@ -76,10 +76,10 @@ class Expander(Recorder):
         if isinstance(tensor, FakeTensor) or not self.is_recording:
             return super().adopt(tensor)
         if tensor not in self._constants:
-            self._constants[tensor] = self._constant(tensor)
+            self._constants[tensor] = self._make_constant(tensor)
         return self._constants[tensor]
 
-    def _constant(self, tensor: torch.Tensor) -> FakeTensor:
+    def _make_constant(self, tensor: torch.Tensor) -> FakeTensor:
         if tensor.numel() != 1:
             raise CannotExpand(f"it needs a constant of size {tuple(tensor.shape)}")
         options = {"dtype": tensor.dtype, "device": tensor.device}
@@ -94,10 +94,10 @@ class Expander(Recorder):
             return super().evaluate(func, args, kwargs)
         decomposition = self.table.get(func)
         if decomposition is not None:
-            return self._expanded(func, decomposition, args, kwargs)
-        return self.plain(func, args, kwargs)
+            return self._try_expand(func, decomposition, args, kwargs)
+        return self.record_plain(func, args, kwargs)
 
-    def _expanded(
+    def _try_expand(
         self, func: OpOverload, decomposition: Decomposition, args: Any, kwargs: dict[str, Any]
     ) -> Any:
         before = len(self.region.steps)
@@ -105,7 +105,7 @@ class Expander(Recorder):
             return self.expand(func, decomposition, args, kwargs)
         except (CannotExpand, NotImplementedError):
             del self.region.steps[before:]
-            return self.plain(func, args, kwargs)
+            return self.record_plain(func, args, kwargs)
 
     def expand(
         self, func: OpOverload, decomposition: Decomposition, args: Any, kwargs: dict[str, Any]
@@ -118,13 +118,13 @@ class Expander(Recorder):
         self._open.append(key)
         try:
             if isinstance(decomposition, Composite):
-                return self._apart(func, args, kwargs)
+                return self._take_apart(func, args, kwargs)
             args, kwargs = wrap_all(args), {k: wrap_all(v) for k, v in kwargs.items()}
             return self.reentered(decomposition, args, kwargs)
         finally:
             self._open.pop()
 
-    def _apart(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _take_apart(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """A composite operator by its parts, which come back here one by one."""
         record = operator(func)
         if record.parts is not None:
@@ -134,7 +134,7 @@ class Expander(Recorder):
                 return self.reentered(func.decompose, args, kwargs)
             return fallback.evaluate(self, record, args, kwargs)
 
-    def plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    def record_plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Record the call as it is, whatever the table says."""
         record = operator(func)
         as_aten = getattr(func, "impl_aten", None) if func.namespace == "prims" else None
@@ -143,14 +143,14 @@ class Expander(Recorder):
         if Trait.LITERAL in record.traits:
             return self.adopt(args[0])
         if record.evaluation is not None and record.rule is None:
-            return self._evaluated(func, args, kwargs)
+            return self._evaluate_directly(func, args, kwargs)
         if record.writes:
-            return self._write(record, args, kwargs)
+            return self._record_write(record, args, kwargs)
         if record.kind == "view":
-            return self._view(record, args, kwargs)
-        return self._functional(record, args, kwargs)
+            return self._record_view(record, args, kwargs)
+        return self._record_functional(record, args, kwargs)
 
-    def _functional(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _record_functional(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         symbols = len(self.shape_env.symbols) if record.data_dependent else 0
         with self.silent():
             out = self.computed(record.overload, args, kwargs)
@@ -168,7 +168,7 @@ class Expander(Recorder):
             value.fake = None  # C++ detaches what a factory makes, if somebody else holds it
         return out
 
-    def _view(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _record_view(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         func = record.overload
         if not args:
             kwargs = dict(kwargs)
@@ -182,7 +182,7 @@ class Expander(Recorder):
             return out
         return track_views(self.step(func, args, kwargs), base.tracked, args, kwargs, out)
 
-    def _evaluated(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _evaluate_directly(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         with self.silent():
             out = self.computed(func, args, kwargs)
         if isinstance(out, SYMBOLIC):
@@ -191,16 +191,16 @@ class Expander(Recorder):
 
     # --------------------------------------------------------------------------------------- writes
 
-    def _write(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _record_write(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         if record.changes_metadata:
-            return self._metadata(record, args, kwargs)
+            return self._record_metadata(record, args, kwargs)
         if record.twin is None:
             raise CannotExpand(f"{record.overload} writes, and has no functional form")
         if Trait.COPIES_INTO in record.traits:
             return writes.copy_into(self, self.adopt(args[0]), args[1])
         return writes.write(self, record, args, kwargs)
 
-    def _metadata(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _record_metadata(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         target = self.adopt(args[0])
         view = functional_twin(record.overload)
         if view is None or target.tracked.root.kind:

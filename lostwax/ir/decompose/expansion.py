@@ -41,8 +41,8 @@ class Expansion:
     def __init__(self, inputs: list[Value], steps: list[Step], results: Any) -> None:
         self.inputs = inputs
         self.results = results
-        self.whole = _whole(results)
-        self.steps, used = _live(steps, results)
+        self.whole = _whole_step(results)
+        self.steps, used = _live_steps(steps, results)
         if self.whole is None:
             used.update(values_of(results))
         made = {step: values_of(step.result) for step in self.steps}
@@ -54,7 +54,7 @@ class Expansion:
         """The symbolic numbers among the arguments."""
 
 
-def _live(steps: list[Step], results: Any) -> tuple[list[Step], set[Value]]:
+def _live_steps(steps: list[Step], results: Any) -> tuple[list[Step], set[Value]]:
     """The steps that the results need, in order, and the values that steps read."""
     needed: set[Value] = set(values_of(results))
     read: set[Value] = set()
@@ -68,7 +68,7 @@ def _live(steps: list[Step], results: Any) -> tuple[list[Step], set[Value]]:
     return kept[::-1], read
 
 
-def _whole(results: Any) -> Step | None:
+def _whole_step(results: Any) -> Step | None:
     """If the results are the outputs of one step, in order: that step."""
     if not isinstance(results, list):
         return None
@@ -111,21 +111,21 @@ class Expansions:
             found = self._takes[target] = not writes and self.table.get(target) is not None
         return found
 
-    def of(self, node: Node, shown: bool) -> Expansion | None:
+    def find(self, node: Node, shown: bool) -> Expansion | None:
         """What stands for this call; None if it stays. `shown`: the caller of the program sees the
         memory of its result."""
-        used = _used(node)
-        key = (id(node.target), _key(node.args), _key(node.kwargs), used, shown)
+        used = _used_outputs(node)
+        key = (id(node.target), _argument_key(node.args), _argument_key(node.kwargs), used, shown)
         if key not in self._found:
-            self._found[key] = self._recorded(node, used, shown)
+            self._found[key] = self._record(node, used, shown)
         return self._found[key]
 
-    def _recorded(self, node: Node, used: Any, shown: bool) -> Expansion | None:
+    def _record(self, node: Node, used: Any, shown: bool) -> Expansion | None:
         target: Any = node.target
         decomposition = self.table[target]
         try:
             with self.env.trial() as guards:
-                found = self._traced(node, decomposition, used, shown)
+                found = self._trace(node, decomposition, used, shown)
             if guards:
                 raise CannotExpand(f"it holds only where {guards[0].cond}")
             return found
@@ -135,21 +135,24 @@ class Expansions:
             if isinstance(error, DecompositionError):
                 raise
             raise DecompositionError(
-                f"the decomposition of {target} failed: {error}\n  at {_place(node)}\n"
+                f"the decomposition of {target} failed: {error}\n  at {_source_place(node)}\n"
                 f"  instead: keep the operator whole, table.keep(torch.ops.{target})",
                 target,
             ) from error
 
-    def _traced(
+    def _trace(
         self, node: Node, decomposition: Decomposition, used: Any, shown: bool
     ) -> Expansion | None:
         expander, target = self.expander, node.target
         inputs: list[Value] = []
-        args, kwargs = self._given(node.args, inputs), self._given(node.kwargs, inputs)
+        args, kwargs = (
+            self._make_argument(node.args, inputs),
+            self._make_argument(node.kwargs, inputs),
+        )
         expander.start()
         out = expander.expand(target, decomposition, args, kwargs)  # type: ignore[arg-type]
         wanted = node.meta["val"]
-        _check(node, wanted, out, used if _is_of_torch(decomposition) else None)
+        _check_result(node, wanted, out, used if _is_of_torch(decomposition) else None)
         fresh = shown and _makes_new(target, decomposition)
         results = self._results(wanted, out, used, fresh)
         expansion = Expansion(inputs, expander.region.steps, results)
@@ -157,18 +160,18 @@ class Expansions:
         comes_back = any(step.target is target for step in expansion.steps)
         return None if is_default and comes_back else expansion
 
-    def _given(self, value: Any, inputs: list[Value]) -> Any:
+    def _make_argument(self, value: Any, inputs: list[Value]) -> Any:
         """An argument as the decomposition gets it."""
         if isinstance(value, Node):
             value = value.meta["val"]
             if isinstance(value, FakeTensor):
-                fake = self.expander.input(value.fake_type)
+                fake = self.expander.make_input(value.fake_type)
                 inputs.append(fake.tracked.value)
                 return fake
         if isinstance(value, (list, tuple)):
-            return [self._given(v, inputs) for v in value]
+            return [self._make_argument(v, inputs) for v in value]
         if isinstance(value, dict):
-            return {k: self._given(v, inputs) for k, v in value.items()}
+            return {k: self._make_argument(v, inputs) for k, v in value.items()}
         return value
 
     def _results(self, wanted: Any, out: Any, used: Any, fresh: bool) -> Any:
@@ -183,10 +186,10 @@ class Expansions:
 
     def _result(self, wanted: TensorType, out: FakeTensor, fresh: bool) -> Value:
         expander = self.expander
-        laid = _laid_out(expander, out, wanted)
+        laid = _lay_out(expander, out, wanted)
         value = expander.value_of(laid)
         if fresh and laid is out and memory_of(value).step is None:
-            value = expander.value_of(expander.plain(aten.clone.default, (out,), {}))
+            value = expander.value_of(expander.record_plain(aten.clone.default, (out,), {}))
         return value
 
 
@@ -203,7 +206,7 @@ def _is_of_torch(decomposition: Decomposition) -> bool:
     return home.split(".")[0] in ("torch", "lostwax")
 
 
-def _used(node: Node) -> Any:
+def _used_outputs(node: Node) -> Any:
     """Which outputs are read: None for all, or for the only one."""
     if not isinstance(node.meta["val"], (list, tuple)):
         return None
@@ -218,7 +221,7 @@ def _used(node: Node) -> Any:
 # ------------------------------------------------------------------------------------------- checks
 
 
-def _check(node: Node, wanted: Any, out: Any, used: Any) -> None:
+def _check_result(node: Node, wanted: Any, out: Any, used: Any) -> None:
     """Is this what the operator returns?"""
     if isinstance(wanted, (list, tuple)):
         if not isinstance(out, (list, tuple)) or len(out) != len(wanted):
@@ -226,7 +229,7 @@ def _check(node: Node, wanted: Any, out: Any, used: Any) -> None:
             _refuse(node, f"gives {given} outputs, the operator {len(wanted)}")
         for i, (w, o) in enumerate(zip(wanted, out, strict=True)):
             if used is None or i in used:
-                _check(node, w, o, used)
+                _check_result(node, w, o, used)
     elif isinstance(wanted, FakeTensor):
         if isinstance(out, (list, tuple)):
             _refuse(node, f"gives {len(out)} outputs, the operator 1")
@@ -242,21 +245,21 @@ def _check(node: Node, wanted: Any, out: Any, used: Any) -> None:
 
 def _refuse(node: Node, what: str) -> None:
     raise DecompositionError(
-        f"the decomposition of {node.target} {what}.\n  at {_place(node)}\n"
+        f"the decomposition of {node.target} {what}.\n  at {_source_place(node)}\n"
         "  why: the nodes after it were made for what the operator returns\n"
         f"  instead: return that, or keep the operator, table.keep(torch.ops.{node.target})",
         node.target,
     )
 
 
-def _place(node: Node) -> str:
+def _source_place(node: Node) -> str:
     """The user's line; the module, if only torch's code is known."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     module = "the module {!r}, {}".format(*modules[-1]) if modules else f"the node {node.name!r}"
     return source_text(node) or module
 
 
-def _laid_out(expander: Expander, out: FakeTensor, wanted: TensorType) -> FakeTensor:
+def _lay_out(expander: Expander, out: FakeTensor, wanted: TensorType) -> FakeTensor:
     """The result with the strides of the operator's: nodes after it may count on them."""
     t = out.fake_type
     if t.stride == wanted.stride or t.is_symbolic or wanted.is_symbolic or 0 in t.size:
@@ -266,16 +269,16 @@ def _laid_out(expander: Expander, out: FakeTensor, wanted: TensorType) -> FakeTe
         return out
     order = sorted(range(t.ndim), key=lambda d: (-wanted.stride[d], d))
     back = sorted(range(t.ndim), key=order.__getitem__)
-    turned = expander.plain(aten.permute.default, (out, order), {})
+    turned = expander.record_plain(aten.permute.default, (out, order), {})
     rows = {"memory_format": torch.contiguous_format}
-    turned = expander.plain(aten.clone.default, (turned,), rows)
-    return expander.plain(aten.permute.default, (turned, back), {})  # type: ignore[no-any-return]
+    turned = expander.record_plain(aten.clone.default, (turned,), rows)
+    return expander.record_plain(aten.permute.default, (turned, back), {})  # type: ignore[no-any-return]
 
 
 # ----------------------------------------------------------------------------------- distinct calls
 
 
-def _key(value: Any) -> Any:
+def _argument_key(value: Any) -> Any:
     cls = type(value)
     if cls is Node:
         value = value.meta["val"]
@@ -286,9 +289,9 @@ def _key(value: Any) -> Any:
     if cls is int or value is None:
         return value
     if isinstance(value, (list, tuple)):
-        return tuple([_key(v) for v in value])
+        return tuple([_argument_key(v) for v in value])
     if isinstance(value, dict):
-        return tuple([(k, _key(v)) for k, v in value.items()])
+        return tuple([(k, _argument_key(v)) for k, v in value.items()])
     if isinstance(value, SYMBOLIC):
         return unwrap(value)
     return (cls, repr(value))

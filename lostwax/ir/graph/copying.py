@@ -15,28 +15,28 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
 from lostwax.ir.run.overlap import storage_key
 
 
-def copied_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
+def copy_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
     """A graph module that can be edited without harm to the original, and what became of its
     nodes. Its code is generated when it is first run."""
-    graph, nodes = copied_graph(module.graph)
+    graph, nodes = copy_graph(module.graph)
     children: dict[str, Any] = {}
     for node in module.graph.nodes:
         if node.op == "get_attr" and node.target not in children:
-            value = attribute(module, node.target)
+            value = find_attribute(module, node.target)
             children[node.target] = (
-                copied_module(value)[0] if isinstance(value, GraphModule) else value
+                copy_module(value)[0] if isinstance(value, GraphModule) else value
             )
     copy = _LazyGraphModule(children, graph, module.__class__.__name__)
     copy.meta = dict(module.meta)
     return copy, nodes
 
 
-def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
+def copy_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
     """The graph once more, and what became of its nodes."""
     writer = GraphWriter()
     nodes: dict[Node, Node] = {}
@@ -45,9 +45,9 @@ def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
             node.op,
             node.name,
             node.target,
-            _mapped(node.args, nodes),
+            _map_nodes(node.args, nodes),
             [nodes[n] for n in node.all_input_nodes],
-            _mapped(node.kwargs, nodes) if node.kwargs else NO_KWARGS,
+            _map_nodes(node.kwargs, nodes) if node.kwargs else NO_KWARGS,
         )
         new.meta.update(node.meta)
         if node.type is not None:
@@ -56,19 +56,19 @@ def copied_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
     return writer.finish(), nodes
 
 
-def _mapped(value: Any, nodes: dict[Node, Node]) -> Any:
+def _map_nodes(value: Any, nodes: dict[Node, Node]) -> Any:
     cls = value.__class__
     if cls is Node:
         return nodes[value]
     if cls is tuple:
-        return tuple([_mapped(v, nodes) for v in value])
+        return tuple([_map_nodes(v, nodes) for v in value])
     if cls is immutable_list:
-        return immutable_list([_mapped(v, nodes) for v in value])
+        return immutable_list([_map_nodes(v, nodes) for v in value])
     if cls is immutable_dict:
-        return immutable_dict({k: _mapped(v, nodes) for k, v in value.items()})
+        return immutable_dict({k: _map_nodes(v, nodes) for k, v in value.items()})
     if cls is slice:
         parts = (value.start, value.stop, value.step)
-        return slice(*(_mapped(v, nodes) for v in parts))
+        return slice(*(_map_nodes(v, nodes) for v in parts))
     return value
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import Graph, Node
 
-from lostwax.ir.graph.effects import has_effect, shown
+from lostwax.ir.graph.effects import has_effect, visible_nodes
 from lostwax.ir.graph.retype import same_type
 from lostwax.ops.registry import operator
 
@@ -26,19 +26,19 @@ def share(graph: Graph) -> int:
     graph in which something is written is left as it is.
     """
     merged = 0
-    for node, kept in duplicates(graph):
+    for node, kept in find_duplicates(graph):
         node.replace_all_uses_with(kept)
         graph.erase_node(node)
         merged += 1
     return merged
 
 
-def duplicates(graph: Graph) -> Iterator[tuple[Node, Node]]:
+def find_duplicates(graph: Graph) -> Iterator[tuple[Node, Node]]:
     """What could be merged, each with the node that stays. Merged as they come, they lead to
     others."""
     if any(_writes(node) for node in graph.nodes):
         return
-    seen = shown(graph)
+    seen = visible_nodes(graph)
     returned = set(graph.output_node().all_input_nodes)
     first: dict[Hashable, Node] = {}
     for node in list(graph.nodes):
@@ -76,11 +76,11 @@ def _key(node: Node) -> Hashable | None:
 
 def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
     """Equal for calls of one function with the same arguments."""
-    operands = tuple([a if a.__class__ is Node else _frozen(a) for a in args])
-    return (id(target), operands, _frozen(kwargs) if kwargs else ())
+    operands = tuple([a if a.__class__ is Node else _freeze(a) for a in args])
+    return (id(target), operands, _freeze(kwargs) if kwargs else ())
 
 
-def _frozen(value: Any) -> Hashable:
+def _freeze(value: Any) -> Hashable:
     """An argument as a key. `1`, `1.0` and `True` are equal in Python, but not to an operator; and
     neither are 0.0 and -0.0."""
     cls = value.__class__
@@ -89,11 +89,11 @@ def _frozen(value: Any) -> Hashable:
     if cls is int:
         return (int, value)
     if isinstance(value, (tuple, list)):
-        return tuple([_frozen(v) for v in value])
+        return tuple([_freeze(v) for v in value])
     if isinstance(value, dict):
-        return tuple([(k, _frozen(v)) for k, v in sorted(value.items())])
+        return tuple([(k, _freeze(v)) for k, v in sorted(value.items())])
     if isinstance(value, slice):
-        return (slice, _frozen(value.start), _frozen(value.stop), _frozen(value.step))
+        return (slice, _freeze(value.start), _freeze(value.stop), _freeze(value.step))
     if isinstance(value, (float, complex)):
         return (value.__class__, repr(value))
     return (value.__class__, value)

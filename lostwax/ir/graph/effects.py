@@ -16,7 +16,7 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.cache import cached_by_identity
 from lostwax.ir.graph.gradient import with_gradient
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ops.registry import has_trait, operator
 from lostwax.ops.traits import Trait
 
@@ -38,7 +38,7 @@ def must_stay(node: Node) -> bool:
     if node.op != "call_function":
         return False
     if isinstance(node.target, HigherOrderOperator):
-        return any(_acts(graph) for graph in _graphs_of(node))
+        return any(_has_effects(graph) for graph in _graphs_of(node))
     return has_effect(node.target)
 
 
@@ -46,33 +46,33 @@ def _graphs_of(node: Node) -> Iterable[Graph]:
     owner = node.graph.owning_module
     for used in node.all_input_nodes:
         if used.op == "get_attr":
-            child = attribute(owner, str(used.target))
+            child = find_attribute(owner, str(used.target))
             if isinstance(child, GraphModule):
                 yield child.graph
 
 
-def _acts(graph: Graph) -> bool:
+def _has_effects(graph: Graph) -> bool:
     return any(must_stay(n) for n in graph.nodes if n.op not in ("placeholder", "output"))
 
 
-def viewed(node: Node) -> Node | None:
+def view_base(node: Node) -> Node | None:
     """The argument that this node's value is a view of, by its operator's schema."""
     base = node.args[0] if node.args else None
     if not isinstance(base, Node):
         return None
     if node.target is getitem:
-        return base if viewed(base) is not None else None
+        return base if view_base(base) is not None else None
     return base if _is_view(node.target) else None
 
 
-def lying_in(node: Node) -> Node | None:
-    """As `viewed`; also what `with_gradient` gives a gradient to, which stays where it is."""
+def memory_base(node: Node) -> Node | None:
+    """As `view_base`; also what `with_gradient` gives a gradient to, which stays where it is."""
     made = node.args[0] if node.target is getitem else None
     if isinstance(made, Node) and made.target is with_gradient:
         outputs: Any = made.args[1]
         found: Node = outputs[node.args[1]]
         return found
-    return viewed(node)
+    return view_base(node)
 
 
 @cached_by_identity(20_000)
@@ -82,21 +82,21 @@ def _is_view(target: Any) -> bool:
     return operator(target).kind == "view" or has_trait(target, Trait.SHARES_STORAGE)
 
 
-def owner(node: Node) -> Node:
+def memory_owner(node: Node) -> Node:
     """The node that made the memory which this node's value lies in."""
-    while (base := lying_in(node)) is not None:
+    while (base := memory_base(node)) is not None:
         node = base
     return node
 
 
-def shown(graph: Graph) -> set[Node]:
+def visible_nodes(graph: Graph) -> set[Node]:
     """What the caller sees of the graph's values: those it returns, and those they are views of."""
     seen: set[Node] = set()
     for node in graph.output_node().all_input_nodes:
         current: Node | None = node
         while current is not None and current not in seen:
             seen.add(current)
-            source = lying_in(current)
+            source = memory_base(current)
             if source is None and current.target is getitem:
                 # a part of several results: they are seen through it
                 source = current.args[0]  # type: ignore[assignment]

@@ -7,7 +7,7 @@ write under `no_grad`), a call of this operator says so:
 
 gives the `outputs` as they are. Their gradient with respect to the `inputs` is what the sub-graph
 `backward` makes of the gradients of the outputs and the `saved` values. Who needs no gradients may
-put the outputs in its place (`without_gradients`). Must not know of capture.
+put the outputs in its place (`remove_gradients`). Must not know of capture.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class WithGradient(HigherOrderOperator):
         if not torch.is_grad_enabled():
             return tuple(outputs)
         counts = (len(outputs), len(inputs))
-        return tuple(_Attached.apply(backward, counts, *outputs, *inputs, *saved))  # type: ignore[no-untyped-call]
+        return tuple(_AttachBackward.apply(backward, counts, *outputs, *inputs, *saved))  # type: ignore[no-untyped-call]
 
 
-class _Attached(torch.autograd.Function):
+class _AttachBackward(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, backward: Any, counts: tuple[int, int], *tensors: Tensor
@@ -59,13 +59,13 @@ class _Attached(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
         # As at capture they have the layout of the outputs: the graph may view them.
-        laid_out = [_in_strides(g, s) for g, s in zip(grads, ctx.strides, strict=True)]
+        laid_out = [_lay_out(g, s) for g, s in zip(grads, ctx.strides, strict=True)]
         found = ctx.backward(*laid_out, *ctx.saved_tensors)
         outputs, _ = ctx.counts
         return None, None, *[None] * outputs, *found, *[None] * len(ctx.saved_tensors)
 
 
-def _in_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
+def _lay_out(t: Tensor, stride: tuple[int, ...]) -> Tensor:
     if t.stride() == stride:
         return t
     return torch.empty_strided(t.shape, stride, dtype=t.dtype, device=t.device).copy_(t)
@@ -74,7 +74,7 @@ def _in_strides(t: Tensor, stride: tuple[int, ...]) -> Tensor:
 with_gradient = WithGradient()
 
 
-def kept_gradient(node: Node, owner: Module) -> Node | None:
+def gradient_source(node: Node, owner: Module) -> Node | None:
     """The value whose gradient this one has, with other values; None if it has another."""
     made: Any = node.args[0] if node.target is getitem else None
     if made is None or made.target is not with_gradient:
@@ -84,7 +84,7 @@ def kept_gradient(node: Node, owner: Module) -> Node | None:
     return made.args[2][0] if tuple(returned) == (given,) else None
 
 
-def without_gradients(graph: Graph) -> bool:
+def remove_gradients(graph: Graph) -> bool:
     """Put the outputs in the place of each `with_gradient`: the program computes the same, and
     differentiates what it computes. Whether there was any."""
     found = list(graph.find_nodes(op="call_function", target=with_gradient))

@@ -11,7 +11,7 @@ from typing import Any
 from torch.fx import GraphModule
 
 
-def attribute(root: Any, path: str) -> Any:
+def find_attribute(root: Any, path: str) -> Any:
     """What stands at a dotted path; None if nothing does."""
     for part in path.split("."):
         root = getattr(root, part, None)
@@ -22,7 +22,7 @@ def subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
     """The sub-graphs that the nodes of a graph read, each once, by path."""
     paths = dict.fromkeys(str(n.target) for n in module.graph.nodes if n.op == "get_attr")
     for path in paths:
-        child = attribute(module, path)
+        child = find_attribute(module, path)
         if isinstance(child, GraphModule):
             yield path, child
 

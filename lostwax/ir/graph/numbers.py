@@ -56,7 +56,7 @@ _REALS: dict[str, Callable[..., Any]] = {
 }
 
 
-def simplified(value: Any) -> Any:
+def simplify_number(value: Any) -> Any:
     """A number under all that the trace has learned."""
     if isinstance(value, Expr):
         return current(value)
@@ -66,7 +66,7 @@ def simplified(value: Any) -> Any:
 _TRUTHS = ("<", "<=", ">", ">=", "==", "is_integer")
 
 
-class Origin(NamedTuple):
+class SymbolOrigin(NamedTuple):
     """Where the program finds a symbol's value: what stands there is `scale * symbol + offset`."""
 
     value: Any
@@ -82,7 +82,7 @@ class Origin(NamedTuple):
         return (self.scale, self.offset) == (1, 0)
 
 
-def size_of(size: Expr, value: Any, dim: int) -> tuple[Symbol, Origin] | None:
+def solve_size(size: Expr, value: Any, dim: int) -> tuple[Symbol, SymbolOrigin] | None:
     """The symbol whose value this size of a tensor tells, and how; None: it tells none."""
     symbols = size.symbols()
     if len(symbols) != 1:
@@ -91,21 +91,21 @@ def size_of(size: Expr, value: Any, dim: int) -> tuple[Symbol, Origin] | None:
     scale, offset = size.terms.get((symbol,), 0), size.terms.get((), 0)
     if not scale or len(size.terms) != 1 + (offset != 0):
         return None
-    return symbol, Origin(value, dim, scale, offset)
+    return symbol, SymbolOrigin(value, dim, scale, offset)
 
 
-Origins = Mapping[Any, Origin]
+SymbolOrigins = Mapping[Any, SymbolOrigin]
 """Of symbols, and of floats that nothing is computed from."""
 
 
-def sources(value: Any) -> Iterator[Any]:
+def number_sources(value: Any) -> Iterator[Any]:
     """The symbols and floats that a number is computed from in the end."""
     if isinstance(value, Real):
         if value.op == "symbol":
             yield value
             return
         for part in value.args:
-            yield from sources(part)
+            yield from number_sources(part)
     elif isinstance(value, (Expr, BoolExpr)):
         for symbol in sorted(value.symbols(), key=lambda s: s.id):
             made_of = definition(symbol)
@@ -113,10 +113,10 @@ def sources(value: Any) -> Iterator[Any]:
                 yield symbol
             else:
                 for part in made_of.args:
-                    yield from sources(part)
+                    yield from number_sources(part)
 
 
-def _comparison(b: BoolExpr) -> tuple[Definition, bool] | None:
+def _float_comparison(b: BoolExpr) -> tuple[Definition, bool] | None:
     """The comparison of floats that a condition is, and whether it is that or its opposite."""
     terms = b.poly.terms if not b.args and b.kind in ("eq", "ne") else {}
     monomials = [m for m in terms if m]
@@ -140,8 +140,8 @@ class Numbers:
     def __init__(
         self,
         call: Callable[[Any, tuple[Any, ...]], fx.Node],
-        read: Callable[[Origin], Any],
-        origins: Origins,
+        read: Callable[[SymbolOrigin], Any],
+        origins: SymbolOrigins,
     ) -> None:
         self._call = call
         self._read = read
@@ -152,7 +152,7 @@ class Numbers:
         """The node that computes a symbolic number; a plain one is itself.
 
         Taken literally: what guards made of the symbols since is not used here, or an assertion
-        would assert what follows from itself. `simplified` is for operands.
+        would assert what follows from itself. `simplify_number` is for operands.
         """
         if not isinstance(value, (Expr, BoolExpr, Real)):
             return value
@@ -199,10 +199,10 @@ class Numbers:
         return self._apply(operator.mul, (node, coefficient), env.make({monomial: coefficient}))
 
     def _condition(self, b: BoolExpr) -> Any:
-        compared = _comparison(b)
+        compared = _float_comparison(b)
         if compared is not None:
             what, is_so = compared
-            node = self._defined(what, b if is_so else negate(b))
+            node = self._compute_defined(what, b if is_so else negate(b))
             return node if is_so else self._apply(torch.sym_not, (node,), b)
         if b.args:
             target = operator.and_ if b.kind == "and" else operator.or_
@@ -237,13 +237,13 @@ class Numbers:
     def _symbol(self, symbol: Symbol) -> Any:
         origin = self._origins.get(symbol)
         if origin is not None:
-            return self._solved(symbol.expr, origin)
+            return self._solve_symbol(symbol.expr, origin)
         made_of = definition(symbol)
         if made_of is None:
-            raise _without_value(symbol)
-        return self._defined(made_of, symbol.expr)
+            raise _missing_number(symbol)
+        return self._compute_defined(made_of, symbol.expr)
 
-    def _defined(self, what: Definition, value: Any) -> fx.Node:
+    def _compute_defined(self, what: Definition, value: Any) -> fx.Node:
         """An integer, or a truth, that floats define."""
         operands = tuple(self.node(a) for a in what.args)
         if what.op != "is_integer":
@@ -251,7 +251,7 @@ class Numbers:
         whole = self._apply(operator.floordiv, (*operands, 1.0), what.args[0] // 1.0)
         return self._apply(operator.eq, (whole, *operands), value)
 
-    def _solved(self, e: Expr, origin: Origin) -> Any:
+    def _solve_symbol(self, e: Expr, origin: SymbolOrigin) -> Any:
         """A symbol from the number that stands at its origin."""
         node = self._read(origin)
         # a number of data keeps its name here, whatever is known of it by now: else the graph
@@ -283,7 +283,7 @@ class Numbers:
         return self._apply(operator.truediv, (above, self.node(r.below)), r)
 
 
-def _without_value(symbol: Symbol) -> CaptureError:
+def _missing_number(symbol: Symbol) -> CaptureError:
     name, of, _ = symbol.source.partition(".stride(")
     if of:
         return CaptureError(
@@ -306,7 +306,7 @@ class SeenNumbers(Numbers):
     used, not computed again."""
 
     def __init__(self, call: Callable[[Any, tuple[Any, ...]], fx.Node]) -> None:
-        self._sizes: dict[Any, Origin] = {}
+        self._sizes: dict[Any, SymbolOrigin] = {}
         super().__init__(call, self._read_size, self._sizes)
 
     def note(self, node: fx.Node, value: Any) -> None:
@@ -322,16 +322,16 @@ class SeenNumbers(Numbers):
                 self._made.setdefault(number, node)
 
     def _note_size(self, node: fx.Node, d: int, size: Expr) -> None:
-        found = size_of(size, node, d)
+        found = solve_size(size, node, d)
         if found is not None:
             symbol, origin = found
             before = self._sizes.get(symbol)
             if before is None or (origin.is_plain and not before.is_plain):
                 self._sizes[symbol] = origin
 
-    def _read_size(self, origin: Origin) -> fx.Node:
+    def _read_size(self, origin: SymbolOrigin) -> fx.Node:
         return self._call(torch.ops.aten.sym_size.int, (origin.value, origin.dim))
 
     def is_known(self, number: Any) -> bool:
         """Can the graph compute this number?"""
-        return number in self._made or all(s in self._sizes for s in sources(number))
+        return number in self._made or all(s in self._sizes for s in number_sources(number))

@@ -27,7 +27,7 @@ PROVENANCE: dict[str, Any] = {"stack_trace": "", "nn_module_stack": {}, "source_
 _ABSENT = object()
 
 
-class Form(NamedTuple):
+class NodeForm(NamedTuple):
     """What a node was before an edit, by identity: FX replaces arguments, it never changes them."""
 
     target: Any
@@ -36,16 +36,16 @@ class Form(NamedTuple):
     val: Any
 
 
-def form(node: Node) -> Form:
-    return Form(node.target, node.args, node.kwargs, node.meta.get("val", _ABSENT))
+def node_form(node: Node) -> NodeForm:
+    return NodeForm(node.target, node.args, node.kwargs, node.meta.get("val", _ABSENT))
 
 
-def forms(graphs: Iterable[Graph]) -> dict[Node, Form]:
+def node_forms(graphs: Iterable[Graph]) -> dict[Node, NodeForm]:
     """To be taken before an edit, and given to `retype` after it."""
-    return {node: form(node) for graph in graphs for node in graph.nodes}
+    return {node: node_form(node) for graph in graphs for node in graph.nodes}
 
 
-def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, Form]) -> set[Node]:
+def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, NodeForm]) -> set[Node]:
     """Bring `meta["val"]` up to date; the nodes whose type is another than before.
 
     Evaluates operators: to be called where that leaves no trace (`Draft.typing`)."""
@@ -58,15 +58,15 @@ def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, Form]) -> s
         elif node.op == "call_function" and _is_stale(node, was, changed):
             _retype(node, mode, was, changed)
         elif node.op == "output" and "val" in node.meta:
-            node.meta["val"] = tuple(map(_recorded, node.args[0]))
+            node.meta["val"] = tuple(map(_recorded_value, node.args[0]))
     return changed
 
 
-def _recorded(value: Any) -> Any:
+def _recorded_value(value: Any) -> Any:
     return value.meta.get("val") if isinstance(value, Node) else value
 
 
-def _is_stale(node: Node, was: Form | None, changed: set[Node]) -> bool:
+def _is_stale(node: Node, was: NodeForm | None, changed: set[Node]) -> bool:
     if was is None or was.val is _ABSENT or was.val is not node.meta.get("val"):
         return True
     if was.target is not node.target or was.args is not node.args or was.kwargs is not node.kwargs:
@@ -74,20 +74,20 @@ def _is_stale(node: Node, was: Form | None, changed: set[Node]) -> bool:
     return bool(changed) and not changed.isdisjoint(node.all_input_nodes)
 
 
-def _retype(node: Node, mode: FakeTensorMode, was: Form | None, changed: set[Node]) -> None:
+def _retype(node: Node, mode: FakeTensorMode, was: NodeForm | None, changed: set[Node]) -> None:
     old = node.meta.get("val", _ABSENT)
-    new = evaluated(node, mode)
+    new = evaluate_node(node, mode)
     if old is _ABSENT or same_type(old, new) is False:
         node.meta["val"] = new
     if was is not None and same_type(was.val, node.meta["val"]) is False:
         changed.add(node)
 
 
-def evaluated(node: Node, mode: FakeTensorMode) -> Any:
+def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
     """What the call returns, as fakes, by what is recorded of its arguments."""
     target: Any = node.target
     if isinstance(target, HigherOrderOperator):
-        return _of_higher_order(node)
+        return _higher_order_value(node)
     if isinstance(target, OpOverload) and not operator(target).results:
         return None  # it checks something; to evaluate it would be to learn that it holds
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
@@ -103,11 +103,11 @@ def evaluated(node: Node, mode: FakeTensorMode) -> Any:
         ) from error
     record = operator(target)
     if record.data_dependent or record.evaluation is not None:
-        return _with_old_sizes(node.meta.get("val"), new)
+        return _keep_old_sizes(node.meta.get("val"), new)
     return new
 
 
-def _of_higher_order(node: Node) -> Any:
+def _higher_order_value(node: Node) -> Any:
     """What a higher-order call returns lies in its sub-graphs, and in how it calls them: it is
     taken from what is recorded."""
     if "val" in node.meta:
@@ -118,13 +118,13 @@ def _of_higher_order(node: Node) -> Any:
     )
 
 
-def _with_old_sizes(old: Any, new: Any) -> Any:
+def _keep_old_sizes(old: Any, new: Any) -> Any:
     """Sizes that lie in data keep their symbols: the rest of the program speaks of them."""
     if isinstance(old, FakeTensor) and isinstance(new, FakeTensor) and old.ndim == new.ndim:
         t, was = new.fake_type, old.fake_type
         return new_fake(new.fake_mode, t.replace(size=was.size, stride=was.stride))
     if isinstance(old, (tuple, list)) and isinstance(new, (tuple, list)) and len(old) == len(new):
-        return type(new)([_with_old_sizes(o, n) for o, n in zip(old, new, strict=True)])
+        return type(new)([_keep_old_sizes(o, n) for o, n in zip(old, new, strict=True)])
     return old if isinstance(old, SYMBOLIC) else new
 
 
@@ -143,26 +143,26 @@ def same_type(a: Any, b: Any) -> bool:
 # --------------------------------------------------------------------------------------- provenance
 
 
-def explain(graph: Graph, origins: Mapping[str, Mapping[str, Any]]) -> None:
+def fill_provenance(graph: Graph, origins: Mapping[str, Mapping[str, Any]]) -> None:
     """Say of each new call where it comes from: from what it replaces (`origins`, by name), else
     what the call that reads it says, else the first that it reads."""
     for node in reversed(graph.nodes):
-        if node.op == "call_function" and not is_explained(node):
-            _take(node, origins.get(node.name) or _neighbour(node))
+        if node.op == "call_function" and not has_provenance(node):
+            _take_provenance(node, origins.get(node.name) or _neighbour_provenance(node))
 
 
-def is_explained(node: Node) -> bool:
+def has_provenance(node: Node) -> bool:
     return all(key in node.meta for key in PROVENANCE)
 
 
-def _neighbour(node: Node) -> Mapping[str, Any]:
+def _neighbour_provenance(node: Node) -> Mapping[str, Any]:
     for other in (*node.users, *node.all_input_nodes):
-        if other.op == "call_function" and is_explained(other):
+        if other.op == "call_function" and has_provenance(other):
             return other.meta
     return {}
 
 
-def _take(node: Node, source: Mapping[str, Any]) -> None:
+def _take_provenance(node: Node, source: Mapping[str, Any]) -> None:
     for key, nothing in PROVENANCE.items():
         if key not in node.meta:
             node.meta[key] = source.get(key, nothing)

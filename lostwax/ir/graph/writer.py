@@ -82,7 +82,7 @@ class GraphWriter:
         if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
             self._names |= distinct
         else:
-            names = list(map(self.name, names))
+            names = list(map(self.free_name, names))
         return [self.append_ready("placeholder", name, name, (), ()) for name in names]
 
     def _note(self, node: fx.Node, op: str, name: str, target: Any) -> None:
@@ -112,7 +112,7 @@ class GraphWriter:
         """From now on these names are given only to those who append under them."""
         self._names = {**dict.fromkeys(names, 1), **self._names}
 
-    def name(self, base: str) -> str:
+    def free_name(self, base: str) -> str:
         """`base`, or the first of base_1, base_2, ... that is free."""
         names = self._names
         count = names.get(base)
@@ -133,7 +133,7 @@ _new_node, _init_node = fx.Node.__new__, _Bare.__init__
 _set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__
 
 
-def insert(
+def insert_node(
     graph: fx.Graph, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> fx.Node:
     """A node under exactly this name, which must be free, where the graph inserts nodes now."""
@@ -146,7 +146,7 @@ def insert(
     return node
 
 
-def border(graph: fx.Graph) -> fx.Node:
+def graph_border(graph: fx.Graph) -> fx.Node:
     """What stands before the first node of a graph and behind its last, and is none of them."""
     return graph._root
 

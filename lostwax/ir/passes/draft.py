@@ -19,10 +19,10 @@ from torch.fx import Graph, GraphModule, Node
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
-from lostwax.ir.graph.copying import copied_module
-from lostwax.ir.graph.lookup import attribute, graph_modules
-from lostwax.ir.graph.retype import Form, explain, forms, retype
-from lostwax.ir.graph.writer import insert
+from lostwax.ir.graph.copying import copy_module
+from lostwax.ir.graph.lookup import find_attribute, graph_modules
+from lostwax.ir.graph.retype import NodeForm, fill_provenance, node_forms, retype
+from lostwax.ir.graph.writer import insert_node
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.signature import (
@@ -67,7 +67,7 @@ class Draft:
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
         """The program as it was given. To be read only."""
-        self.graph_module, nodes = copied_module(program.graph_module)
+        self.graph_module, nodes = copy_module(program.graph_module)
         self.state_dict = dict(program.state_dict)
         self.constants = dict(program.constants)
         self.example_inputs = program.example_inputs
@@ -78,14 +78,14 @@ class Draft:
             zip(placeholders, signature.input_specs, strict=True)
         )
         self.outputs: list[OutputSpec] = list(signature.output_specs)
-        self.mode = _mode(program)
+        self.mode = _mode_of(program)
         self._given = list(self.inputs.items())
         self._results: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
-        self._forms: dict[Node, Form] = forms(m.graph for m in self.graph_modules())
+        self._forms: dict[Node, NodeForm] = node_forms(m.graph for m in self.graph_modules())
         self._origins: dict[str, dict[str, Any]] = {}
         """What a new node took the place of, by its name: where it comes from."""
         self._renamed: dict[str, str] = {}
-        self.graph_module._register_replace_node_hook(self._replaced)
+        self.graph_module._register_replace_node_hook(self._note_replaced)
 
     @property
     def graph(self) -> Graph:
@@ -95,7 +95,7 @@ class Draft:
         """The graph module and its sub-graphs, however deep."""
         return graph_modules(self.graph_module)
 
-    def _replaced(self, old: Node, new: str, user: Node) -> None:
+    def _note_replaced(self, old: Node, new: str, user: Node) -> None:
         self._origins.setdefault(new, old.meta)
         self._renamed[old.name] = new
 
@@ -126,7 +126,7 @@ class Draft:
     ) -> Node:
         """A new placeholder that stands for a tensor; `target` is made unique."""
         taken = self.state_dict.keys() | self.constants.keys()
-        target = _free(target, taken)
+        target = _free_name(target, taken)
         store = self.constants if kind is InputKind.CONSTANT_TENSOR else self.state_dict
         store[target] = tensor
         letter = {InputKind.PARAMETER: "p", InputKind.BUFFER: "b"}.get(kind, "c")
@@ -210,7 +210,7 @@ class Draft:
         self._return_lost_inputs()
         self.retype()
         for module in self.graph_modules():
-            explain(module.graph, self._origins)
+            fill_provenance(module.graph, self._origins)
             module._replace_hooks.clear()
             module.recompile()
         signature = ExportGraphSignature(list(self._input_specs()), self._output_specs())
@@ -220,7 +220,7 @@ class Draft:
             graph_signature=signature,
             state_dict=self.state_dict,
             constants=self.constants,
-            module_call_graph=self._calls(signature),
+            module_call_graph=self._renew_calls(signature),
             example_inputs=self.example_inputs,
             guards=self.guards,
         )
@@ -230,7 +230,7 @@ class Draft:
         for node in list(self.graph.nodes):
             if node.op != "get_attr":
                 continue
-            value = attribute(self.graph_module, str(node.target))
+            value = find_attribute(self.graph_module, str(node.target))
             if isinstance(value, torch.Tensor):
                 is_parameter = isinstance(value, torch.nn.Parameter)
                 kind = InputKind.PARAMETER if is_parameter else InputKind.CONSTANT_TENSOR
@@ -246,9 +246,9 @@ class Draft:
             if spec.kind is not InputKind.USER_INPUT:
                 continue
             if id(spec) not in present:
-                name = _free(spec.arg.name, {n.name for n in self.graph.nodes})
+                name = _free_name(spec.arg.name, {n.name for n in self.graph.nodes})
                 with self.graph.inserting_before(later):
-                    node = insert(self.graph, "placeholder", name, name, (), {})
+                    node = insert_node(self.graph, "placeholder", name, name, (), {})
                 node.meta = dict(lost.meta)
                 self.inputs[node] = spec
                 present[id(spec)] = node
@@ -272,14 +272,16 @@ class Draft:
         values: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
         specs = self.outputs
         if len(values) != len(specs):
-            specs = self._left(values)
+            specs = self._remaining_outputs(values)
         names = {spec.arg.name: node.name for node, spec in self.inputs.items() if spec.arg.name}
         return [
-            replace(spec, arg=_argument(value, spec.arg), target=_target(spec, names))
+            replace(
+                spec, arg=_returned_argument(value, spec.arg), target=_written_target(spec, names)
+            )
             for value, spec in zip(values, specs, strict=True)
         ]
 
-    def _left(self, values: list[Any]) -> list[OutputSpec]:
+    def _remaining_outputs(self, values: list[Any]) -> list[OutputSpec]:
         """The outputs that a pass left: those whose node is still returned."""
         left: list[OutputSpec] = []
         rest = list(zip(self._results, self.outputs, strict=True))
@@ -297,7 +299,7 @@ class Draft:
             )
         return left
 
-    def _calls(self, signature: ExportGraphSignature) -> list[ModuleCallEntry]:
+    def _renew_calls(self, signature: ExportGraphSignature) -> list[ModuleCallEntry]:
         """How modules were called, in today's names. The root is called as the signature says; a
         call of which a value is gone has no signature any more."""
         names = {n.name for n in self.graph.nodes}
@@ -313,19 +315,19 @@ class Draft:
                     outputs=results if call.outputs else [],
                 )
             elif call is not None:
-                call = self._call_today(call, names)
+                call = self._renew_call(call, names)
             entries.append(ModuleCallEntry(entry.fqn, call))
         return entries
 
-    def _call_today(self, call: ModuleCallSignature, names: set[str]) -> ModuleCallSignature | None:
-        inputs = [replace(a, name=self.today(a.name, names)) for a in call.inputs]
-        outputs = [replace(a, name=self.today(a.name, names)) for a in call.outputs]
+    def _renew_call(self, call: ModuleCallSignature, names: set[str]) -> ModuleCallSignature | None:
+        inputs = [replace(a, name=self.current_name(a.name, names)) for a in call.inputs]
+        outputs = [replace(a, name=self.current_name(a.name, names)) for a in call.outputs]
         for arg in (*inputs, *outputs):
             if not isinstance(arg, ConstantArgument) and arg.name not in names:
                 return None
         return replace(call, inputs=inputs, outputs=outputs)
 
-    def today(self, name: str, names: set[str]) -> str:
+    def current_name(self, name: str, names: set[str]) -> str:
         """What a node is called now, if another took its place."""
         seen = set()
         while name not in names and name in self._renamed and name not in seen:
@@ -334,14 +336,14 @@ class Draft:
         return name
 
 
-def _mode(program: ExportedProgram) -> FakeTensorMode:
+def _mode_of(program: ExportedProgram) -> FakeTensorMode:
     for node in program.graph.nodes:
         if isinstance(node.meta.get("val"), FakeTensor):
             return node.meta["val"].fake_mode  # type: ignore[no-any-return]
     return FakeTensorMode(shape_env=ShapeEnv())
 
 
-def _free(name: str, taken: Iterable[str]) -> str:
+def _free_name(name: str, taken: Iterable[str]) -> str:
     taken, wanted, count = set(taken), name, 0
     while name in taken:
         count += 1
@@ -349,7 +351,7 @@ def _free(name: str, taken: Iterable[str]) -> str:
     return name
 
 
-def _argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
+def _returned_argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
     """What the signature says of a value that is returned."""
     if not isinstance(value, Node):
         return ConstantArgument("", value)
@@ -365,7 +367,7 @@ def _argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
     return TensorArgument(value.name)
 
 
-def _target(spec: OutputSpec, names: dict[str, str]) -> str | None:
+def _written_target(spec: OutputSpec, names: dict[str, str]) -> str | None:
     """What is written; an input of the user is known by the name of its placeholder."""
     if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT):
         return names.get(spec.target or "", spec.target)

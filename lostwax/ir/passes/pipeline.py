@@ -120,7 +120,7 @@ class Pipeline:
     passes: Sequence[Pass | Pipeline | FxFunction]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "passes", tuple(_flattened(self.passes)))
+        object.__setattr__(self, "passes", tuple(_flatten(self.passes)))
 
     def __iter__(self) -> Iterator[Pass]:
         return iter(self.passes)  # type: ignore[arg-type]
@@ -152,14 +152,14 @@ class Pipeline:
         for each in self:
             for name in each.requires:
                 if name not in ensured:
-                    _require(each, _known(name, each), program, lost.get(name))
+                    _require(each, _find_property(name, each), program, lost.get(name))
             for name in (*each.ensures, *each.loses):
-                _known(name, each)
+                _find_property(name, each)
             lost.update(dict.fromkeys(each.loses, each.name))
             ensured = (ensured - set(each.loses)) | set(each.ensures)
 
 
-def _flattened(given: Sequence[Any]) -> Iterator[Pass]:
+def _flatten(given: Sequence[Any]) -> Iterator[Pass]:
     if not isinstance(given, (tuple, list)):
         raise PassError(
             f"a Pipeline is made of a tuple of passes, not of a {type(given).__name__}\n"
@@ -177,7 +177,7 @@ def _flattened(given: Sequence[Any]) -> Iterator[Pass]:
             raise PassError(f"{each!r} is not a pass\n  instead: {hint}")
 
 
-def _known(name: str, of: Pass) -> Property:
+def _find_property(name: str, of: Pass) -> Property:
     if name not in PROPERTIES:
         raise PassError(
             f"the pass {of.name!r} speaks of the property {name!r}, which is not known; known are "
@@ -190,7 +190,7 @@ def _known(name: str, of: Pass) -> Property:
 
 def _require(each: Pass, wanted: Property, program: ExportedProgram, lost_by: str | None) -> None:
     if lost_by is None:
-        broken = _broken(wanted, program)
+        broken = _first_break(wanted, program)
         if broken is None:
             return
         why = f"that is not true of the program that comes to it: {broken}"
@@ -203,7 +203,7 @@ def _require(each: Pass, wanted: Property, program: ExportedProgram, lost_by: st
     )
 
 
-def _broken(wanted: Property, program: ExportedProgram) -> str | None:
+def _first_break(wanted: Property, program: ExportedProgram) -> str | None:
     """The first thing that breaks the property; None if it holds."""
     for node, text in wanted.check(program):
         if isinstance(node, Node):
@@ -237,7 +237,7 @@ def _verify(each: Pass, program: ExportedProgram) -> None:
             tuple(violations),
         )
     for name in each.ensures:
-        broken = _broken(PROPERTIES[name], program)
+        broken = _first_break(PROPERTIES[name], program)
         if broken is not None:
             raise PassError(
                 f"the pass {each.name!r} ensures {name!r} ({PROPERTIES[name].sentence}), but after "

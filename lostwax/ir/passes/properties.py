@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch._ops import OpOverload
 
 from lostwax.ir.decompose.core_aten import default_decomposition
-from lostwax.ir.graph.cse import duplicates
+from lostwax.ir.graph.cse import find_duplicates
 from lostwax.ir.graph.effects import must_stay
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.program import ExportedProgram
@@ -53,7 +53,7 @@ def _no_dead_code(program: ExportedProgram) -> Found:
 
 def _no_duplicates(program: ExportedProgram) -> Found:
     for module in graph_modules(program.graph_module):
-        for node, kept in duplicates(module.graph):
+        for node, kept in find_duplicates(module.graph):
             yield node, f"it computes what {kept.name!r} has computed"
 
 

@@ -21,7 +21,7 @@ from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, rule_cache
 from lostwax.identity import Seen
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
@@ -112,7 +112,7 @@ def _order(module: GraphModule) -> Found:
 def _get_attr(module: GraphModule) -> Found:
     for node in module.graph.nodes:
         if node.op == "get_attr":
-            value = attribute(module, str(node.target))
+            value = find_attribute(module, str(node.target))
             if not isinstance(value, GraphModule):
                 yield (
                     node,
@@ -133,14 +133,14 @@ def _operators(module: GraphModule) -> Found:
             )
 
 
-def _calls(module: GraphModule) -> Iterator[tuple[Node, OpOverload]]:
+def _operator_calls(module: GraphModule) -> Iterator[tuple[Node, OpOverload]]:
     for node in module.graph.nodes:
         if node.op == "call_function" and isinstance(node.target, OpOverload):
             yield node, node.target
 
 
 def _functional(module: GraphModule) -> Found:
-    for node, overload in _calls(module):
+    for node, overload in _operator_calls(module):
         written = registry.operator(overload).mutates
         if written:
             yield node, f"{overload} writes to its argument {', '.join(map(repr, written))}"
@@ -168,8 +168,8 @@ def _argument(node: Node, overload: OpOverload, name: str) -> Any:
 
 
 def _schema(module: GraphModule) -> Found:
-    for node, overload in _calls(module):
-        form = _form(overload)
+    for node, overload in _operator_calls(module):
+        form = _schema_form(overload)
         given = form.positional[: len(node.args)]
         if len(node.args) > len(form.positional):
             count = len(form.positional)
@@ -182,7 +182,7 @@ def _schema(module: GraphModule) -> Found:
                 yield node, f"{overload} is called without its argument {name!r}"
 
 
-class _Form(NamedTuple):
+class _SchemaForm(NamedTuple):
     """What the schema of an operator says: asked of C++ once, as that is slow."""
 
     positional: tuple[str, ...]
@@ -192,9 +192,9 @@ class _Form(NamedTuple):
 
 
 @cached_by_identity(20_000)
-def _form(overload: OpOverload) -> _Form:
+def _schema_form(overload: OpOverload) -> _SchemaForm:
     schema = overload._schema
-    return _Form(
+    return _SchemaForm(
         tuple(a.name for a in schema.arguments if not a.kwarg_only),
         frozenset(a.name for a in schema.arguments),
         tuple(a.name for a in schema.arguments if not a.has_default_value()),
@@ -206,7 +206,7 @@ def _arguments(module: GraphModule) -> Found:
     for node in module.graph.nodes:
         for value in (*node.args, *node.kwargs.values()):
             if value.__class__ not in _PLAIN:
-                for part in _flat(value):
+                for part in _flatten(value):
                     yield from _argument_rule(node, part)
 
 
@@ -221,7 +221,7 @@ def _argument_rule(node: Node, value: Any) -> Found:
         yield node, f"its argument {value!r} is neither a node nor a constant"
 
 
-def _flat(value: Any) -> list[Any]:
+def _flatten(value: Any) -> list[Any]:
     """The leaves of an argument or a value."""
     found: list[Any] = []
     _gather(value, found)
@@ -291,7 +291,7 @@ def _values(module: GraphModule) -> Found:
         if node.op != "call_function":
             continue
         value = node.meta["val"]
-        for part in _flat(value) if type(value) is not FakeTensor else ():
+        for part in _flatten(value) if type(value) is not FakeTensor else ():
             if not isinstance(part, _VALUES):
                 yield node, f"meta['val'] holds a {type(part).__name__}, not a lostwax FakeTensor"
         if isinstance(node.target, OpOverload):
@@ -306,19 +306,19 @@ def _is_real(value: Any) -> bool:
 
 def _returns(node: Node, overload: OpOverload, value: Any) -> Found:
     """As many values as the schema returns, tensors where it returns tensors."""
-    kinds = _form(overload).returns
+    kinds = _schema_form(overload).returns
     values = [value] if len(kinds) == 1 else value
     if not kinds:
         if value is not None and value != ():
             yield node, f"{overload} returns nothing, meta['val'] is {type(value).__name__}"
     elif not isinstance(values, (tuple, list)) or len(values) != len(kinds):
-        yield node, f"{overload} returns {len(kinds)} values, meta['val'] is {shown(value)}"
+        yield node, f"{overload} returns {len(kinds)} values, meta['val'] is {value_text(value)}"
     else:
         for kind, part in zip(kinds, values, strict=True):
             if part is None and len(kinds) > 1:
                 continue  # one of several results may be missing
             if (kind == "TensorType") != isinstance(part, FakeTensor):
-                yield node, f"{overload} returns a {kind}, meta['val'] has {shown(part)}"
+                yield node, f"{overload} returns a {kind}, meta['val'] has {value_text(part)}"
 
 
 def _item(node: Node, value: Any) -> Found:
@@ -328,27 +328,27 @@ def _item(node: Node, value: Any) -> Found:
     whole = source.meta.get("val")
     if not isinstance(whole, (tuple, list)) or not -len(whole) <= index < len(whole):
         yield node, f"{source.name!r} has no item {index}"
-    elif shown(whole[index]) != shown(value):
+    elif value_text(whole[index]) != value_text(value):
         yield (
             node,
-            f"meta['val'] is {shown(value)}, item {index} of {source.name!r} is "
-            f"{shown(whole[index])}",
+            f"meta['val'] is {value_text(value)}, item {index} of {source.name!r} is "
+            f"{value_text(whole[index])}",
         )
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(shown, value))})"
+        return f"({', '.join(map(value_text, value))})"
     return type_text(value) or repr(value)
 
 
 def _types(module: GraphModule) -> Found:
     """What the type rules say of each static call, against what is recorded."""
-    for node, overload in _calls(module):
+    for node, overload in _operator_calls(module):
         record = registry.operator(overload)
         if record.rule is None or record.data_dependent or record.by_twin:
             continue
-        known = _remembered(node, record)
+        known = _recall_answer(node, record)
         if known is not None and _agrees(node.meta["val"], known):
             continue
         try:
@@ -364,10 +364,10 @@ def _types(module: GraphModule) -> Found:
             yield node, f"{overload} refuses these arguments: {str(error).splitlines()[0]}"
             continue
         if not _agrees(node.meta["val"], result):
-            yield from _compared(node, result)
+            yield from _compare_types(node, result)
 
 
-def _remembered(node: Node, record: registry.Operator) -> Any:
+def _recall_answer(node: Node, record: registry.Operator) -> Any:
     """What the rule answered when it was last asked this; None if it was not."""
     args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
     mode = next((a.fake_mode for a in args if type(a) is FakeTensor), None)
@@ -404,30 +404,30 @@ def _agrees(value: Any, result: Any) -> bool:
         return False
     recorded = value.fake_type
     alike = result.size == recorded.size and result.dtype is recorded.dtype
-    return bool(alike and _is_there(result.device, recorded.device))
+    return bool(alike and _is_same_device(result.device, recorded.device))
 
 
-def _is_there(a: torch.device, b: torch.device) -> bool:
+def _is_same_device(a: torch.device, b: torch.device) -> bool:
     """The same device; without a number it is the current one, whichever that is."""
     return a == b or (a.type == b.type and (a.index is None or b.index is None))
 
 
-def _compared(node: Node, result: Any) -> Found:
+def _compare_types(node: Node, result: Any) -> Found:
     computed = list(result) if isinstance(result, (tuple, list)) else [result]
-    recorded = [v for v in _flat([node.meta["val"]]) if isinstance(v, FakeTensor)]
-    computed = [t for t in _flat(computed) if isinstance(t, TensorType)]
+    recorded = [v for v in _flatten([node.meta["val"]]) if isinstance(v, FakeTensor)]
+    computed = [t for t in _flatten(computed) if isinstance(t, TensorType)]
     if len(computed) != len(recorded):
         return
     for wanted, fake in zip(computed, recorded, strict=True):
         recorded_type = fake.fake_type
-        if not alike(wanted, recorded_type):
+        if not have_same_type(wanted, recorded_type):
             yield node, f"meta['val'] is {recorded_type}, the operator gives {wanted}"
-        elif not _is_there(wanted.device, recorded_type.device):
+        elif not _is_same_device(wanted.device, recorded_type.device):
             where = recorded_type.device
             yield node, f"meta['val'] is on {where}, what the operator gives on {wanted.device}"
 
 
-def alike(a: TensorType, b: TensorType) -> bool:
+def have_same_type(a: TensorType, b: TensorType) -> bool:
     """Same dtype, same sizes; two symbols may be known to be equal."""
     if a.dtype is not b.dtype or len(a.size) != len(b.size):
         return False

@@ -16,7 +16,7 @@ from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.data import Program
 from lostwax.ir.ranges import limits_by_name
-from lostwax.ir.rules.graph import Found, alike, shown
+from lostwax.ir.rules.graph import Found, have_same_type, value_text
 from lostwax.ir.signature import (
     ArgumentSpec,
     ConstantArgument,
@@ -53,7 +53,7 @@ def _inputs_match(program: Program) -> Found:
         if node.name != spec.arg.name:
             yield node, f"the signature calls this input {spec.arg.name!r}"
         elif not _is_of_kind(node.meta["val"], spec.arg):
-            yield node, f"it is {shown(node.meta['val'])}, the signature says {spec.arg}"
+            yield node, f"it is {value_text(node.meta['val'])}, the signature says {spec.arg}"
 
 
 def _outputs_match(program: Program) -> Found:
@@ -72,7 +72,7 @@ def _outputs_match(program: Program) -> Found:
             name = value.name if isinstance(value, Node) else value
             yield "output", f"output {i} is {name!r}, the signature calls it {spec.arg.name!r}"
         elif not _is_of_kind(value.meta.get("val"), spec.arg):
-            yield value, f"it is {shown(value.meta.get('val'))}, the signature says {spec.arg}"
+            yield value, f"it is {value_text(value.meta.get('val'))}, the signature says {spec.arg}"
 
 
 def _is_of_kind(value: Any, arg: ArgumentSpec) -> bool:
@@ -138,10 +138,10 @@ def _state(program: Program) -> Found:
             yield name, f"another input has the target {spec.target!r}"
         else:
             seen.add(spec.target)
-            yield from _stored(program, spec, spec.target)
+            yield from _check_stored(program, spec, spec.target)
 
 
-def _stored(program: Program, spec: InputSpec, target: str) -> Found:
+def _check_stored(program: Program, spec: InputSpec, target: str) -> Found:
     name = spec.arg.name
     if spec.kind is InputKind.BUFFER and spec.persistent is None:
         yield name, "it is not said whether this buffer is persistent"
@@ -184,7 +184,7 @@ def _writes(program: Program) -> Found:
             elif "MUTATION" in spec.kind.name:
                 if key in written:
                     yield spec.arg.name, f"{spec.target!r} is written twice"
-                yield from _same_type(nodes[spec.arg.name], nodes[source.arg.name])
+                yield from _check_same_type(nodes[spec.arg.name], nodes[source.arg.name])
             written.add(key)
         elif spec.target is not None:
             yield spec.arg.name, f"a {spec.kind.name} has the target {spec.target!r}"
@@ -208,14 +208,16 @@ def _source_of(inputs: Sequence[InputSpec], spec: OutputSpec) -> InputSpec | Non
     return None
 
 
-def _same_type(new: Node, old: Node) -> Found:
+def _check_same_type(new: Node, old: Node) -> Found:
     a, b = new.meta["val"], old.meta["val"]
     tensors = isinstance(a, FakeTensor) and isinstance(b, FakeTensor)
-    if not (alike(a.fake_type, b.fake_type) if tensors else shown(a) == shown(b)):
+    if not (
+        have_same_type(a.fake_type, b.fake_type) if tensors else value_text(a) == value_text(b)
+    ):
         yield (
             new,
-            f"it is {shown(new.meta['val'])} and is written to {old.name!r}, "
-            f"which is {shown(old.meta['val'])}",
+            f"it is {value_text(new.meta['val'])} and is written to {old.name!r}, "
+            f"which is {value_text(old.meta['val'])}",
         )
 
 

@@ -72,15 +72,15 @@ def verify(program: Program, rules: Sequence[Rule] | None = None) -> list[Violat
         rules = [r for r in RULES if program.dialect not in _EXEMPT.get(r.name, ())]
     for kind, group in groupby(rules, type):
         if kind is GraphRule:
-            found = _of_graph(program.graph_module, list(group))  # type: ignore[arg-type]
+            found = _verify_graph(program.graph_module, list(group))  # type: ignore[arg-type]
         else:
-            found = _of_program(program, group)  # type: ignore[arg-type]
+            found = _verify_program(program, group)  # type: ignore[arg-type]
         if found:
             return found
     return []
 
 
-def _of_program(program: Program, rules: Iterable[ProgramRule]) -> list[Violation]:
+def _verify_program(program: Program, rules: Iterable[ProgramRule]) -> list[Violation]:
     found = (_violations(rule.name, rule.check(program)) for rule in rules)
     return next(filter(None, found), [])
 
@@ -89,7 +89,9 @@ _EXEMPT = {"functional": ("TRAINING",)}
 """Dialects that a rule is not of: a training graph writes in place, as the original does."""
 
 
-def _of_graph(module: GraphModule, rules: Sequence[GraphRule], path: str = "") -> list[Violation]:
+def _verify_graph(
+    module: GraphModule, rules: Sequence[GraphRule], path: str = ""
+) -> list[Violation]:
     for rule in rules:
         found = _violations(rule.name, rule.check(module), path)
         if found:
@@ -97,7 +99,7 @@ def _of_graph(module: GraphModule, rules: Sequence[GraphRule], path: str = "") -
     return [
         violation
         for name, child in subgraphs(module)
-        for violation in _of_graph(child, rules, f"{path}{name}.")
+        for violation in _verify_graph(child, rules, f"{path}{name}.")
     ]
 
 

@@ -26,12 +26,12 @@ from lostwax.ir.pytree import (
     MAPPINGS,
     argument_names,
     call_paths,
+    child_steps,
     container_class,
     is_namedtuple,
     mapping_keys,
     sketch_call,
     sketch_captured,
-    steps,
 )
 from lostwax.ir.run.leaves import (
     ConstantLeaf,
@@ -40,9 +40,9 @@ from lostwax.ir.run.leaves import (
     NumberLeaf,
     TensorLeaf,
     check_value,
-    leaf,
+    is_default,
+    make_leaf,
     refuse_default,
-    same_default,
 )
 from lostwax.ir.signature import same_constant
 from lostwax.sym import Atom, BoolExpr, Expr, Guard, Symbol, evaluate, show
@@ -53,7 +53,7 @@ Range = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
-class Place:
+class NumberPlace:
     """A number of a call that sizes are read from: a dimension of a tensor, or an int."""
 
     leaf: int
@@ -67,13 +67,13 @@ _SELF = "self (the argument)"
 
 def call_with_self(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
     """`nn.Module.__call__` for a module that has an argument `self`: torch's own takes that for the
-    module. `forward` is `given_self`."""
+    module. `forward` is `accept_self`."""
     if "self" in kwargs:
         kwargs[_SELF] = kwargs.pop("self")
     return torch.nn.Module.__call__(module, *args, **kwargs)
 
 
-def given_self(forward: Callable[..., Any]) -> Callable[..., Any]:
+def accept_self(forward: Callable[..., Any]) -> Callable[..., Any]:
     """The other half of `call_with_self`."""
 
     @functools.wraps(forward)
@@ -110,16 +110,16 @@ class Convention:
         self.names = argument_names(in_spec, names)
         self.positional = in_spec.child(0).num_children
         paths = call_paths(in_spec, names)
-        self.leaves = [leaf(p, c, casts or {}) for p, c in zip(paths, captured, strict=True)]
+        self.leaves = [make_leaf(p, c, casts or {}) for p, c in zip(paths, captured, strict=True)]
         self.places = list(self._places())
-        self.solved = dict(_solved(self.places))
+        self.solved = dict(_solve_symbols(self.places))
         self.ranges = {s: ranges[s.name] for s in self.solved if ranges and s.name in ranges}
         known = self.solved.keys()
         self.guards = [g for g in guards if g.cond.symbols() <= known]
         self.bind: Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]] = _Binder(
             self
-        ).function()
-        self.rebuild: Callable[[Sequence[Any]], Any] = _rebuilder(out_spec)
+        ).make_bind()
+        self.rebuild: Callable[[Sequence[Any]], Any] = _make_rebuild(out_spec)
 
     @property
     def signature(self) -> inspect.Signature:
@@ -146,14 +146,14 @@ class Convention:
         original = self.original
         return "self" in self.names or (original is not None and "self" in original.parameters)
 
-    def _places(self) -> Iterator[Place]:
+    def _places(self) -> Iterator[NumberPlace]:
         for i, x in enumerate(self.leaves):
             if isinstance(x, TensorLeaf):
                 for d, size in enumerate(x.size):
                     if isinstance(size, Expr):
-                        yield Place(i, d, size, f"{x.path}.shape[{d}]")
+                        yield NumberPlace(i, d, size, f"{x.path}.shape[{d}]")
             elif isinstance(x, NumberLeaf):
-                yield Place(i, None, x.value, x.path)
+                yield NumberPlace(i, None, x.value, x.path)
 
     # ---- the call by names
 
@@ -204,7 +204,7 @@ class Convention:
                     return args, kwargs
             elif name in self.names:
                 kept[name] = value
-            elif name in given and not same_default(value, parameter.default):
+            elif name in given and not is_default(value, parameter.default):
                 refuse_default(name, value, parameter.default)
         return (), kept
 
@@ -216,7 +216,7 @@ class Convention:
         specs = (*positional.children(), *by_name.children())
         flat: list[Any] = []
         for name, spec, value in zip(self.names, specs, self.arguments(args, kwargs), strict=True):
-            found = _walked(spec, value, name)
+            found = _try_walk(spec, value, name)
             if isinstance(found, _PartError):
                 self.refuse_structure(found.text, found.path, args, kwargs)
             flat += found
@@ -239,7 +239,7 @@ class Convention:
             v if p.dim is None else v.shape[p.dim] for p in self.places for v in [flat[p.leaf]]
         ]
         values: dict[Symbol, int] = {}
-        origin: dict[Symbol, Place] = {}
+        origin: dict[Symbol, NumberPlace] = {}
         for symbol, (index, factor, offset) in self.solved.items():
             place = self.places[index]
             origin[symbol] = place
@@ -253,7 +253,9 @@ class Convention:
                 _check_place(place, number, values, origin)
         self._check_conditions(values, origin)
 
-    def _check_conditions(self, values: dict[Symbol, int], origin: dict[Symbol, Place]) -> None:
+    def _check_conditions(
+        self, values: dict[Symbol, int], origin: dict[Symbol, NumberPlace]
+    ) -> None:
         for guard in self.guards:
             if not evaluate(guard.cond, values):
                 names = {s: origin[s].text for s in guard.cond.symbols()}
@@ -280,7 +282,7 @@ def _by_id(symbol: Symbol) -> int:
     return symbol.id
 
 
-def _solved(places: Sequence[Place]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
+def _solve_symbols(places: Sequence[NumberPlace]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
     """For each symbol a place that gives its value, as (index, factor, offset): the number there is
     factor * symbol + offset. Places that are the symbol itself come first."""
     forms: dict[Symbol, tuple[int, int, int]] = {}
@@ -308,7 +310,7 @@ class _PartError(Exception):
         self.text, self.path = text, path
 
 
-def _walked(spec: TreeSpec, value: Any, path: str) -> list[Any] | _PartError:
+def _try_walk(spec: TreeSpec, value: Any, path: str) -> list[Any] | _PartError:
     """The leaves, or where the structures part; as a value, so that no chain of errors is shown."""
     try:
         return _walk(spec, value, path)
@@ -326,7 +328,7 @@ def _walk(spec: TreeSpec, value: Any, path: str) -> list[Any]:
     if type(value) is not cls:
         raise _PartError(f"{path} is a {type(value).__name__}, not a {cls.__name__}", path)
     children = _children(spec, value, path)
-    parts = zip(spec.children(), children, steps(spec), strict=True)
+    parts = zip(spec.children(), children, child_steps(spec), strict=True)
     return [x for child, part, step in parts for x in _walk(child, part, path + step)]
 
 
@@ -346,24 +348,25 @@ def _children(spec: TreeSpec, value: Any, path: str) -> list[Any]:
     children = list(children)
     if len(children) != spec.num_children:
         raise _PartError(
-            f"{path} has {len(children)} elements, not {spec.num_children}{_told(spec, context)}",
+            f"{path} has {len(children)} elements, not {spec.num_children}"
+            + _context_text(spec, context),
             path,
         )
     if context != spec.context:
         raise _PartError(
-            f"{path} is another kind of {spec.type.__name__}{_told(spec, context)}", path
+            f"{path} is another kind of {spec.type.__name__}{_context_text(spec, context)}", path
         )
     return children
 
 
-def _told(spec: TreeSpec, context: Any) -> str:
+def _context_text(spec: TreeSpec, context: Any) -> str:
     if context == spec.context:
         return ""
     return f": {context!r}, at capture {spec.context!r}"
 
 
 def _check_place(
-    place: Place, number: int, values: dict[Symbol, int], origin: dict[Symbol, Place]
+    place: NumberPlace, number: int, values: dict[Symbol, int], origin: dict[Symbol, NumberPlace]
 ) -> None:
     wanted = evaluate(place.expr, values)
     if number != wanted:
@@ -396,12 +399,12 @@ class _Binder:
         self.leaves: list[str] = []
         self.count = 0
 
-    def function(self) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]:
+    def make_bind(self) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, ...]]:
         self.arguments()
         for name, expected in zip(self.leaves, self.convention.leaves, strict=True):
-            self.check(name, expected)
+            self.check_leaf(name, expected)
         self.symbols()
-        self.lines.append(f"return {_tuple(self.leaves)}")
+        self.lines.append(f"return {_tuple_text(self.leaves)}")
         body = "\n        ".join(self.lines)
         # What has no `dtype` or no `shape`, or cannot be compared, is not what was captured.
         source = (
@@ -409,32 +412,32 @@ class _Binder:
             "    except LostwaxError:\n        raise\n"
             "    except (AttributeError, TypeError):\n        pass\n    explain(args, kwargs)\n"
         )
-        return _compiled(source, "bind", self.globals)  # type: ignore[no-any-return]
+        return _compile_function(source, "bind", self.globals)  # type: ignore[no-any-return]
 
-    def constant(self, value: Any) -> str:
+    def add_constant(self, value: Any) -> str:
         name = f"k{len(self.globals)}"
         self.globals[name] = value
         return name
 
-    def fresh(self) -> str:
+    def fresh_name(self) -> str:
         self.count += 1
         return f"v{self.count}"
 
-    def unless(self, condition: str) -> None:
+    def refuse_unless(self, condition: str) -> None:
         self.lines.append(f"if not ({condition}): explain(args, kwargs)")
 
     def arguments(self) -> None:
         """The call as it was captured is taken apart here; other forms go by way of names."""
         positional, by_name = self.convention.in_spec.children()
-        first = [self.fresh() for _ in positional.children()]
-        rest = [self.fresh() for _ in by_name.children()]
+        first = [self.fresh_name() for _ in positional.children()]
+        rest = [self.fresh_name() for _ in by_name.children()]
         self.lines.append(f"if len(args) == {len(first)} and len(kwargs) == {len(rest)}:")
-        taken = [f"{_tuple(first)} = args"] if first else []
+        taken = [f"{_tuple_text(first)} = args"] if first else []
         keys = mapping_keys(by_name)
         taken += [f"{v} = kwargs.get({k!r}, missing)" for v, k in zip(rest, keys, strict=True)]
         taken += [f"if {v} is missing: explain(args, kwargs)" for v in rest]
         self.lines += [f"    {line}" for line in taken or ["pass"]]
-        unpacked = f"{_tuple([*first, *rest])} = " if first or rest else ""
+        unpacked = f"{_tuple_text([*first, *rest])} = " if first or rest else ""
         self.lines += ["else:", f"    {unpacked}arguments(args, kwargs)"]
         specs = (*positional.children(), *by_name.children())
         for name, spec in zip([*first, *rest], specs, strict=True):
@@ -444,18 +447,18 @@ class _Binder:
         if spec.is_leaf():
             self.leaves.append(name)
             return
-        children = [self.fresh() for _ in spec.children()]
-        self.unless(f"{name}.__class__ is {self.constant(container_class(spec))}")
+        children = [self.fresh_name() for _ in spec.children()]
+        self.refuse_unless(f"{name}.__class__ is {self.add_constant(container_class(spec))}")
         if spec.type in MAPPINGS:
             if spec.type is OrderedDict:  # its order is a part of it, as that of a dict is not
-                self.unless(f"list({name}) == {self.constant(list(mapping_keys(spec)))}")
-            self.unless(f"len({name}) == {len(children)}")
+                self.refuse_unless(f"list({name}) == {self.add_constant(list(mapping_keys(spec)))}")
+            self.refuse_unless(f"len({name}) == {len(children)}")
             for child, key in zip(children, mapping_keys(spec), strict=True):
-                self.lines.append(f"{child} = {name}.get({self.constant(key)}, missing)")
-                self.unless(f"{child} is not missing")
+                self.lines.append(f"{child} = {name}.get({self.add_constant(key)}, missing)")
+                self.refuse_unless(f"{child} is not missing")
         elif spec.type in (tuple, list) or is_namedtuple(spec):
-            self.unless(f"len({name}) == {len(children)}")
-            self.lines += [f"{_tuple(children)} = {name}"] if children else []
+            self.refuse_unless(f"len({name}) == {len(children)}")
+            self.lines += [f"{_tuple_text(children)} = {name}"] if children else []
         else:
             self.flatten(spec, name, children)
         for child, child_spec in zip(children, spec.children(), strict=True):
@@ -463,19 +466,21 @@ class _Binder:
 
     def flatten(self, spec: TreeSpec, name: str, children: list[str]) -> None:
         """A container that only its registration knows."""
-        parts, context = self.fresh(), self.fresh()
-        flatten = self.constant(_pytree.SUPPORTED_NODES[spec.type].flatten_fn)
+        parts, context = self.fresh_name(), self.fresh_name()
+        flatten = self.add_constant(_pytree.SUPPORTED_NODES[spec.type].flatten_fn)
         self.lines += [f"{parts}, {context} = {flatten}({name})", f"{parts} = tuple({parts})"]
-        same = f"{context} == {self.constant(spec.context)}"
-        self.unless(f"len({parts}) == {len(children)} and {same}")
-        self.lines += [f"{_tuple(children)} = {parts}"] if children else []
+        same = f"{context} == {self.add_constant(spec.context)}"
+        self.refuse_unless(f"len({parts}) == {len(children)} and {same}")
+        self.lines += [f"{_tuple_text(children)} = {parts}"] if children else []
 
-    def check(self, name: str, expected: Leaf) -> None:
+    def check_leaf(self, name: str, expected: Leaf) -> None:
         if isinstance(expected, TensorLeaf):
-            dtype = f"{name}.dtype is {self.constant(expected.dtype)} and {name}.layout is STRIDED"
+            dtype = (
+                f"{name}.dtype is {self.add_constant(expected.dtype)} and {name}.layout is STRIDED"
+            )
             if all(isinstance(size, int) for size in expected.size):
-                shape = self.constant(torch.Size(expected.size))  # type: ignore[arg-type]
-                self.unless(f"{dtype} and {name}.shape == {shape}")
+                shape = self.add_constant(torch.Size(expected.size))  # type: ignore[arg-type]
+                self.refuse_unless(f"{dtype} and {name}.shape == {shape}")
                 return
             fixed = [
                 f"{name}.shape[{d}] == {size}"
@@ -483,16 +488,16 @@ class _Binder:
                 if isinstance(size, int)
             ]
             rank = f"len({name}.shape) == {len(expected.size)}"
-            self.unless(" and ".join([dtype, rank, *fixed]))
+            self.refuse_unless(" and ".join([dtype, rank, *fixed]))
         elif isinstance(expected, NumberLeaf):
-            self.unless(f"{name}.__class__ in {self.constant((int, torch.SymInt))}")
+            self.refuse_unless(f"{name}.__class__ in {self.add_constant((int, torch.SymInt))}")
         elif isinstance(expected, FloatLeaf):
-            self.unless(f"{name}.__class__ in {self.constant((float, torch.SymFloat))}")
+            self.refuse_unless(f"{name}.__class__ in {self.add_constant((float, torch.SymFloat))}")
         elif isinstance(expected, ConstantLeaf):
-            self.unless(self.same(name, expected.value))
+            self.refuse_unless(self.same_test(name, expected.value))
 
-    def same(self, name: str, value: Any) -> str:
-        constant = self.constant(value)
+    def same_test(self, name: str, value: Any) -> str:
+        constant = self.add_constant(value)
         if value is None or isinstance(value, (bool, torch.dtype)):
             return f"{name} is {constant}"
         if isinstance(value, (int, str)):
@@ -508,22 +513,22 @@ class _Binder:
         ]
         names: dict[Atom, str] = {}
         for symbol, (index, factor, offset) in convention.solved.items():
-            names[symbol] = name = self.fresh()
+            names[symbol] = name = self.fresh_name()
             self.lines.append(f"{name} = {given[index]}")
             if (factor, offset) != (1, 0):
-                self.unless(f"({name} - {offset}) % {factor} == 0")
+                self.refuse_unless(f"({name} - {offset}) % {factor} == 0")
                 self.lines.append(f"{name} = ({name} - {offset}) // {factor}")
         for i, place in enumerate(convention.places):
             symbols = place.expr.symbols()
             if symbols <= names.keys() and not self.solves(i, symbols):
-                self.unless(f"{given[i]} == {self.computed(place.expr, names)}")
+                self.refuse_unless(f"{given[i]} == {self.compute_text(place.expr, names)}")
         for symbol, (lo, hi) in convention.ranges.items():
             if (lo, hi) != (None, None):
-                self.unless(_between(names[symbol], lo, hi))
+                self.refuse_unless(_range_test(names[symbol], lo, hi))
         for guard in convention.guards:
-            self.unless(self.computed(guard.cond, names))
+            self.refuse_unless(self.compute_text(guard.cond, names))
 
-    def computed(self, e: Expr | BoolExpr, names: dict[Atom, str]) -> str:
+    def compute_text(self, e: Expr | BoolExpr, names: dict[Atom, str]) -> str:
         """An expression as code. Its long parts are computed once, before: written out, a chain of
         sizes would double with each step."""
         for atom in sorted(e.atoms(), key=attrgetter("id")):  # from the inside out
@@ -531,7 +536,7 @@ class _Binder:
                 continue
             text = show(atom.expr, names, cut=False)
             if len(text) > _LONG and not _may_fail(atom):
-                names[atom] = self.fresh()
+                names[atom] = self.fresh_name()
                 self.lines.append(f"{names[atom]} = {text}")
         return show(e, names, cut=False)
 
@@ -550,15 +555,15 @@ def _may_fail(atom: Atom) -> bool:
     )
 
 
-def _between(name: str, lo: int | None, hi: int | None) -> str:
+def _range_test(name: str, lo: int | None, hi: int | None) -> str:
     return f"{'' if lo is None else f'{lo} <= '}{name}{'' if hi is None else f' <= {hi}'}"
 
 
-def _tuple(names: Sequence[str]) -> str:
+def _tuple_text(names: Sequence[str]) -> str:
     return f"({', '.join(names)}{',' if len(names) == 1 else ''})"
 
 
-def _compiled(source: str, name: str, names: dict[str, Any]) -> Any:
+def _compile_function(source: str, name: str, names: dict[str, Any]) -> Any:
     exec(compile(source, _GENERATED, "exec"), names)
     return names[name]
 
@@ -566,23 +571,23 @@ def _compiled(source: str, name: str, names: dict[str, Any]) -> Any:
 # -------------------------------------------------------------------------------------- the results
 
 
-def _rebuilder(spec: TreeSpec) -> Callable[[Sequence[Any]], Any]:
+def _make_rebuild(spec: TreeSpec) -> Callable[[Sequence[Any]], Any]:
     """A function from flat results to the structure of `spec`."""
     names: dict[str, Any] = {}
     leaves: list[str] = []
-    result = _expression(spec, names, leaves)
-    unpacked = f"    {_tuple(leaves)} = values\n" if leaves else ""
+    result = _rebuild_text(spec, names, leaves)
+    unpacked = f"    {_tuple_text(leaves)} = values\n" if leaves else ""
     source = f"def rebuild(values):\n{unpacked}    return {result}\n"
-    return _compiled(source, "rebuild", names)  # type: ignore[no-any-return]
+    return _compile_function(source, "rebuild", names)  # type: ignore[no-any-return]
 
 
-def _expression(spec: TreeSpec, names: dict[str, Any], leaves: list[str]) -> str:
+def _rebuild_text(spec: TreeSpec, names: dict[str, Any], leaves: list[str]) -> str:
     if spec.is_leaf():
         leaves.append(f"v{len(leaves)}")
         return leaves[-1]
-    children = [_expression(child, names, leaves) for child in spec.children()]
+    children = [_rebuild_text(child, names, leaves) for child in spec.children()]
     if spec.type is tuple:
-        return _tuple(children)
+        return _tuple_text(children)
     if spec.type is list:
         return f"[{', '.join(children)}]"
 
@@ -596,6 +601,6 @@ def _expression(spec: TreeSpec, names: dict[str, Any], leaves: list[str]) -> str
     if is_namedtuple(spec):
         return f"{constant(spec.context)}({', '.join(children)})"
     if spec.type is torch.Size:  # torch's registration would make it a tuple
-        return f"{constant(torch.Size)}({_tuple(children)})"
+        return f"{constant(torch.Size)}({_tuple_text(children)})"
     unflatten = constant(_pytree.SUPPORTED_NODES[spec.type].unflatten_fn)
     return f"{unflatten}([{', '.join(children)}], {constant(spec.context)})"

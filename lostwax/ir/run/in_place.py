@@ -17,11 +17,11 @@ from lostwax.ir.rules.graph import silent_writes
 from lostwax.ops.registry import operator
 
 
-def written_in_place(program: Program) -> set[str]:
+def find_written_state(program: Program) -> set[str]:
     """The names of the parameters, buffers and constants that running the graph may change."""
     if program.dialect != "TRAINING":
         return set()
-    nodes = _written(program.graph_module)
+    nodes = _written_values(program.graph_module)
     specs = program.graph_signature.input_specs
     placeholders = program.graph.find_nodes(op="placeholder")
     return {
@@ -31,25 +31,27 @@ def written_in_place(program: Program) -> set[str]:
     }
 
 
-def _written(module: GraphModule) -> set[Node]:
+def _written_values(module: GraphModule) -> set[Node]:
     """Values that are written, and all that they may be views of."""
     children = dict(subgraphs(module))
     found: set[Node] = set()
     for node in module.graph.nodes:
-        for value in _targets(node, children):
+        for value in _write_targets(node, children):
             while isinstance(value, Node):
                 found.add(value)
                 value = value.args[0] if value.args and value.op == "call_function" else None
     return found
 
 
-def _targets(node: Node, children: dict[str, GraphModule]) -> list[Any]:
+def _write_targets(node: Node, children: dict[str, GraphModule]) -> list[Any]:
     """The arguments that a node writes to."""
     if node.op != "call_function":
         return []
     if isinstance(node.target, HigherOrderOperator):
         bodies = [n for n in node.all_input_nodes if n.op == "get_attr"]
-        writes = any(_written(children[str(n.target)]) for n in bodies if n.target in children)
+        writes = any(
+            _written_values(children[str(n.target)]) for n in bodies if n.target in children
+        )
         return node.all_input_nodes if writes else []
     if not isinstance(node.target, OpOverload):
         return []

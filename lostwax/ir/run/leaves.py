@@ -78,7 +78,7 @@ class AnyLeaf:
 Leaf = TensorLeaf | NumberLeaf | FloatLeaf | ConstantLeaf | AnyLeaf
 
 
-def leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
+def make_leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
     """What an input must be, from its value at capture; `casts` as the module was cast since."""
     if isinstance(captured, torch.Tensor):
         # Sizes as they were declared: what the trace made of them since is among the guards.
@@ -107,17 +107,17 @@ def check_value(value: Any, expected: Leaf) -> None:
         _check_tensor(value, expected)
     elif isinstance(expected, NumberLeaf):
         if type(value) not in (int, torch.SymInt):
-            raise _wrong(expected, value, "an int")
+            raise _wrong_value(expected, value, "an int")
     elif isinstance(expected, FloatLeaf):
         if type(value) not in (float, torch.SymFloat):
-            raise _wrong(expected, value, "a float")
+            raise _wrong_value(expected, value, "a float")
     elif isinstance(expected, ConstantLeaf) and not same_constant(value, expected.value):
         told = "None" if expected.value is None else f"{_type_name(expected.value)} {expected.text}"
         numbers = isinstance(value, _NUMBERS) and isinstance(expected.value, _NUMBERS)
         again = "capture it again with the other one"
         ways = f"{again}, or pass a tensor" if numbers else f"or {again}"
         raise InputValueError(
-            f"{expected.path} is {_described(value)}, but the program was captured with {told}, "
+            f"{expected.path} is {_describe(value)}, but the program was captured with {told}, "
             "which is baked into it\n"
             f"  fix: call it with that value, {ways}",
             expected.path,
@@ -127,7 +127,7 @@ def check_value(value: Any, expected: Leaf) -> None:
 def _check_tensor(value: Any, expected: TensorLeaf) -> None:
     path = expected.path
     if not isinstance(value, torch.Tensor):
-        raise _wrong(expected, value, f"a tensor {expected.text}")
+        raise _wrong_value(expected, value, f"a tensor {expected.text}")
     if value.dtype is not expected.dtype:
         raise _wrong_tensor(f"{path} is of {value.dtype}", str(expected.dtype), value, expected)
     if value.layout is not torch.strided:
@@ -142,11 +142,13 @@ def _check_tensor(value: Any, expected: TensorLeaf) -> None:
     for d, (size, given) in enumerate(zip(expected.size, value.shape, strict=True)):
         if isinstance(size, int) and given != size:
             error = _wrong_tensor(f"{path}.shape[{d}] is {given}", str(size), value, expected)
-            raise InputValueError(f"{error}\n{_fix_of_size(path, d)}", path)
+            raise InputValueError(f"{error}\n{_size_fix(path, d)}", path)
 
 
-def _wrong(expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str) -> InputValueError:
-    text = f"{expected.path} is {_described(value)}, but the program was captured with {what}"
+def _wrong_value(
+    expected: TensorLeaf | NumberLeaf | FloatLeaf, value: Any, what: str
+) -> InputValueError:
+    text = f"{expected.path} is {_describe(value)}, but the program was captured with {what}"
     return InputValueError(text, expected.path)
 
 
@@ -160,14 +162,14 @@ def _wrong_tensor(
     )
 
 
-def _fix_of_size(path: str, d: int) -> str:
+def _size_fix(path: str, d: int) -> str:
     said = f"dynamic_shapes={{{path!r}: {{{d}: Dim('n')}}}}"
     if not path.isidentifier():  # a part of an argument
         said = f"{{{d}: Dim('n')}} at its place in dynamic_shapes"
     return f"  fix: capture it again, for all sizes, {said}, or for this one"
 
 
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"a tensor {type_text(value)}"
     return "None" if value is None else f"{_type_name(value)} {leaf_text(value)}"
@@ -177,7 +179,7 @@ def _type_name(value: Any) -> str:
     return f"the {type(value).__name__}"
 
 
-def same_default(value: Any, default: Any) -> bool:
+def is_default(value: Any, default: Any) -> bool:
     """Is a value that of an argument that was left out at capture?"""
     if value is default:
         return True
@@ -187,8 +189,8 @@ def same_default(value: Any, default: Any) -> bool:
 
 def refuse_default(name: str, value: Any, default: Any) -> NoReturn:
     raise InputValueError(
-        f"{name} is {_described(value)}, but it was left out at capture, and its default, "
-        f"{_described(default)}, is baked into the program\n"
+        f"{name} is {_describe(value)}, but it was left out at capture, and its default, "
+        f"{_describe(default)}, is baked into the program\n"
         "  fix: leave it out, or capture it again with this argument",
         name,
     )

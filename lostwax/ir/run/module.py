@@ -23,18 +23,18 @@ from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.verify import validate
-from lostwax.ir.run.calling import Convention, call_with_self, given_self
-from lostwax.ir.run.in_place import written_in_place
+from lostwax.ir.run.calling import Convention, accept_self, call_with_self
+from lostwax.ir.run.in_place import find_written_state
 from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check, storage_key
 from lostwax.ir.run.questions import asks_check, same_pairs
-from lostwax.ir.run.settings import held_to_settings
+from lostwax.ir.run.settings import hold_to_settings
 from lostwax.ir.run.write_back import (
     GRADIENTS,
     RESULTS,
-    draws_and_views,
-    graph_of_any_layout,
     graph_to_run,
+    has_draws_and_views,
     is_rebound,
+    layout_free_graph,
 )
 from lostwax.ir.signature import (
     ConstantArgument,
@@ -64,7 +64,7 @@ def program_module(program: Program, check_guards: bool = True) -> ProgramModule
     convention = call_convention(program, check_guards, {})
 
     def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
-        return self._running(self, args, kwargs)
+        return self._runner(self, args, kwargs)
 
     me = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     signature = convention.signature
@@ -73,33 +73,33 @@ def program_module(program: Program, check_guards: bool = True) -> ProgramModule
         parameters = (me, *signature.parameters.values())
         forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     if convention.takes_self:
-        own |= {"forward": given_self(forward), "__call__": call_with_self}
+        own |= {"forward": accept_self(forward), "__call__": call_with_self}
     cls = type("ProgramModule", (ProgramModule,), own)
     module: ProgramModule = cls()
-    _fill(module, program)
-    module._keep(_running=_Running(program, check_guards, convention))
-    return module if program.training is None else module._marked(program.training)
+    _fill_state(module, program)
+    module._keep(_runner=_Runner(program, check_guards, convention))
+    return module if program.training is None else module._set_training(program.training)
 
 
 class ProgramModule(nn.Module):
     """What `program.module()` gives: parameters and buffers by the original's names, `forward` with
     the original's arguments."""
 
-    _running: _Running
+    _runner: _Runner
     _constants: dict[str, Any]
 
     def train(self, mode: bool = True) -> ProgramModule:
         """Marks the modules, as ever. What is computed was settled at capture."""
-        captured = self._running.program.training
+        captured = self._runner.program.training
         if captured is not None and captured is not mode:
             way, wanted = ("training", "eval()") if captured else ("evaluation", "train()")
             warn(
                 f"{wanted} does not change what a program computes: it was captured in {way} mode, "
                 f"dropout and batch norm included; capture the original again after {wanted}",
             )
-        return self._marked(mode)
+        return self._set_training(mode)
 
-    def _marked(self, mode: bool) -> ProgramModule:
+    def _set_training(self, mode: bool) -> ProgramModule:
         return super().train(mode)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
@@ -111,11 +111,11 @@ class ProgramModule(nn.Module):
         before = [(t.dtype, t.device) for t in state_of(self)]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         after = [(t.dtype, t.device) for t in state_of(self)]
-        casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
-        moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        casts = common_changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = common_changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
         if casts or moves:
-            constants = {k: _moved(v, moves) for k, v in self._constants.items()}
-            self._keep(_running=self._running.converted(casts, moves), _constants=constants)
+            constants = {k: _move_value(v, moves) for k, v in self._constants.items()}
+            self._keep(_runner=self._runner.convert(casts, moves), _constants=constants)
         return self
 
     def _keep(self, **own: Any) -> None:
@@ -142,7 +142,7 @@ def state_of(module: nn.Module) -> list[torch.Tensor]:
     return [t for _, t in (*parameters, *module.named_buffers(remove_duplicate=False))]
 
 
-def changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+def common_changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """What has become of what, where that was the same for all."""
     found: dict[Any, set[Any]] = {}
     for before, after in pairs:
@@ -150,7 +150,7 @@ def changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     return {b: next(iter(a)) for b, a in found.items() if len(a) == 1 and b not in a}
 
 
-def _moved(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+def _move_value(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
     if isinstance(value, torch.Tensor) and value.device in moves and not value.is_meta:
         return value.to(moves[value.device])
     return value
@@ -159,7 +159,7 @@ def _moved(value: Any, moves: Mapping[torch.device, torch.device]) -> Any:
 # ---------------------------------------------------------------------------------------- the state
 
 
-def _fill(module: ProgramModule, program: Program) -> None:
+def _fill_state(module: ProgramModule, program: Program) -> None:
     """Give the module the program's state, as deep as names go."""
     state = own_state(program)
     for name in names_in_order(program):
@@ -220,7 +220,7 @@ def own_state(program: Program) -> dict[str, Any]:
     outputs = program.graph_signature.output_specs
     kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
     names = {s.target for s in outputs if s.kind in kinds and s.target in given}
-    names |= written_in_place(program)
+    names |= find_written_state(program)
     written = {storage_key(given[name]) for name in names if name is not None}
     made: dict[int, Any] = {}
     storages: dict[int, Any] = {}
@@ -229,11 +229,13 @@ def own_state(program: Program) -> dict[str, Any]:
             own: torch.Tensor = value
             if storage_key(value) in written:
                 own = copy.deepcopy(value.detach(), storages)
-            made[id(value)] = _parameter(own, value) if isinstance(value, nn.Parameter) else own
+            made[id(value)] = (
+                _make_parameter(own, value) if isinstance(value, nn.Parameter) else own
+            )
     return {name: made.get(id(value), value) for name, value in given.items()}
 
 
-def _parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
+def _make_parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
     """`.to()` writes to parameters: never the user's own. Its gradient is as the user's would be,
     also where hooks change that."""
     with torch.inference_mode(given.is_inference()):
@@ -250,10 +252,10 @@ def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
         if part not in root._modules:
             root._modules[part] = nn.Module()
         root = root._modules[part]  # type: ignore[assignment]
-    hold(root, leaf, value, persistent)
+    hold_state(root, leaf, value, persistent)
 
 
-def hold(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
+def hold_state(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
     """Give a module a parameter or a buffer, also by a name that our own classes have:
     `register_buffer` would refuse it."""
     if isinstance(value, nn.Parameter):
@@ -264,7 +266,7 @@ def hold(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
         module._non_persistent_buffers_set.add(name)
 
 
-def _fetcher(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:
+def _make_fetch(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:
     """A function that reads the state in the order of the placeholders: flat, as it runs on each
     call. Where something was replaced (a parametrization) names are looked up as Python does."""
     lines: list[str] = []
@@ -276,7 +278,7 @@ def _fetcher(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any,
         elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER):
             owner, _, leaf = spec.target.rpartition(".")
             store = "_parameters" if spec.kind is InputKind.PARAMETER else "_buffers"
-            values.append(f"{_owner(owner, modules, lines)}.{store}[{leaf!r}]")
+            values.append(f"{_module_variable(owner, modules, lines)}.{store}[{leaf!r}]")
         else:
             values.append(f"root._constants[{spec.target!r}]")
     body = "".join(f"        {line}\n" for line in lines)
@@ -289,11 +291,11 @@ def _fetcher(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any,
     return names["fetch"]  # type: ignore[no-any-return]
 
 
-def _owner(path: str, modules: dict[str, str], lines: list[str]) -> str:
+def _module_variable(path: str, modules: dict[str, str], lines: list[str]) -> str:
     """The variable that holds the module at a path; each is read once."""
     if path not in modules:
         above, _, leaf = path.rpartition(".")
-        parent = _owner(above, modules, lines)
+        parent = _module_variable(above, modules, lines)
         modules[path] = f"m{len(modules)}"
         lines.append(f"{modules[path]} = {parent}._modules[{leaf!r}]")
     return modules[path]
@@ -304,18 +306,18 @@ def _look_up(root: ProgramModule, spec: InputSpec) -> Any:
         return None
     if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER):
         return root._constants[spec.target]
-    return _named(root, spec.target)
+    return _find_state(root, spec.target)
 
 
-def _named(root: Any, name: str) -> Any:
+def _find_state(root: Any, name: str) -> Any:
     if isinstance(root, _LiveState):
         root = root._module
     for part in name.split(".") if name else ():
-        root = held(root, part)
+        root = find_held(root, part)
     return root
 
 
-def held(module: Any, name: str) -> Any:
+def find_held(module: Any, name: str) -> Any:
     """What a module of the original's names has by one of them, before what our own classes call
     so; else as Python looks it up, whatever was put in its place (a parametrization)."""
     if isinstance(module, nn.Module):
@@ -327,7 +329,7 @@ def held(module: Any, name: str) -> Any:
     return getattr(module, name)
 
 
-def rebinder(
+def make_rebind(
     program: Program, specs: Sequence[OutputSpec]
 ) -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
     """A function that puts the last results of the graph in the places of state, and returns the
@@ -340,11 +342,11 @@ def rebinder(
     places = any(has_trait(n.target, Trait.VIEWS_STORAGE) for n in program.graph.nodes)
 
     def rebind(root: Any, results: Sequence[Any]) -> Sequence[Any]:
-        before = [_named(root, names[0]) for names in tied]
+        before = [_find_state(root, names[0]) for names in tied]
         values = results[-count:]
         if torch.compiler.is_exporting() and not isinstance(before[0], FakeTensor):
-            return _written_for_torch(before, values, results[:-count])
-        after = [_like(v, b, places) for v, b in zip(values, before, strict=True)]
+            return _write_for_torch(before, values, results[:-count])
+        after = [_lay_out_like(v, b, places) for v, b in zip(values, before, strict=True)]
         for spec, names, old, new in zip(specs, tied, before, after, strict=True):
             if spec.write is StateWrite.MEMORY:
                 old.data = new.detach()
@@ -353,20 +355,20 @@ def rebinder(
                     new = nn.Parameter(new.detach(), requires_grad=old.requires_grad)
                 for name in names:
                     path, _, leaf = name.rpartition(".")
-                    _put(_named(root, path), leaf, new)
+                    _put_state(_find_state(root, path), leaf, new)
         return results[:-count]
 
     return rebind
 
 
-def _put(module: Any, name: str, value: torch.Tensor) -> None:
+def _put_state(module: Any, name: str, value: torch.Tensor) -> None:
     if isinstance(module, nn.Module) and name in module._buffers:
         module._buffers[name] = value
     else:
         setattr(module, name, value)
 
 
-def _written_for_torch(
+def _write_for_torch(
     targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor], results: Sequence[Any]
 ) -> Sequence[Any]:
     """Write state for torch.export, which captures the module: it knows writes, but not all that is
@@ -382,7 +384,7 @@ def _written_for_torch(
     return results
 
 
-def _like(value: torch.Tensor, before: Any, places: bool) -> torch.Tensor:
+def _lay_out_like(value: torch.Tensor, before: Any, places: bool) -> torch.Tensor:
     """The value as it can be in the place of another: itself, if it is laid out like that. The
     graph counts on strides, and on offsets if it looks at `places` in memory."""
     if (
@@ -401,7 +403,7 @@ def _like(value: torch.Tensor, before: Any, places: bool) -> torch.Tensor:
 # ------------------------------------------------------------------------------------------ running
 
 
-class _Running:
+class _Runner:
     """How one module runs: immutable, so that copies of the module share it."""
 
     def __init__(
@@ -417,34 +419,34 @@ class _Running:
         self.casts, self.moves = casts or {}, moves or {}
         specs = program.graph_signature.input_specs
         self.convention = convention
-        self.relaxed = False
-        self._use(graph_to_run(program, self.moves, self.casts))
-        self.bind, self.rebuild = convention.bind, rebuilder(program, convention)
-        self.fetch = _fetcher([s for s in specs if s.kind is not InputKind.USER_INPUT])
+        self.is_relaxed = False
+        self._use_graph(graph_to_run(program, self.moves, self.casts))
+        self.bind, self.rebuild = convention.bind, make_rebuild(program, convention)
+        self.fetch = _make_fetch([s for s in specs if s.kind is not InputKind.USER_INPUT])
         outputs = program.graph_signature.output_specs
-        self.rebind = rebinder(program, [s for s in outputs if is_rebound(s)])
-        self.asked = asks_check(program, convention.leaves)
-        self.overlap = input_overlap(program, convention)
-        if draws_and_views(program.graph_module):  # a second try would draw other numbers
+        self.rebind = make_rebind(program, [s for s in outputs if is_rebound(s)])
+        self.check_asks = asks_check(program, convention.leaves)
+        self.check_overlap = input_overlap_check(program, convention)
+        if has_draws_and_views(program.graph_module):  # a second try would draw other numbers
             self._relax()
-        self.state_overlap = _state_overlap(program, convention)
+        self.check_state_overlap = _state_overlap_check(program, convention)
 
     def __call__(self, module: ProgramModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self.run(module, self.bind(args, kwargs))
 
     def run(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Any:
         """On inputs that were bound."""
-        return self.run_on(module, self.checked(module, inputs), inputs)
+        return self.run_on(module, self.check_state(module, inputs), inputs)
 
-    def checked(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Sequence[Any]:
+    def check_state(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Sequence[Any]:
         """The state, if the program holds for it and for these inputs together."""
         state = self.fetch(module)
-        if self.overlap is not None:
-            self.overlap(inputs)
-        if self.state_overlap is not None:
-            self.state_overlap(state, inputs)
-        if self.asked is not None:
-            self.asked(state, inputs)
+        if self.check_overlap is not None:
+            self.check_overlap(inputs)
+        if self.check_state_overlap is not None:
+            self.check_state_overlap(state, inputs)
+        if self.check_asks is not None:
+            self.check_asks(state, inputs)
         return state
 
     def run_on(self, module: ProgramModule, state: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
@@ -452,49 +454,49 @@ class _Running:
         try:
             results = self.forward(*state, *inputs)
         except RuntimeError as error:
-            results = self._again(state, inputs, error)
+            results = self._run_again(state, inputs, error)
         if self.rebind is not None:
             results = self.rebind(module, results)
         return self.rebuild(results)
 
-    def _use(self, graph: GraphModule) -> None:
+    def _use_graph(self, graph: GraphModule) -> None:
         """Run this graph from now on."""
         self.graph_module = graph
-        self.forward = partial(held_to_settings(self.program), graph.forward)
+        self.forward = partial(hold_to_settings(self.program), graph.forward)
         if self.program.graph_signature.backward_signature is not None:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
 
-    def _again(self, state: Sequence[Any], inputs: Sequence[Any], error: RuntimeError) -> Any:
+    def _run_again(self, state: Sequence[Any], inputs: Sequence[Any], error: RuntimeError) -> Any:
         """Where strides were in the way of a view, or of a kernel, go on with a graph that copies
         there. Writes stand at the end: until now nothing has happened. (Numbers would have been
         drawn, but then that graph is the only one.)"""
-        if not self.relaxed and any(text in str(error) for text in _LAYOUT_ERRORS):
+        if not self.is_relaxed and any(text in str(error) for text in _LAYOUT_ERRORS):
             self._relax()
             try:
                 return self.forward(*state, *inputs)
             except RuntimeError as another:
                 error = another
-        explain(self.program, self.convention, inputs, error)
+        explain_failure(self.program, self.convention, inputs, error)
         raise error
 
     def _relax(self) -> None:
-        self.relaxed = True
-        self._use(graph_of_any_layout(self.graph_module, self.program.reads_views))
+        self.is_relaxed = True
+        self._use_graph(layout_free_graph(self.graph_module, self.program.reads_views))
 
-    def converted(
+    def convert(
         self,
         casts: Mapping[torch.dtype, torch.dtype],
         moves: Mapping[torch.device, torch.device],
-    ) -> _Running:
-        casts, moves = composed(self.casts, casts), composed(self.moves, moves)
+    ) -> _Runner:
+        casts, moves = compose_changes(self.casts, casts), compose_changes(self.moves, moves)
         convention = call_convention(self.program, self.check_guards, casts)
-        return _Running(self.program, self.check_guards, convention, casts, moves)
+        return _Runner(self.program, self.check_guards, convention, casts, moves)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Running:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _Runner:
         return self
 
 
-def explain(
+def explain_failure(
     program: Program, convention: Convention, inputs: Sequence[Any], error: RuntimeError
 ) -> None:
     """Raise in words of ours what torch says of inputs that are not as at capture.
@@ -504,7 +506,7 @@ def explain(
     """
     is_leaf_written = "leaf Variable that requires grad" in str(error)
     does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
-    captured = zip(inputs, _captured(program), convention.leaves, strict=True)
+    captured = zip(inputs, _captured_inputs(program), convention.leaves, strict=True)
     for given, example, leaf in captured:
         if not isinstance(given, torch.Tensor):
             continue
@@ -537,14 +539,14 @@ class LiveProgram:
     writes there."""
 
     def __init__(self, program: Program, root: nn.Module) -> None:
-        self._running = _Running(program, True, call_convention(program, True, {}))
+        self._runner = _Runner(program, True, call_convention(program, True, {}))
         self._root: Any = _LiveState(root, program.constants)
         self._draws = any(has_effect(n.target) for n in program.graph.nodes)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """The inputs of the program in a call that it holds for; else what is wrong is raised."""
-        inputs = self._running.bind(args, kwargs)
-        self._running.checked(self._root, inputs)
+        inputs = self._runner.bind(args, kwargs)
+        self._runner.check_state(self._root, inputs)
         return inputs
 
     def __call__(self, inputs: tuple[Any, ...]) -> Any:
@@ -552,7 +554,7 @@ class LiveProgram:
         says that they are not such as the program relies on; then nothing has happened."""
         drawn = torch.get_rng_state() if self._draws else None
         try:
-            return self._running.run(self._root, inputs)
+            return self._runner.run(self._root, inputs)
         except RuntimeError as error:
             if drawn is not None:
                 torch.set_rng_state(drawn)
@@ -576,12 +578,12 @@ class _LiveState:
         return getattr(self._module, name)
 
 
-def composed(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
+def compose_changes(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
     """One replacement after another: what was `a` at capture is today ..."""
     return {**then, **{a: then.get(b, b) for a, b in first.items()}}
 
 
-def _captured(program: Program) -> list[Any]:
+def _captured_inputs(program: Program) -> list[Any]:
     """The values of the user's inputs at capture."""
     nodes = [n for n in program.graph.nodes if n.op == "placeholder"]
     found = []
@@ -603,7 +605,7 @@ def call_convention(
     return Convention(
         root.in_spec,
         root.out_spec,
-        _captured(program),
+        _captured_inputs(program),
         root.forward_arg_names,
         limits_by_name(program.range_constraints) if check_guards else {},
         program.guards if check_guards else (),
@@ -612,7 +614,7 @@ def call_convention(
     )
 
 
-def rebuilder(program: Program, convention: Convention) -> Callable[[Sequence[Any]], Any]:
+def make_rebuild(program: Program, convention: Convention) -> Callable[[Sequence[Any]], Any]:
     """A function from the values that a program returns, but for those that it writes, to the
     result of a call."""
     specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
@@ -635,7 +637,7 @@ def rebuilder(program: Program, convention: Convention) -> Callable[[Sequence[An
     return joint
 
 
-def _state_overlap(program: Program, convention: Convention) -> StateCheck | None:
+def _state_overlap_check(program: Program, convention: Convention) -> StateCheck | None:
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     state = [s for s in signature.input_specs if s.kind is not InputKind.USER_INPUT]
@@ -652,10 +654,10 @@ def _state_overlap(program: Program, convention: Convention) -> StateCheck | Non
     )
 
 
-def input_overlap(program: Program, convention: Convention) -> Check | None:
+def input_overlap_check(program: Program, convention: Convention) -> Check | None:
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     targets = set(signature.user_inputs_to_mutate.values())
     written = {i for i, name in enumerate(users) if name in targets}
     paths = [x.path for x in convention.leaves]
-    return overlap_check(_captured(program), paths, written, same_pairs(program.asks))
+    return overlap_check(_captured_inputs(program), paths, written, same_pairs(program.asks))

@@ -41,10 +41,10 @@ def overlap_check(
 
     def check(leaves: Sequence[Any]) -> None:
         for i in written:
-            check_apart(leaves[i], paths[i])
+            check_elements_apart(leaves[i], paths[i])
         for i, j, relation in relations:
             a, b = leaves[i], leaves[j]
-            if relation is None and overlap(a, b):
+            if relation is None and do_overlap(a, b):
                 raise InputValueError(
                     f"{paths[i]} and {paths[j]} overlap in memory; the program writes to one of "
                     "them, and at capture they did not\n"
@@ -62,7 +62,7 @@ def overlap_check(
     return check
 
 
-def check_apart(tensor: Any, path: str) -> None:
+def check_elements_apart(tensor: Any, path: str) -> None:
     """What is written to has a place in memory for each element: no program is captured with one
     that has not, and a write to one element would show in others. (Where a program is captured
     again, the capture sees to it.)"""
@@ -92,7 +92,7 @@ def state_check(
 
     def check(state: Sequence[Any], leaves: Sequence[Any]) -> None:
         for i in written:
-            check_apart(state[i], f"the module's own {names[i]}")
+            check_elements_apart(state[i], f"the module's own {names[i]}")
         looked_at = range(len(state)) if written_inputs else written
         keys = [(i, storage_key(state[i])) for i in looked_at if _is_tensor(state[i])]
         given: dict[int, list[int]] = {}
@@ -102,7 +102,7 @@ def state_check(
         for i, key in keys:
             for j in given.get(key, ()):
                 is_written = i in written or j in written_inputs
-                if is_written and (names[i], j) not in same and overlap(state[i], leaves[j]):
+                if is_written and (names[i], j) not in same and do_overlap(state[i], leaves[j]):
                     raise InputValueError(
                         f"{paths[j]} shares memory with the module's own {names[i]}, and the "
                         "program writes to one of them; at capture they were apart\n"
@@ -119,12 +119,12 @@ def _is_tensor(value: Any) -> bool:
 
 def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:
     """How b lies in the memory of a; None if it does not."""
-    if not overlap(a, b):
+    if not do_overlap(a, b):
         return None
     return b.storage_offset() - a.storage_offset(), a.stride(), b.stride()
 
 
-def overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+def do_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Is there memory that belongs to an element of both? Where sizes are not known, it may be."""
     return storage_key(a) == storage_key(b) and memory.overlap(type_of(a), type_of(b))
 

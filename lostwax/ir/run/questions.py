@@ -42,7 +42,7 @@ def asks_check(program: Program, leaves: Sequence[Leaf]) -> AsksCheck | None:
     must be."""
     asks = program.asks
     if asks is None:
-        return _all([*_layouts_again(program)])
+        return _join_checks([*_layout_checks(program)])
     specs = program.graph_signature.input_specs
     names = [s.target for s in specs if s.kind is not InputKind.USER_INPUT]
     state = {str(name): i for i, name in enumerate(names) if name is not None}
@@ -50,18 +50,18 @@ def asks_check(program: Program, leaves: Sequence[Leaf]) -> AsksCheck | None:
     sizes = {name: _size(tensors[name]) for name in state if _is_tensor(tensors.get(name))}
 
     def objects(of: Asks) -> list[AsksCheck]:
-        apart = [*_apart(of, leaves), *_apart_from_state(of, leaves, state, sizes)]
-        return [*_one(of, leaves, state), *apart]
+        apart = [*_apart_checks(of, leaves), *_state_apart_checks(of, leaves, state, sizes)]
+        return [*_same_checks(of, leaves, state), *apart]
 
     parts = objects(asks)
     if asks.either:
-        named = [_named(ref, leaves, state) for group in asks.same for ref in group]
+        named = [_find_tensor(ref, leaves, state) for group in asks.same for ref in group]
         paths = [each.text for each in named if each is not None]
-        parts = [_either(objects(replace(asks, same=())), parts, paths)]
-    return _all([*parts, *_asked(asks, leaves, state), *_layouts_again(program)])
+        parts = [_join_either(objects(replace(asks, same=())), parts, paths)]
+    return _join_checks([*parts, *_question_checks(asks, leaves, state), *_layout_checks(program)])
 
 
-def _all(parts: Sequence[AsksCheck]) -> AsksCheck | None:
+def _join_checks(parts: Sequence[AsksCheck]) -> AsksCheck | None:
     if not parts:
         return None
 
@@ -72,7 +72,7 @@ def _all(parts: Sequence[AsksCheck]) -> AsksCheck | None:
     return check
 
 
-def _either(
+def _join_either(
     apart: Sequence[AsksCheck], one: Sequence[AsksCheck], paths: Sequence[str]
 ) -> AsksCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -106,7 +106,7 @@ def _size(tensor: torch.Tensor) -> tuple[Size, ...]:
 
 
 @dataclass(frozen=True)
-class _Named:
+class _CallTensor:
     """A tensor of a call, and what it is called."""
 
     is_state: bool
@@ -121,22 +121,24 @@ class _Named:
         return f"the module's own {self.path}" if self.is_state else self.path
 
 
-def _named(ref: Ref, leaves: Sequence[Leaf], state: Mapping[str, int]) -> _Named | None:
+def _find_tensor(ref: Ref, leaves: Sequence[Leaf], state: Mapping[str, int]) -> _CallTensor | None:
     """None if there is no such state any more."""
     if isinstance(ref, int):
-        return _Named(False, ref, leaves[ref].path)
-    return _Named(True, state[ref], ref) if ref in state else None
+        return _CallTensor(False, ref, leaves[ref].path)
+    return _CallTensor(True, state[ref], ref) if ref in state else None
 
 
-def _one(asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]) -> Iterator[AsksCheck]:
+def _same_checks(
+    asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]
+) -> Iterator[AsksCheck]:
     """What was one tensor at capture must be one again."""
     for group in asks.same:
-        found = [named for ref in group if (named := _named(ref, leaves, state)) is not None]
+        found = [named for ref in group if (named := _find_tensor(ref, leaves, state)) is not None]
         for other in found[1:]:
             yield _must_be_one(found[0], other)
 
 
-def _must_be_one(first: _Named, other: _Named) -> AsksCheck:
+def _must_be_one(first: _CallTensor, other: _CallTensor) -> AsksCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
         if first.of(state, inputs) is not other.of(state, inputs):
             fix = "one tensor for both"
@@ -154,7 +156,7 @@ def _must_be_one(first: _Named, other: _Named) -> AsksCheck:
     return check
 
 
-def _apart(asks: Asks, leaves: Sequence[Leaf]) -> Iterator[AsksCheck]:
+def _apart_checks(asks: Asks, leaves: Sequence[Leaf]) -> Iterator[AsksCheck]:
     """What were different tensors at capture must be different again, where they can be one."""
     later = {ref for group in asks.same for ref in group[1:]}
     left = [i for i in asks.given if i not in later]
@@ -188,12 +190,12 @@ def _must_be_apart(alike: Sequence[int], leaves: Sequence[Leaf]) -> AsksCheck:
             for i in alike:
                 first = seen.setdefault(id(inputs[i]), i)
                 if first != i:
-                    raise _are_one(leaves[first].path, leaves[i].path)
+                    raise _refuse_one_tensor(leaves[first].path, leaves[i].path)
 
     return check
 
 
-def _apart_from_state(
+def _state_apart_checks(
     asks: Asks,
     leaves: Sequence[Leaf],
     state: Mapping[str, int],
@@ -218,12 +220,12 @@ def _must_be_no_state(index: int, path: str, alike: Mapping[str, int]) -> AsksCh
         given = inputs[index]
         for name, i in alike.items():
             if state[i] is given:
-                raise _are_one(f"the module's own {name}", path)
+                raise _refuse_one_tensor(f"the module's own {name}", path)
 
     return check
 
 
-def _are_one(first: str, other: str) -> InputValueError:
+def _refuse_one_tensor(first: str, other: str) -> InputValueError:
     return InputValueError(
         f"{first} and {other} are one tensor here, and were two at capture\n"
         "  why: the original may ask whether they are one, `a is b`, and would go another way\n"
@@ -384,21 +386,23 @@ def _must_be_the_mode(question: Question) -> AsksCheck:
     return check
 
 
-def _asked(asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]) -> Iterator[AsksCheck]:
+def _question_checks(
+    asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]
+) -> Iterator[AsksCheck]:
     for question in asks.questions:
         if is_mode(question.what):
             yield _must_be_the_mode(question)
             continue
-        of = [_named(ref, leaves, state) for ref in question.of]
+        of = [_find_tensor(ref, leaves, state) for ref in question.of]
         there = [each for each in of if each is not None]
         if question.computed:
             if len(there) == len(of):  # what a pass took away cannot change
-                yield _must_be_computed_so(question, there)
+                yield _must_need_gradient(question, there)
         elif there:
-            yield _must_be_so(question, there[0])
+            yield _must_answer(question, there[0])
 
 
-def _must_be_so(question: Question, named: _Named) -> AsksCheck:
+def _must_answer(question: Question, named: _CallTensor) -> AsksCheck:
     what, wanted, index, is_state = question.what, question.answer, named.index, named.is_state
 
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
@@ -424,7 +428,7 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
         tell(question.where, question.what, fakes, is_joint=question.computed)
 
 
-def _layouts_again(program: Program) -> Iterator[AsksCheck]:
+def _layout_checks(program: Program) -> Iterator[AsksCheck]:
     """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen.
     And with those that its views count on, if they must not be copies."""
     nodes = program.graph.nodes
@@ -459,7 +463,7 @@ def _ask_layouts_again(state: Sequence[Any], inputs: Sequence[Any]) -> None:
             tensor.fake_mode.observer.asked_at("", VISIBLE_STRIDES, [tensor])
 
 
-def _fix(question: Question, named: _Named) -> str:
+def _fix(question: Question, named: _CallTensor) -> str:
     if question.what == "requires_grad" and question.answer is False and not named.is_state:
         return f"pass {named.path}.detach(), or "
     if question.what == "requires_grad" and named.is_state:
@@ -467,7 +471,7 @@ def _fix(question: Question, named: _Named) -> str:
     return ""
 
 
-def _must_be_computed_so(question: Question, of: Sequence[_Named]) -> AsksCheck:
+def _must_need_gradient(question: Question, of: Sequence[_CallTensor]) -> AsksCheck:
     def check(state: Sequence[Any], inputs: Sequence[Any]) -> None:
         tensors = [each.of(state, inputs) for each in of]
         found = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)

@@ -34,7 +34,7 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def held_to_settings(program: Program) -> Callable[..., Any]:
+def hold_to_settings(program: Program) -> Callable[..., Any]:
     """A function that calls another, which runs the program, where torch is set as at capture."""
     captured = program.settings
     dtype = None if captured is None else getattr(torch, captured.dtype)
@@ -42,7 +42,7 @@ def held_to_settings(program: Program) -> Callable[..., Any]:
 
     @cache
     def devices() -> frozenset[str]:
-        return frozenset(_devices_cast(program))
+        return frozenset(_castable_devices(program))
 
     @cache
     def makes_numbers() -> bool:
@@ -97,7 +97,7 @@ def _refuse(what: str, found: str, captured: str, instead: str) -> None:
     )
 
 
-def _devices_cast(program: Program) -> Iterator[str]:
+def _castable_devices(program: Program) -> Iterator[str]:
     """The types of devices on which a program computes what autocast may cast."""
     for node in program.graph.nodes:
         for value in _tensors(node.meta.get("val")):
@@ -116,7 +116,7 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 def _makes_tensors(program: Program, device: str) -> bool:
     """Does it make tensors on this device of nothing? It may have been the default that was meant;
     so with constants, which a capture keeps of `torch.tensor(1.0)`."""
-    made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads(n)]
+    made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads_tensor(n)]
     given = [n.meta.get("val") for n in made] + list(program.constants.values())
     meant = concrete_device(torch.device(device))
     return any(t.device == meant for value in given for t in _tensors(value))
@@ -135,5 +135,5 @@ def _is_of_integers(node: Node) -> bool:
     return node.op == "call_function" and not any(t.is_floating_point() for t in read)
 
 
-def _reads(node: Node) -> bool:
+def _reads_tensor(node: Node) -> bool:
     return any(isinstance(n.meta.get("val"), torch.Tensor) for n in node.all_input_nodes)

@@ -18,11 +18,11 @@ from torch.utils import _pytree as pytree
 
 from lostwax.fake.convert import type_of
 from lostwax.ir.data import Program
-from lostwax.ir.graph.copying import copied_module
-from lostwax.ir.graph.effects import has_effect, lying_in
-from lostwax.ir.graph.gradient import kept_gradient, with_gradient
+from lostwax.ir.graph.copying import copy_module
+from lostwax.ir.graph.effects import has_effect, memory_base
+from lostwax.ir.graph.gradient import gradient_source, with_gradient
 from lostwax.ir.graph.lookup import graph_modules
-from lostwax.ir.graph.writer import border
+from lostwax.ir.graph.writer import graph_border
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
 from lostwax.memory import expanded_sizes
 from lostwax.ops.registry import aten, has_trait
@@ -42,10 +42,10 @@ def before_write(value: torch.Tensor) -> torch.Tensor:
     written to. (In the original the write stood elsewhere, or kept a copy itself.) A capture of the
     module needs none: there, nothing is written."""
     needs_own = torch.is_grad_enabled() and not torch.compiler.is_exporting()
-    return copied(value) if needs_own else value
+    return copy_with_strides(value) if needs_own else value
 
 
-def copied(value: torch.Tensor) -> torch.Tensor:
+def copy_with_strides(value: torch.Tensor) -> torch.Tensor:
     """A copy with the strides of the original: views of it count on them."""
     copy = value.clone()
     if copy.stride() == value.stride():
@@ -86,15 +86,15 @@ def graph_to_run(
     graph = Graph()
     copies: dict[Node, Node] = {}
     output: Any = graph.graph_copy(program.graph, copies)
-    replace_named(graph, moves, casts)
-    targets = _written_to(program, copies)
+    replace_dtypes_and_devices(graph, moves, casts)
+    targets = _write_targets(program, copies)
     rebound = [i for i in targets if is_rebound(specs[i])]
-    writer = _Writer(graph, targets, program.graph_module)
+    writer = _WriteBack(graph, targets, program.graph_module)
     writer.finish(list(output), specs, rebound)
     return GraphModule(program.graph_module, graph)
 
 
-def replace_named(
+def replace_dtypes_and_devices(
     graph: Graph,
     moves: Mapping[torch.device, torch.device],
     casts: Mapping[torch.dtype, torch.dtype],
@@ -119,19 +119,19 @@ def replace_named(
 
     for node in graph.nodes:
         if moves:
-            node.args = with_devices(node.args, moves)
-            node.kwargs = with_devices(node.kwargs, moves)
+            node.args = replace_devices(node.args, moves)
+            node.kwargs = replace_devices(node.kwargs, moves)
         if casts and not has_trait(node.target, Trait.RANGE):
             node.args = map_aggregate(node.args, replaced)
             node.kwargs = map_aggregate(node.kwargs, replaced)
             if len(node.all_input_nodes) > 1 and isinstance(node.target, OpOverload):
-                node.target = _in_types_of_state(node.target, casts)
+                node.target = _cast_to_state_types(node.target, casts)
 
 
-def _in_types_of_state(target: OpOverload, casts: Mapping[torch.dtype, torch.dtype]) -> Any:
+def _cast_to_state_types(target: OpOverload, casts: Mapping[torch.dtype, torch.dtype]) -> Any:
     """The operator, which gets what has stayed as it was (a literal of the original's) in the type
     of the state where it takes tensors of one type only."""
-    if of_any_layout(target, reads_views=True) is not None:
+    if layout_free_target(target, reads_views=True) is not None:
         return target
 
     def cast(value: Any) -> Any:
@@ -156,17 +156,17 @@ def graph_with_writes(program: Program, left_out: Container[int]) -> tuple[Graph
     graph = Graph()
     copies: dict[Node, Node] = {}
     output: Any = graph.graph_copy(program.graph, copies)
-    targets = _written_to(program, copies)
+    targets = _write_targets(program, copies)
     specs = program.graph_signature.output_specs
     kept = [i for i in range(len(specs)) if i not in left_out]
     wanted = {k: targets[i] for k, i in enumerate(kept) if i in targets}
-    writer = _Writer(graph, wanted, program.graph_module)
+    writer = _WriteBack(graph, wanted, program.graph_module)
     rebound = [k for k in wanted if is_rebound(specs[kept[k]])]
     writer.finish([output[i] for i in kept], [specs[i] for i in kept], rebound)
     return graph, copies
 
 
-def _written_to(program: Program, copies: Mapping[Node, Node]) -> dict[int, Node]:
+def _write_targets(program: Program, copies: Mapping[Node, Node]) -> dict[int, Node]:
     """For each output that is a write, by index, the placeholder that it writes to."""
     signature = program.graph_signature
     placeholders = [copies[n] for n in program.graph.nodes if n.op == "placeholder"]
@@ -188,11 +188,11 @@ def written_placeholders(
     }
 
 
-def with_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
+def replace_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> Any:
     return map_aggregate(args, lambda a: moves.get(a, a) if isinstance(a, torch.device) else a)
 
 
-class _Writer:
+class _WriteBack:
     """Ends a graph with the writes of its signature and the results alone.
 
     What the original wrote in place, and results that show it, share memory: such a result is made
@@ -205,11 +205,11 @@ class _Writer:
         self.graph = graph
         self.bodies = bodies
         self.targets = targets
-        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), border(graph))
+        self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph_border(graph))
         self.copies: dict[Node, Node] = {}
-        self.made: dict[Node, Node] = {}
+        self.after_write: dict[Node, Node] = {}
         """What a value is after the writes, of those that are views of what was written."""
-        self.done: dict[Node, Node] = {}
+        self.untouched: dict[Node, Node] = {}
         """For a write, and for a view of what it has written, the same before it."""
         self.first_write: Node | None = None
         self.itself: dict[Node, Node] = {}
@@ -221,52 +221,52 @@ class _Writer:
     ) -> None:
         """`more`: the outputs that are not written, but returned after the results."""
         changed = {
-            t: self.before(t)
+            t: self.read_before(t)
             for i, t in self.targets.items()
             if values[i] is not t and (i not in more or specs[i].write is StateWrite.MEMORY)
         }
         old = set(changed.values())
-        saved = [self.saved(changed.get(value, value), old) for value in values]
+        saved = [self.save(changed.get(value, value), old) for value in values]
         for i, target in self.targets.items():
             if target in changed and i not in more:
-                write = self.writing(specs[i].kind, saved[i], changed[target])
+                write = self.choose_write(specs[i].kind, saved[i], changed[target])
                 done = self.graph.call_function(write, (target, saved[i]))
                 self.first_write = self.first_write or done
-                self.done[done] = target
+                self.untouched[done] = target
                 if not is_rebound(specs[i]):
-                    self.show(saved[i], done, specs[i], old)
+                    self.note_written(saved[i], done, specs[i], old)
         results = [v for v, s in zip(saved, specs, strict=True) if s.kind in RESULTS]
         results += [saved[i] for i in more]
-        results = [self.itself.get(v) or self.derived(v) for v in results]
+        results = [self.itself.get(v) or self.derive(v) for v in results]
         self.graph.output(tuple(results))
 
-    def show(self, value: Node, done: Node, spec: OutputSpec, old: set[Node]) -> None:
+    def note_written(self, value: Node, done: Node, spec: OutputSpec, old: set[Node]) -> None:
         """What the value is after the write: what was written to."""
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
-            self.made[value] = done  # what was handed in is handed out
+            self.after_write[value] = done  # what was handed in is handed out
         elif spec.write is None:
             self.itself.setdefault(value, done)
             return
         elif value.op != "placeholder":
-            self.made.setdefault(value, done)
+            self.after_write.setdefault(value, done)
         while has_trait(value.target, Trait.DETACHES) and value not in old:
             value = value.args[0]  # type: ignore[assignment]
             if value.op == "call_function" and value not in old:
-                self.made.setdefault(value, done)
+                self.after_write.setdefault(value, done)
 
-    def writing(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
+    def choose_write(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
         """How an output is written to its target. The write to an input stood under `no_grad` in
         the original if it left the input's gradient as it was."""
         if kind is OutputKind.PARAMETER_MUTATION:
             return write_to_parameter
         while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
-            kept = kept_gradient(value, self.bodies)
+            kept = gradient_source(value, self.bodies)
             if kept is None:
                 return aten.copy_.default  # type: ignore[no-any-return]
             value = kept
         return aten.copy_.default if kind is OutputKind.BUFFER_MUTATION else write_unseen
 
-    def before(self, target: Node) -> Node:
+    def read_before(self, target: Node) -> Node:
         """What the graph reads in the place of an input that is written at its end."""
         users = [user for user in target.users if not has_trait(user.target, Trait.READS_LAYOUT)]
         with self.graph.inserting_before(self.begin):
@@ -275,47 +275,47 @@ class _Writer:
             user.replace_input_with(target, old)
         return old
 
-    def saved(self, value: Any, old: set[Node]) -> Any:
+    def save(self, value: Any, old: set[Node]) -> Any:
         """A copy of what is about to be overwritten, if the value is that or a view of it."""
         if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
             return value
         if value not in self.copies:
-            base = lying_in(value)
+            base = memory_base(value)
             if base is None or value in old:
-                self.copies[value] = self.graph.call_function(copied, (value,))
+                self.copies[value] = self.graph.call_function(copy_with_strides, (value,))
             else:
-                self.copies[value] = self.moved(value, base, self.saved(base, old))
+                self.copies[value] = self.move_view(value, base, self.save(base, old))
         return self.copies[value]
 
-    def derived(self, value: Any) -> Any:
+    def derive(self, value: Any) -> Any:
         """A result, read from where it was written to, if it is a view of a written value."""
-        if not isinstance(value, Node) or value in self.made:
-            return self.made.get(value, value)
-        base = lying_in(value)
-        new = None if base is None else self.derived(base)
+        if not isinstance(value, Node) or value in self.after_write:
+            return self.after_write.get(value, value)
+        base = memory_base(value)
+        new = None if base is None else self.derive(base)
         if new is base or base is None:
             return value
-        self.made[value] = moved = self.moved(value, base, new)
+        self.after_write[value] = moved = self.move_view(value, base, new)
         if has_trait(value.target, Trait.NEEDS_STRIDES):
             moved.meta[SHOWN] = True
-            self.tried(moved)
+            self.try_view(moved)
         return moved
 
-    def tried(self, value: Node) -> Node | None:
+    def try_view(self, value: Node) -> Node | None:
         """The same view of what is written to, before anything is written: where strides are in its
         way, that is to be known while nothing has happened."""
-        if value in self.done:
-            return self.done[value]
-        base = lying_in(value)
-        before = None if base is None or base is not value.args[0] else self.tried(base)
+        if value in self.untouched:
+            return self.untouched[value]
+        base = memory_base(value)
+        before = None if base is None or base is not value.args[0] else self.try_view(base)
         if before is None:  # with a gradient of its own
             return None
         with self.graph.inserting_before(self.first_write):
             tried = self.graph.node_copy(value, lambda n: before if n is base else n)
-        self.done[value] = tried
+        self.untouched[value] = tried
         return tried
 
-    def moved(self, value: Node, base: Node, new: Any) -> Node:
+    def move_view(self, value: Node, base: Node, new: Any) -> Node:
         """What the value is of another base."""
         made: Any = value.args[0]
         if made is base or made.target is not with_gradient:
@@ -329,7 +329,7 @@ class _Writer:
 def view_chain(node: Node) -> list[Node]:
     """The node, what it is a view of, what that is a view of, ..."""
     chain = [node]
-    while (base := lying_in(chain[-1])) is not None:
+    while (base := memory_base(chain[-1])) is not None:
         chain.append(base)
     return chain
 
@@ -341,30 +341,30 @@ SHOWN = "shown"
 """In the `meta` of a view which the caller gets of what was written: a copy would be another."""
 
 
-def of_any_layout(target: Any, reads_views: bool) -> Any:
+def layout_free_target(target: Any, reads_views: bool) -> Any:
     """What does the same as an operator whatever the strides of its argument; None if it does."""
     if has_trait(target, Trait.READS_DENSE):
         return _group_norm
     return aten.reshape.default if has_trait(target, Trait.NEEDS_STRIDES) and reads_views else None
 
 
-def draws_and_views(module: GraphModule) -> bool:
+def has_draws_and_views(module: GraphModule) -> bool:
     """Does it draw random numbers, or act otherwise, and is something in it that strides may be in
     the way of?"""
     targets = {id(n.target): n.target for each in graph_modules(module) for n in each.graph.nodes}
-    found = [t for t in targets.values() if of_any_layout(t, True) is not None]
+    found = [t for t in targets.values() if layout_free_target(t, True) is not None]
     return bool(found) and any(
         has_effect(t) and not has_trait(t, Trait.ASSERTS) for t in targets.values()
     )
 
 
-def graph_of_any_layout(module: GraphModule, reads_views: bool) -> GraphModule:
+def layout_free_graph(module: GraphModule, reads_views: bool) -> GraphModule:
     """A copy that runs where strides are in the way of the graph itself."""
-    copy, _ = copied_module(module)
+    copy, _ = copy_module(module)
     for each in graph_modules(copy):
         for node in each.graph.nodes:
             if node.op == "call_function" and SHOWN not in node.meta:
-                node.target = of_any_layout(node.target, reads_views) or node.target
+                node.target = layout_free_target(node.target, reads_views) or node.target
         each.recompile()
     return copy
 

@@ -23,13 +23,13 @@ Stack = tuple[str, ...]
 
 
 @dataclass(eq=False)
-class Call:
+class TreeCall:
     """One call of a module; the root's path is "" and it has no parent."""
 
     name: str
     """The path, from the second call on with a number: "norm@1"."""
-    parent: Call | None = None
-    items: list[Node | Call] = field(default_factory=list)
+    parent: TreeCall | None = None
+    items: list[Node | TreeCall] = field(default_factory=list)
     last: int = 0
     """The place in the graph of its last node."""
 
@@ -37,29 +37,29 @@ class Call:
     def path(self) -> str:
         return self.name.partition("@")[0]
 
-    def chain(self) -> list[Call]:
+    def chain(self) -> list[TreeCall]:
         """From the root to this call."""
         above = [] if self.parent is None else self.parent.chain()
         return [*above, self]
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[TreeCall]:
         """This call and all inside it, in order."""
         yield self
         for item in self.items:
-            if isinstance(item, Call):
+            if isinstance(item, TreeCall):
                 yield from item.calls()
 
 
-def call_tree(graph: Graph, left_out: set[Node]) -> tuple[Call, dict[Node, Call]]:
+def build_call_tree(graph: Graph, left_out: set[Node]) -> tuple[TreeCall, dict[Node, TreeCall]]:
     """The tree of calls, and the innermost call of each node. Inputs, the output and what is
     left out stand in none."""
     nodes = [n for n in graph.nodes if n.op == "call_function" and n not in left_out]
     places = {n: i for i, n in enumerate(graph.nodes)}
-    root = Call("")
-    owners: dict[Node, Call] = {}
+    root = TreeCall("")
+    owners: dict[Node, TreeCall] = {}
     current = root
     for node, stack in zip(nodes, _stacks(nodes), strict=True):
-        current = _moved(current, stack)
+        current = _enter_call(current, stack)
         current.items.append(node)
         owners[node] = current
         for call in current.chain():
@@ -67,7 +67,7 @@ def call_tree(graph: Graph, left_out: set[Node]) -> tuple[Call, dict[Node, Call]
     return root, owners
 
 
-def _moved(current: Call, stack: Stack) -> Call:
+def _enter_call(current: TreeCall, stack: Stack) -> TreeCall:
     """The call at a stack: leaves calls that are over, and enters new ones."""
     chain = current.chain()
     shared = 0
@@ -77,7 +77,7 @@ def _moved(current: Call, stack: Stack) -> Call:
         shared += 1
     current = chain[shared]
     for name in stack[shared:]:
-        call = Call(name, current)
+        call = TreeCall(name, current)
         current.items.append(call)
         current = call
     return current
@@ -86,7 +86,7 @@ def _moved(current: Call, stack: Stack) -> Call:
 # ------------------------------------------------------------------------------------------- stacks
 
 
-def _stack(node: Node) -> Stack:
+def _said_stack(node: Node) -> Stack:
     """What the node says; the root, and a root that calls itself, are not part of it."""
     found = []
     for key, (path, _) in (node.meta.get("nn_module_stack") or {}).items():
@@ -103,7 +103,7 @@ def _stacks(nodes: Sequence[Node]) -> list[Stack]:
     A size is computed where it is first needed, and a pass may put a node anywhere: such a node
     belongs to where it stands, not to the call that it says.
     """
-    said = [_stack(n) for n in nodes]
+    said = [_said_stack(n) for n in nodes]
     firm = [None if _is_light(n) else s for n, s in zip(nodes, said, strict=True)]
     _drop_strays(firm)
     found: list[Stack] = []
@@ -116,13 +116,13 @@ def _stacks(nodes: Sequence[Node]) -> list[Stack]:
         else:
             end = places[-1] + 1
             right = said[end] if end < len(nodes) else ()
-            found += _between(left, right, [said[i] for i in places])
+            found += _stacks_between(left, right, [said[i] for i in places])
     return found
 
 
-def _between(left: Stack, right: Stack, said: Sequence[Stack]) -> Iterator[Stack]:
+def _stacks_between(left: Stack, right: Stack, said: Sequence[Stack]) -> Iterator[Stack]:
     """Stacks between two that are known: first calls are left, then others are entered."""
-    shared = len(_shared(left, right))
+    shared = len(_shared_prefix(left, right))
     depth, entered = len(left), 0
     for own in said:
         size = len(own)
@@ -162,7 +162,7 @@ def _runs(stacks: Sequence[Stack | None]) -> dict[str, list[list[int]]]:
     for i, stack in enumerate(stacks):
         if stack is None:
             continue
-        same = len(_shared(stack, previous))
+        same = len(_shared_prefix(stack, previous))
         for depth, name in enumerate(stack):
             known = runs.setdefault(name, [])
             if depth < same:
@@ -173,7 +173,7 @@ def _runs(stacks: Sequence[Stack | None]) -> dict[str, list[list[int]]]:
     return runs
 
 
-def _shared(a: Stack, b: Stack) -> Stack:
+def _shared_prefix(a: Stack, b: Stack) -> Stack:
     count = 0
     for x, y in zip(a, b, strict=False):
         if x != y:

@@ -24,8 +24,8 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.run.calling import Convention
-from lostwax.ir.run.module import held
-from lostwax.ir.run.write_back import SHOWN, of_any_layout
+from lostwax.ir.run.module import find_held
+from lostwax.ir.run.write_back import SHOWN, layout_free_target
 from lostwax.ir.text import graph_text, source_text
 
 
@@ -80,7 +80,7 @@ class Container(nn.Module):
 
 
 @dataclass(eq=False)
-class Body:
+class ModuleBody:
     """What a module does in one or several of its calls.
 
     The last `extras` of the graph's inputs are values that are no arguments of the original's call;
@@ -110,18 +110,18 @@ class Body:
         names = [n.name for n in self.graph.nodes if n.op == "placeholder"]
         return names[: len(names) - self.extras]
 
-    def with_graph(self, graph: Graph) -> Body:
+    def with_graph(self, graph: Graph) -> ModuleBody:
         """The same, with another graph."""
-        return Body(graph, self.extras, self.results, self.convention, self.reads_views)
+        return ModuleBody(graph, self.extras, self.results, self.convention, self.reads_views)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Body:
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModuleBody:
         return self
 
 
-class Running(Container):
+class GraphsModule(Container):
     """A module with graphs of its own."""
 
-    bodies: dict[str, Body]
+    bodies: dict[str, ModuleBody]
     """By the name of the call: equal ones are one object."""
 
     if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Running(Container):
         return super().__getattr__(name)
 
 
-class InterpreterModule(Running):
+class InterpreterModule(GraphsModule):
     """A submodule of the original. Its parameters, buffers and submodules have their own names.
 
     With a preserved call signature it takes and returns what the original does; else it takes the
@@ -163,18 +163,18 @@ class InterpreterModule(Running):
         return result
 
     def _run(
-        self, body: Body, args: tuple[Any, ...], kwargs: dict[str, Any], extras: Sequence[Any]
+        self, body: ModuleBody, args: tuple[Any, ...], kwargs: dict[str, Any], extras: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
         if body.convention is not None:
             inputs = body.convention.bind(args, kwargs)
-            values = run(self, body, [*inputs, *extras])
+            values = run_body(self, body, [*inputs, *extras])
             results = body.convention.rebuild(values[: body.results])
         else:
-            values = run(self, body, [*_flat(body, args, kwargs), *extras])
+            values = run_body(self, body, [*_flat_arguments(body, args, kwargs), *extras])
             results = values[0] if len(values) == 1 else values or None
         return results, values[body.results :]
 
-    def _check_alone(self, body: Body) -> None:
+    def _check_alone(self, body: ModuleBody) -> None:
         if body.extras:
             needed = [n.name for n in body.graph.nodes if n.op == "placeholder"][-body.extras :]
             raise SwapError(
@@ -185,13 +185,15 @@ class InterpreterModule(Running):
 
     def print_readable(self, print_output: bool = True) -> str:
         """The graphs as Python, those of the submodules nested; printed and returned."""
-        text = readable(self, type(self).__name__)
+        text = readable_text(self, type(self).__name__)
         if print_output:
             sys.stdout.write(text + "\n")
         return text
 
 
-def _flat(body: Body, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+def _flat_arguments(
+    body: ModuleBody, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[Any]:
     """Arguments by their order or the names of the graph's inputs."""
     names = body.names
     rest = names[len(args) :]
@@ -207,11 +209,11 @@ def _flat(body: Body, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[
 
 
 @dataclass
-class _Order:
+class _CallOrder:
     """What a parent tells the module that it calls, beside the arguments."""
 
     module: nn.Module
-    body: Body
+    body: ModuleBody
     extras: Sequence[Any]
     given: Sequence[Any] | None = None
     """The values beside the results; None: it was not the module's own graph that ran."""
@@ -219,12 +221,12 @@ class _Order:
 
 EXTRAS = "_extras"
 """The keyword under which a node that calls a module has what is no argument of the original's."""
-_ORDER: ContextVar[_Order | None] = ContextVar("order", default=None)
+_ORDER: ContextVar[_CallOrder | None] = ContextVar("order", default=None)
 _ROOT: ContextVar[nn.Module | None] = ContextVar("root", default=None)
 
 
 @dataclass(frozen=True)
-class Calling:
+class CallTarget:
     """Of a node that calls a module (in `meta["calling"]`): which of its bodies it means."""
 
     path: str
@@ -261,7 +263,7 @@ _LIMITS: list[int] = []
 
 
 @contextmanager
-def room_for(depth: int) -> Iterator[None]:
+def allow_depth(depth: int) -> Iterator[None]:
     """Inside, modules may be nested so deep. Python's limit is one for all threads: it is put back
     by the last who needs another."""
     if depth <= _NESTED:
@@ -281,7 +283,7 @@ def room_for(depth: int) -> Iterator[None]:
 
 
 @contextmanager
-def rooted(root: nn.Module) -> Iterator[None]:
+def use_root(root: nn.Module) -> Iterator[None]:
     """Inside, modules that call one which is not a part of them find it below this root."""
     token = _ROOT.set(root)
     try:
@@ -290,7 +292,7 @@ def rooted(root: nn.Module) -> Iterator[None]:
         _ROOT.reset(token)
 
 
-def run(module: nn.Module, body: Body, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def run_body(module: nn.Module, body: ModuleBody, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """What the graph returns for these inputs."""
     values: dict[Node, Any] = {}
     given = iter(inputs)
@@ -301,27 +303,27 @@ def run(module: nn.Module, body: Body, inputs: Sequence[Any]) -> tuple[Any, ...]
         if node.op == "output":
             return _read(node.args[0], values, "the caller")  # type: ignore[no-any-return]
         try:
-            values[node] = _step(module, node, values, body.reads_views)
+            values[node] = _run_node(module, node, values, body.reads_views)
         except Exception as error:
-            _note(error, node)
+            _note_node(error, node)
             raise
         for dead in body.dead[node]:
             values.pop(dead, None)
     raise AssertionError("a graph without an output")
 
 
-def _step(module: nn.Module, node: Node, values: dict[Node, Any], reads_views: bool) -> Any:
+def _run_node(module: nn.Module, node: Node, values: dict[Node, Any], reads_views: bool) -> Any:
     if node.op == "get_attr":
-        return attribute(module, str(node.target))
+        return find_by_path(module, str(node.target))
     calling = node.meta.get("calling")
     if calling is not None:
-        return _call(module, node, calling, values)
+        return _call_module(module, node, calling, values)
     args = _read(node.args, values, node.name)
     kwargs = _read(node.kwargs, values, node.name)
     try:
         return node.target(*args, **kwargs)  # type: ignore[operator]
     except RuntimeError:
-        other = of_any_layout(node.target, reads_views)
+        other = layout_free_target(node.target, reads_views)
         if other is None or SHOWN in node.meta:
             raise
     return other(*args, **kwargs)  # where strides were in the way
@@ -343,8 +345,10 @@ def _read(arg: Any, values: dict[Node, Any], reader: str) -> Any:
     return arg
 
 
-def _call(module: nn.Module, node: Node, calling: Calling, values: dict[Node, Any]) -> Any:
-    called = _found(module, calling)
+def _call_module(
+    module: nn.Module, node: Node, calling: CallTarget, values: dict[Node, Any]
+) -> Any:
+    called = _find_called(module, calling)
     args = _read(node.args, values, node.name)
     kwargs = {k: _read(v, values, node.name) for k, v in node.kwargs.items() if k != EXTRAS}
     if not isinstance(called, InterpreterModule) or calling.name not in called.bodies:
@@ -352,7 +356,7 @@ def _call(module: nn.Module, node: Node, calling: Calling, values: dict[Node, An
         more: Sequence[Any] = [_Missing(calling.path, name) for name in calling.more]
         return (result, more) if calling.more else result
     extras = _read(node.kwargs.get(EXTRAS, ()), values, node.name)
-    order = _Order(called, called.bodies[calling.name], extras)
+    order = _CallOrder(called, called.bodies[calling.name], extras)
     token = _ORDER.set(order)
     try:
         result = called(*args, **kwargs)
@@ -363,33 +367,33 @@ def _call(module: nn.Module, node: Node, calling: Calling, values: dict[Node, An
     return result, order.given or [_Missing(calling.path, name) for name in calling.more]
 
 
-def _found(module: nn.Module, calling: Calling) -> nn.Module:
+def _find_called(module: nn.Module, calling: CallTarget) -> nn.Module:
     if calling.relative is not None:
-        return attribute(module, calling.relative)  # type: ignore[no-any-return]
+        return find_by_path(module, calling.relative)  # type: ignore[no-any-return]
     root = _ROOT.get()
     if root is None:
         raise SwapError(
             f"this module calls {calling.path!r}, which is not a part of it.\n"
             "  instead: call the whole unflattened module"
         )
-    return attribute(root, calling.path)  # type: ignore[no-any-return]
+    return find_by_path(root, calling.path)  # type: ignore[no-any-return]
 
 
-def attribute(module: nn.Module, path: str) -> Any:
+def find_by_path(module: nn.Module, path: str) -> Any:
     """What a module holds by a name of the original's: before what our classes call so."""
     found: Any = module
     for part in path.split(".") if path else ():
-        found = _held(found, part)
+        found = _find_part(found, part)
     return found
 
 
-def _held(module: Any, name: str) -> Any:
+def _find_part(module: Any, name: str) -> Any:
     if isinstance(module, Container) and name in module._constants:
         return module._constants[name]
-    return held(module, name)
+    return find_held(module, name)
 
 
-def _note(error: Exception, node: Node) -> None:
+def _note_node(error: Exception, node: Node) -> None:
     """Where it happened, once: the innermost graph knows best."""
     source = source_text(node)
     if not getattr(error, "__notes__", None):
@@ -400,7 +404,7 @@ def _note(error: Exception, node: Node) -> None:
 
 
 @dataclass(frozen=True)
-class Structured:
+class BuildStructure:
     """A function from leaves to a structure that FX has no notation for."""
 
     spec: TreeSpec
@@ -410,7 +414,7 @@ class Structured:
 
 
 @dataclass(frozen=True)
-class Leaves:
+class TakeLeaves:
     """A function from the results of a module to their leaves."""
 
     spec: TreeSpec
@@ -431,7 +435,7 @@ class Leaves:
 # --------------------------------------------------------------------------------------------- text
 
 
-def readable(module: nn.Module, name: str) -> str:
+def readable_text(module: nn.Module, name: str) -> str:
     """Each graph of a module and of its submodules as a class, nested as the modules are."""
     lines: list[str] = []
     bodies = getattr(module, "bodies", {})
@@ -442,6 +446,8 @@ def readable(module: nn.Module, name: str) -> str:
         lines = [f"class {name}(torch.nn.Module):", "    pass"]
     for child_name, child in module.named_children():
         if isinstance(child, Container):
-            text = readable(child, child_name if child_name.isidentifier() else f"_{child_name}")
+            text = readable_text(
+                child, child_name if child_name.isidentifier() else f"_{child_name}"
+            )
             lines += ["", *(f"    {line}" if line else "" for line in text.split("\n"))]
     return "\n".join(lines)

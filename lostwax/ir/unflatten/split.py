@@ -21,27 +21,33 @@ from lostwax.errors import VerificationError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.data import ModuleCallSignature
-from lostwax.ir.graph.effects import viewed
-from lostwax.ir.graph.writer import border
+from lostwax.ir.graph.effects import view_base
+from lostwax.ir.graph.writer import graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import mapping_keys
 from lostwax.ir.run.calling import Convention
 from lostwax.ir.run.write_back import before_write, graph_with_writes, is_rebound, view_chain
 from lostwax.ir.signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 from lostwax.ir.text import type_text
-from lostwax.ir.unflatten.call_tree import Call, call_tree
-from lostwax.ir.unflatten.interpreter import EXTRAS, Body, Calling, Leaves, Structured
+from lostwax.ir.unflatten.call_tree import TreeCall, build_call_tree
+from lostwax.ir.unflatten.interpreter import (
+    EXTRAS,
+    BuildStructure,
+    CallTarget,
+    ModuleBody,
+    TakeLeaves,
+)
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
 
 
-class Bodies:
+class ModuleBodies:
     """The bodies of all modules of a program."""
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        sunk = sunk_writes(program)
+        sunk = find_inner_writes(program)
         written = {i for i, _ in sunk.values()}
         self.graph, copies = graph_with_writes(program, written)
         specs = enumerate(program.graph_signature.output_specs)
@@ -50,7 +56,7 @@ class Bodies:
         self.nodes = {n.name: copies[n] for n in program.graph.nodes if n in copies}
         self.state = self._state(copies)
         self.numbers = free_numbers(self.graph)
-        self.tree, self.owners = call_tree(self.graph, self.numbers)
+        self.tree, self.owners = build_call_tree(self.graph, self.numbers)
         self.writes: dict[str, list[tuple[Node, Node]]] = {}
         """By the name of a call: which buffer gets which value at its end."""
         outputs: Any = program.graph.output_node().args[0]
@@ -61,10 +67,10 @@ class Bodies:
         self.signatures = {e.fqn: e.signature for e in program.module_call_graph if e.signature}
         self.escaping = self._escaping()
         self.subgraphs: list[tuple[str, str, GraphModule]] = []
-        self.of: dict[str, dict[str, Body]] = {}
+        self.of: dict[str, dict[str, ModuleBody]] = {}
         """By the path of a module: its bodies by the names of its calls."""
-        self._distinct: dict[Any, Body] = {}
-        self.root = _Part(self, self.tree).body()
+        self._distinct: dict[Any, ModuleBody] = {}
+        self.root = _BodyMaker(self, self.tree).make_body()
 
     def _state(self, copies: dict[Node, Node]) -> dict[Node, list[str]]:
         """Inputs that are state: all names that they go by."""
@@ -81,11 +87,11 @@ class Bodies:
                 found[copies[node]] = [spec.target, *(n for n in others if n != spec.target)]
         return found
 
-    def _escaping(self) -> dict[Call, dict[Node, None]]:
+    def _escaping(self) -> dict[TreeCall, dict[Node, None]]:
         """What of each call is read outside of it, in order."""
-        found: dict[Call, dict[Node, None]] = {call: {} for call in self.tree.calls()}
+        found: dict[TreeCall, dict[Node, None]] = {call: {} for call in self.tree.calls()}
 
-        def used(node: Node, at: Call) -> None:
+        def used(node: Node, at: TreeCall) -> None:
             outside = set(at.chain())
             for call in self.owners[node].chain() if node in self.owners else ():
                 if call not in outside:
@@ -100,17 +106,17 @@ class Bodies:
                 used(value, call)
             signature = self.signatures.get(call.name)
             if call.parent is not None and signature is not None:
-                for node in self.named(signature.inputs, call):
+                for node in self.named_nodes(signature.inputs, call):
                     used(node, call.parent)
-                for node in self.named(signature.outputs, call):
+                for node in self.named_nodes(signature.outputs, call):
                     used(node, call)
         return found
 
-    def named(self, args: Sequence[Any], call: Call) -> list[Node]:
+    def named_nodes(self, args: Sequence[Any], call: TreeCall) -> list[Node]:
         """The nodes that arguments of a signature name."""
         return [self.node(a, call) for a in args if not isinstance(a, ConstantArgument)]
 
-    def node(self, arg: Any, call: Call) -> Node:
+    def node(self, arg: Any, call: TreeCall) -> Node:
         found = self.nodes.get(arg.name)
         if found is None:
             raise VerificationError(
@@ -119,7 +125,7 @@ class Bodies:
             )
         return found
 
-    def shared(self, key: Any, body: Body) -> Body:
+    def share_body(self, key: Any, body: ModuleBody) -> ModuleBody:
         """The first body that does the same."""
         return self._distinct.setdefault(key, body)
 
@@ -127,10 +133,10 @@ class Bodies:
 # ------------------------------------------------------------------------------ a part of the graph
 
 
-class _Part:
+class _BodyMaker:
     """Makes the graph of one call."""
 
-    def __init__(self, bodies: Bodies, call: Call) -> None:
+    def __init__(self, bodies: ModuleBodies, call: TreeCall) -> None:
         self.bodies = bodies
         self.call = call
         self.signature = bodies.signatures.get(call.name) if call.parent is not None else None
@@ -141,16 +147,16 @@ class _Part:
         """What is handed in beside the arguments of a signature."""
         self.attributes: dict[Node, Node] = {}
         """State as it is read, before any write."""
-        self.last: Node = border(self.graph)
+        self.last: Node = graph_border(self.graph)
         """The last input."""
         self.head: Node | None = None
         """The last node that reads state: those stand first."""
 
-    def body(self) -> Body:
-        convention = self._arguments()
+    def make_body(self) -> ModuleBody:
+        convention = self._make_placeholders()
         for item in self.call.items:
-            if isinstance(item, Call):
-                self._call(item)
+            if isinstance(item, TreeCall):
+                self._emit_call(item)
             else:
                 self.local[item] = self.graph.node_copy(item, self.value)
         for target, value in self.bodies.writes.get(self.call.name, ()):
@@ -162,9 +168,9 @@ class _Part:
         extras = len(self.inputs) if self.signature is not None else 0
         self.more = more
         reads_views = self.bodies.program.reads_views
-        return Body(self.graph, extras, len(results), convention, reads_views)
+        return ModuleBody(self.graph, extras, len(results), convention, reads_views)
 
-    def _arguments(self) -> Convention | None:
+    def _make_placeholders(self) -> Convention | None:
         bodies, signature = self.bodies, self.signature
         if self.call.parent is None:
             for node in bodies.graph.nodes:
@@ -176,7 +182,7 @@ class _Part:
         captured = []
         for i, arg in enumerate(signature.inputs):
             if isinstance(arg, ConstantArgument):
-                self.last = _after(self.graph, self.last, f"constant_{i}")
+                self.last = _placeholder_after(self.graph, self.last, f"constant_{i}")
                 captured.append(CustomObjArgument("", repr(arg.value)))
             else:
                 node = bodies.node(arg, self.call)
@@ -188,7 +194,7 @@ class _Part:
         )
 
     def _placeholder(self, node: Node) -> Node:
-        self.last = _after(self.graph, self.last, node.name)
+        self.last = _placeholder_after(self.graph, self.last, node.name)
         self.last.meta = dict(node.meta)
         return self.last
 
@@ -215,18 +221,18 @@ class _Part:
         """A value of the whole graph here: it is known, it is state, a size, or handed in."""
         found = self.local.get(node)
         if found is None:
-            found = self.local[node] = self._fetched(node)
+            found = self.local[node] = self._fetch(node)
         return found
 
-    def _fetched(self, node: Node) -> Node:
+    def _fetch(self, node: Node) -> Node:
         if node in self.bodies.state:
             name = self._own_name(node)
             if name is not None:
                 return self._read_state(node, name)
         elif node.op == "get_attr":
-            return self._subgraph(node)
+            return self._read_subgraph(node)
         elif isinstance(node.meta.get("val"), SYMBOLIC):
-            size = self._size(node)
+            size = self._compute_size(node)
             if size is not None:
                 return size
         assert self.call.parent is not None, f"{node.name} is computed after it is read"
@@ -250,13 +256,13 @@ class _Part:
             self.head.meta = dict(node.meta)
         return self.head
 
-    def _subgraph(self, node: Node) -> Node:
+    def _read_subgraph(self, node: Node) -> Node:
         owner = self.bodies.program.graph_module
         found = getattr(owner, str(node.target))
         self.bodies.subgraphs.append((self.call.path, str(node.target), found))
         return self.graph.create_node("get_attr", node.target, name=node.name)
 
-    def _size(self, node: Node) -> Node | None:
+    def _compute_size(self, node: Node) -> Node | None:
         """A symbolic number, computed from what is at hand."""
         if self._is_at_hand(node):
             return self.graph.node_copy(node, self.value)
@@ -285,10 +291,10 @@ class _Part:
 
     # ---- calls
 
-    def _call(self, call: Call) -> None:
-        part = _Part(self.bodies, call)
-        body = part.body()
-        body = self.bodies.shared(_key(call, body, self.bodies.of), body)
+    def _emit_call(self, call: TreeCall) -> None:
+        part = _BodyMaker(self.bodies, call)
+        body = part.make_body()
+        body = self.bodies.share_body(_body_key(call, body, self.bodies.of), body)
         self.bodies.of.setdefault(call.path, {})[call.name] = body
         prefix = f"{self.call.path}." if self.call.path else ""
         is_inside = call.path.startswith(prefix) and call.path != self.call.path
@@ -296,21 +302,21 @@ class _Part:
         args: tuple[Any, ...] = extras
         kwargs: dict[str, Any] = {}
         if part.signature is not None:
-            args, kwargs = self._structured(part.signature, call)
+            args, kwargs = self._build_arguments(part.signature, call)
             kwargs |= {EXTRAS: extras} if extras else {}
         node = self.graph.create_node(
             "call_module", call.path.removeprefix(prefix), args, kwargs, call.path.replace(".", "_")
         )
-        node.meta["calling"] = Calling(
+        node.meta["calling"] = CallTarget(
             call.path,
             call.path.removeprefix(prefix) if is_inside else None,
             call.name,
             tuple(n.name for n in part.more),
         )
-        self._take(node, part)
+        self._take_results(node, part)
 
-    def _structured(
-        self, signature: ModuleCallSignature, call: Call
+    def _build_arguments(
+        self, signature: ModuleCallSignature, call: TreeCall
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         leaves = iter(
             [
@@ -321,31 +327,31 @@ class _Part:
             ]
         )
         positional, by_name = signature.in_spec.children()
-        args = tuple(self._tree(spec, leaves) for spec in positional.children())
+        args = tuple(self._build_tree(spec, leaves) for spec in positional.children())
         named = zip(mapping_keys(by_name), by_name.children(), strict=True)
-        return args, {name: self._tree(spec, leaves) for name, spec in named}
+        return args, {name: self._build_tree(spec, leaves) for name, spec in named}
 
-    def _tree(self, spec: TreeSpec, leaves: Any) -> Any:
+    def _build_tree(self, spec: TreeSpec, leaves: Any) -> Any:
         """A structure of nodes: as FX writes it, or made by a call."""
         if spec.is_leaf():
             return next(leaves)
         if spec.type not in (tuple, list, dict):
             parts = tuple(next(leaves) for _ in range(spec.num_leaves))
-            made = Structured(spec)
+            made = BuildStructure(spec)
             return self.graph.create_node("call_function", made, parts, name="structured")
-        children = [self._tree(child, leaves) for child in spec.children()]
+        children = [self._build_tree(child, leaves) for child in spec.children()]
         if spec.type is dict:
             return dict(zip(mapping_keys(spec), children, strict=True))
         return tuple(children) if spec.type is tuple else children
 
-    def _take(self, node: Node, part: _Part) -> None:
+    def _take_results(self, node: Node, part: _BodyMaker) -> None:
         """Names for what a call returns."""
         results, more = part._results()
         if more:
             node.meta["val"] = None
             given = self.graph.call_function(getitem, (node, 1))
             for i, each in enumerate(more):
-                self._item(each, given, i)
+                self._take_item(each, given, i)
             node = self.graph.call_function(getitem, (node, 0))
         signature = part.signature
         if signature is None and len(results) == 1:
@@ -358,19 +364,19 @@ class _Part:
                 if results[0] in self.bodies.escaping[part.call]:
                     self.local[results[0]] = node
                 return
-            leaves = Leaves(signature.out_spec, part.call.path)
+            leaves = TakeLeaves(signature.out_spec, part.call.path)
             node = self.graph.create_node("call_function", leaves, (node,), name="leaves")
         for i, each in enumerate(results):
             if each in self.bodies.escaping[part.call] and each not in self.local:
-                self._item(each, node, i)
+                self._take_item(each, node, i)
 
-    def _item(self, value: Node, of: Node, index: int) -> None:
+    def _take_item(self, value: Node, of: Node, index: int) -> None:
         made = self.graph.create_node("call_function", getitem, (of, index), name=value.name)
         made.meta = dict(value.meta)
         self.local[value] = made
 
 
-def _after(graph: Graph, node: Node, name: str) -> Node:
+def _placeholder_after(graph: Graph, node: Node, name: str) -> Node:
     """A new input after the last one."""
     with graph.inserting_after(node):
         return graph.placeholder(name)
@@ -381,7 +387,7 @@ class _Ref(int):
         return f"%{int(self)}"
 
 
-def _key(call: Call, body: Body, of: dict[str, dict[str, Body]]) -> Any:
+def _body_key(call: TreeCall, body: ModuleBody, of: dict[str, dict[str, ModuleBody]]) -> Any:
     """Equal for two bodies of a module that do the same."""
     places = {n: _Ref(i) for i, n in enumerate(body.graph.nodes)}
     lines = []
@@ -415,24 +421,24 @@ def free_numbers(graph: Graph) -> set[Node]:
     return found
 
 
-def sunk_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
+def find_inner_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
     """Buffers that can be written inside a call: the input → the index of the output that writes
     it, and the name of the call. There nothing reads the old value later, and no result shares
     memory with the new one."""
     graph, signature = program.graph, program.graph_signature
-    _, owners = call_tree(graph, free_numbers(graph))
+    _, owners = build_call_tree(graph, free_numbers(graph))
     places = {n: i for i, n in enumerate(graph.nodes)}
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     specs = zip(placeholders, signature.input_specs, strict=True)
     buffers = {s.target: n for n, s in specs if s.kind is InputKind.BUFFER}
     values: Sequence[Any] = graph.output_node().args[0]  # type: ignore[assignment]
-    names = _names(program)
+    names = _state_names(program)
     shown = Counter(n for value in values if isinstance(value, Node) for n in view_chain(value))
     found = {}
     for i, (spec, value) in enumerate(zip(signature.output_specs, values, strict=True)):
-        if spec.kind is OutputKind.BUFFER_MUTATION and value in owners and viewed(value) is None:
+        if spec.kind is OutputKind.BUFFER_MUTATION and value in owners and view_base(value) is None:
             target = buffers[spec.target]
-            call = _home(owners[value], names[spec.target or ""])
+            call = _innermost_call(owners[value], names[spec.target or ""])
             if (
                 call is not None
                 and shown[value] == 1
@@ -442,7 +448,7 @@ def sunk_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
     return found
 
 
-def _names(program: ExportedProgram) -> dict[str, list[str]]:
+def _state_names(program: ExportedProgram) -> dict[str, list[str]]:
     held = {**program.constants, **program.state_dict}
     by_id: dict[int, list[str]] = {}
     for name, value in held.items():
@@ -450,7 +456,7 @@ def _names(program: ExportedProgram) -> dict[str, list[str]]:
     return {name: by_id[id(value)] for name, value in held.items()}
 
 
-def _home(call: Call, names: Iterable[str]) -> Call | None:
+def _innermost_call(call: TreeCall, names: Iterable[str]) -> TreeCall | None:
     """The innermost call around, below whose module the state lies."""
     for each in reversed(call.chain()[1:]):
         if any(name.startswith(f"{each.path}.") for name in names):
@@ -466,6 +472,6 @@ def _is_read_after(target: Node, end: int, places: dict[Node, int]) -> bool:
         for user in node.users:
             if places[user] > end:
                 return True
-            if viewed(user) is node:
+            if view_base(user) is node:
                 todo.append(user)
     return False

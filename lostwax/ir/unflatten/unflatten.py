@@ -24,37 +24,37 @@ from lostwax.errors import InputStructureError, SwapError
 from lostwax.identity import ByIdentity
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import sketch_spec
-from lostwax.ir.run.calling import call_with_self, given_self
+from lostwax.ir.run.calling import accept_self, call_with_self
 from lostwax.ir.run.module import (
     buffer_ids,
     call_convention,
-    changes,
-    composed,
-    explain,
-    hold,
-    input_overlap,
+    common_changes,
+    compose_changes,
+    explain_failure,
+    hold_state,
+    input_overlap_check,
+    make_rebind,
+    make_rebuild,
     names_in_order,
     own_state,
-    rebinder,
-    rebuilder,
     state_of,
 )
 from lostwax.ir.run.questions import asks_check
-from lostwax.ir.run.settings import held_to_settings
-from lostwax.ir.run.write_back import replace_named
+from lostwax.ir.run.settings import hold_to_settings
+from lostwax.ir.run.write_back import replace_dtypes_and_devices
 from lostwax.ir.signature import InputKind
 from lostwax.ir.unflatten.interpreter import (
-    Body,
     Container,
+    GraphsModule,
     InterpreterModule,
-    Running,
-    attribute,
-    readable,
-    room_for,
-    rooted,
-    run,
+    ModuleBody,
+    allow_depth,
+    find_by_path,
+    readable_text,
+    run_body,
+    use_root,
 )
-from lostwax.ir.unflatten.split import Bodies
+from lostwax.ir.unflatten.split import ModuleBodies
 
 
 class FlatArgsAdapter(ABC):
@@ -89,7 +89,7 @@ def unflatten(
     return UnflattenedModule(program, flat_args_adapter)
 
 
-class UnflattenedModule(Running):
+class UnflattenedModule(GraphsModule):
     """What `unflatten` gives: `state_dict`, names and submodules as the original's."""
 
     def __init__(
@@ -103,64 +103,68 @@ class UnflattenedModule(Running):
         self._program = program
         self._casts: dict[torch.dtype, torch.dtype] = {}
         self._convention = call_convention(program, True, {})
-        self._rebuild = rebuilder(program, self._convention)
-        self._asked = asks_check(program, self._convention.leaves)
-        self._overlap = input_overlap(program, self._convention)
-        self._held = held_to_settings(program)
+        self._rebuild = make_rebuild(program, self._convention)
+        self._check_asks = asks_check(program, self._convention.leaves)
+        self._check_overlap = input_overlap_check(program, self._convention)
+        self._hold_to_settings = hold_to_settings(program)
         paths = (e.fqn for e in program.module_call_graph)
         self._depth = max((path.count(".") + 1 for path in paths), default=0)
-        with room_for(self._depth):
-            bodies = Bodies(program)
+        with allow_depth(self._depth):
+            bodies = ModuleBodies(program)
         self.bodies = {"": bodies.root}
-        self._rebind = rebinder(program, bodies.rebound)
-        _build(self, program, bodies)
+        self._rebind = make_rebind(program, bodies.rebound)
+        _build_modules(self, program, bodies)
         preserved = [e.fqn for e in program.module_call_graph if e.signature and "@" not in e.fqn]
         # Modules that were called and computed nothing: no graph calls them.
-        idle = {p: attribute(self, p) for p in preserved if p and p not in bodies.of}
+        idle = {p: find_by_path(self, p) for p in preserved if p and p not in bodies.of}
         self.__dict__["_idle"] = idle
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return call_with_self(self, *args, **kwargs)
 
-    @given_self
+    @accept_self
     def forward(self, /, *args: Any, **kwargs: Any) -> Any:
         self._check_idle()
         if self.flat_args_adapter is not None:
-            args, kwargs = self._adapted(self.flat_args_adapter, args, kwargs)
+            args, kwargs = self._adapt(self.flat_args_adapter, args, kwargs)
         inputs = self._convention.bind(args, kwargs)
-        if self._overlap is not None:
-            self._overlap(inputs)
-        if self._asked is not None:
-            self._asked(self._state(), inputs)
+        if self._check_overlap is not None:
+            self._check_overlap(inputs)
+        if self._check_asks is not None:
+            self._check_asks(self._state(), inputs)
         is_joint = self.graph_signature.backward_signature is not None
-        with room_for(self._depth), rooted(self), torch.no_grad() if is_joint else nullcontext():
-            results = self._held(self._run, *inputs)
+        with (
+            allow_depth(self._depth),
+            use_root(self),
+            torch.no_grad() if is_joint else nullcontext(),
+        ):
+            results = self._hold_to_settings(self._run, *inputs)
         if self._rebind is not None:
             results = self._rebind(self, results)
         return self._rebuild(results)
 
     def _run(self, *inputs: Any) -> Sequence[Any]:
         try:
-            return run(self, self.bodies[""], inputs)
+            return run_body(self, self.bodies[""], inputs)
         except RuntimeError as error:
-            explain(self._program, self._convention, inputs, error)
+            explain_failure(self._program, self._convention, inputs, error)
             raise
 
     def _state(self) -> list[Any]:
         """In the order of the program's inputs; None for what is not under its name."""
         specs = [s for s in self.graph_signature.input_specs if s.kind is not InputKind.USER_INPUT]
-        return [_held(self, s.target) for s in specs]
+        return [_find_state(self, s.target) for s in specs]
 
     def _check_idle(self) -> None:
         for path, module in self._idle.items():
-            if attribute(self, path) is not module:
+            if find_by_path(self, path) is not module:
                 raise SwapError(
                     f"the module {path!r} was exchanged, but nothing calls it: the original "
                     "computed nothing, so the program does not know where it stood.\n"
                     f"  instead: exchange the module around it, with its own call signature kept"
                 )
 
-    def _adapted(
+    def _adapt(
         self, adapter: FlatArgsAdapter, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         target = self._convention.in_spec
@@ -181,39 +185,39 @@ class UnflattenedModule(Running):
         before = [(t.dtype, t.device) for t in state_of(self)]
         super()._apply(fn, recurse)
         after = [(t.dtype, t.device) for t in state_of(self)]
-        casts = changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
-        moves = changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        casts = common_changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
+        moves = common_changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
         if casts:
-            casts = composed(self._casts, casts)
+            casts = compose_changes(self._casts, casts)
             convention = call_convention(self._program, True, casts)
             self.__dict__.update(_casts=casts, _convention=convention)
         if moves or casts:
-            _replace_named(self, moves, casts)
+            _replace_dtypes_and_devices(self, moves, casts)
         return self
 
     def print_readable(self, print_output: bool = True) -> str:
         """The graphs as Python, those of the submodules nested; printed and returned."""
-        with room_for(self._depth):
-            text = readable(self, "UnflattenedModule")
+        with allow_depth(self._depth):
+            text = readable_text(self, "UnflattenedModule")
         if print_output:
             sys.stdout.write(text + "\n")
         return text
 
 
-def _replace_named(
+def _replace_dtypes_and_devices(
     root: nn.Module,
     moves: Mapping[torch.device, torch.device],
     casts: Mapping[torch.dtype, torch.dtype],
 ) -> None:
     """Graphs name devices and types: each module gets graphs of its own that name the new ones."""
-    made: ByIdentity[Body, Body] = ByIdentity()
+    made: ByIdentity[ModuleBody, ModuleBody] = ByIdentity()
     for module in root.modules():
-        bodies: dict[str, Body] = getattr(module, "bodies", {})
+        bodies: dict[str, ModuleBody] = getattr(module, "bodies", {})
         for name, body in bodies.items():
             if body not in made:
                 graph = Graph()
                 graph.output(graph.graph_copy(body.graph, {}))
-                replace_named(graph, moves, casts)
+                replace_dtypes_and_devices(graph, moves, casts)
                 made[body] = body.with_graph(graph)
             bodies[name] = made[body]
 
@@ -221,30 +225,30 @@ def _replace_named(
 # -------------------------------------------------------------------------------------- the modules
 
 
-def _held(module: nn.Module, path: str | None) -> Any:
+def _find_state(module: nn.Module, path: str | None) -> Any:
     try:
-        return attribute(module, path) if path else None
+        return find_by_path(module, path) if path else None
     except AttributeError:
         return None
 
 
-def _build(root: UnflattenedModule, program: ExportedProgram, bodies: Bodies) -> None:
+def _build_modules(root: UnflattenedModule, program: ExportedProgram, bodies: ModuleBodies) -> None:
     """Submodules for every name, then their state."""
     aliases = _aliases(program, bodies)
     made: dict[str, nn.Module] = {"": root}
-    for path in _paths(program, bodies):
+    for path in _module_paths(program, bodies):
         above, _, name = path.rpartition(".")
         held = made[above]._modules
         if name not in held:
             known = made.get(aliases.get(path, path))
-            held[name] = _module(path, bodies) if known is None else known
+            held[name] = _make_module(path, bodies) if known is None else known
         made[path] = held[name]  # type: ignore[assignment]
-    _fill(made, program)
+    _fill_state(made, program)
     for path, name, graph in bodies.subgraphs:
         made[path].register_module(name, graph)
 
 
-def _module(path: str, bodies: Bodies) -> Container:
+def _make_module(path: str, bodies: ModuleBodies) -> Container:
     if path not in bodies.of:
         return Container()
     module = InterpreterModule()
@@ -252,7 +256,7 @@ def _module(path: str, bodies: Bodies) -> Container:
     return module
 
 
-def _paths(program: ExportedProgram, bodies: Bodies) -> list[str]:
+def _module_paths(program: ExportedProgram, bodies: ModuleBodies) -> list[str]:
     """All names of modules, each after the one that it lies in."""
     named = [e.fqn for e in program.module_call_graph if "@" not in e.fqn]
     state = [name.rpartition(".")[0] for name in (*program.state_dict, *program.constants)]
@@ -264,7 +268,7 @@ def _paths(program: ExportedProgram, bodies: Bodies) -> list[str]:
     return list(found)
 
 
-def _aliases(program: ExportedProgram, bodies: Bodies) -> dict[str, str]:
+def _aliases(program: ExportedProgram, bodies: ModuleBodies) -> dict[str, str]:
     """Modules that are one by several names, as far as their state shows it: the later name by the
     first."""
     held: dict[str, dict[str, int]] = {}
@@ -283,7 +287,7 @@ def _aliases(program: ExportedProgram, bodies: Bodies) -> dict[str, str]:
     return {a: b for a, b in found.items() if a.rpartition(".")[0] not in found}
 
 
-def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
+def _fill_state(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
     """The state, under each of its names."""
     buffers = buffer_ids(program)
     state = own_state(program)
@@ -293,6 +297,6 @@ def _fill(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
         module = made[path]
         is_kept = name in program.state_dict
         if is_kept or id(program.constants[name]) in buffers:
-            hold(module, leaf, value, is_kept)
+            hold_state(module, leaf, value, is_kept)
         else:
             module._constants[leaf] = value  # type: ignore[index, operator]

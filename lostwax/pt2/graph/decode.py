@@ -25,7 +25,7 @@ from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.data import ModuleCallEntry
-from lostwax.ir.graph.writer import SPOKEN, GraphWriter, base_name, border
+from lostwax.ir.graph.writer import SPOKEN, GraphWriter, base_name, graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
 from lostwax.ir.signature import ExportGraphSignature, InputKind
@@ -272,7 +272,7 @@ class _GraphReader:
             if not seen.issuperset(node.all_input_nodes):
                 raise LoadError(f"the node {node.name!r} stands before what it reads")
             seen.add(node)
-            border(graph).prepend(node)
+            graph_border(graph).prepend(node)
 
     def _name(self, name: Any) -> str:
         """A name for a node: as in the file, unless generated code could not use it."""

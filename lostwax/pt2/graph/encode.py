@@ -20,7 +20,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.errors import SaveError
 from lostwax.fake import FakeTensor
 from lostwax.ir.data import ModuleCallEntry
-from lostwax.ir.graph.lookup import attribute
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints, limits_by_name
 from lostwax.ir.signature import (
@@ -374,7 +374,7 @@ class _GraphWriter:
 
     def _subgraph(self, node: Node) -> Json:
         path = str(node.target)
-        child = attribute(self.module, path)
+        child = find_attribute(self.module, path)
         if not isinstance(child, GraphModule):
             raise SaveError(f"{path} is no graph; only graphs are read as attributes")
         self.placed.append(node.name)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lostwax import Dim
 from lostwax.capture import export
 from lostwax.errors import CaptureError
-from lostwax.ir.graph.gradient import without_gradients
+from lostwax.ir.graph.gradient import remove_gradients
 from lostwax.ir.program import ExportedProgram
 
 
@@ -562,11 +562,11 @@ def test_a_function_exports_again() -> None:
 
 def test_gradients_can_be_dropped() -> None:
     program = export(With(FUNCTIONS["several outputs"], 3, 4), (torch.randn(3, 4),))
-    assert without_gradients(program.graph)
+    assert remove_gradients(program.graph)
     program.graph_module.recompile()
     program.validate()
     assert "with_gradient" not in targets(program)
-    assert not without_gradients(program.graph)
+    assert not remove_gradients(program.graph)
 
 
 class Curious(torch.autograd.Function):

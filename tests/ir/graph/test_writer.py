@@ -14,8 +14,8 @@ from torch import fx
 from torch.fx.immutable_collections import immutable_list
 
 import lostwax
-from lostwax.ir.graph.copying import copied_graph
-from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name, border, insert
+from lostwax.ir.graph.copying import copy_graph
+from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name, graph_border, insert_node
 
 aten = torch.ops.aten
 PACKAGE = Path(lostwax.__file__).parent
@@ -87,7 +87,7 @@ def test_a_written_graph_is_as_fx_builds_it(make: Any) -> None:
 
 def test_a_copy_is_as_the_original() -> None:
     graph = _by_fx()
-    copy, nodes = copied_graph(graph)
+    copy, nodes = copy_graph(graph)
     assert _described(copy) == _described(graph)
     assert list(nodes) == list(graph.nodes)
     assert list(nodes.values()) == list(copy.nodes)
@@ -98,8 +98,8 @@ def test_a_copy_is_as_the_original() -> None:
 def test_an_inserted_node_has_its_name_and_place() -> None:
     graph = _by_fx()
     graph.erase_node(next(n for n in reversed(graph.nodes)))
-    with graph.inserting_after(border(graph)):
-        node = insert(graph, "placeholder", "output", "output", (), {})
+    with graph.inserting_after(graph_border(graph)):
+        node = insert_node(graph, "placeholder", "output", "output", (), {})
     assert next(iter(graph.nodes)) is node
     assert node.name == "output"
     assert node in graph.find_nodes(op="placeholder")

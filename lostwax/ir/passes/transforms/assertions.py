@@ -25,7 +25,7 @@ from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Symbol, show
 
-Place = tuple[Node, int | None, Expr, str]
+InputNumber = tuple[Node, int | None, Expr, str]
 """A size or a number among the inputs: the node, the dimension, the value, the text."""
 
 
@@ -54,19 +54,19 @@ class _Assertions:
     def run(self) -> None:
         for node in self.inputs:
             self.numbers.note(node, node.meta["val"])
-        places = list(self._places())
+        places = list(self._input_numbers())
         self._find_sources(places)
         for node, dim, expr, text in places:
             if expr.symbols() <= self.sources.keys():
-                self._equal(node, dim, expr, text)
-        self._ranges()
+                self._assert_equal(node, dim, expr, text)
+        self._assert_ranges()
         for guard in self.draft.guards:
             if guard.cond.symbols() <= self.sources.keys():
                 where = guard.where
                 self.stack = f'  File "{where.file}", line {where.line}, in {where.function}\n'
                 self._assert(guard.cond, guard.reason)
 
-    def _find_sources(self, places: list[Place]) -> None:
+    def _find_sources(self, places: list[InputNumber]) -> None:
         for _, _, expr, text in places:
             for symbol in expr.symbols():
                 if expr is symbol.expr:
@@ -75,10 +75,10 @@ class _Assertions:
             for symbol in expr.symbols() - self.sources.keys():
                 scale, offset = expr.terms.get((symbol,), 0), expr.terms.get((), 0)
                 if scale > 0 and len(expr.terms) == 1 + (offset != 0):
-                    self.sources[symbol] = _solved(text, scale, offset)
+                    self.sources[symbol] = _solution_text(text, scale, offset)
                     self.computed.add(symbol)
 
-    def _places(self) -> Iterator[Place]:
+    def _input_numbers(self) -> Iterator[InputNumber]:
         """The sizes and numbers among the inputs that are not fixed."""
         for node in self.inputs:
             value = node.meta["val"]
@@ -89,7 +89,7 @@ class _Assertions:
             elif isinstance(value, torch.SymInt) and isinstance(unwrap(value), Expr):
                 yield node, None, unwrap(value), node.name
 
-    def _equal(self, node: Node, dim: int | None, expr: Expr, text: str) -> None:
+    def _assert_equal(self, node: Node, dim: int | None, expr: Expr, text: str) -> None:
         """A size that is not where its symbol is read from must be what the symbols say."""
         if any(self.sources[s] == text for s in expr.symbols()):
             return
@@ -100,9 +100,9 @@ class _Assertions:
         holds = self._call(operator.eq, (found, self.numbers.node(expr)))
         holds.meta["val"] = True
         wanted = show(expr, self.sources)
-        self._check(holds, f"{text} must be {wanted}")
+        self._add_assertion(holds, f"{text} must be {wanted}")
 
-    def _ranges(self) -> None:
+    def _assert_ranges(self) -> None:
         limits = limits_by_name(self.draft.program.range_constraints)
         for symbol in sorted(self.sources, key=lambda s: s.id):
             lo, hi = limits.get(symbol.name, (None, None))
@@ -117,9 +117,9 @@ class _Assertions:
     def _assert(self, condition: Any, reason: str) -> None:
         if isinstance(condition, BoolExpr):
             text = f"{show(condition, self.sources)} is required: {reason}"
-            self._check(self.numbers.node(condition), text)
+            self._add_assertion(self.numbers.node(condition), text)
 
-    def _check(self, holds: Node, text: str) -> None:
+    def _add_assertion(self, holds: Node, text: str) -> None:
         self._call(aten._assert_scalar.default, (holds, text)).meta["val"] = None
 
     def _call(self, target: Any, args: tuple[Any, ...]) -> Node:
@@ -128,7 +128,7 @@ class _Assertions:
         return node
 
 
-def _solved(text: str, scale: int, offset: int) -> str:
+def _solution_text(text: str, scale: int, offset: int) -> str:
     """The number of which `scale * number + offset` is the size of this text."""
     less = f"{text} {'-' if offset > 0 else '+'} {abs(offset)}" if offset else text
     if scale == 1:

@@ -36,8 +36,8 @@ class FoldBatchNorm(Pass):
     def edit(self, draft: Draft) -> None:
         written = draft.written()
         for node in list(draft.graph.nodes):
-            norm = _norm(node)
-            layer = None if norm is None else _layer(norm.input)
+            norm = _match_norm(node)
+            layer = None if norm is None else _match_layer(norm.input)
             if norm is not None and layer is not None:
                 _Fold(draft, written, norm, layer).run()
 
@@ -74,16 +74,16 @@ _NORMS: dict[Any, bool] = {  # operator → its results are a tuple
 }
 
 
-def _named(node: Node) -> dict[str, Any]:
+def _arguments_by_name(node: Node) -> dict[str, Any]:
     """The arguments of a call by their names in the schema; those left out are absent."""
     names = operator(node.target).argument_names  # type: ignore[arg-type]
     return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
 
-def _norm(node: Node) -> Norm | None:
+def _match_norm(node: Node) -> Norm | None:
     if node.target not in _NORMS:
         return None
-    given = _named(node)
+    given = _arguments_by_name(node)
     mean, var, source = given.get("running_mean"), given.get("running_var"), given["input"]
     if given.get("training") or not isinstance(mean, Node) or not isinstance(var, Node):
         return None
@@ -110,12 +110,12 @@ _CONVOLUTIONS: dict[Any, bool] = {  # operators that were kept whole → are the
 }
 
 
-def _layer(node: Node) -> Layer | None:
+def _match_layer(node: Node) -> Layer | None:
     """The layer that the norm reads, if only the norm does."""
     if len(node.users) != 1:
         return None
     if node.target is aten.convolution.default or node.target in _CONVOLUTIONS:
-        given = _named(node)
+        given = _arguments_by_name(node)
         transposed = given.get("transposed", _CONVOLUTIONS.get(node.target, False))
         dim, groups = (1, given.get("groups", 1)) if transposed else (0, 1)
         return Layer(node, given["weight"], given.get("bias"), dim, groups)
@@ -123,7 +123,7 @@ def _layer(node: Node) -> Layer | None:
     if not isinstance(value, FakeTensor) or value.ndim != 2:
         return None
     if node.target is aten.linear.default:
-        given = _named(node)
+        given = _arguments_by_name(node)
         return Layer(node, given["weight"], given.get("bias"), 0, 1)
     if node.target is aten.addmm.default and not node.kwargs:
         return Layer(node, node.args[2], node.args[0], 1, 1)  # type: ignore[arg-type]
@@ -145,7 +145,7 @@ class _Fold:
     def run(self) -> None:
         norm, layer = self.norm, self.layer
         state = [self.weight, layer.bias, norm.weight, norm.bias, norm.mean, norm.var]
-        tensors = [None if n is None else self._fixed(n) for n in state]
+        tensors = [None if n is None else self._fixed_tensor(n) for n in state]
         if any(t is None and n is not None for n, t in zip(state, tensors, strict=True)):
             return
         if not same_type(layer.node.meta["val"], norm.result.meta["val"]):
@@ -160,19 +160,19 @@ class _Fold:
         scale = scale if gamma is None else scale * gamma.double()
         shift = (-mean.double() if bias is None else bias.double() - mean.double()) * scale
         shift = shift if beta is None else shift + beta.double()
-        self._replace(self.weight, self._scaled(weight, scale))
+        self._replace(self.weight, self._scale_weight(weight, scale))
         self._replace_bias(shift.to(weight.dtype))
         norm.result.replace_all_uses_with(layer.node)
         self.draft.graph.erase_node(norm.result)
         if norm.result is not norm.node:
             self.draft.graph.erase_node(norm.node)
 
-    def _fixed(self, node: Node) -> torch.Tensor | None:
+    def _fixed_tensor(self, node: Node) -> torch.Tensor | None:
         tensor = self.draft.tensor(node) if node not in self.written else None
         is_real = tensor is not None and not isinstance(tensor, FakeTensor)
         return tensor.detach() if is_real and tensor is not None else None
 
-    def _scaled(self, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    def _scale_weight(self, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """Each output channel times its scale. In a transposed convolution the channels of a group
         stand in dimension 1, groups in dimension 0."""
         groups = self.layer.groups

@@ -16,7 +16,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from lostwax.fake import FakeTensor
-from lostwax.ir.graph.effects import has_effect, shown, viewed
+from lostwax.ir.graph.effects import has_effect, view_base, visible_nodes
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.passes.transforms.unused import remove_dead
@@ -61,11 +61,11 @@ class _Folder:
         """Of the state that a value is computed from."""
         self.computed: dict[Node, None] = {}
         """Constant nodes behind which there is some work, not only a view of state."""
-        self.seen = shown(draft.graph)
+        self.seen = visible_nodes(draft.graph)
 
     def results(self) -> Iterator[tuple[Node, torch.Tensor]]:
         """The constant nodes that something else reads, with their values."""
-        self._state()
+        self._take_state()
         for node in self.draft.graph.nodes:
             if node.op == "call_function" and self._is_constant(node):
                 self._compute(node)
@@ -75,7 +75,7 @@ class _Folder:
             if read and isinstance(value, torch.Tensor):
                 yield node, value
 
-    def _state(self) -> None:
+    def _take_state(self) -> None:
         written = self.draft.written()
         for node, spec in self.draft.inputs.items():
             tensor = self.draft.tensor(node)
@@ -101,7 +101,7 @@ class _Folder:
         if not all(isinstance(p, FakeTensor) and not p.fake_type.is_symbolic for p in parts):
             return False
         self.bytes[node] = sum(self.bytes[n] for n in node.all_input_nodes)
-        if viewed(node) is not None:
+        if view_base(node) is not None:
             return True
         size = sum(p.fake_type.nbytes() for p in parts)
         if options.limit is not None and size > options.limit:
@@ -118,7 +118,7 @@ class _Folder:
         if not _is_as_recorded(value, node.meta["val"]):
             return
         self.values[node] = value
-        if viewed(node) is None or any(n in self.computed for n in node.all_input_nodes):
+        if view_base(node) is None or any(n in self.computed for n in node.all_input_nodes):
             self.computed[node] = None
 
 

@@ -18,7 +18,7 @@ import torch
 from torch.fx import Node
 
 from lostwax.identity import ByIdentity
-from lostwax.ir.graph.effects import viewed
+from lostwax.ir.graph.effects import view_base
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
@@ -39,7 +39,7 @@ class SeparateWrites(Pass):
         output = graph.output_node()
         inputs = list(draft.inputs)
         targets = written_placeholders(list(draft.inputs.values()), inputs, draft.outputs)
-        for node in overwritten(output.args[0], targets):
+        for node in overwritten_inputs(output.args[0], targets):
             users = list(node.users)
             with graph.inserting_after(inputs[-1]):
                 copy = graph.call_function(aten.clone.default, (node,))
@@ -47,7 +47,7 @@ class SeparateWrites(Pass):
                 user.replace_input_with(node, copy)
         values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
         with graph.inserting_before(output):
-            for i in returned(values, draft.outputs):
+            for i in returned_writes(values, draft.outputs):
                 values[i] = graph.call_function(aten.clone.default, (values[i],))
         output.args = (tuple(values),)
         held = {**draft.constants, **draft.state_dict}
@@ -113,7 +113,7 @@ def kept_names(program: ExportedProgram) -> dict[str, str]:
     return {name: other for name, other in kept.items() if other is not None}
 
 
-def lent(program: ExportedProgram) -> list[torch.Tensor]:
+def lent_state(program: ExportedProgram) -> list[torch.Tensor]:
     """The state that the original puts another tensor in the place of, and that lies in memory of
     other state: a reader that copies would write to both. It must have a memory of its own there,
     as it has after the first call of the original."""
@@ -138,12 +138,12 @@ def needs_copies(program: ExportedProgram) -> bool:
     values: Any = program.graph.output_node().args[0]
     nodes = program.graph.find_nodes(op="placeholder")
     targets = written_placeholders(signature.input_specs, nodes, signature.output_specs)
-    found = (*overwritten(values, targets), *returned(values, signature.output_specs))
+    found = (*overwritten_inputs(values, targets), *returned_writes(values, signature.output_specs))
     held = {**program.constants, **program.state_dict}
     return bool(found or further_names(signature.input_specs, signature.output_specs, held))
 
 
-def overwritten(values: Any, targets: dict[int, Node]) -> list[Node]:
+def overwritten_inputs(values: Any, targets: dict[int, Node]) -> list[Node]:
     """The placeholders that are written to, and which an output shows as they were. `targets`: what
     the outputs write to, by index."""
     written = {t for i, t in targets.items() if values[i] is not t}
@@ -154,11 +154,11 @@ def overwritten(values: Any, targets: dict[int, Node]) -> list[Node]:
             while base is not None:
                 if base in written:
                     found[base] = None
-                base = viewed(base)
+                base = view_base(base)
     return list(found)
 
 
-def returned(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
+def returned_writes(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
     """The outputs that the original put in the place of state, and returned, too."""
     results = {v for v, s in zip(values, specs, strict=True) if s.kind in RESULTS}
     for i, (value, spec) in enumerate(zip(values, specs, strict=True)):

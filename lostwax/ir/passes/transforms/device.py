@@ -22,7 +22,7 @@ from lostwax.fake.storage import FakeStorage
 from lostwax.fake.tensor import concrete_device, new_fake
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
-from lostwax.ir.passes.transforms.state import converted
+from lostwax.ir.passes.transforms.state import convert_state
 from lostwax.ir.program import ExportedProgram
 from lostwax.ops.registry import operator
 
@@ -42,22 +42,24 @@ class MoveToDevice(Pass):
     location: Location
 
     def edit(self, draft: Draft) -> None:
-        state = converted({**draft.constants, **draft.state_dict}, self._moved)
+        state = convert_state({**draft.constants, **draft.state_dict}, self._move_tensor)
         draft.constants = {k: state[k] for k in draft.constants}
         draft.state_dict = {k: state[k] for k in draft.state_dict}
         if draft.example_inputs is not None:
             draft.example_inputs = pytree.tree_map_only(
-                torch.Tensor, self._moved, draft.example_inputs
+                torch.Tensor, self._move_tensor, draft.example_inputs
             )
         # A mode models one absent device: the moved program has one of its own.
         draft.mode = FakeTensorMode(shape_env=draft.mode.shape_env)
         storages: dict[FakeStorage, FakeStorage] = {}
         for module in draft.graph_modules():
             for node in module.graph.nodes:
-                self._renamed(node)
+                self._move_call(node)
                 if "val" in node.meta:
                     node.meta["val"] = pytree.tree_map_only(
-                        FakeTensor, lambda v: self._fake(v, draft.mode, storages), node.meta["val"]
+                        FakeTensor,
+                        lambda v: self._move_fake(v, draft.mode, storages),
+                        node.meta["val"],
                     )
 
     def destination(self, device: torch.device) -> torch.device:
@@ -69,7 +71,7 @@ class MoveToDevice(Pass):
             return device
         return torch.device(self.location)
 
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _move_tensor(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self.destination(tensor.device)
         try:
             return tensor.to(device)
@@ -79,7 +81,7 @@ class MoveToDevice(Pass):
         ) as error:  # torch was built without it, or none is here
             raise PassError(f"nothing can be moved to {device} here: {error}") from error
 
-    def _fake(
+    def _move_fake(
         self, fake: FakeTensor, mode: FakeTensorMode, storages: dict[FakeStorage, FakeStorage]
     ) -> FakeTensor:
         """Values that shared memory share it again."""
@@ -88,9 +90,9 @@ class MoveToDevice(Pass):
         storage = storages.setdefault(fake.fake_storage, FakeStorage(t))
         return new_fake(mode, t, storage, requires_grad=fake.requires_grad)
 
-    def _renamed(self, node: Node) -> None:
+    def _move_call(self, node: Node) -> None:
         """The devices that a call names; a factory that names none makes its result on the CPU."""
-        node.args, node.kwargs = map_aggregate((node.args, node.kwargs), self._argument)
+        node.args, node.kwargs = map_aggregate((node.args, node.kwargs), self._move_argument)
         if not isinstance(node.target, OpOverload) or node.all_input_nodes:
             return
         if "device" in operator(node.target).argument_names and "device" not in node.kwargs:
@@ -98,5 +100,5 @@ class MoveToDevice(Pass):
             if self.destination(cpu) != cpu:
                 node.kwargs = {**node.kwargs, "device": self.destination(cpu)}
 
-    def _argument(self, value: Any) -> Any:
+    def _move_argument(self, value: Any) -> Any:
         return self.destination(value) if isinstance(value, torch.device) else value

@@ -19,10 +19,10 @@ from lostwax.errors import PassError
 from lostwax.fake import FakeTensor
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.tensor import new_fake
-from lostwax.ir.graph.retype import PROVENANCE, evaluated
+from lostwax.ir.graph.retype import PROVENANCE, evaluate_node
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
-from lostwax.ir.passes.transforms.state import converted
+from lostwax.ir.passes.transforms.state import convert_state
 from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.ir.text import source_text
 from lostwax.ops.registry import aten, has_trait, operator
@@ -71,36 +71,38 @@ class _Conversion:
         self.casts: dict[tuple[Node, torch.dtype], Node] = {}
 
     def run(self) -> None:
-        self._state()
+        self._convert_state()
         nodes = list(self.graph.nodes)
         for node in nodes:
             if node.op == "placeholder" and _dtype(node) is self.of:
-                self._input(node)
+                self._cast_input(node)
         for node in nodes:
             if node.op == "call_function":
-                self._call(node)
-        self._outputs()
+                self._convert_call(node)
+        self._cast_outputs()
 
     # ----------------------------------------------------------------------------------- state
 
-    def _state(self) -> None:
+    def _convert_state(self) -> None:
         draft, storages = self.draft, {}  # type: tuple[Draft, dict[FakeStorage, FakeStorage]]
-        state = converted({**draft.constants, **draft.state_dict}, self._converted)
+        state = convert_state({**draft.constants, **draft.state_dict}, self._convert)
         draft.constants = {k: state[k] for k in draft.constants}
         draft.state_dict = {k: state[k] for k in draft.state_dict}
         for node, spec in draft.inputs.items():
             is_user = spec.kind is InputKind.USER_INPUT
             if _dtype(node) is self.of and (not is_user or self.options.inputs == "convert"):
-                node.meta["val"] = self._fake(node.meta["val"], storages)
+                node.meta["val"] = self._convert_fake(node.meta["val"], storages)
         if self.options.inputs == "convert" and draft.example_inputs is not None:
             draft.example_inputs = pytree.tree_map_only(
-                torch.Tensor, self._converted, draft.example_inputs
+                torch.Tensor, self._convert, draft.example_inputs
             )
 
-    def _converted(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _convert(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.to(self.to) if tensor.dtype is self.of else tensor
 
-    def _fake(self, fake: FakeTensor, storages: dict[FakeStorage, FakeStorage]) -> FakeTensor:
+    def _convert_fake(
+        self, fake: FakeTensor, storages: dict[FakeStorage, FakeStorage]
+    ) -> FakeTensor:
         """Values that shared memory share it again."""
         t = fake.fake_type.replace(dtype=self.to)
         storage = storages.setdefault(fake.fake_storage, FakeStorage(t))
@@ -108,13 +110,13 @@ class _Conversion:
 
     # ----------------------------------------------------------------------------------- calls
 
-    def _input(self, node: Node) -> None:
+    def _cast_input(self, node: Node) -> None:
         """An input that keeps its type is cast where it is read; returned, it is itself."""
         for user in list(node.users):
             if user.op != "output":
                 user.replace_input_with(node, self._cast(node, self.to))
 
-    def _call(self, node: Node) -> None:
+    def _convert_call(self, node: Node) -> None:
         if isinstance(node.target, HigherOrderOperator):
             raise PassError(
                 f"node {node.name!r} is a call of {node.target}; conversion does not reach into "
@@ -122,7 +124,7 @@ class _Conversion:
             )
         if has_trait(node.target, Trait.READS_BITS) and self.of in (
             self.types[node],
-            self._read(node),
+            self._read_dtype(node),
         ):
             raise PassError(
                 f"node {node.name!r} reads the bits of {self.of}, which {self.to} has not\n"
@@ -137,18 +139,18 @@ class _Conversion:
             node.kwargs = map_aggregate(node.kwargs, self._argument)
             if self.types[node] is self.of and _makes_default_type(node):
                 node.kwargs = {**node.kwargs, "dtype": self.to}
-        node.meta["val"] = self._evaluated(node)
+        node.meta["val"] = self._evaluate(node)
         if _dtype(node) is self.of:  # a quotient of integers, or a kept operator
             self._cast(node, self.to, all_users=True)
 
-    def _read(self, node: Node) -> torch.dtype | None:
+    def _read_dtype(self, node: Node) -> torch.dtype | None:
         """The type, before, of what a call reads first."""
         source = node.all_input_nodes[0]
         return self.of if source in self.casts.values() else self.types.get(source)
 
-    def _evaluated(self, node: Node) -> Any:
+    def _evaluate(self, node: Node) -> Any:
         try:
-            return evaluated(node, self.draft.mode)
+            return evaluate_node(node, self.draft.mode)
         except PassError as error:
             raise PassError(
                 f"{error}\n  instead: compute it in {self.of}, keep=({_path(node)},)"
@@ -172,7 +174,7 @@ class _Conversion:
             with self.graph.inserting_before(self._after(node)):
                 found = self.graph.call_function(aten._to_copy.default, (node,), {"dtype": dtype})
             found.meta.update({k: node.meta[k] for k in PROVENANCE if k in node.meta})
-            found.meta["val"] = self._evaluated(found)
+            found.meta["val"] = self._evaluate(found)
             self.casts[node, dtype] = found
             for user in users if all_users else ():
                 user.replace_input_with(node, found)
@@ -195,7 +197,7 @@ class _Conversion:
 
     # --------------------------------------------------------------------------------- outputs
 
-    def _outputs(self) -> None:
+    def _cast_outputs(self) -> None:
         output = self.graph.output_node()
         values: list[Any] = list(output.args[0])  # type: ignore[arg-type]
         wanted = {s.arg.name: _dtype(n) for n, s in self.draft.inputs.items()}
@@ -204,14 +206,14 @@ class _Conversion:
             if not isinstance(value, Node) or _dtype(value) not in (self.of, self.to):
                 continue
             if spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
-                dtype = self._promised(value)
+                dtype = self._result_dtype(value)
             else:
                 dtype = wanted.get(spec.target or "")
             if dtype is not None and dtype is not _dtype(value):
                 values[i] = self._cast(value, dtype)
         output.args = (tuple(values),)
 
-    def _promised(self, value: Node) -> torch.dtype | None:
+    def _result_dtype(self, value: Node) -> torch.dtype | None:
         """The type in which a result is given."""
         if self.options.outputs == "convert":
             return self.to if value.op != "placeholder" else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lostwax.ir.graph.gradient import with_gradient, without_gradients
+from lostwax.ir.graph.gradient import remove_gradients, with_gradient
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
@@ -20,7 +20,7 @@ class PlainGradients(Pass):
 
     def edit(self, draft: Draft) -> None:
         for module in draft.graph_modules():
-            without_gradients(module.graph)
+            remove_gradients(module.graph)
 
 
 def has_custom_gradients(program: ExportedProgram) -> bool:

@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from lostwax.fake import FakeTensor
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.ir.graph.effects import lying_in, owner, shown, viewed
+from lostwax.ir.graph.effects import memory_base, memory_owner, view_base, visible_nodes
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ops.registry import aten, has_trait
@@ -41,32 +41,32 @@ class NoOps(Pass):
 
 def remove_no_ops(graph: Graph) -> int:
     """Replace calls that change nothing by their argument; how many went."""
-    count, seen = 0, shown(graph)
+    count, seen = 0, visible_nodes(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
             continue
-        same = _unchanged(node)
+        same = _unchanged_source(node)
         if same is None or not _may_go(node, same, graph, seen):
             continue
         node.replace_all_uses_with(same)
         graph.erase_node(node)
         if node in seen:
-            seen.update(_bases(same))
+            seen.update(_memory_chain(same))
         count += 1
     return count
 
 
-def _bases(node: Node) -> list[Node]:
+def _memory_chain(node: Node) -> list[Node]:
     found = [node]
-    while (base := lying_in(found[-1])) is not None:
+    while (base := memory_base(found[-1])) is not None:
         found.append(base)
     return found
 
 
-def _unchanged(node: Node) -> Node | None:
+def _unchanged_source(node: Node) -> Node | None:
     """The argument that the call returns with another name, if it is so."""
-    if viewed(node) is not None:
-        source = None if has_trait(node.target, Trait.NOT_ITS_BASE) else viewed(node)
+    if view_base(node) is not None:
+        source = None if has_trait(node.target, Trait.NOT_ITS_BASE) else view_base(node)
     else:
         rule = _COPIES.get(node.target)
         source = None if rule is None else rule(node)
@@ -83,10 +83,10 @@ def _may_go(node: Node, same: Node, graph: Graph, seen: set[Node]) -> bool:
     if t is None or t.is_symbolic:  # strides of a size that turns out to be 1 could differ
         return False
     returned = set(graph.output_node().all_input_nodes)
-    if viewed(node) is not None:
+    if view_base(node) is not None:
         # The same object would be returned twice, or an input be handed out itself.
         return node not in returned or (same.op == "call_function" and same not in returned)
-    origin = owner(same)
+    origin = memory_owner(same)
     return origin not in seen and _makes_memory(origin)
 
 
@@ -102,29 +102,29 @@ def _type(node: Node) -> TensorType | None:
     return value.fake_type if isinstance(value, FakeTensor) else None
 
 
-def _first(node: Node) -> Node | None:
+def _first_argument(node: Node) -> Node | None:
     source = node.args[0] if node.args else None
     return source if isinstance(source, Node) else None
 
 
-def _converted(node: Node) -> Node | None:
-    return None if node.kwargs.get("pin_memory") else _first(node)
+def _conversion_source(node: Node) -> Node | None:
+    return None if node.kwargs.get("pin_memory") else _first_argument(node)
 
 
-def _written_over(node: Node) -> Node | None:
+def _copy_source(node: Node) -> Node | None:
     """`copy(self, src)` is `src`, in the layout of `self`."""
     source = node.args[1] if len(node.args) > 1 else None
     return source if isinstance(source, Node) else None
 
 
-def _sliced_over(node: Node) -> Node | None:
+def _scatter_source(node: Node) -> Node | None:
     """`slice_scatter` over the whole is what is scattered: then that has the type of the whole. Not
     where what is scattered into has a gradient: that would be none instead of zeros."""
     step = node.args[5] if len(node.args) > 5 else node.kwargs.get("step", 1)
-    base = _first(node)
+    base = _first_argument(node)
     if step != 1 or base is None or _has_gradient(base):
         return None
-    return _written_over(node)
+    return _copy_source(node)
 
 
 def _has_gradient(node: Node) -> bool:
@@ -139,7 +139,7 @@ def _has_gradient(node: Node) -> bool:
     return any(isinstance(value, FakeTensor) and is_marked(value) for value in given)
 
 
-def _by(position: int, neutral: float) -> Callable[[Node], Node | None]:
+def _neutral_operand(position: int, neutral: float) -> Callable[[Node], Node | None]:
     """`x * 1`, `x - 0`: the other operand is this number."""
 
     def rule(node: Node) -> Node | None:
@@ -148,39 +148,39 @@ def _by(position: int, neutral: float) -> Callable[[Node], Node | None]:
         t = _type(node)
         if not is_neutral or node.kwargs or t is None or t.dtype.is_complex:
             return None  # of complex numbers, infinity times 1 is not infinity
-        return _first(node)
+        return _first_argument(node)
 
     return rule
 
 
-def _unpadded(node: Node) -> Node | None:
+def _padding_source(node: Node) -> Node | None:
     pads: Any = node.args[1]
-    return _first(node) if all(p.__class__ is int and p == 0 for p in pads) else None
+    return _first_argument(node) if all(p.__class__ is int and p == 0 for p in pads) else None
 
 
-def _once(node: Node) -> Node | None:
+def _repeat_source(node: Node) -> Node | None:
     times: Any = node.args[1]
-    return _first(node) if all(n.__class__ is int and n == 1 for n in times) else None
+    return _first_argument(node) if all(n.__class__ is int and n == 1 for n in times) else None
 
 
-def _alone(node: Node) -> Node | None:
+def _cat_source(node: Node) -> Node | None:
     parts: Any = node.args[0]
     return parts[0] if len(parts) == 1 and isinstance(parts[0], Node) else None
 
 
 # Calls that make a new tensor with the elements of an argument, if types agree as well.
 _COPIES: dict[Any, Callable[[Node], Node | None]] = {
-    aten.clone.default: _first,
-    aten._to_copy.default: _converted,
-    aten.copy.default: _written_over,
-    aten.slice_scatter.default: _sliced_over,
-    aten.mul.Tensor: _by(1, 1),
-    aten.mul.Scalar: _by(1, 1),
-    aten.div.Tensor: _by(1, 1),
-    aten.div.Scalar: _by(1, 1),
-    aten.sub.Tensor: _by(1, 0),
-    aten.pow.Tensor_Scalar: _by(1, 1),
-    aten.constant_pad_nd.default: _unpadded,
-    aten.repeat.default: _once,
-    aten.cat.default: _alone,
+    aten.clone.default: _first_argument,
+    aten._to_copy.default: _conversion_source,
+    aten.copy.default: _copy_source,
+    aten.slice_scatter.default: _scatter_source,
+    aten.mul.Tensor: _neutral_operand(1, 1),
+    aten.mul.Scalar: _neutral_operand(1, 1),
+    aten.div.Tensor: _neutral_operand(1, 1),
+    aten.div.Scalar: _neutral_operand(1, 1),
+    aten.sub.Tensor: _neutral_operand(1, 0),
+    aten.pow.Tensor_Scalar: _neutral_operand(1, 1),
+    aten.constant_pad_nd.default: _padding_source,
+    aten.repeat.default: _repeat_source,
+    aten.cat.default: _cat_source,
 }

@@ -42,8 +42,8 @@ class ReplacePattern(Pass):
     ignore_literals: bool = False
 
     def edit(self, draft: Draft) -> None:
-        pattern, replacement = _graph(self.pattern), _graph(self.replacement)
-        taken, given = (_arguments(g) for g in (pattern, replacement))
+        pattern, replacement = _pattern_graph(self.pattern), _pattern_graph(self.replacement)
+        taken, given = (_count_arguments(g) for g in (pattern, replacement))
         if taken != given:
             raise PassError(f"the pattern takes {taken} arguments, its replacement {given}")
         for module in list(draft.graph_modules()):
@@ -55,20 +55,20 @@ class ReplacePattern(Pass):
                 self.ignore_literals,
             )
             for match in found:
-                _explain(match)
+                _explain_match(match)
 
 
-def _graph(pattern: Pattern) -> Graph:
+def _pattern_graph(pattern: Pattern) -> Graph:
     if isinstance(pattern, Graph):
         return pattern
     return pattern.graph if isinstance(pattern, GraphModule) else symbolic_trace(pattern).graph
 
 
-def _arguments(graph: Graph) -> int:
+def _count_arguments(graph: Graph) -> int:
     return sum(n.op == "placeholder" for n in graph.nodes)
 
 
-def _explain(match: subgraph_rewriter.ReplacedPatterns) -> None:
+def _explain_match(match: subgraph_rewriter.ReplacedPatterns) -> None:
     """New nodes come from the line of what they replace: its last node, which is what is read."""
     last = match.nodes_map[match.anchor]
     for node in match.replacements:

@@ -17,7 +17,7 @@ from lostwax.ir.run.overlap import storage_key
 Conversion = Callable[[torch.Tensor], torch.Tensor]
 
 
-def converted(values: Mapping[str, Any], convert: Conversion) -> dict[str, Any]:
+def convert_state(values: Mapping[str, Any], convert: Conversion) -> dict[str, Any]:
     """The values with `convert` applied to each tensor once. Parameters stay parameters."""
     tensors = {id(v): v for v in values.values() if isinstance(v, torch.Tensor)}
     sharing: dict[int, list[torch.Tensor]] = {}
@@ -25,29 +25,30 @@ def converted(values: Mapping[str, Any], convert: Conversion) -> dict[str, Any]:
         sharing.setdefault(storage_key(tensor), []).append(tensor)
     new: dict[int, torch.Tensor] = {}
     for together in sharing.values():
-        new.update(_together(together, convert))
+        new.update(_convert_together(together, convert))
     return {name: new.get(id(value), value) for name, value in values.items()}
 
 
-def _together(tensors: list[torch.Tensor], convert: Conversion) -> dict[int, torch.Tensor]:
+def _convert_together(tensors: list[torch.Tensor], convert: Conversion) -> dict[int, torch.Tensor]:
     first = tensors[0]
     if len(tensors) == 1 or len({t.dtype for t in tensors}) > 1 or isinstance(first, FakeTensor):
-        return {id(t): _alone(t, convert) for t in tensors}
+        return {id(t): _convert_alone(t, convert) for t in tensors}
     # All of the memory that they share, converted once; then each a view of that.
     count = first.untyped_storage().nbytes() // first.itemsize
     whole = convert(torch.as_strided(first.detach(), (count,), (1,), 0))
     return {
-        id(t): _typed(whole.as_strided(t.shape, t.stride(), t.storage_offset()), t) for t in tensors
+        id(t): _restore_class(whole.as_strided(t.shape, t.stride(), t.storage_offset()), t)
+        for t in tensors
     }
 
 
-def _alone(tensor: torch.Tensor, convert: Conversion) -> torch.Tensor:
+def _convert_alone(tensor: torch.Tensor, convert: Conversion) -> torch.Tensor:
     given = tensor.detach()
     new = convert(given)
-    return tensor if new is given else _typed(new, tensor)
+    return tensor if new is given else _restore_class(new, tensor)
 
 
-def _typed(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
+def _restore_class(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
     """With the class of the old one: a parameter, or a plain tensor."""
     if isinstance(old, nn.Parameter):
         return nn.Parameter(new, old.requires_grad)

@@ -1,7 +1,7 @@
-"""The table of decompositions that leads to core ATen: ours, torch's for the long tail.
+"""The table of decompositions to core ATen: our own, and torch's for the long tail.
 
-An operator is core if torch tags it so (`torch.Tag.core`). The table is looked up operator by
-operator, and listed only when somebody asks for all of it. Must not run a decomposition.
+An operator is core if torch tags it so (`torch.Tag.core`). Operators are looked up one by one; the
+whole table is listed only if somebody asks for it. Must not run a decomposition.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
         self._changed[op] = None
 
     def copy(self) -> DecompositionTable:
-        """A table that is edited apart from this one."""
+        """Return a copy that can be edited without changing this table."""
         made = DecompositionTable()
         made._changed.update(self._changed)
         return made
@@ -61,7 +61,7 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
     __copy__ = copy
 
     def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
-        """Leave these operators whole, whether the table had them or not; the table is returned."""
+        """Leave these operators whole, whether the table has them or not; return the table."""
         for op in ops:
             names = op.overloads() if isinstance(op, OpOverloadPacket) else ()
             for each in [getattr(op, name) for name in names] or [op]:
@@ -84,7 +84,7 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
 
 
 def as_table(table: Table | None) -> Table:
-    """What a user gives as a table; None: the default one."""
+    """Return the table that a user passes, after checking it; the default one for None."""
     if table is None:
         return DecompositionTable()
     if isinstance(table, DecompositionTable):
@@ -111,8 +111,8 @@ def _check_key(op: object) -> None:
 
 
 def default_decompositions() -> DecompositionTable:
-    """The table that leads to core ATen, to be edited: `del table[op]`, `table[op] = function`,
-    `table.keep(op)`."""
+    """Return the table of decompositions to core ATen, for you to edit: `del table[op]`,
+    `table[op] = function`, `table.keep(op)`."""
     return DecompositionTable()
 
 
@@ -122,7 +122,7 @@ def is_core(op: OpOverload) -> bool:
 
 @cached_by_identity(20_000)
 def default_decomposition(op: OpOverload) -> Decomposition | None:
-    """How this operator gets to core ATen; None: it is there, or stays whole."""
+    """The decomposition of this operator to core ATen; None if it is core, or stays whole."""
     if not isinstance(op, OpOverload) or is_core(op):
         return None
     record = operator(op)

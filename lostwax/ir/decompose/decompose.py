@@ -1,8 +1,8 @@
-"""Decomposing: the calls of a program that a table takes apart are replaced, the others stay.
+"""Decomposing: replaces the calls of a program that a table takes apart; the others stay.
 
-Node by node, without running or tracing the program again. An expansion is recorded once for each
-distinct call (target, types and values of the arguments) and replayed for the others. Must not
-change the program it reads.
+It goes node by node, without running or tracing the program again. An expansion is recorded once
+for each distinct call (target, types and values of the arguments) and replayed for equal ones. Must
+not change the program it reads.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ AnyProgram = TypeVar("AnyProgram", bound=Program)
 def decompose_program(
     program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
 ) -> AnyProgram:
-    """The program with the operators of the table taken apart; without one, in core ATen."""
+    """Take the operators of the table apart; without a table, decompose to core ATen."""
     mode = _mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)
 
-    # Entered here, not for each expansion: that costs as much as recording one.
+    # The expander is entered once: entering it costs as much as recording an expansion.
     def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
         collector.pause(undo.add)
         with no_grad(), without_autocast(), expansions.expander:
@@ -111,8 +111,8 @@ def _rewrite(
     mode: FakeTensorMode,
     wanted: Container[str] = (),
 ) -> tuple[GraphModule, dict[str, str]]:
-    """The module with a new graph, and the new names of what was replaced by one node. The values
-    of nodes that are wanted stay, read or not."""
+    """Return the module with a new graph, and the new names of nodes that were replaced by one
+    node. The values of the nodes `wanted` stay, even if nobody reads them."""
     rewriter = _Rewriter(module, expansions, mode)
     graph = rewriter.run(wanted)
     made = _LazyGraphModule(rewriter.children, graph)
@@ -121,7 +121,7 @@ def _rewrite(
 
 
 class _Rewriter:
-    """Writes one graph anew."""
+    """Writes the new graph of one module."""
 
     def __init__(self, module: GraphModule, expansions: Expansions, mode: FakeTensorMode) -> None:
         self.module = module
@@ -134,11 +134,11 @@ class _Rewriter:
         self.children: dict[str, Any] = {}
         self.names: dict[str, str] = {}
         self._new: dict[Node, Any] = {}
-        """For each old node the new one, or the list of those that stand for its outputs."""
+        """For each old node the new one, or the list of new ones for its outputs."""
         self._numbers = SeenNumbers(self._emit_number)
         self._is_symbolic = mode.shape_env is not None and bool(mode.shape_env.symbols)
         self._equal: dict[Any, Node] = {}
-        """Calls by target and arguments: what an expansion computes again is there already."""
+        """The new calls by target and arguments, so that nothing is computed twice."""
         self._made: list[Node] = []
         self._shown = _nodes_kept_apart(module.graph, self.nodes)
         self._origin: Node | None = None
@@ -162,7 +162,7 @@ class _Rewriter:
         return graph
 
     def _remove_unread(self, graph: Graph, wanted: Container[str]) -> None:
-        """Without what expansions made and nobody reads."""
+        """Remove the nodes that expansions made and nobody reads."""
         kept = {id(self._new[n]) for n in self.nodes if n.name in wanted}
         for node in reversed(self._made):
             if not node.users and not has_effect(node.target) and id(node) not in kept:
@@ -174,7 +174,7 @@ class _Rewriter:
         return self._copy_with(node, *self._map_arguments(node))
 
     def _map_arguments(self, node: Node) -> tuple[Any, Any]:
-        """The arguments of a node, in the new graph."""
+        """Return the arguments of a node in the new graph."""
         new = self._new
         args = [
             new[a] if a.__class__ is Node else a if a.__class__ in PLAIN else self._map_argument(a)
@@ -216,12 +216,12 @@ class _Rewriter:
         self._keep(node)
 
     def _is_computable(self, expansion: Expansion) -> bool:
-        """Does the graph so far give the numbers that the expansion needs? Not all that a program
-        knows is known in its sub-graphs."""
+        """Can the graph so far compute the numbers that the expansion needs? A sub-graph does not
+        have all the sizes that the program has."""
         return all(map(self._numbers.is_known, expansion.numbers))
 
     def _keep(self, node: Node) -> None:
-        """A call that stays, unless the same was computed before."""
+        """Copy a call that stays, unless the same was computed before."""
         args, kwargs = self._map_arguments(node)
         if has_effect(node.target) or isinstance(node.target, HigherOrderOperator):
             self._copy_with(node, args, kwargs)
@@ -277,7 +277,7 @@ class _Rewriter:
     def _emit(
         self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], merge: bool
     ) -> Node:
-        """A call; the one that is there already, if that computes the same."""
+        """Return a new call, or an earlier one that computes the same."""
         key = None if has_effect(target) else call_key(target, args, kwargs)
         found = self._equal.get(key) if merge and key is not None else None
         if found is not None:
@@ -315,7 +315,7 @@ class _Rewriter:
 def _make_values(
     result: Any, memory: Mapping[Value, Value], nodes: Mapping[Value, Any], mode: FakeTensorMode
 ) -> Any:
-    """What a step returns, as fakes; a view shares the storage of what it shows."""
+    """Make fakes for what a step returns; a view shares the storage of its base."""
     if isinstance(result, Value):
         assert result.type is not None
         shown = nodes.get(memory[result])
@@ -328,7 +328,7 @@ def _make_values(
 
 
 def tensor_arguments(node: Node) -> list[Node]:
-    """The tensors among the arguments of a call, in order; one for each place."""
+    """The tensors among the arguments of a call, in order, with repetitions."""
     found: list[Node] = []
     _collect(node.args, found)
     if node.kwargs:
@@ -346,8 +346,8 @@ def _collect(values: Sequence[Any], found: list[Node]) -> None:
 
 
 def _nodes_kept_apart(graph: Graph, nodes: list[Node]) -> set[Node]:
-    """The nodes whose memory may share with no other: what the caller sees; all of them, if the
-    graph writes in place."""
+    """The nodes that must share memory with no other: those whose memory the caller sees; or all,
+    if the graph writes in place."""
     targets = {id(t): t for t in [n.target for n in nodes]}  # torch hashes overloads in Python
     if any(isinstance(t, OpOverload) and record(t).mutates for t in targets.values()):
         return set(nodes)

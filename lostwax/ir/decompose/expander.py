@@ -1,7 +1,7 @@
 """Expander: a Recorder of what decompositions do to fakes.
 
-Operators of its table are expanded where they are met, until only others are left. A decomposition
-may write to what it makes, not to what it is given. Must not build nodes.
+When a decomposition calls an operator of the table, that is expanded too, until only others are
+left. A decomposition may write to what it makes, not to its arguments. Must not build nodes.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Expander(Recorder):
         self._constants = ByIdentity[torch.Tensor, FakeTensor]()
 
     def make_input(self, type: TensorType) -> FakeTensor:
-        """A tensor that the decomposition is given."""
+        """Make a fake for a tensor argument of the decomposition."""
         fake = new_fake(self, type)
         make_root(fake, None, None, "the argument")
         return fake
 
     def start(self) -> None:
-        """A new recording."""
+        """Start a new recording."""
         self.region = Region()
         self._open.clear()
         self._constants.clear()
@@ -72,7 +72,7 @@ class Expander(Recorder):
         raise CannotExpand(what)
 
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
-        """A real tensor inside a decomposition is a constant of it: made by a call."""
+        """A real tensor inside a decomposition is a constant of it: record a call that makes it."""
         if isinstance(tensor, FakeTensor) or not self.is_recording:
             return super().adopt(tensor)
         if tensor not in self._constants:
@@ -89,7 +89,7 @@ class Expander(Recorder):
     # ------------------------------------------------------------------------------------ operators
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Expand or record."""
+        """Expand the call, or record it."""
         if not self.is_recording:
             return super().evaluate(func, args, kwargs)
         decomposition = self.table.get(func)
@@ -110,7 +110,7 @@ class Expander(Recorder):
     def expand(
         self, func: OpOverload, decomposition: Decomposition, args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """What the decomposition returns for this call; the calls it makes are recorded."""
+        """Run the decomposition for this call and record the calls it makes; return its result."""
         types, named = self.types(args, kwargs)
         key = (func, repr(types), repr(named))
         if key in self._open:
@@ -125,7 +125,7 @@ class Expander(Recorder):
             self._open.pop()
 
     def _take_apart(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        """A composite operator by its parts, which come back here one by one."""
+        """Run a composite operator; its parts come back here one by one."""
         record = operator(func)
         if record.parts is not None:
             return super().evaluate(func, args, kwargs)
@@ -178,7 +178,7 @@ class Expander(Recorder):
             out = self.computed(func, args, kwargs)
         is_other = Trait.NOT_ITS_BASE in record.traits
         if not is_other and type(out) is FakeTensor and out.fake_type == base.fake_type:
-            out.tracked = base.tracked  # the same, under another name
+            out.tracked = base.tracked  # the view is its base
             return out
         return track_views(self.step(func, args, kwargs), base.tracked, args, kwargs, out)
 
@@ -215,7 +215,7 @@ class Expander(Recorder):
 
 
 def wrap_all(value: Any) -> Any:
-    """Expressions as torch's symbolic numbers, in lists too."""
+    """Turn expressions into torch's symbolic numbers, in lists too."""
     if isinstance(value, (list, tuple)):
         return type(value)([wrap_all(v) for v in value])
     return wrap(value)

@@ -1,4 +1,5 @@
-"""What a call is replaced by: recorded once for each distinct call, checked, and kept.
+"""Expansions: the steps that replace a call, recorded once for each distinct call, checked, and
+kept.
 
 The decomposition runs on fakes of the arguments' types. Its result must be what the operator
 returns: as many tensors, of the same sizes and dtypes. Must not know of the graph that is written.
@@ -33,8 +34,9 @@ from lostwax.types import TensorType
 
 
 class Expansion:
-    """The steps that stand for one call. `results`: what it returned, tensors as values, those that
-    nobody reads as None. `whole`: the step of several outputs that has just these."""
+    """The steps that replace one call. `results` is what the decomposition returned: tensors as
+    values, None for those that nobody reads. `whole` is the step whose outputs are just the
+    results, if there is one."""
 
     __slots__ = ("inputs", "memory", "numbers", "read", "results", "steps", "whole")
 
@@ -47,9 +49,9 @@ class Expansion:
             used.update(values_of(results))
         made = {step: values_of(step.result) for step in self.steps}
         self.read = {step: [v for v in values if v in used] for step, values in made.items()}
-        """The outputs of each step that are needed one by one."""
+        """The outputs of each step that are read one by one."""
         self.memory = {v: memory_of(v) for values in made.values() for v in values}
-        """The value whose memory each of them shows."""
+        """For each value, the value in whose memory it lies."""
         self.numbers = set(_numbers_in([(step.args, step.kwargs) for step in self.steps]))
         """The symbolic numbers among the arguments."""
 
@@ -69,7 +71,7 @@ def _live_steps(steps: list[Step], results: Any) -> tuple[list[Step], set[Value]
 
 
 def _whole_step(results: Any) -> Step | None:
-    """If the results are the outputs of one step, in order: that step."""
+    """If the results are the outputs of one step, in order, return that step."""
     if not isinstance(results, list):
         return None
     steps = {v.step for v in results if isinstance(v, Value)}
@@ -93,7 +95,7 @@ def _numbers_in(tree: Any) -> Iterator[Any]:
 
 
 class Expansions:
-    """The expansions of one program by one table. To be asked inside of `expander`."""
+    """The expansions of one program by one table. Use it inside of its `expander`."""
 
     def __init__(self, table: Mapping[OpOverload, Decomposition], mode: FakeTensorMode) -> None:
         self.table = table
@@ -106,14 +108,14 @@ class Expansions:
         """Does the table take this operator apart?"""
         found = self._takes.get(target)
         if found is None:
-            # What writes has no functional form here: it stays.
+            # An operator that writes has no functional form here: it stays.
             writes = bool(operator(target).mutates)
             found = self._takes[target] = not writes and self.table.get(target) is not None
         return found
 
     def find(self, node: Node, shown: bool) -> Expansion | None:
-        """What stands for this call; None if it stays. `shown`: the caller of the program sees the
-        memory of its result."""
+        """Return what replaces this call; None if it stays. `shown` says that the caller of the
+        program sees the memory of its result."""
         used = _used_outputs(node)
         key = (id(node.target), _argument_key(node.args), _argument_key(node.kwargs), used, shown)
         if key not in self._found:
@@ -131,7 +133,7 @@ class Expansions:
             return found
         except Exception as error:
             if decomposition is default_decomposition(target):
-                return None  # it stays whole: right, if not core
+                return None  # the operator stays whole, which is correct if not core
             if isinstance(error, DecompositionError):
                 raise
             raise DecompositionError(
@@ -161,7 +163,7 @@ class Expansions:
         return None if is_default and comes_back else expansion
 
     def _make_argument(self, value: Any, inputs: list[Value]) -> Any:
-        """An argument as the decomposition gets it."""
+        """Make an argument as the decomposition gets it."""
         if isinstance(value, Node):
             value = value.meta["val"]
             if isinstance(value, FakeTensor):
@@ -201,13 +203,14 @@ def _makes_new(target: Any, decomposition: Decomposition) -> bool:
 
 
 def _is_of_torch(decomposition: Decomposition) -> bool:
-    """Torch's and ours are free in what nobody reads: kernels of devices differ in it."""
+    """Is the decomposition torch's or ours? Outputs that nobody reads are not checked for these:
+    kernels of different devices differ there."""
     home = getattr(decomposition, "__module__", None) or ""
     return home.split(".")[0] in ("torch", "lostwax")
 
 
 def _used_outputs(node: Node) -> Any:
-    """Which outputs are read: None for all, or for the only one."""
+    """The indices of the outputs that are read; None if all are, or if there is only one."""
     if not isinstance(node.meta["val"], (list, tuple)):
         return None
     found = set()
@@ -222,7 +225,7 @@ def _used_outputs(node: Node) -> Any:
 
 
 def _check_result(node: Node, wanted: Any, out: Any, used: Any) -> None:
-    """Is this what the operator returns?"""
+    """Check that the decomposition returned what the operator returns."""
     if isinstance(wanted, (list, tuple)):
         if not isinstance(out, (list, tuple)) or len(out) != len(wanted):
             given = len(out) if isinstance(out, (list, tuple)) else 1
@@ -253,14 +256,14 @@ def _refuse(node: Node, what: str) -> None:
 
 
 def _source_place(node: Node) -> str:
-    """The user's line; the module, if only torch's code is known."""
+    """The user's line; if only torch's code is known, the module."""
     modules = list((node.meta.get("nn_module_stack") or {}).values())
     module = "the module {!r}, {}".format(*modules[-1]) if modules else f"the node {node.name!r}"
     return source_text(node) or module
 
 
 def _lay_out(expander: Expander, out: FakeTensor, wanted: TensorType) -> FakeTensor:
-    """The result with the strides of the operator's: nodes after it may count on them."""
+    """Return the result with the operator's strides: nodes after it may rely on them."""
     t = out.fake_type
     if t.stride == wanted.stride or t.is_symbolic or wanted.is_symbolic or 0 in t.size:
         return out

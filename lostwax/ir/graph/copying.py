@@ -1,5 +1,5 @@
-"""Copies of graphs: the same nodes under the same names, with sub-graphs of their own. And of
-state.
+"""Copies of graphs, with the same nodes under the same names and sub-graphs of their own; and
+copies of state.
 
 Values in `meta` are shared, as nothing changes them. Must not evaluate or rename anything.
 """
@@ -21,8 +21,8 @@ from lostwax.ir.run.overlap import storage_key
 
 
 def copy_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
-    """A graph module that can be edited without harm to the original, and what became of its
-    nodes. Its code is generated when it is first run."""
+    """Return a copy that can be edited without changing the original, and the new node of each old
+    one. The code of the copy is generated when it is first run."""
     graph, nodes = copy_graph(module.graph)
     children: dict[str, Any] = {}
     for node in module.graph.nodes:
@@ -37,7 +37,7 @@ def copy_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:
 
 
 def copy_graph(graph: Graph) -> tuple[Graph, dict[Node, Node]]:
-    """The graph once more, and what became of its nodes."""
+    """Return a copy of the graph, and the new node of each old one."""
     writer = GraphWriter()
     nodes: dict[Node, Node] = {}
     for node in graph.nodes:
@@ -73,8 +73,8 @@ def _map_nodes(value: Any, nodes: dict[Node, Node]) -> Any:
 
 
 def copy_shared(values: Iterable[Any], memo: dict[int, Any]) -> None:
-    """Copy the parameters that share memory with other state, so that the copies do: `deepcopy`,
-    which finds them in `memo`, would give each a memory of its own."""
+    """Copy the parameters that share memory with other state, so that their copies share it too,
+    and put them into `memo`: `deepcopy` alone would give each copy a memory of its own."""
     tensors = {id(v): v for v in values if isinstance(v, Tensor)}
     keys = [storage_key(t) for t in tensors.values()]
     if len(set(keys)) == len(keys):

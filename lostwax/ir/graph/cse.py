@@ -18,12 +18,12 @@ from lostwax.ops.registry import operator
 
 
 def share(graph: Graph) -> int:
-    """Merge calls of one function with the same arguments into the first; how many went.
+    """Merge calls of one function with the same arguments into the first; return how many went.
 
-    Not merged are: what draws random numbers or has other effects; values whose recorded types
-    differ (two `nonzero`s have sizes of their own); what the graph returns, so that outputs keep
-    their names; and two values of which the caller sees both, since they would share memory. A
-    graph in which something is written is left as it is.
+    These are not merged: calls that draw random numbers or have other effects; values whose
+    recorded types differ (two `nonzero`s have sizes of their own); what the graph returns, so that
+    outputs keep their names; and two values that the caller sees both, since they would share
+    memory. A graph that writes to its values is left as it is.
     """
     merged = 0
     for node, kept in find_duplicates(graph):
@@ -34,8 +34,8 @@ def share(graph: Graph) -> int:
 
 
 def find_duplicates(graph: Graph) -> Iterator[tuple[Node, Node]]:
-    """What could be merged, each with the node that stays. Merged as they come, they lead to
-    others."""
+    """Yield each node that can be merged, with the node that stays. If the caller merges a pair
+    before it asks for the next, the merge can reveal further duplicates."""
     if any(_writes(node) for node in graph.nodes):
         return
     seen = visible_nodes(graph)
@@ -49,7 +49,7 @@ def find_duplicates(graph: Graph) -> Iterator[tuple[Node, Node]]:
         if kept is node or node in returned or (node in seen and kept in seen):
             continue
         if same_type(kept.meta.get("val"), node.meta.get("val")):
-            if node in seen:  # what was seen of the one is seen of the other
+            if node in seen:  # after the merge, the caller sees the node that stays
                 seen.add(kept)
             yield node, kept
 
@@ -60,7 +60,8 @@ def _writes(node: Node) -> bool:
 
 
 def _key(node: Node) -> Hashable | None:
-    """Equal for calls that compute the same; None of what is not to be merged."""
+    """Return a key that is equal for calls that compute the same; None if the node must not be
+    merged."""
     target = node.target
     if node.op != "call_function" or has_effect(target):
         return None
@@ -75,14 +76,14 @@ def _key(node: Node) -> Hashable | None:
 
 
 def call_key(target: Any, args: Any, kwargs: Any) -> Hashable:
-    """Equal for calls of one function with the same arguments."""
+    """Return a key that is equal for calls of one function with the same arguments."""
     operands = tuple([a if a.__class__ is Node else _freeze(a) for a in args])
     return (id(target), operands, _freeze(kwargs) if kwargs else ())
 
 
 def _freeze(value: Any) -> Hashable:
-    """An argument as a key. `1`, `1.0` and `True` are equal in Python, but not to an operator; and
-    neither are 0.0 and -0.0."""
+    """Return an argument as a key. `1`, `1.0` and `True`, or 0.0 and -0.0, are equal in Python but
+    mean different things to an operator: their keys differ."""
     cls = value.__class__
     if cls is Node:
         return value  # type: ignore[no-any-return]

@@ -1,7 +1,7 @@
-"""What a call does beside returning a new value: it draws random numbers, it checks, it writes, or
-what it returns shares memory with an argument.
+"""What a call does beside returning a new value: it may draw random numbers, check something,
+write, or return a value that shares memory with an argument.
 
-Asked by everything that removes, merges or moves nodes. Must not change a graph.
+Everything that removes, merges or moves nodes asks here. Must not change a graph.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lostwax.ops.traits import Trait
 
 @cached_by_identity(20_000)
 def has_effect(target: Any) -> bool:
-    """Drawing random numbers moves the generator, and a call without a result is there for what it
-    does: such a call stays, read or not."""
+    """Does the call do something that matters even if nobody reads its result? Drawing random
+    numbers moves the generator; a call without a result is there for what it does."""
     if not isinstance(target, OpOverload):
         return False
     draws = torch.Tag.nondeterministic_seeded in target.tags
@@ -32,7 +32,7 @@ def has_effect(target: Any) -> bool:
 
 
 def must_stay(node: Node) -> bool:
-    """Would the program be another without this node, even if nothing reads it?"""
+    """Does removing this node change the program, even if nothing reads the node?"""
     if node.op in ("placeholder", "output"):
         return True
     if node.op != "call_function":
@@ -66,7 +66,8 @@ def view_base(node: Node) -> Node | None:
 
 
 def memory_base(node: Node) -> Node | None:
-    """As `view_base`; also what `with_gradient` gives a gradient to, which stays where it is."""
+    """As `view_base`, and also for outputs of `with_gradient`: each lies in the memory of the value
+    that was given to it."""
     made = node.args[0] if node.target is getitem else None
     if isinstance(made, Node) and made.target is with_gradient:
         outputs: Any = made.args[1]
@@ -83,14 +84,14 @@ def _is_view(target: Any) -> bool:
 
 
 def memory_owner(node: Node) -> Node:
-    """The node that made the memory which this node's value lies in."""
+    """The node that allocated the memory of this node's value."""
     while (base := memory_base(node)) is not None:
         node = base
     return node
 
 
 def visible_nodes(graph: Graph) -> set[Node]:
-    """What the caller sees of the graph's values: those it returns, and those they are views of."""
+    """The nodes whose memory the caller sees: those the graph returns, and those they view."""
     seen: set[Node] = set()
     for node in graph.output_node().all_input_nodes:
         current: Node | None = node
@@ -98,7 +99,7 @@ def visible_nodes(graph: Graph) -> set[Node]:
             seen.add(current)
             source = memory_base(current)
             if source is None and current.target is getitem:
-                # a part of several results: they are seen through it
+                # one of several results: the caller sees the call that gives them
                 source = current.args[0]  # type: ignore[assignment]
             current = source
     return seen

@@ -5,9 +5,9 @@ write under `no_grad`), a call of this operator says so:
 
     outputs = with_gradient(backward, outputs, inputs, saved)
 
-gives the `outputs` as they are. Their gradient with respect to the `inputs` is what the sub-graph
-`backward` makes of the gradients of the outputs and the `saved` values. Who needs no gradients may
-put the outputs in its place (`remove_gradients`). Must not know of capture.
+returns the `outputs` unchanged. Their gradient with respect to the `inputs` is what the sub-graph
+`backward` computes from the gradients of the outputs and the `saved` values. A consumer that needs
+no gradients may replace the call by its outputs (`remove_gradients`). Must not know of capture.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class _AttachBackward(torch.autograd.Function):
         ctx.backward, ctx.counts = backward, counts
         ctx.strides = [t.stride() for t in outputs]
         results = tuple(t.detach() for t in outputs)
-        # An output that the backward reads is the result itself: it can be differentiated again.
+        # If the backward reads an output, save the result instead, which can be differentiated.
         own = {id(t): result for t, result in zip(outputs, results, strict=True)}
         ctx.save_for_backward(*(own.get(id(t), t) for t in saved))
         return results
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        # As at capture they have the layout of the outputs: the graph may view them.
+        # The backward graph may view the gradients: lay them out as the outputs, as at capture.
         laid_out = [_lay_out(g, s) for g, s in zip(grads, ctx.strides, strict=True)]
         found = ctx.backward(*laid_out, *ctx.saved_tensors)
         outputs, _ = ctx.counts
@@ -75,7 +75,8 @@ with_gradient = WithGradient()
 
 
 def gradient_source(node: Node, owner: Module) -> Node | None:
-    """The value whose gradient this one has, with other values; None if it has another."""
+    """If `with_gradient` passes this node's gradient unchanged to one of its inputs, return that
+    input; else None."""
     made: Any = node.args[0] if node.target is getitem else None
     if made is None or made.target is not with_gradient:
         return None
@@ -85,8 +86,8 @@ def gradient_source(node: Node, owner: Module) -> Node | None:
 
 
 def remove_gradients(graph: Graph) -> bool:
-    """Put the outputs in the place of each `with_gradient`: the program computes the same, and
-    differentiates what it computes. Whether there was any."""
+    """Replace each `with_gradient` by its outputs: the program computes the same, and
+    differentiates what it computes. Return whether there was any."""
     found = list(graph.find_nodes(op="call_function", target=with_gradient))
     for node in found:
         outputs: Any = node.args[1]

@@ -1,4 +1,4 @@
-"""What graphs and their nodes refer to: sub-graphs, by the attributes that hold them.
+"""Finds the sub-graphs that a graph refers to, by the attributes that hold them.
 
 Must not change anything.
 """
@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 
 
 def find_attribute(root: Any, path: str) -> Any:
-    """What stands at a dotted path; None if nothing does."""
+    """Find what lies at a dotted path; None if nothing does."""
     for part in path.split("."):
         root = getattr(root, part, None)
     return root

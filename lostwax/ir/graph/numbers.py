@@ -1,8 +1,8 @@
 """Nodes for symbolic numbers: sizes, conditions and floats that the program must compute.
 
-Nothing symbolic is recorded while capturing; when an operator takes an expression, the nodes that
-compute it from sizes and items are made here, in canonical form, each once. Must not insert nodes
-itself: who writes the graph does.
+A capture records no arithmetic on symbols. When an operator takes an expression as its argument,
+the nodes that compute it from sizes and items are made here, in canonical form, each once. Must not
+insert nodes itself: the writer of the graph does.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REALS: dict[str, Callable[..., Any]] = {
 
 
 def simplify_number(value: Any) -> Any:
-    """A number under all that the trace has learned."""
+    """Simplify a number with all that the trace has learned so far."""
     if isinstance(value, Expr):
         return current(value)
     return current_real(value) if isinstance(value, Real) else value
@@ -67,23 +67,24 @@ _TRUTHS = ("<", "<=", ">", ">=", "==", "is_integer")
 
 
 class SymbolOrigin(NamedTuple):
-    """Where the program finds a symbol's value: what stands there is `scale * symbol + offset`."""
+    """Where the program reads a symbol's value. The number there is `scale * symbol + offset`."""
 
     value: Any
-    """A tensor or a number, in the words of who writes the graph."""
+    """A tensor or a number, as the writer of the graph represents it."""
     dim: int | None
-    """A size of this tensor; None: its only element, or the input that is a number."""
+    """The dimension of the tensor; None if the number is its only element, or the input itself."""
     scale: int = 1
     offset: int = 0
 
     @property
     def is_plain(self) -> bool:
-        """Does the symbol's value itself stand there?"""
+        """Is the number the symbol itself?"""
         return (self.scale, self.offset) == (1, 0)
 
 
 def solve_size(size: Expr, value: Any, dim: int) -> tuple[Symbol, SymbolOrigin] | None:
-    """The symbol whose value this size of a tensor tells, and how; None: it tells none."""
+    """Return the symbol whose value follows from this size of a tensor, and its origin; None if no
+    symbol's value does."""
     symbols = size.symbols()
     if len(symbols) != 1:
         return None
@@ -95,11 +96,11 @@ def solve_size(size: Expr, value: Any, dim: int) -> tuple[Symbol, SymbolOrigin] 
 
 
 SymbolOrigins = Mapping[Any, SymbolOrigin]
-"""Of symbols, and of floats that nothing is computed from."""
+"""The origins of symbols, and of floats that are inputs."""
 
 
 def number_sources(value: Any) -> Iterator[Any]:
-    """The symbols and floats that a number is computed from in the end."""
+    """The symbols and floats from which a number is computed in the end."""
     if isinstance(value, Real):
         if value.op == "symbol":
             yield value
@@ -117,7 +118,8 @@ def number_sources(value: Any) -> Iterator[Any]:
 
 
 def _float_comparison(b: BoolExpr) -> tuple[Definition, bool] | None:
-    """The comparison of floats that a condition is, and whether it is that or its opposite."""
+    """If a condition is a comparison of floats, or its negation, return the comparison and whether
+    it is not negated."""
     terms = b.poly.terms if not b.args and b.kind in ("eq", "ne") else {}
     monomials = [m for m in terms if m]
     if len(monomials) != 1 or len(monomials[0]) != 1 or not isinstance(monomials[0][0], Symbol):
@@ -149,10 +151,10 @@ class Numbers:
         self._made: dict[Any, Any] = {}
 
     def node(self, value: Any) -> Any:
-        """The node that computes a symbolic number; a plain one is itself.
+        """Return the node that computes a symbolic number; a plain number is returned as it is.
 
-        Taken literally: what guards made of the symbols since is not used here, or an assertion
-        would assert what follows from itself. `simplify_number` is for operands.
+        The number is not simplified with guards that were learned since: an assertion would then
+        assert what follows from itself. Operands go through `simplify_number` first.
         """
         if not isinstance(value, (Expr, BoolExpr, Real)):
             return value
@@ -167,13 +169,13 @@ class Numbers:
         return self._condition(value) if isinstance(value, BoolExpr) else self._real(value)
 
     def _apply(self, target: Any, operands: tuple[Any, ...], value: Any) -> fx.Node:
-        """The call of a target that computes `value`."""
+        """Call a target that computes `value`."""
         node = self._call(target, operands)
         node.meta["val"] = wrap(value)
         return node
 
     def _sum(self, e: Expr) -> Any:
-        """The terms one after the other, the constant last; in the same order for every example."""
+        """Add the terms one by one, the constant last, in the same order for every example."""
         total: Any = None
         so_far: dict[tuple[Atom, ...], int] = {}
         for monomial in sorted(e.terms, key=lambda m: (not m, rank_of(m))):
@@ -244,7 +246,7 @@ class Numbers:
         return self._compute_defined(made_of, symbol.expr)
 
     def _compute_defined(self, what: Definition, value: Any) -> fx.Node:
-        """An integer, or a truth, that floats define."""
+        """Compute an integer, or a condition, that is defined by floats."""
         operands = tuple(self.node(a) for a in what.args)
         if what.op != "is_integer":
             return self._apply(_REALS[what.op], operands, value)
@@ -252,10 +254,10 @@ class Numbers:
         return self._apply(operator.eq, (whole, *operands), value)
 
     def _solve_symbol(self, e: Expr, origin: SymbolOrigin) -> Any:
-        """A symbol from the number that stands at its origin."""
+        """Compute a symbol from the number at its origin."""
         node = self._read(origin)
-        # a number of data keeps its name here, whatever is known of it by now: else the graph
-        # would speak of it and nothing would give it
+        # A number from data keeps its symbol here, whatever is known of it by now: else the graph
+        # would use the symbol and nothing would define it.
         stands: Any = e if e.unbacked and origin.is_plain else e * origin.scale + origin.offset
         node.meta["val"] = wrap(stands)
         if origin.offset:
@@ -302,7 +304,7 @@ def _missing_number(symbol: Symbol) -> CaptureError:
 
 
 class SeenNumbers(Numbers):
-    """The numbers of a graph that is written in order, node by node: what the nodes so far give is
+    """The numbers of a graph that is written node by node. A number that an earlier node gives is
     used, not computed again."""
 
     def __init__(self, call: Callable[[Any, tuple[Any, ...]], fx.Node]) -> None:
@@ -310,7 +312,7 @@ class SeenNumbers(Numbers):
         super().__init__(call, self._read_size, self._sizes)
 
     def note(self, node: fx.Node, value: Any) -> None:
-        """The graph has this node now, and this is its value."""
+        """Note that the graph now has this node, with this value."""
         if isinstance(value, FakeTensor):
             if value.fake_type.is_symbolic:
                 for d, size in enumerate(value.fake_type.size):

@@ -22,13 +22,14 @@ from lostwax.ir.text import source_text
 from lostwax.ops.registry import operator
 
 PROVENANCE: dict[str, Any] = {"stack_trace": "", "nn_module_stack": {}, "source_fn_stack": []}
-"""Where a call comes from, and what is said of one that comes from nowhere."""
+"""The keys of `meta` that say where a call comes from, each with its value for "unknown"."""
 
 _ABSENT = object()
 
 
 class NodeForm(NamedTuple):
-    """What a node was before an edit, by identity: FX replaces arguments, it never changes them."""
+    """What a node was before an edit. Compared by identity, since FX replaces arguments and never
+    changes them in place."""
 
     target: Any
     args: Any
@@ -41,14 +42,14 @@ def node_form(node: Node) -> NodeForm:
 
 
 def node_forms(graphs: Iterable[Graph]) -> dict[Node, NodeForm]:
-    """To be taken before an edit, and given to `retype` after it."""
+    """Record the form of each node before an edit, for `retype` to compare with afterwards."""
     return {node: node_form(node) for graph in graphs for node in graph.nodes}
 
 
 def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, NodeForm]) -> set[Node]:
-    """Bring `meta["val"]` up to date; the nodes whose type is another than before.
+    """Bring `meta["val"]` up to date; return the nodes whose type has changed.
 
-    Evaluates operators: to be called where that leaves no trace (`Draft.typing`)."""
+    This evaluates operators, so call it where that records nothing (inside `Draft.typing`)."""
     changed: set[Node] = set()
     for node in graph.nodes:
         was = before.get(node)
@@ -84,12 +85,12 @@ def _retype(node: Node, mode: FakeTensorMode, was: NodeForm | None, changed: set
 
 
 def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
-    """What the call returns, as fakes, by what is recorded of its arguments."""
+    """Evaluate a call on the fakes recorded for its arguments."""
     target: Any = node.target
     if isinstance(target, HigherOrderOperator):
         return _higher_order_value(node)
     if isinstance(target, OpOverload) and not operator(target).results:
-        return None  # it checks something; to evaluate it would be to learn that it holds
+        return None  # an assertion: evaluating it would make the environment assume it
     args, kwargs = map_arg((node.args, node.kwargs), lambda n: n.meta.get("val"))
     try:
         if not isinstance(target, OpOverload):
@@ -108,8 +109,8 @@ def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
 
 
 def _higher_order_value(node: Node) -> Any:
-    """What a higher-order call returns lies in its sub-graphs, and in how it calls them: it is
-    taken from what is recorded."""
+    """What a higher-order call returns depends on its sub-graphs and on how it calls them, so the
+    recorded value is taken."""
     if "val" in node.meta:
         return node.meta["val"]
     raise PassError(
@@ -119,7 +120,7 @@ def _higher_order_value(node: Node) -> Any:
 
 
 def _keep_old_sizes(old: Any, new: Any) -> Any:
-    """Sizes that lie in data keep their symbols: the rest of the program speaks of them."""
+    """Let sizes that depend on data keep their symbols, since the rest of the program uses them."""
     if isinstance(old, FakeTensor) and isinstance(new, FakeTensor) and old.ndim == new.ndim:
         t, was = new.fake_type, old.fake_type
         return new_fake(new.fake_mode, t.replace(size=was.size, stride=was.stride))
@@ -129,7 +130,7 @@ def _keep_old_sizes(old: Any, new: Any) -> Any:
 
 
 def same_type(a: Any, b: Any) -> bool:
-    """Do two recorded values say the same?"""
+    """Do two recorded values describe the same type?"""
     if isinstance(a, FakeTensor) or isinstance(b, FakeTensor):
         both = isinstance(a, FakeTensor) and isinstance(b, FakeTensor)
         return both and a.fake_type == b.fake_type
@@ -144,8 +145,8 @@ def same_type(a: Any, b: Any) -> bool:
 
 
 def fill_provenance(graph: Graph, origins: Mapping[str, Mapping[str, Any]]) -> None:
-    """Say of each new call where it comes from: from what it replaces (`origins`, by name), else
-    what the call that reads it says, else the first that it reads."""
+    """Record where each new call comes from: where the call it replaces came from (`origins`, by
+    name), else the call that reads it, else the first call that it reads."""
     for node in reversed(graph.nodes):
         if node.op == "call_function" and not has_provenance(node):
             _take_provenance(node, origins.get(node.name) or _neighbour_provenance(node))

@@ -1,6 +1,6 @@
-"""Nodes into a `torch.fx.Graph`, at speed and under names of our choice.
+"""Writes nodes into a `torch.fx.Graph`, fast and under names of our choice.
 
-`Graph.create_node` looks through all arguments and chooses a name: five times the cost. This is the
+`Graph.create_node` searches all arguments and chooses a name: five times the cost. This is the
 only file that knows how FX keeps its nodes: their list, their names, the table by target. Must not
 know what the nodes mean.
 """
@@ -18,7 +18,7 @@ from torch.fx.immutable_collections import immutable_dict
 
 from lostwax.cache import cached_by_identity
 
-# What generated code means something else by. A placeholder may shadow other names of Python.
+# Names that mean something else in generated code. A placeholder may shadow other Python names.
 SPOKEN = frozenset(
     (
         *keyword.kwlist, "self", "torch", "math", "builtins", "operator", "_operator", "pytree",
@@ -33,23 +33,23 @@ NO_KWARGS: Any = immutable_dict()
 
 
 class GraphWriter:
-    """Appends nodes to one graph, which is whole after `finish`."""
+    """Appends nodes to one graph, which is complete after `finish`."""
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
         self._names = _SPOKEN.copy()
-        """Names that are taken, each with the next number to try behind it."""
+        """The names that are taken, each with the next number to append to it."""
         self._append = self.graph._root._prepend
         self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
         self._calls: dict[int, dict[fx.Node, None]] = {}
         """The calls of each target; by identity, as torch hashes overloads in Python."""
         self._others: dict[str, dict[fx.Node, None]] = {}
-        """The nodes that call nothing, by what they do."""
+        """The nodes that call no function, by their `op`."""
 
     def append(
         self, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> fx.Node:
-        """A node of this very name, last in the graph."""
+        """Append a node under exactly this name."""
         node = fx.Node(self.graph, name, op, target, args, kwargs)
         self._note(node, op, name, target)
         return node
@@ -63,8 +63,8 @@ class GraphWriter:
         inputs: Iterable[fx.Node],
         kwargs: Any = NO_KWARGS,
     ) -> fx.Node:
-        """As `append`, for arguments that are immutable already and have these nodes in them: FX
-        would take them apart and make all of them anew."""
+        """As `append`, for arguments that are already immutable and contain just these nodes: FX
+        would take them apart and build them again."""
         node = _new_node(fx.Node)
         _init_node(node, self.graph, name, op, target, None)
         _set_args(node, args)
@@ -77,7 +77,7 @@ class GraphWriter:
         return node
 
     def append_placeholders(self, names: Sequence[str]) -> list[fx.Node]:
-        """Many inputs, under these names as far as they are free."""
+        """Append many placeholders, under these names as far as they are free."""
         distinct = dict.fromkeys(names, 1)
         if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
             self._names |= distinct
@@ -97,7 +97,7 @@ class GraphWriter:
             self._others.setdefault(op, {})[node] = None
 
     def finish(self) -> fx.Graph:
-        """Tell the graph of its nodes and names, all at once."""
+        """Fill the graph's tables of nodes and names, all at once."""
         graph = self.graph
         table = graph._find_nodes_lookup_table.table
         for op, nodes in self._others.items():
@@ -109,11 +109,11 @@ class GraphWriter:
         return graph
 
     def reserve(self, names: Iterable[str]) -> None:
-        """From now on these names are given only to those who append under them."""
+        """From now on `free_name` does not return these names."""
         self._names = {**dict.fromkeys(names, 1), **self._names}
 
     def free_name(self, base: str) -> str:
-        """`base`, or the first of base_1, base_2, ... that is free."""
+        """Return `base`, or the first of base_1, base_2, ... that is free."""
         names = self._names
         count = names.get(base)
         if count is None:
@@ -136,7 +136,7 @@ _set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__
 def insert_node(
     graph: fx.Graph, op: str, name: str, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> fx.Node:
-    """A node under exactly this name, which must be free, where the graph inserts nodes now."""
+    """Insert a node under exactly this name, which must be free, where the graph inserts now."""
     node = fx.Node(graph, name, op, target, args, kwargs)
     graph._graph_namespace.associate_name_with_obj(name, node)
     graph._graph_namespace._used_names.add(name)
@@ -147,13 +147,13 @@ def insert_node(
 
 
 def graph_border(graph: fx.Graph) -> fx.Node:
-    """What stands before the first node of a graph and behind its last, and is none of them."""
+    """The sentinel before the first node of a graph and after its last."""
     return graph._root
 
 
 @cached_by_identity(20_000)
 def base_name(target: Any) -> str:
-    """What nodes of this target are called: `aten.mm.default` → `mm`."""
+    """The name that nodes with this target get: `aten.mm.default` → `mm`."""
     is_overload = isinstance(target, OpOverload)
     known = target._schema.name if is_overload else getattr(target, "__name__", "node")
     name: str = known.rpartition("::")[2]

@@ -1,8 +1,8 @@
 """The rules of the IR specification that speak of one graph, and of each of its sub-graphs.
 
-Each rule is a function that yields what breaks it: the node, and what is wrong. They are asked in
-the order of the table, and may rely on those before them. Must not change the graph, nor ask
-questions that cost guards.
+Each rule is a function that yields what breaks it: the node, and what is wrong. Rules are checked
+in the order of the table, and may rely on those before them. Must not change the graph, nor ask
+questions that add guards.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lostwax.sym.numbers.real import MATH
 from lostwax.types import TensorType
 
 Found = Iterator[tuple[Node | str | None, str]]
-"""What breaks a rule: the node (or the name of one that is not there), and what is wrong."""
+"""What breaks a rule: the node (or the name of one that does not exist), and what is wrong."""
 
 # Functions on numbers that graphs may call beside operators.
 ON_NUMBERS: frozenset[Any] = frozenset(
@@ -48,7 +48,7 @@ ON_NUMBERS: frozenset[Any] = frozenset(
 
 _VALUES = (FakeTensor, *SYMBOLIC, int, float, bool, str, type(None))
 _PLAIN = PLAIN | {Node, torch.device}
-"""What is a leaf and legal as an argument, for sure: what most arguments are."""
+"""The classes of most arguments: surely leaves, and legal."""
 _CONSTANTS = (*LEAVES, slice, range, type(...), OpOverload, HigherOrderOperator)
 
 
@@ -150,7 +150,7 @@ def _functional(module: GraphModule) -> Found:
 
 
 def silent_writes(node: Node) -> tuple[str, ...]:
-    """The arguments that a call writes to and its schema does not say so."""
+    """The arguments that a call writes to although its schema does not say so."""
     if not isinstance(node.target, OpOverload):
         return ()
     flag = registry.operator(node.target).silent_flag
@@ -183,7 +183,7 @@ def _schema(module: GraphModule) -> Found:
 
 
 class _SchemaForm(NamedTuple):
-    """What the schema of an operator says: asked of C++ once, as that is slow."""
+    """What the schema of an operator says; kept, since asking C++ is slow."""
 
     positional: tuple[str, ...]
     names: frozenset[str]
@@ -263,7 +263,8 @@ def _metadata(module: GraphModule) -> Found:
 
 
 def _entries(node: Node, seen: Seen) -> Found:
-    """Modules are (path, class), sources (name, function). Nodes share their stacks."""
+    """Check the entries of the stacks: (path, class) for modules, (name, function) for sources.
+    Nodes share their stacks, so each is checked once."""
     stack, sources = node.meta.get("nn_module_stack"), node.meta.get("source_fn_stack")
     if isinstance(stack, dict) and stack not in seen:
         seen.add(stack)
@@ -305,7 +306,7 @@ def _is_real(value: Any) -> bool:
 
 
 def _returns(node: Node, overload: OpOverload, value: Any) -> Found:
-    """As many values as the schema returns, tensors where it returns tensors."""
+    """Check that there are as many values as the schema returns, with tensors where it says so."""
     kinds = _schema_form(overload).returns
     values = [value] if len(kinds) == 1 else value
     if not kinds:
@@ -343,7 +344,7 @@ def value_text(value: Any) -> str:
 
 
 def _types(module: GraphModule) -> Found:
-    """What the type rules say of each static call, against what is recorded."""
+    """Compare what the type rules say of each static call with what is recorded."""
     for node, overload in _operator_calls(module):
         record = registry.operator(overload)
         if record.rule is None or record.data_dependent or record.by_twin:
@@ -355,7 +356,7 @@ def _types(module: GraphModule) -> Found:
             args = _as_types(list(node.args))
             kwargs = {k: _as_types(v) for k, v in node.kwargs.items()}
         except _Symbolic:
-            continue  # asking could cost guards
+            continue  # asking could add guards
         try:
             result = record.rule(*args, **kwargs)
         except LostwaxError:
@@ -368,7 +369,7 @@ def _types(module: GraphModule) -> Found:
 
 
 def _recall_answer(node: Node, record: registry.Operator) -> Any:
-    """What the rule answered when it was last asked this; None if it was not."""
+    """What the rule answered to this question before; None if it was never asked."""
     args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
     mode = next((a.fake_mode for a in args if type(a) is FakeTensor), None)
     key = None if mode is None else rule_cache.question(mode, record, args, node.kwargs)
@@ -397,7 +398,7 @@ def _as_types(value: Any) -> Any:
 
 
 def _agrees(value: Any, result: Any) -> bool:
-    """Of what most calls return: is it as recorded?"""
+    """Is the result as recorded? Decides only what most calls return; else it is False."""
     if result.__class__ is tuple and value.__class__ is tuple and len(value) == len(result):
         return all(_agrees(v, r) for v, r in zip(value, result, strict=True))
     if type(value) is not FakeTensor or result.__class__ is not TensorType:
@@ -408,7 +409,7 @@ def _agrees(value: Any, result: Any) -> bool:
 
 
 def _is_same_device(a: torch.device, b: torch.device) -> bool:
-    """The same device; without a number it is the current one, whichever that is."""
+    """Are two devices the same? A device without a number is the current one, whichever that is."""
     return a == b or (a.type == b.type and (a.index is None or b.index is None))
 
 
@@ -428,7 +429,7 @@ def _compare_types(node: Node, result: Any) -> Found:
 
 
 def have_same_type(a: TensorType, b: TensorType) -> bool:
-    """Same dtype, same sizes; two symbols may be known to be equal."""
+    """Do two tensors have the same dtype and sizes? Two symbols may be known to be equal."""
     if a.dtype is not b.dtype or len(a.size) != len(b.size):
         return False
     return all(is_same(x, y) for x, y in zip(a.size, b.size, strict=True))

@@ -1,7 +1,7 @@
-"""The rules that speak of a whole program: its signature against its graph, its state, how it is
-called.
+"""The rules of a whole program: its signature fits its graph, its state, and how it is called.
 
-As in `graph.py`, whose rules hold when these are asked. Must not change the program.
+They have the form of those in `graph.py`, which hold when these are checked. Must not change the
+program.
 """
 
 from __future__ import annotations

@@ -66,8 +66,8 @@ def validate(program: Program, rules: Sequence[Rule] | None = None) -> None:
 
 
 def verify(program: Program, rules: Sequence[Rule] | None = None) -> list[Violation]:
-    """What breaks the rules. A rule is asked only if those before it hold for this graph, so that
-    it may rely on them."""
+    """Return what breaks the rules. A rule is checked only if those before it hold for this graph,
+    so that it may rely on them."""
     if rules is None:
         rules = [r for r in RULES if program.dialect not in _EXEMPT.get(r.name, ())]
     for kind, group in groupby(rules, type):
@@ -86,7 +86,7 @@ def _verify_program(program: Program, rules: Iterable[ProgramRule]) -> list[Viol
 
 
 _EXEMPT = {"functional": ("TRAINING",)}
-"""Dialects that a rule is not of: a training graph writes in place, as the original does."""
+"""For a rule, the dialects that it does not apply to: a training graph writes in place."""
 
 
 def _verify_graph(

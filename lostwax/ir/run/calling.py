@@ -1,9 +1,9 @@
-"""The calling convention of a program: takes a call apart into the graph's inputs, checks each, and
-puts the result together.
+"""The calling convention of a program: it takes a call apart into the graph's inputs, checks each,
+and builds the result.
 
-It runs on every call, so both ways are generated: flat Python for the one structure that was
-captured. The generated code only says yes or no; when it says no, the call is walked again, slowly,
-to find what to say. Must not know how programs run.
+Both directions run on every call, so they are generated: flat Python for the one structure that was
+captured. The generated check only accepts or refuses; a refused call is walked again, slowly, to
+find what is wrong with it. Must not know how programs run.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Range = tuple[int | None, int | None]
 
 @dataclass(frozen=True)
 class NumberPlace:
-    """A number of a call that sizes are read from: a dimension of a tensor, or an int."""
+    """A number in a call whose value depends on symbols: a dimension of a tensor, or an int."""
 
     leaf: int
     dim: int | None
@@ -66,8 +66,8 @@ _SELF = "self (the argument)"
 
 
 def call_with_self(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-    """`nn.Module.__call__` for a module that has an argument `self`: torch's own takes that for the
-    module. `forward` is `accept_self`."""
+    """Replace `nn.Module.__call__` for a module that has an argument named `self`: torch's own
+    would take it for the module. Its `forward` is wrapped by `accept_self`."""
     if "self" in kwargs:
         kwargs[_SELF] = kwargs.pop("self")
     return torch.nn.Module.__call__(module, *args, **kwargs)
@@ -86,12 +86,12 @@ def accept_self(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Convention:
-    """How a program is called, and what it gives back.
+    """How a program is called, and what it returns.
 
     `captured` are the values of the leaves of `in_spec` at capture: fakes, symbolic ints,
     constants. `ranges` are the limits of symbols by name, `guards` further conditions on them.
-    `original` is the signature of what was captured: a call may leave out what has a default there,
-    and give what was left out at capture, if the values are those of the capture.
+    `original` is the signature of what was captured: a call may leave out an argument with a
+    default, or pass one that was left out at capture, if the value is that of the capture.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Convention:
 
     @property
     def signature(self) -> inspect.Signature:
-        """The arguments as Python shows them: the original's, if they are known."""
+        """The signature of the original, if it is known; else one made of the names."""
         if self.original is not None:
             return self.original
         kinds = inspect.Parameter
@@ -142,7 +142,7 @@ class Convention:
 
     @property
     def takes_self(self) -> bool:
-        """Is there an argument of the name under which Python hands a method its object?"""
+        """Is there an argument named `self`?"""
         original = self.original
         return "self" in self.names or (original is not None and "self" in original.parameters)
 
@@ -158,7 +158,7 @@ class Convention:
     # ---- the call by names
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        """The values of the arguments in the order of `names`, however they were given."""
+        """Return the arguments in the order of `names`, whether given by position or by name."""
         if self.original is not None:
             args, kwargs = self._with_defaults(self.original, args, kwargs)
         if len(args) > self.positional:
@@ -186,8 +186,8 @@ class Convention:
     def _with_defaults(
         self, original: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The call with defaults for what is left out, and without what was left out at capture. A
-        call that does not fit the original is left as it is: then it is told what is wrong."""
+        """Add defaults for arguments that are left out; drop those that were left out at capture.
+        A call that does not fit the original is returned as it is: it is refused later."""
         try:
             bound = original.bind(*args, **kwargs)
         except TypeError:
@@ -211,7 +211,7 @@ class Convention:
     # ---- what is wrong with a call
 
     def explain(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
-        """Raise what is to be said of a call that the generated check has refused."""
+        """Raise an error that says what is wrong with a call that the generated check refused."""
         positional, by_name = self.in_spec.children()
         specs = (*positional.children(), *by_name.children())
         flat: list[Any] = []
@@ -283,8 +283,8 @@ def _by_id(symbol: Symbol) -> int:
 
 
 def _solve_symbols(places: Sequence[NumberPlace]) -> Iterator[tuple[Symbol, tuple[int, int, int]]]:
-    """For each symbol a place that gives its value, as (index, factor, offset): the number there is
-    factor * symbol + offset. Places that are the symbol itself come first."""
+    """Yield for each symbol a place that gives its value, as (index, factor, offset): the number
+    there is factor * symbol + offset. Places that are the symbol itself are preferred."""
     forms: dict[Symbol, tuple[int, int, int]] = {}
     for i, place in enumerate(places):
         symbols = place.expr.symbols()
@@ -300,18 +300,19 @@ def _solve_symbols(places: Sequence[NumberPlace]) -> Iterator[tuple[Symbol, tupl
     yield from forms.items()
 
 
-# ---------------------------------------------------------------------------- the slow, telling way
+# ----------------------------------------------------------------- the slow check, which explains
 
 
 class _PartError(Exception):
-    """The structures part here."""
+    """The structure of a value differs from the captured one here."""
 
     def __init__(self, text: str, path: str) -> None:
         self.text, self.path = text, path
 
 
 def _try_walk(spec: TreeSpec, value: Any, path: str) -> list[Any] | _PartError:
-    """The leaves, or where the structures part; as a value, so that no chain of errors is shown."""
+    """Return the leaves, or the error that says where the structures differ. It is returned, not
+    raised, so that Python shows no chain of errors."""
     try:
         return _walk(spec, value, path)
     except _PartError as parting:
@@ -379,7 +380,7 @@ def _check_place(
         )
 
 
-# ------------------------------------------------------------------------------- the fast, flat way
+# --------------------------------------------------------------------- the fast, generated check
 
 
 class _Binder:
@@ -406,7 +407,7 @@ class _Binder:
         self.symbols()
         self.lines.append(f"return {_tuple_text(self.leaves)}")
         body = "\n        ".join(self.lines)
-        # What has no `dtype` or no `shape`, or cannot be compared, is not what was captured.
+        # A value without `dtype` or `shape`, or one that cannot be compared, was not captured so.
         source = (
             f"def bind(args, kwargs):\n    try:\n        {body}\n"
             "    except LostwaxError:\n        raise\n"
@@ -427,7 +428,8 @@ class _Binder:
         self.lines.append(f"if not ({condition}): explain(args, kwargs)")
 
     def arguments(self) -> None:
-        """The call as it was captured is taken apart here; other forms go by way of names."""
+        """Take apart a call that passes arguments as at capture; other calls go through
+        `Convention.arguments`, by name."""
         positional, by_name = self.convention.in_spec.children()
         first = [self.fresh_name() for _ in positional.children()]
         rest = [self.fresh_name() for _ in by_name.children()]
@@ -465,7 +467,7 @@ class _Binder:
             self.unpack(child_spec, child)
 
     def flatten(self, spec: TreeSpec, name: str, children: list[str]) -> None:
-        """A container that only its registration knows."""
+        """Unpack a container with the function that it was registered with."""
         parts, context = self.fresh_name(), self.fresh_name()
         flatten = self.add_constant(_pytree.SUPPORTED_NODES[spec.type].flatten_fn)
         self.lines += [f"{parts}, {context} = {flatten}({name})", f"{parts} = tuple({parts})"]
@@ -505,7 +507,7 @@ class _Binder:
         return f"same_constant({name}, {constant})"
 
     def symbols(self) -> None:
-        """The values of symbols from where they stand, then every size and condition on them."""
+        """Read the values of symbols, then check every size and condition on them."""
         convention = self.convention
         given = [
             self.leaves[p.leaf] if p.dim is None else f"{self.leaves[p.leaf]}.shape[{p.dim}]"
@@ -529,8 +531,8 @@ class _Binder:
             self.refuse_unless(self.compute_text(guard.cond, names))
 
     def compute_text(self, e: Expr | BoolExpr, names: dict[Atom, str]) -> str:
-        """An expression as code. Its long parts are computed once, before: written out, a chain of
-        sizes would double with each step."""
+        """Return an expression as code. Its long parts are computed once, before it: written out, a
+        chain of sizes would double with each step."""
         for atom in sorted(e.atoms(), key=attrgetter("id")):  # from the inside out
             if atom in names or atom.kind == "symbol":
                 continue
@@ -541,7 +543,7 @@ class _Binder:
         return show(e, names, cut=False)
 
     def solves(self, index: int, symbols: frozenset[Symbol]) -> bool:
-        """Is this the place that the value of its symbol was read from?"""
+        """Was the value of one of these symbols read from this place?"""
         return any(self.convention.solved[s][0] == index for s in symbols)
 
 
@@ -549,7 +551,7 @@ _LONG = 200
 
 
 def _may_fail(atom: Atom) -> bool:
-    """A divisor may be zero where a condition before has excluded it."""
+    """May computing this raise? A divisor may be zero if only an earlier condition excludes it."""
     return any(
         a.kind in ("div", "mod") and not isinstance(a.args[1], int) for a in atom.expr.atoms()
     )
@@ -572,7 +574,7 @@ def _compile_function(source: str, name: str, names: dict[str, Any]) -> Any:
 
 
 def _make_rebuild(spec: TreeSpec) -> Callable[[Sequence[Any]], Any]:
-    """A function from flat results to the structure of `spec`."""
+    """Make a function that builds the structure of `spec` from flat results."""
     names: dict[str, Any] = {}
     leaves: list[str] = []
     result = _rebuild_text(spec, names, leaves)

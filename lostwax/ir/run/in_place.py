@@ -1,4 +1,4 @@
-"""What a training graph writes in place: the state that its operators change where it stands.
+"""The state that a training graph writes in place.
 
 Functional graphs return what they write; graphs of the TRAINING dialect keep `add_` and its like,
 as the original has them. Must not change the graph.
@@ -32,7 +32,7 @@ def find_written_state(program: Program) -> set[str]:
 
 
 def _written_values(module: GraphModule) -> set[Node]:
-    """Values that are written, and all that they may be views of."""
+    """The values that are written, and all values that they may be views of."""
     children = dict(subgraphs(module))
     found: set[Node] = set()
     for node in module.graph.nodes:

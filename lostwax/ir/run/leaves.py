@@ -1,4 +1,4 @@
-"""What each input of a program must be, and what is said of a value that is not so.
+"""What each input of a program must be, and the errors for values that are not.
 
 Must not know of structures: `calling.py` takes calls apart.
 """
@@ -24,7 +24,8 @@ from lostwax.sym.numbers.real import Real
 
 @dataclass(frozen=True)
 class TensorLeaf:
-    """An input that is a tensor: sizes are an int (must be so) or an expression of symbols."""
+    """An input that is a tensor. A size is an int, which is required, or an expression of
+    symbols."""
 
     path: str
     size: tuple[Size, ...]
@@ -37,7 +38,7 @@ class TensorLeaf:
 
 @dataclass(frozen=True)
 class NumberLeaf:
-    """An input that is an int of which the program does not know the value."""
+    """An input that is an int whose value the program does not know."""
 
     path: str
     value: Expr
@@ -49,7 +50,7 @@ class NumberLeaf:
 
 @dataclass(frozen=True)
 class FloatLeaf:
-    """An input that is a float of which the program does not know the value."""
+    """An input that is a float whose value the program does not know."""
 
     path: str
     text: str = "float"
@@ -69,7 +70,7 @@ class ConstantLeaf:
 
 @dataclass(frozen=True)
 class AnyLeaf:
-    """An input of which nothing is checked: an object that only operators understand."""
+    """An input that is not checked: an object that only operators understand."""
 
     path: str
     text: str
@@ -79,9 +80,10 @@ Leaf = TensorLeaf | NumberLeaf | FloatLeaf | ConstantLeaf | AnyLeaf
 
 
 def make_leaf(path: str, captured: Any, casts: Mapping[torch.dtype, torch.dtype]) -> Leaf:
-    """What an input must be, from its value at capture; `casts` as the module was cast since."""
+    """Return what an input must be, from its value at capture; `casts` maps each dtype to what the
+    module was cast to since."""
     if isinstance(captured, torch.Tensor):
-        # Sizes as they were declared: what the trace made of them since is among the guards.
+        # Sizes as they were declared: what the trace learned since is among the guards.
         fake = captured if isinstance(captured, FakeTensor) else None
         size = tuple(captured.shape if fake is None else fake.fake_type.size)
         return TensorLeaf(path, size, casts.get(captured.dtype, captured.dtype))
@@ -180,7 +182,7 @@ def _type_name(value: Any) -> str:
 
 
 def is_default(value: Any, default: Any) -> bool:
-    """Is a value that of an argument that was left out at capture?"""
+    """Is a value the default of an argument that was left out at capture?"""
     if value is default:
         return True
     compared = isinstance(value, (*LEAVES, tuple, list, dict)) and not isinstance(value, Tensor)

@@ -1,7 +1,7 @@
 """A program as an `nn.Module`: the state under its own names, the graph run on it.
 
-The graph that runs is the program's, followed by its writes (`write_back.py`). Must not change the
-program: what it writes is copied, all else shares memory with it.
+The graph that runs is the program's own, followed by its writes (`write_back.py`). Must not change
+the program: state that the module writes is copied, all else shares memory with the program.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ from lostwax.ops.traits import Trait
 
 
 class JointResult(NamedTuple):
-    """What the module of a joint program returns: the result of the original, and gradients by the
-    names of parameters, and of inputs as Python writes them (`x`, `x['mask']`)."""
+    """What the module of a joint program returns: the result of the original, the gradients of
+    parameters by name, and those of inputs as Python writes them (`x`, `x['mask']`)."""
 
     result: Any
     gradients: dict[str, torch.Tensor]
@@ -60,7 +60,7 @@ class JointResult(NamedTuple):
 
 
 def program_module(program: Program, check_guards: bool = True) -> ProgramModule:
-    """A module that runs the program; its `forward` shows the arguments of the original."""
+    """Make a module that runs the program; its `forward` has the signature of the original."""
     convention = call_convention(program, check_guards, {})
 
     def forward(self: ProgramModule, /, *args: Any, **kwargs: Any) -> Any:
@@ -82,14 +82,14 @@ def program_module(program: Program, check_guards: bool = True) -> ProgramModule
 
 
 class ProgramModule(nn.Module):
-    """What `program.module()` gives: parameters and buffers by the original's names, `forward` with
-    the original's arguments."""
+    """What `program.module()` returns: it has the original's names of parameters and buffers, and
+    its `forward` takes the original's arguments."""
 
     _runner: _Runner
     _constants: dict[str, Any]
 
     def train(self, mode: bool = True) -> ProgramModule:
-        """Marks the modules, as ever. What is computed was settled at capture."""
+        """Mark the modules, as in any module. What is computed was settled at capture."""
         captured = self._runner.program.training
         if captured is not None and captured is not mode:
             way, wanted = ("training", "eval()") if captured else ("evaluation", "train()")
@@ -106,8 +106,8 @@ class ProgramModule(nn.Module):
         return _Maker(type(self)), (), self.__getstate__()  # type: ignore[no-untyped-call]
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
-        """`.to()` and its like: inputs are expected in the new dtype, and the devices that the
-        graph names are replaced."""
+        """Implement `.to()` and its like: from then on inputs must have the new dtype, and the
+        graph names the new devices."""
         before = [(t.dtype, t.device) for t in state_of(self)]
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         after = [(t.dtype, t.device) for t in state_of(self)]
@@ -119,12 +119,13 @@ class ProgramModule(nn.Module):
         return self
 
     def _keep(self, **own: Any) -> None:
-        """What is ours and no state. By `setattr` it would be, if state has the name."""
+        """Set attributes of our own that are no state. (`setattr` would write to state of the same
+        name.)"""
         self.__dict__.update(own)
 
 
 class _Maker:
-    """Makes the object for a copy of a module; a pickle cannot have it, and says so."""
+    """Makes the empty object when a module is copied. It cannot be pickled, and says so."""
 
     def __init__(self, cls: type[ProgramModule]) -> None:
         self.cls = cls
@@ -137,13 +138,14 @@ class _Maker:
 
 
 def state_of(module: nn.Module) -> list[torch.Tensor]:
-    """By all names: a move to `meta` parts what was one tensor."""
+    """The parameters and buffers under all their names: after a move to `meta`, a tensor that had
+    two names is two."""
     parameters = module.named_parameters(remove_duplicate=False)
     return [t for _, t in (*parameters, *module.named_buffers(remove_duplicate=False))]
 
 
 def common_changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
-    """What has become of what, where that was the same for all."""
+    """Return old → new dtype (or device), where every tensor with the old one changed alike."""
     found: dict[Any, set[Any]] = {}
     for before, after in pairs:
         found.setdefault(before, set()).add(after)
@@ -175,9 +177,9 @@ def _fill_state(module: ProgramModule, program: Program) -> None:
 
 
 def names_in_order(program: Program) -> list[str]:
-    """The names of the state as the original has them, in its `state_dict` and in `buffers()`:
-    buffers that are not in the former stand before the next one that is, or before the module that
-    has it; and before another name of theirs that is."""
+    """The names of the state in the order of the original's `state_dict` and `buffers()`. A buffer
+    that is not in the `state_dict` stands before the next buffer that is, or before the module that
+    holds that one; and before its own other name, if the `state_dict` has that."""
     if program.state_dict.keys() >= set(program.graph_signature.buffers):
         return list(program.state_dict)
     places = ByIdentity[Any, str]()
@@ -199,7 +201,8 @@ def names_in_order(program: Program) -> list[str]:
 
 
 def _first_beside(name: str, other: str, names: Iterable[str]) -> str:
-    """The first of the names in what lies beside `name` and has `other`: a module, or it alone."""
+    """The sibling of `name` (or of a module around it) that is or contains `other`: return the
+    first of `names` in it."""
     parts, others = name.split("."), other.split(".")
     depth = next((i for i, (a, b) in enumerate(zip(parts, others, strict=False)) if a != b), 0)
     beside = ".".join(others[: depth + 1])
@@ -207,15 +210,15 @@ def _first_beside(name: str, other: str, names: Iterable[str]) -> str:
 
 
 def buffer_ids(program: Program) -> set[int]:
-    """The ids of the tensors that are buffers. A buffer may go by other names, too, also by one
-    that is in no `state_dict`: those are no inputs of their own."""
+    """The ids of the tensors that are buffers. A buffer may have further names, also some that are
+    in no `state_dict`; those names have no inputs of their own."""
     held = {**program.constants, **program.state_dict}
     return {id(held[name]) for name in program.graph_signature.buffers if name in held}
 
 
 def own_state(program: Program) -> dict[str, Any]:
-    """The state for one module: copied where the program writes, with all that shares its memory;
-    tied tensors stay tied."""
+    """Return the state for one module. What the program writes is copied, together with all that
+    shares its memory; tied tensors stay tied."""
     given: dict[str, Any] = {**program.constants, **program.state_dict}
     outputs = program.graph_signature.output_specs
     kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
@@ -236,8 +239,8 @@ def own_state(program: Program) -> dict[str, Any]:
 
 
 def _make_parameter(own: torch.Tensor, given: nn.Parameter) -> nn.Parameter:
-    """`.to()` writes to parameters: never the user's own. Its gradient is as the user's would be,
-    also where hooks change that."""
+    """Make a parameter of our own: `.to()` writes to parameters, and must not write to the user's.
+    Hooks that change the gradient of the user's parameter are registered here too."""
     with torch.inference_mode(given.is_inference()):
         made = nn.Parameter(own.detach(), requires_grad=given.requires_grad)
     hooks: Mapping[int, Any] = given._backward_hooks or {}
@@ -256,8 +259,8 @@ def _register(root: nn.Module, name: str, value: Any, persistent: bool) -> None:
 
 
 def hold_state(module: nn.Module, name: str, value: Any, persistent: bool) -> None:
-    """Give a module a parameter or a buffer, also by a name that our own classes have:
-    `register_buffer` would refuse it."""
+    """Give a module a parameter or a buffer. The name may be one that our own classes use, which
+    `register_buffer` would refuse."""
     if isinstance(value, nn.Parameter):
         module._parameters[name] = value
         return
@@ -267,8 +270,9 @@ def hold_state(module: nn.Module, name: str, value: Any, persistent: bool) -> No
 
 
 def _make_fetch(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[Any, ...]]:
-    """A function that reads the state in the order of the placeholders: flat, as it runs on each
-    call. Where something was replaced (a parametrization) names are looked up as Python does."""
+    """Make a function that reads the state in the order of the placeholders. Its code is flat, as
+    it runs on each call. Where something was replaced (by a parametrization), it looks names up as
+    Python does."""
     lines: list[str] = []
     modules = {"": "root"}
     values = []
@@ -292,7 +296,7 @@ def _make_fetch(specs: Sequence[InputSpec]) -> Callable[[ProgramModule], tuple[A
 
 
 def _module_variable(path: str, modules: dict[str, str], lines: list[str]) -> str:
-    """The variable that holds the module at a path; each is read once."""
+    """Return the variable that holds the module at a path; each module is read once."""
     if path not in modules:
         above, _, leaf = path.rpartition(".")
         parent = _module_variable(above, modules, lines)
@@ -318,8 +322,9 @@ def _find_state(root: Any, name: str) -> Any:
 
 
 def find_held(module: Any, name: str) -> Any:
-    """What a module of the original's names has by one of them, before what our own classes call
-    so; else as Python looks it up, whatever was put in its place (a parametrization)."""
+    """Find what a module holds under one of the original's names. State and submodules come before
+    attributes of our own classes; else Python's lookup finds what replaced it (a
+    parametrization)."""
     if isinstance(module, nn.Module):
         stores: tuple[Mapping[str, Any], ...]
         stores = (module._parameters, module._buffers, module._modules)
@@ -332,8 +337,8 @@ def find_held(module: Any, name: str) -> Any:
 def make_rebind(
     program: Program, specs: Sequence[OutputSpec]
 ) -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
-    """A function that puts the last results of the graph in the places of state, and returns the
-    others; None if there are none such."""
+    """Make a function that puts the last results of the graph in the place of state, and returns
+    the other results; None if no state is rebound."""
     if not specs:
         return None
     held = {**program.constants, **program.state_dict}
@@ -371,8 +376,9 @@ def _put_state(module: Any, name: str, value: torch.Tensor) -> None:
 def _write_for_torch(
     targets: Sequence[torch.Tensor], values: Sequence[torch.Tensor], results: Sequence[Any]
 ) -> Sequence[Any]:
-    """Write state for torch.export, which captures the module: it knows writes, but not all that is
-    put in the place of state. The results, copied where they show what is written to."""
+    """Write the state instead of rebinding it, while torch.export captures the module: it supports
+    writes, but not every rebinding. Return the results, copied if they share memory with the
+    state."""
     shown = [
         isinstance(r, torch.Tensor) and any(r is t or r._base is t for t in targets)
         for r in results
@@ -385,8 +391,8 @@ def _write_for_torch(
 
 
 def _lay_out_like(value: torch.Tensor, before: Any, places: bool) -> torch.Tensor:
-    """The value as it can be in the place of another: itself, if it is laid out like that. The
-    graph counts on strides, and on offsets if it looks at `places` in memory."""
+    """Return the value laid out as the tensor that it replaces: itself, if it already is. The graph
+    relies on strides, and on offsets too if it looks at `places` in memory."""
     if (
         value.dtype is before.dtype
         and value.stride() == before.stride()
@@ -404,7 +410,7 @@ def _lay_out_like(value: torch.Tensor, before: Any, places: bool) -> torch.Tenso
 
 
 class _Runner:
-    """How one module runs: immutable, so that copies of the module share it."""
+    """Runs one module. Copies of the module share it."""
 
     def __init__(
         self,
@@ -435,11 +441,11 @@ class _Runner:
         return self.run(module, self.bind(args, kwargs))
 
     def run(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Any:
-        """On inputs that were bound."""
+        """Run on inputs that were bound."""
         return self.run_on(module, self.check_state(module, inputs), inputs)
 
     def check_state(self, module: ProgramModule, inputs: tuple[Any, ...]) -> Sequence[Any]:
-        """The state, if the program holds for it and for these inputs together."""
+        """Return the state, after checking that the program holds for it and these inputs."""
         state = self.fetch(module)
         if self.check_overlap is not None:
             self.check_overlap(inputs)
@@ -450,7 +456,7 @@ class _Runner:
         return state
 
     def run_on(self, module: ProgramModule, state: Sequence[Any], inputs: tuple[Any, ...]) -> Any:
-        """On state and inputs that were checked."""
+        """Run on state and inputs that were checked."""
         try:
             results = self.forward(*state, *inputs)
         except RuntimeError as error:
@@ -467,9 +473,9 @@ class _Runner:
             self.forward = torch.no_grad()(self.forward)  # it has its own gradients
 
     def _run_again(self, state: Sequence[Any], inputs: Sequence[Any], error: RuntimeError) -> Any:
-        """Where strides were in the way of a view, or of a kernel, go on with a graph that copies
-        there. Writes stand at the end: until now nothing has happened. (Numbers would have been
-        drawn, but then that graph is the only one.)"""
+        """If the strides of an input allow no view, or not a kernel, run a graph that copies there.
+        Nothing has happened so far, since writes stand at the end. (A graph that draws random
+        numbers would have drawn them: for such a program only the copying graph is ever used.)"""
         if not self.is_relaxed and any(text in str(error) for text in _LAYOUT_ERRORS):
             self._relax()
             try:
@@ -499,10 +505,10 @@ class _Runner:
 def explain_failure(
     program: Program, convention: Convention, inputs: Sequence[Any], error: RuntimeError
 ) -> None:
-    """Raise in words of ours what torch says of inputs that are not as at capture.
+    """If torch's error comes from an input that is not as at capture, raise one that says so.
 
-    Autograd does not let a program write to an input that newly requires gradients. A view of an
-    input may be one of the example's strides alone; so may a kernel's way.
+    Autograd does not let a program write to an input that now requires gradients. A view, or a
+    kernel, may work only with the strides of the example.
     """
     is_leaf_written = "leaf Variable that requires grad" in str(error)
     does = next((what for text, what in _LAYOUT_ERRORS.items() if text in str(error)), None)
@@ -531,12 +537,12 @@ _LAYOUT_ERRORS = {
     "view size is not compatible": "takes a view",
     "X.is_contiguous(memory_format)": "has a group_norm",
 }
-"""What torch says where strides are in the way, and what the program does there."""
+"""Parts of torch's errors about strides, each with what the program does there."""
 
 
 class LiveProgram:
-    """A program that runs on the state of the module it was captured from: what it writes, it
-    writes there."""
+    """A program that runs on the state of the module that it was captured from, and writes
+    there."""
 
     def __init__(self, program: Program, root: nn.Module) -> None:
         self._runner = _Runner(program, True, call_convention(program, True, {}))
@@ -544,14 +550,14 @@ class LiveProgram:
         self._draws = any(has_effect(n.target) for n in program.graph.nodes)
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The inputs of the program in a call that it holds for; else what is wrong is raised."""
+        """Return the inputs of the program if it holds for this call; else raise what is wrong."""
         inputs = self._runner.bind(args, kwargs)
         self._runner.check_state(self._root, inputs)
         return inputs
 
     def __call__(self, inputs: tuple[Any, ...]) -> Any:
-        """On inputs that were bound. Their layouts are found out while it runs: `InputValueError`
-        says that they are not such as the program relies on; then nothing has happened."""
+        """Run on inputs that were bound. Layouts are checked only while it runs: if they are not
+        those that the program relies on, it raises `InputValueError` and nothing has happened."""
         drawn = torch.get_rng_state() if self._draws else None
         try:
             return self._runner.run(self._root, inputs)
@@ -564,7 +570,7 @@ class LiveProgram:
 
 
 LAYOUT_ASKED = "as at capture: the program relies on them"
-"""What a program says whose input lies otherwise in memory than it counts on."""
+"""A part of the error that a program raises if an input has another layout than it relies on."""
 
 
 class _LiveState:
@@ -579,7 +585,7 @@ class _LiveState:
 
 
 def compose_changes(first: Mapping[Any, Any], then: Mapping[Any, Any]) -> dict[Any, Any]:
-    """One replacement after another: what was `a` at capture is today ..."""
+    """Compose two replacements: map each dtype or device at capture to what it is now."""
     return {**then, **{a: then.get(b, b) for a, b in first.items()}}
 
 
@@ -615,8 +621,8 @@ def call_convention(
 
 
 def make_rebuild(program: Program, convention: Convention) -> Callable[[Sequence[Any]], Any]:
-    """A function from the values that a program returns, but for those that it writes, to the
-    result of a call."""
+    """Make a function that builds the result of a call from the values that the program returns,
+    without those that it writes."""
     specs = [s for s in program.graph_signature.output_specs if s.kind in RESULTS]
     count = sum(s.kind not in GRADIENTS for s in specs)
     if count == len(specs):

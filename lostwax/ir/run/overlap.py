@@ -1,7 +1,7 @@
-"""Do arguments share memory in another way than at capture?
+"""Checks that arguments share memory in the same way as at capture.
 
-It matters to a program that writes to its inputs, since a write to one would show in the other; and
-to one that was captured with one tensor in two places. Must not look at values.
+This matters to a program that writes to its inputs, since a write to one would show in another; and
+to a program that was captured with one tensor as two arguments. Must not look at values.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def overlap_check(
     written: set[int],
     same: Collection[tuple[Any, Any]] = (),
 ) -> Check | None:
-    """A check of the leaves of a call; None if there is nothing to check. `written` are the indices
-    of the inputs that the program writes to, `same` pairs that are one tensor, as is checked
-    elsewhere."""
+    """Make a check of the leaves of a call; None if there is nothing to check. `written` are the
+    indices of the inputs that the program writes to; `same` are pairs that must be one tensor,
+    which is checked elsewhere."""
     tensors = [i for i, value in enumerate(captured) if isinstance(value, torch.Tensor)]
     pairs = [(i, j) for i in tensors for j in tensors if i < j]
     relations = [
@@ -63,9 +63,9 @@ def overlap_check(
 
 
 def check_elements_apart(tensor: Any, path: str) -> None:
-    """What is written to has a place in memory for each element: no program is captured with one
-    that has not, and a write to one element would show in others. (Where a program is captured
-    again, the capture sees to it.)"""
+    """Refuse a tensor whose elements share memory, for a program that writes to it: a write to one
+    element would show in others, and no program is captured with such a tensor. (If the program is
+    being captured again, that capture refuses it.)"""
     if type(tensor) in TENSORS and not tensor.is_contiguous() and memory.repeats(type_of(tensor)):
         raise InputValueError(
             f"{path} has elements that share memory (expand(), as_strided()), and the program "
@@ -85,8 +85,9 @@ def state_check(
     written_inputs: set[int],
     same: Collection[tuple[Any, Any]] = (),
 ) -> StateCheck | None:
-    """The same of the state, by its names, and the leaves of a call: `written` are the indices of
-    the state that the program writes to; `same` are pairs of a name and an index."""
+    """Make a check that the state, by its names, and the leaves of a call share no written memory.
+    `written` are the indices of the state that the program writes to; `same` are pairs of a name
+    and an index that must be one tensor."""
     if not written and not written_inputs:
         return None
 
@@ -118,7 +119,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:
-    """How b lies in the memory of a; None if it does not."""
+    """How b lies in the memory of a; None if they do not overlap."""
     if not do_overlap(a, b):
         return None
     return b.storage_offset() - a.storage_offset(), a.stride(), b.stride()
@@ -130,7 +131,7 @@ def do_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def storage_key(t: torch.Tensor) -> int:
-    """The same for tensors that share memory."""
+    """Return a number that is equal for tensors that share memory."""
     if isinstance(t, FakeTensor):
         return id(t.fake_storage)
     if t.layout is not torch.strided:

@@ -1,10 +1,9 @@
-"""What the original's Python asked of the tensors it was given, beside their sizes and dtypes: the
-answers are baked into a program, so a call in which they are others is refused.
+"""What the original's Python asked of its tensors beside sizes and dtypes, and of torch's modes
+(`torch.is_grad_enabled()`). The answers are baked into a program, so a call is refused if an answer
+would be another.
 
-So with the modes that it asked torch for: `torch.is_grad_enabled()`.
-
-Whether two arguments are one object (`x is y`) cannot be seen to be asked: it is taken to be. All
-else is here only where it was asked. Must not know how a capture finds it out.
+A capture cannot see that Python asks whether two arguments are one object (`x is y`), so this is
+always checked. All else is checked only if it was asked. Must not know how a capture finds it out.
 """
 
 from __future__ import annotations
@@ -28,18 +27,18 @@ from lostwax.sym import Size
 
 
 def same_pairs(asks: Asks | None) -> set[tuple[Ref, Ref]]:
-    """The tensors that each call is asked to have as one, two by two."""
+    """The pairs of tensors that must be one tensor in each call."""
     groups = () if asks is None or asks.either else asks.same
     return {(a, b) for group in groups for i, a in enumerate(group) for b in group[i + 1 :]}
 
 
 AsksCheck = Callable[[Sequence[Any], Sequence[Any]], None]
-"""Of the state and of the user's inputs of a call."""
+"""A check of the state and of the user's inputs of a call."""
 
 
 def asks_check(program: Program, leaves: Sequence[Leaf]) -> AsksCheck | None:
-    """A check of a call; None if there is nothing to check. `leaves` are what the user's inputs
-    must be."""
+    """Make a check of a call; None if there is nothing to check. `leaves` say what the user's
+    inputs must be."""
     asks = program.asks
     if asks is None:
         return _join_checks([*_layout_checks(program)])
@@ -107,7 +106,7 @@ def _size(tensor: torch.Tensor) -> tuple[Size, ...]:
 
 @dataclass(frozen=True)
 class _CallTensor:
-    """A tensor of a call, and what it is called."""
+    """A tensor of a call, and how errors name it."""
 
     is_state: bool
     index: int
@@ -122,7 +121,7 @@ class _CallTensor:
 
 
 def _find_tensor(ref: Ref, leaves: Sequence[Leaf], state: Mapping[str, int]) -> _CallTensor | None:
-    """None if there is no such state any more."""
+    """Find a tensor of a call; None if it is state that the program no longer has."""
     if isinstance(ref, int):
         return _CallTensor(False, ref, leaves[ref].path)
     return _CallTensor(True, state[ref], ref) if ref in state else None
@@ -131,7 +130,7 @@ def _find_tensor(ref: Ref, leaves: Sequence[Leaf], state: Mapping[str, int]) -> 
 def _same_checks(
     asks: Asks, leaves: Sequence[Leaf], state: Mapping[str, int]
 ) -> Iterator[AsksCheck]:
-    """What was one tensor at capture must be one again."""
+    """Yield checks that what was one tensor at capture is one again."""
     for group in asks.same:
         found = [named for ref in group if (named := _find_tensor(ref, leaves, state)) is not None]
         for other in found[1:]:
@@ -157,7 +156,8 @@ def _must_be_one(first: _CallTensor, other: _CallTensor) -> AsksCheck:
 
 
 def _apart_checks(asks: Asks, leaves: Sequence[Leaf]) -> Iterator[AsksCheck]:
-    """What were different tensors at capture must be different again, where they can be one."""
+    """Yield checks that inputs that were different tensors at capture are different again, for
+    those that could be one."""
     later = {ref for group in asks.same for ref in group[1:]}
     left = [i for i in asks.given if i not in later]
     while left:
@@ -201,7 +201,7 @@ def _state_apart_checks(
     state: Mapping[str, int],
     sizes: Mapping[str, tuple[Size, ...]],
 ) -> Iterator[AsksCheck]:
-    """A tensor of the user's that was none of the module's own must be none of them."""
+    """Yield checks that an input that was no tensor of the module's state is none now."""
     owned = {i for group in asks.same if _has_state(group) for i in group if isinstance(i, int)}
     for i in asks.given:
         expected = leaves[i]
@@ -240,7 +240,7 @@ def _refuse_one_tensor(first: str, other: str) -> InputValueError:
 
 
 def _has_no_gradient(tensor: torch.Tensor) -> bool:
-    """(torch warns of the question where it is no leaf.)"""
+    """(If the tensor is no leaf, reading `grad` makes torch warn.)"""
     return tensor.grad is None if tensor.is_leaf or tensor.retains_grad else True
 
 
@@ -271,7 +271,8 @@ def _visible_strides(tensor: torch.Tensor) -> str:
 
 
 GRADIENTS = "has a gradient"
-"""Whether tensors have any. The capture asks so itself, where what it records hangs on it."""
+"""Whether tensors require gradients: what the capture itself asks if what it records depends on
+it."""
 STRIDES, OFFSET = "stride()", "storage_offset()"
 VISIBLE_STRIDES = "stride() of dimensions that are not of size 1"
 LAYOUTS = (STRIDES, VISIBLE_STRIDES, OFFSET)
@@ -292,13 +293,14 @@ QUESTIONS: dict[str, Callable[[Any], Answer]] = {
     VISIBLE_STRIDES: _visible_strides,
     OFFSET: lambda tensor: tensor.storage_offset(),
 }
-"""How each is answered by a tensor. Others are attributes that someone has put on it."""
+"""The questions, and how a tensor answers each. All others are for attributes that somebody has set
+on a tensor."""
 ATTRIBUTE = "attribute "
-"""Before the name of one of those."""
+"""The prefix of a question for such an attribute; its name follows."""
 
 
 def answer(what: str, tensor: Any) -> Answer:
-    """What a tensor answers, as it can be kept."""
+    """What a tensor answers, in a form that a program can keep."""
     if not what.startswith(ATTRIBUTE):
         return QUESTIONS[what](tensor)
     found = getattr(tensor, what.removeprefix(ATTRIBUTE), _ABSENT)
@@ -310,7 +312,7 @@ def answer(what: str, tensor: Any) -> Answer:
 
 _ABSENT = object()
 PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
-"""Of what classes an attribute can be."""
+"""The classes of attributes whose values are kept."""
 
 
 MODES = (
@@ -320,7 +322,7 @@ MODES = (
     "get_deterministic_debug_mode", "get_float32_matmul_precision", "is_anomaly_enabled",
     "is_anomaly_check_nan_enabled", "get_num_threads", "get_num_interop_threads",
 )  # fmt: skip
-"""The functions of torch that tell of its modes."""
+"""The functions of torch that return its modes."""
 _MODE = re.compile(rf"torch\.({'|'.join(MODES)})\((?:'(\w+)')?\)")
 _FLAGS = {
     "cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision"),
@@ -344,7 +346,7 @@ FLAGS = frozenset(
         "torch.utils.deterministic.fill_uninitialized_memory",
     )
 )
-"""Settings of torch that are read as attributes are."""
+"""Settings of torch that are read as attributes."""
 
 
 def is_mode(what: str) -> bool:
@@ -352,7 +354,7 @@ def is_mode(what: str) -> bool:
 
 
 def mode_answer(what: str) -> Answer:
-    """What torch answers now, as it can be kept."""
+    """What torch answers now, in a form that a program can keep."""
     found = _MODE.fullmatch(what)
     if found is None:
         try:
@@ -421,7 +423,8 @@ def _must_answer(question: Question, named: _CallTensor) -> AsksCheck:
 
 
 def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
-    """Where a program is captured in its turn, the answers are baked into the new one, too."""
+    """If the program is being captured, tell that capture of the question: the answer is baked into
+    the new program, too."""
     fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
     if fakes:
         tell = fakes[0].fake_mode.observer.asked_at
@@ -429,8 +432,9 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
 
 
 def _layout_checks(program: Program) -> Iterator[AsksCheck]:
-    """So with the layouts that its graph asserts: of fakes they hold, and C++ decides it unseen.
-    And with those that its views count on, if they must not be copies."""
+    """Yield checks that tell a capture of the program which layouts it relies on: those that its
+    graph asserts (on fakes C++ answers that, which the capture cannot see), and those of its views,
+    if copies must not replace them."""
     nodes = program.graph.nodes
     placeholders = [node for node in nodes if node.op == "placeholder"]
     for i, node in enumerate(placeholders):

@@ -1,10 +1,10 @@
-"""What torch has set around a call and no argument says: autocast, the default dtype, the default
-device. The original reads it in each call, a program has it from its capture.
+"""Settings of torch around a call: autocast, the default dtype, the default device. The original
+reads them in each call; in a program they are fixed by its capture.
 
-Autocast has become casts in the graph, so a program runs without; it runs where there is none, or
-that of the capture. Where the other settings are not those of the capture, and would matter, the
-call is refused. All else that torch has set (TF32, cuDNN, determinism, kernels of attention) is
-read by the kernels, in a program's call as in the original's. Must not know how a capture runs.
+Autocast has become casts in the graph, so a program runs without it; a call is allowed if autocast
+is off, or set as at capture. A call is refused if the other settings differ from the capture and
+would matter. Kernels read all other settings (TF32, cuDNN, determinism, attention) in a program's
+call as in the original's. Must not know how a capture runs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def _name(dtype: torch.dtype) -> str:
 
 
 def hold_to_settings(program: Program) -> Callable[..., Any]:
-    """A function that calls another, which runs the program, where torch is set as at capture."""
+    """Make a function that calls the program's `forward` if torch is set as at capture, and refuses
+    the call otherwise."""
     captured = program.settings
     dtype = None if captured is None else getattr(torch, captured.dtype)
     is_common = captured is None or captured.device == "cpu"
@@ -77,10 +78,10 @@ def _check_autocast(on: list[tuple[str, str]], captured: Settings | None) -> Non
     was = dict(captured.autocast) if captured is not None else {}
     for device, dtype in on:
         if was.get(device) != dtype:
-            told = f"was torch.{was[device]}" if device in was else "was off"
+            before = f"was torch.{was[device]}" if device in was else "was off"
             raise SettingsError(
                 f"torch.autocast({device!r}, torch.{dtype}) is on around the call of a program, "
-                f"and {told} at capture.\n  at {user_location()}\n"
+                f"and {before} at capture.\n  at {user_location()}\n"
                 "  why: which operators autocast changes is decided while capturing; the program "
                 "has other operators by now\n"
                 "  instead: capture it again inside of that autocast; or switch that off around "
@@ -98,7 +99,7 @@ def _refuse(what: str, found: str, captured: str, instead: str) -> None:
 
 
 def _castable_devices(program: Program) -> Iterator[str]:
-    """The types of devices on which a program computes what autocast may cast."""
+    """The types of devices on which a program computes values that autocast may cast."""
     for node in program.graph.nodes:
         for value in _tensors(node.meta.get("val")):
             if value.dtype in autocast.CASTABLE:
@@ -114,8 +115,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def _makes_tensors(program: Program, device: str) -> bool:
-    """Does it make tensors on this device of nothing? It may have been the default that was meant;
-    so with constants, which a capture keeps of `torch.tensor(1.0)`."""
+    """Does the program create tensors on this device? Its code may have meant the default device.
+    So may a constant, which is what a capture makes of `torch.tensor(1.0)`."""
     made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads_tensor(n)]
     given = [n.meta.get("val") for n in made] + list(program.constants.values())
     meant = concrete_device(torch.device(device))
@@ -123,7 +124,7 @@ def _makes_tensors(program: Program, device: str) -> bool:
 
 
 def _makes_numbers(program: Program, dtype: torch.dtype) -> bool:
-    """Does it make tensors of the default dtype of nothing, or of integers?"""
+    """Does the program create tensors of the default dtype, or compute them from integers?"""
     made = [n.meta.get("val") for n in program.graph.nodes if _is_of_integers(n)]
     given = [*made, *program.constants.values()]
     kinds = (dtype, dtype.to_complex())

@@ -1,4 +1,4 @@
-"""The graph that runs: a program's own, followed by the writes that its signature speaks of.
+"""The graph that runs: a program's own, followed by the writes that its signature lists.
 
 A program only computes; what the original wrote is written here, at the end. Must not change the
 program: a graph that writes is a copy.
@@ -38,15 +38,15 @@ _WRITTEN = (
 
 
 def before_write(value: torch.Tensor) -> torch.Tensor:
-    """The value itself; for autograd a copy, since what it keeps for the gradient must not be
-    written to. (In the original the write stood elsewhere, or kept a copy itself.) A capture of the
-    module needs none: there, nothing is written."""
+    """Return the value itself, or a copy if autograd is on: what autograd keeps for the gradient
+    must not be overwritten. (In the original the write stood elsewhere, or kept a copy itself.) If
+    the module is being captured, no copy is needed, since nothing is written."""
     needs_own = torch.is_grad_enabled() and not torch.compiler.is_exporting()
     return copy_with_strides(value) if needs_own else value
 
 
 def copy_with_strides(value: torch.Tensor) -> torch.Tensor:
-    """A copy with the strides of the original: views of it count on them."""
+    """Copy a tensor with its strides: views of it rely on them."""
     copy = value.clone()
     if copy.stride() == value.stride():
         return copy
@@ -55,21 +55,21 @@ def copy_with_strides(value: torch.Tensor) -> torch.Tensor:
 
 
 def write_unseen(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A write that is not a part of what is differentiated."""
+    """Write without autograd."""
     with torch.no_grad():
         return target.copy_(value)
 
 
 def write_to_parameter(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """To a leaf with a gradient the original wrote under `no_grad`, else autograd would have
-    refused it; a write to another is seen, as one to a buffer."""
+    """Write to a parameter. If it is a leaf that requires gradients, the original wrote under
+    `no_grad`, else autograd would have refused; autograd sees any other write, as for a buffer."""
     is_seen = not (target.is_leaf and target.requires_grad)
     with torch.set_grad_enabled(torch.is_grad_enabled() and is_seen):
         return target.copy_(value)
 
 
 def is_rebound(spec: OutputSpec) -> bool:
-    """Does the module that runs put the value itself in the place of state, as the original did?"""
+    """Does the module rebind the state to the value itself, as the original did?"""
     return spec.write in (StateWrite.TENSOR, StateWrite.MEMORY)
 
 
@@ -78,8 +78,8 @@ def graph_to_run(
     moves: Mapping[torch.device, torch.device],
     casts: Mapping[torch.dtype, torch.dtype],
 ) -> GraphModule:
-    """The program's own graph if it only computes results; else a copy that also writes. It returns
-    the results, then the values of the state that is rebound."""
+    """Return the program's own graph if it only computes results; else a copy that also writes. The
+    graph returns the results, then the values of the state that is rebound."""
     specs = program.graph_signature.output_specs
     if all(s.kind in RESULTS for s in specs) and not moves and not casts:
         return program.graph_module
@@ -99,11 +99,11 @@ def replace_dtypes_and_devices(
     moves: Mapping[torch.device, torch.device],
     casts: Mapping[torch.dtype, torch.dtype],
 ) -> None:
-    """Devices and types that the nodes name, after the state was moved or cast.
+    """Replace the devices and dtypes that the nodes name, after the state was moved or cast.
 
-    A program does not know whether the original has named a type or has asked a tensor for it, as
-    recurrent layers do: a type that state had follows it. Ranges of numbers stay as exact as they
-    are: the original's would, too, unless it has asked.
+    A program does not know whether the original named a dtype or asked a tensor for it, as
+    recurrent layers do: a dtype that state had is replaced in either case. Ranges of numbers keep
+    their dtype: in the original they would, too, unless it asked a tensor.
     """
     extremes = {
         sign * torch.finfo(a).max: sign * torch.finfo(b).max
@@ -129,8 +129,8 @@ def replace_dtypes_and_devices(
 
 
 def _cast_to_state_types(target: OpOverload, casts: Mapping[torch.dtype, torch.dtype]) -> Any:
-    """The operator, which gets what has stayed as it was (a literal of the original's) in the type
-    of the state where it takes tensors of one type only."""
+    """Return an operator that, if its arguments have several dtypes and it does not accept them,
+    casts what was not cast (a literal of the original) to the dtype of the state."""
     if layout_free_target(target, reads_views=True) is not None:
         return target
 
@@ -151,8 +151,8 @@ def _cast_to_state_types(target: OpOverload, casts: Mapping[torch.dtype, torch.d
 
 
 def graph_with_writes(program: Program, left_out: Container[int]) -> tuple[Graph, dict[Node, Node]]:
-    """A copy of the graph that writes and returns the results, and the values of the state that is
-    rebound, but for the outputs left out; and the copies of its nodes."""
+    """Return a copy of the graph that writes, and returns the results and the values of the state
+    that is rebound, without the outputs `left_out`; and the copies of its nodes."""
     graph = Graph()
     copies: dict[Node, Node] = {}
     output: Any = graph.graph_copy(program.graph, copies)
@@ -193,12 +193,12 @@ def replace_devices(args: Any, moves: Mapping[torch.device, torch.device]) -> An
 
 
 class _WriteBack:
-    """Ends a graph with the writes of its signature and the results alone.
+    """Ends a graph with the writes of its signature, and lets it return the results alone.
 
-    What the original wrote in place, and results that show it, share memory: such a result is made
-    from what was written to. Where it put another tensor in the state's place, results stay what
-    they are: the next write must not reach them. A value that shows the state before a write, and
-    is needed after it, is copied first.
+    If the original wrote in place, a result that is a view of what was written shares memory with
+    it: such a result is computed from the written tensor. If the original rebound the state to
+    another tensor, results stay what they are, since the next write must not reach them. A value
+    that shows the state before a write, and is needed after it, is copied first.
     """
 
     def __init__(self, graph: Graph, targets: Mapping[int, Node], bodies: nn.Module) -> None:
@@ -208,18 +208,20 @@ class _WriteBack:
         self.begin = next((n for n in graph.nodes if n.op != "placeholder"), graph_border(graph))
         self.copies: dict[Node, Node] = {}
         self.after_write: dict[Node, Node] = {}
-        """What a value is after the writes, of those that are views of what was written."""
+        """For a value that is written, or is a view of one: the same view of the written tensor."""
         self.untouched: dict[Node, Node] = {}
-        """For a write, and for a view of what it has written, the same before it."""
+        """For a write, or a view of the written tensor: the same view before anything is
+        written."""
         self.first_write: Node | None = None
         self.itself: dict[Node, Node] = {}
-        """The same where the signature does not say how it was written: as torch's own reader does,
-        the state is returned in the place of this very value, and not of views of it."""
+        """As `after_write`, for writes of which the signature does not say how they were done: as
+        torch's own reader does, the state is returned for this very value, not for views of it."""
 
     def finish(
         self, values: list[Any], specs: Sequence[OutputSpec], more: Sequence[int] = ()
     ) -> None:
-        """`more`: the outputs that are not written, but returned after the results."""
+        """Add the writes and the output node. The outputs `more` are not written, but returned
+        after the results."""
         changed = {
             t: self.read_before(t)
             for i, t in self.targets.items()
@@ -241,7 +243,7 @@ class _WriteBack:
         self.graph.output(tuple(results))
 
     def note_written(self, value: Node, done: Node, spec: OutputSpec, old: set[Node]) -> None:
-        """What the value is after the write: what was written to."""
+        """Note that after the write `done`, the value is the tensor that was written to."""
         if spec.kind is OutputKind.USER_INPUT_MUTATION:
             self.after_write[value] = done  # what was handed in is handed out
         elif spec.write is None:
@@ -255,8 +257,8 @@ class _WriteBack:
                 self.after_write.setdefault(value, done)
 
     def choose_write(self, kind: OutputKind, value: Node, old: Node) -> Callable[..., Any]:
-        """How an output is written to its target. The write to an input stood under `no_grad` in
-        the original if it left the input's gradient as it was."""
+        """Choose how an output is written to its target. If a write to an input left the input's
+        gradient as it was, it stood under `no_grad` in the original."""
         if kind is OutputKind.PARAMETER_MUTATION:
             return write_to_parameter
         while kind is OutputKind.USER_INPUT_MUTATION and value is not old:
@@ -267,7 +269,8 @@ class _WriteBack:
         return aten.copy_.default if kind is OutputKind.BUFFER_MUTATION else write_unseen
 
     def read_before(self, target: Node) -> Node:
-        """What the graph reads in the place of an input that is written at its end."""
+        """Let the graph read, in the place of an input that is written at its end, the value before
+        that write."""
         users = [user for user in target.users if not has_trait(user.target, Trait.READS_LAYOUT)]
         with self.graph.inserting_before(self.begin):
             old = self.graph.call_function(before_write, (target,))
@@ -276,7 +279,7 @@ class _WriteBack:
         return old
 
     def save(self, value: Any, old: set[Node]) -> Any:
-        """A copy of what is about to be overwritten, if the value is that or a view of it."""
+        """Return a copy if the value is about to be overwritten, or is a view of such a value."""
         if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
             return value
         if value not in self.copies:
@@ -288,7 +291,7 @@ class _WriteBack:
         return self.copies[value]
 
     def derive(self, value: Any) -> Any:
-        """A result, read from where it was written to, if it is a view of a written value."""
+        """If a result is a view of a written value, return the same view of the written tensor."""
         if not isinstance(value, Node) or value in self.after_write:
             return self.after_write.get(value, value)
         base = memory_base(value)
@@ -302,8 +305,8 @@ class _WriteBack:
         return moved
 
     def try_view(self, value: Node) -> Node | None:
-        """The same view of what is written to, before anything is written: where strides are in its
-        way, that is to be known while nothing has happened."""
+        """Take the same view of the tensor before anything is written: if its strides do not allow
+        the view, that must fail while nothing has happened."""
         if value in self.untouched:
             return self.untouched[value]
         base = memory_base(value)
@@ -316,7 +319,7 @@ class _WriteBack:
         return tried
 
     def move_view(self, value: Node, base: Node, new: Any) -> Node:
-        """What the value is of another base."""
+        """Compute the value from another base."""
         made: Any = value.args[0]
         if made is base or made.target is not with_gradient:
             return self.graph.node_copy(value, lambda n: new if n is base else n)
@@ -334,23 +337,25 @@ def view_chain(node: Node) -> list[Node]:
     return chain
 
 
-# ------------------------------------------------------------------------------ layouts of any kind
+# ------------------------------------------------------------------------------- layouts of inputs
 
 
 SHOWN = "shown"
-"""In the `meta` of a view which the caller gets of what was written: a copy would be another."""
+"""The key in `meta` of a view of what was written, which the caller gets: it must not become a
+copy."""
 
 
 def layout_free_target(target: Any, reads_views: bool) -> Any:
-    """What does the same as an operator whatever the strides of its argument; None if it does."""
+    """Return a function that computes what the operator does, for any strides of its argument; None
+    if the operator itself does."""
     if has_trait(target, Trait.READS_DENSE):
         return _group_norm
     return aten.reshape.default if has_trait(target, Trait.NEEDS_STRIDES) and reads_views else None
 
 
 def has_draws_and_views(module: GraphModule) -> bool:
-    """Does it draw random numbers, or act otherwise, and is something in it that strides may be in
-    the way of?"""
+    """Does the graph draw random numbers, or have other effects, and also call an operator that may
+    fail for some strides?"""
     targets = {id(n.target): n.target for each in graph_modules(module) for n in each.graph.nodes}
     found = [t for t in targets.values() if layout_free_target(t, True) is not None]
     return bool(found) and any(
@@ -359,7 +364,7 @@ def has_draws_and_views(module: GraphModule) -> bool:
 
 
 def layout_free_graph(module: GraphModule, reads_views: bool) -> GraphModule:
-    """A copy that runs where strides are in the way of the graph itself."""
+    """Return a copy of the graph that runs with any strides of its inputs."""
     copy, _ = copy_module(module)
     for each in graph_modules(copy):
         for node in each.graph.nodes:
@@ -370,7 +375,7 @@ def layout_free_graph(module: GraphModule, reads_views: bool) -> GraphModule:
 
 
 def _group_norm(value: torch.Tensor, *args: Any) -> Any:
-    """The operator takes dense tensors alone; torch's function makes them so."""
+    """Make the argument dense first, as torch's function does: the operator takes nothing else."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     form = formats.get(value.dim(), torch.contiguous_format)
     is_dense = value.is_contiguous() or value.is_contiguous(memory_format=form)

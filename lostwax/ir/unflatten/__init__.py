@@ -1,1 +1,1 @@
-"""The modules of a program back: its flat graph cut into one body a module."""
+"""Unflattening: a program's flat graph, cut into one body for each module of the original."""

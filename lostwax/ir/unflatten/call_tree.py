@@ -1,7 +1,7 @@
-"""Which nodes of a flat graph belong to which call of a submodule.
+"""Finds which nodes of a flat graph belong to which call of a submodule.
 
-The nodes say it in `nn_module_stack`. Here they become a tree: a call is an unbroken run of nodes
-and of the calls inside it, so that running the tree in order is running the graph in order. Must
+The `nn_module_stack` of the nodes says it. Here it becomes a tree: a call is an unbroken run of
+nodes and of the calls inside it, so that running the tree in order runs the graph in order. Must
 not build graphs or modules.
 """
 
@@ -27,18 +27,18 @@ class TreeCall:
     """One call of a module; the root's path is "" and it has no parent."""
 
     name: str
-    """The path, from the second call on with a number: "norm@1"."""
+    """The path; from the second call on it has a number: "norm@1"."""
     parent: TreeCall | None = None
     items: list[Node | TreeCall] = field(default_factory=list)
     last: int = 0
-    """The place in the graph of its last node."""
+    """The index in the graph of its last node."""
 
     @property
     def path(self) -> str:
         return self.name.partition("@")[0]
 
     def chain(self) -> list[TreeCall]:
-        """From the root to this call."""
+        """The calls from the root to this one."""
         above = [] if self.parent is None else self.parent.chain()
         return [*above, self]
 
@@ -51,8 +51,8 @@ class TreeCall:
 
 
 def build_call_tree(graph: Graph, left_out: set[Node]) -> tuple[TreeCall, dict[Node, TreeCall]]:
-    """The tree of calls, and the innermost call of each node. Inputs, the output and what is
-    left out stand in none."""
+    """Build the tree of calls; return its root, and the innermost call of each node. Inputs, the
+    output and the nodes `left_out` belong to none."""
     nodes = [n for n in graph.nodes if n.op == "call_function" and n not in left_out]
     places = {n: i for i, n in enumerate(graph.nodes)}
     root = TreeCall("")
@@ -68,7 +68,7 @@ def build_call_tree(graph: Graph, left_out: set[Node]) -> tuple[TreeCall, dict[N
 
 
 def _enter_call(current: TreeCall, stack: Stack) -> TreeCall:
-    """The call at a stack: leaves calls that are over, and enters new ones."""
+    """Return the call at a stack: leave the calls that are over, and enter new ones."""
     chain = current.chain()
     shared = 0
     for call, name in zip(chain[1:], stack, strict=False):
@@ -87,7 +87,7 @@ def _enter_call(current: TreeCall, stack: Stack) -> TreeCall:
 
 
 def _said_stack(node: Node) -> Stack:
-    """What the node says; the root, and a root that calls itself, are not part of it."""
+    """The stack that the node records, without the root, even if the root calls itself."""
     found = []
     for key, (path, _) in (node.meta.get("nn_module_stack") or {}).items():
         path = path.partition("@")[0]
@@ -98,10 +98,10 @@ def _said_stack(node: Node) -> Stack:
 
 
 def _stacks(nodes: Sequence[Node]) -> list[Stack]:
-    """The stack of each node, such that each call is one unbroken run.
+    """Return the stack of each node, such that each call is one unbroken run.
 
     A size is computed where it is first needed, and a pass may put a node anywhere: such a node
-    belongs to where it stands, not to the call that it says.
+    belongs to the call where it stands, not to the one that it records.
     """
     said = [_said_stack(n) for n in nodes]
     firm = [None if _is_light(n) else s for n, s in zip(nodes, said, strict=True)]
@@ -121,7 +121,7 @@ def _stacks(nodes: Sequence[Node]) -> list[Stack]:
 
 
 def _stacks_between(left: Stack, right: Stack, said: Sequence[Stack]) -> Iterator[Stack]:
-    """Stacks between two that are known: first calls are left, then others are entered."""
+    """Yield stacks between two that are known: calls are first left, then entered."""
     shared = len(_shared_prefix(left, right))
     depth, entered = len(left), 0
     for own in said:
@@ -136,7 +136,7 @@ def _stacks_between(left: Stack, right: Stack, said: Sequence[Stack]) -> Iterato
 
 
 def _is_light(node: Node) -> bool:
-    """Made on the way for others, in the name of a call that may be over."""
+    """Is this a node that was made for others, and may record a call that is already over?"""
     return (
         not isinstance(node.meta.get("val"), (FakeTensor, tuple, list))
         or node.target is getitem
@@ -145,7 +145,7 @@ def _is_light(node: Node) -> bool:
 
 
 def _drop_strays(stacks: list[Stack | None]) -> None:
-    """Where a call is in pieces, nodes lose their stack, few at a time, until none is."""
+    """While some call is in several pieces, drop the stacks of the smallest piece."""
     while True:
         broken = [runs for runs in _runs(stacks).values() if len(runs) > 1]
         if not broken:
@@ -156,7 +156,7 @@ def _drop_strays(stacks: list[Stack | None]) -> None:
 
 
 def _runs(stacks: Sequence[Stack | None]) -> dict[str, list[list[int]]]:
-    """For each call its unbroken pieces."""
+    """Return the unbroken pieces of each call."""
     runs: dict[str, list[list[int]]] = {}
     previous: Stack = ()
     for i, stack in enumerate(stacks):

@@ -1,8 +1,8 @@
 """Modules that run a graph node by node, and the calls between them.
 
 A module of an unflattened program has a graph for each way in which it is called. Its parent's
-graph calls it like any module, so that hooks run and another module can take its place. Must not
-know how the graphs were made.
+graph calls it like any module, so that hooks run and another module can replace it. Must not know
+how the graphs were made.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Container(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self._constants: dict[str, Any] = {}
-        """Tensors and objects that are no state. Not among the attributes: those of the original
-        may be called as ours are (`graph`, `bodies`)."""
+        """Tensors and objects that are no state. They are not attributes, since the original may
+        use names that our classes use (`graph`, `bodies`)."""
 
     def __getattr__(self, name: str) -> Any:
         constants = self.__dict__.get("_constants", {})
@@ -83,19 +83,19 @@ class Container(nn.Module):
 class ModuleBody:
     """What a module does in one or several of its calls.
 
-    The last `extras` of the graph's inputs are values that are no arguments of the original's call;
-    what it returns after its `results` are values that the caller also needs.
+    The last `extras` inputs of the graph are values that the original's call does not take; what it
+    returns after its `results` are values that the original's call does not return.
     """
 
     graph: Graph
     extras: int
     results: int
     convention: Convention | None = None
-    """The original's arguments and results; None: inputs and results stand flat."""
+    """The structure of the original's arguments and results; None if they are flat."""
     reads_views: bool = False
     """As the program says."""
     dead: dict[Node, list[Node]] = field(default_factory=dict)
-    """After a node, the values that nothing reads any more."""
+    """For each node, the values that nothing reads after it."""
 
     def __post_init__(self) -> None:
         seen: set[Node] = set()
@@ -111,7 +111,7 @@ class ModuleBody:
         return names[: len(names) - self.extras]
 
     def with_graph(self, graph: Graph) -> ModuleBody:
-        """The same, with another graph."""
+        """Return the same body with another graph."""
         return ModuleBody(graph, self.extras, self.results, self.convention, self.reads_views)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModuleBody:
@@ -122,7 +122,7 @@ class GraphsModule(Container):
     """A module with graphs of its own."""
 
     bodies: dict[str, ModuleBody]
-    """By the name of the call: equal ones are one object."""
+    """The bodies by the names of the calls; equal bodies are one object."""
 
     if TYPE_CHECKING:
         graph: Graph
@@ -131,7 +131,7 @@ class GraphsModule(Container):
         """The names of the arguments of its first call."""
 
     def __getattr__(self, name: str) -> Any:
-        """Asked for what is not there otherwise: state that is called `graph` comes first."""
+        """Find `graph` and `arg_names`; state with one of these names comes first."""
         if name in ("graph", "arg_names"):
             for held in (self._parameters, self._buffers, self._modules, self._constants):
                 if name in held:
@@ -142,7 +142,7 @@ class GraphsModule(Container):
 
 
 class InterpreterModule(GraphsModule):
-    """A submodule of the original. Its parameters, buffers and submodules have their own names.
+    """A submodule of the original. Its parameters, buffers and submodules keep their names.
 
     With a preserved call signature it takes and returns what the original does; else it takes the
     values that it reads, in the order in which it reads them.
@@ -184,7 +184,7 @@ class InterpreterModule(GraphsModule):
             )
 
     def print_readable(self, print_output: bool = True) -> str:
-        """The graphs as Python, those of the submodules nested; printed and returned."""
+        """Print and return the graphs as Python, with those of the submodules nested."""
         text = readable_text(self, type(self).__name__)
         if print_output:
             sys.stdout.write(text + "\n")
@@ -194,7 +194,7 @@ class InterpreterModule(GraphsModule):
 def _flat_arguments(
     body: ModuleBody, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> list[Any]:
-    """Arguments by their order or the names of the graph's inputs."""
+    """Return the arguments in the order of the graph's inputs, given by position or by name."""
     names = body.names
     rest = names[len(args) :]
     if len(args) > len(names) or set(rest) != set(kwargs):
@@ -216,31 +216,32 @@ class _CallOrder:
     body: ModuleBody
     extras: Sequence[Any]
     given: Sequence[Any] | None = None
-    """The values beside the results; None: it was not the module's own graph that ran."""
+    """The values beside the results; None if the module did not run its own graph."""
 
 
 EXTRAS = "_extras"
-"""The keyword under which a node that calls a module has what is no argument of the original's."""
+"""The keyword of a node that calls a module under which it passes the extra inputs."""
 _ORDER: ContextVar[_CallOrder | None] = ContextVar("order", default=None)
 _ROOT: ContextVar[nn.Module | None] = ContextVar("root", default=None)
 
 
 @dataclass(frozen=True)
 class CallTarget:
-    """Of a node that calls a module (in `meta["calling"]`): which of its bodies it means."""
+    """Which body of which module a node calls (in its `meta["calling"]`)."""
 
     path: str
-    """From the root."""
+    """The path of the module from the root."""
     relative: str | None
-    """From the module whose graph this is; None: it lies elsewhere."""
+    """The path from the module whose graph this is; None if it does not lie below it."""
     name: str
     more: tuple[str, ...]
-    """What the values beside the results are."""
+    """The names of the values beside the results."""
 
 
 @dataclass(frozen=True)
 class _Missing:
-    """In the place of a value that a module which was put in another's place does not give."""
+    """Stands for a value that the original module computed and the module that replaced it does
+    not."""
 
     path: str
     value: str
@@ -255,17 +256,18 @@ class _Missing:
 
 
 _FRAMES = 12
-"""Of Python's stack that a module in a module may take here; the original's takes four."""
+"""How many frames of Python's stack each level of nested modules may take here. (In the original it
+takes four.)"""
 _NESTED = 40
-"""Modules in modules that fit into any stack."""
+"""The depth of nesting up to which the stack need not grow."""
 _ROOM = threading.Lock()
 _LIMITS: list[int] = []
 
 
 @contextmanager
 def allow_depth(depth: int) -> Iterator[None]:
-    """Inside, modules may be nested so deep. Python's limit is one for all threads: it is put back
-    by the last who needs another."""
+    """Inside, modules may be nested this deep. Python has one recursion limit for all threads, so
+    the last one that leaves restores it."""
     if depth <= _NESTED:
         yield
         return
@@ -284,7 +286,7 @@ def allow_depth(depth: int) -> Iterator[None]:
 
 @contextmanager
 def use_root(root: nn.Module) -> Iterator[None]:
-    """Inside, modules that call one which is not a part of them find it below this root."""
+    """Inside, a module that calls one outside of itself finds it below this root."""
     token = _ROOT.set(root)
     try:
         yield
@@ -293,7 +295,7 @@ def use_root(root: nn.Module) -> Iterator[None]:
 
 
 def run_body(module: nn.Module, body: ModuleBody, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """What the graph returns for these inputs."""
+    """Run the graph of a body on these inputs; return its results."""
     values: dict[Node, Any] = {}
     given = iter(inputs)
     for node in body.graph.nodes:
@@ -326,11 +328,11 @@ def _run_node(module: nn.Module, node: Node, values: dict[Node, Any], reads_view
         other = layout_free_target(node.target, reads_views)
         if other is None or SHOWN in node.meta:
             raise
-    return other(*args, **kwargs)  # where strides were in the way
+    return other(*args, **kwargs)  # the strides did not allow the operator itself
 
 
 def _read(arg: Any, values: dict[Node, Any], reader: str) -> Any:
-    """The argument with values in the place of nodes, in plain containers."""
+    """Replace nodes by their values in an argument, and FX's containers by plain ones."""
     if isinstance(arg, Node):
         found = values[arg]
         if isinstance(found, _Missing):
@@ -380,7 +382,8 @@ def _find_called(module: nn.Module, calling: CallTarget) -> nn.Module:
 
 
 def find_by_path(module: nn.Module, path: str) -> Any:
-    """What a module holds by a name of the original's: before what our classes call so."""
+    """Find what a module holds under a path of the original; it comes before attributes of our own
+    classes."""
     found: Any = module
     for part in path.split(".") if path else ():
         found = _find_part(found, part)
@@ -394,7 +397,7 @@ def _find_part(module: Any, name: str) -> Any:
 
 
 def _note_node(error: Exception, node: Node) -> None:
-    """Where it happened, once: the innermost graph knows best."""
+    """Add a note that says which node failed, once: the innermost graph is the most precise."""
     source = source_text(node)
     if not getattr(error, "__notes__", None):
         error.add_note(f"while running {node.name}{f' ({source})' if source else ''}")
@@ -405,7 +408,7 @@ def _note_node(error: Exception, node: Node) -> None:
 
 @dataclass(frozen=True)
 class BuildStructure:
-    """A function from leaves to a structure that FX has no notation for."""
+    """A function that builds a structure that FX has no notation for from its leaves."""
 
     spec: TreeSpec
 
@@ -415,7 +418,7 @@ class BuildStructure:
 
 @dataclass(frozen=True)
 class TakeLeaves:
-    """A function from the results of a module to their leaves."""
+    """A function that takes the leaves of what a module returns."""
 
     spec: TreeSpec
     path: str
@@ -436,7 +439,7 @@ class TakeLeaves:
 
 
 def readable_text(module: nn.Module, name: str) -> str:
-    """Each graph of a module and of its submodules as a class, nested as the modules are."""
+    """Write each graph of a module and of its submodules as a class, nested as the modules are."""
     lines: list[str] = []
     bodies = getattr(module, "bodies", {})
     distinct = {id(body): (call, body) for call, body in reversed(bodies.items())}

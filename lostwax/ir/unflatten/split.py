@@ -1,8 +1,9 @@
-"""A program's graph, cut into the bodies of its modules.
+"""Cuts a program's graph into the bodies of its modules.
 
-Each call of a submodule gets a graph of its own. State that lies below the module is read from it,
-all else that it reads is handed in; sizes are taken from what is at hand. A buffer is written
-where its new value is computed, if nobody reads the old one later. Must not make modules.
+Each call of a submodule gets a graph of its own. It reads state below the module as attributes, and
+gets all else that it reads as inputs; sizes are computed from values that it has. A buffer is
+written in the call that computes its new value, if nobody reads the old one later. Must not make
+modules.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ class ModuleBodies:
         self.graph, copies = graph_with_writes(program, written)
         specs = enumerate(program.graph_signature.output_specs)
         self.rebound = [s for i, s in specs if is_rebound(s) and i not in written]
-        """What the root returns after the results."""
+        """The outputs that the root returns after the results."""
         self.nodes = {n.name: copies[n] for n in program.graph.nodes if n in copies}
         self.state = self._state(copies)
         self.numbers = free_numbers(self.graph)
         self.tree, self.owners = build_call_tree(self.graph, self.numbers)
         self.writes: dict[str, list[tuple[Node, Node]]] = {}
-        """By the name of a call: which buffer gets which value at its end."""
+        """By the name of a call: the buffers that are written at its end, with their values."""
         outputs: Any = program.graph.output_node().args[0]
         for target, (index, name) in sunk.items():
             value = outputs[index]
@@ -68,12 +69,12 @@ class ModuleBodies:
         self.escaping = self._escaping()
         self.subgraphs: list[tuple[str, str, GraphModule]] = []
         self.of: dict[str, dict[str, ModuleBody]] = {}
-        """By the path of a module: its bodies by the names of its calls."""
+        """By the path of a module: its bodies, by the names of its calls."""
         self._distinct: dict[Any, ModuleBody] = {}
         self.root = _BodyMaker(self, self.tree).make_body()
 
     def _state(self, copies: dict[Node, Node]) -> dict[Node, list[str]]:
-        """Inputs that are state: all names that they go by."""
+        """The inputs that are state, each with all its names."""
         held = {**self.program.constants, **self.program.state_dict}
         names: dict[int, list[str]] = {}
         for name, value in held.items():
@@ -88,7 +89,7 @@ class ModuleBodies:
         return found
 
     def _escaping(self) -> dict[TreeCall, dict[Node, None]]:
-        """What of each call is read outside of it, in order."""
+        """The values of each call that are read outside of it, in order."""
         found: dict[TreeCall, dict[Node, None]] = {call: {} for call in self.tree.calls()}
 
         def used(node: Node, at: TreeCall) -> None:
@@ -126,7 +127,7 @@ class ModuleBodies:
         return found
 
     def share_body(self, key: Any, body: ModuleBody) -> ModuleBody:
-        """The first body that does the same."""
+        """Return the first body that does the same."""
         return self._distinct.setdefault(key, body)
 
 
@@ -142,15 +143,15 @@ class _BodyMaker:
         self.signature = bodies.signatures.get(call.name) if call.parent is not None else None
         self.graph = Graph()
         self.local: dict[Node, Node] = {}
-        """Nodes of the whole graph → nodes of this one."""
+        """Nodes of the whole graph → nodes of this graph."""
         self.inputs: list[Node] = []
-        """What is handed in beside the arguments of a signature."""
+        """The values that are passed in beside the arguments of a signature."""
         self.attributes: dict[Node, Node] = {}
-        """State as it is read, before any write."""
+        """The nodes that read state, before any write."""
         self.last: Node = graph_border(self.graph)
-        """The last input."""
+        """The last placeholder."""
         self.head: Node | None = None
-        """The last node that reads state: those stand first."""
+        """The last node that reads state; these nodes follow the placeholders."""
 
     def make_body(self) -> ModuleBody:
         convention = self._make_placeholders()
@@ -199,7 +200,7 @@ class _BodyMaker:
         return self.last
 
     def _results(self) -> tuple[list[Any], list[Node]]:
-        """The results, and what else is read outside."""
+        """Return the results, and the other values that are read outside."""
         bodies, call = self.bodies, self.call
         if call.parent is None:
             return list(bodies.graph.output_node().args[0]), []  # type: ignore[arg-type]
@@ -218,7 +219,8 @@ class _BodyMaker:
     # ---- values
 
     def value(self, node: Node) -> Node:
-        """A value of the whole graph here: it is known, it is state, a size, or handed in."""
+        """Return the node here for a value of the whole graph. If it is not known yet, it is read
+        from state, computed as a size, or passed in."""
         found = self.local.get(node)
         if found is None:
             found = self.local[node] = self._fetch(node)
@@ -240,7 +242,7 @@ class _BodyMaker:
         return self._placeholder(node)
 
     def _own_name(self, node: Node) -> str | None:
-        """Where state lies below this module."""
+        """The name of state relative to this module; None if it does not lie below it."""
         prefix = f"{self.call.path}." if self.call.path else ""
         names = self.bodies.state[node]
         return next((n[len(prefix) :] for n in names if n.startswith(prefix)), None)
@@ -263,7 +265,7 @@ class _BodyMaker:
         return self.graph.create_node("get_attr", node.target, name=node.name)
 
     def _compute_size(self, node: Node) -> Node | None:
-        """A symbolic number, computed from what is at hand."""
+        """Compute a symbolic number from values that this graph has; None if that is impossible."""
         if self._is_at_hand(node):
             return self.graph.node_copy(node, self.value)
         expr = unwrap(node.meta["val"])
@@ -332,7 +334,7 @@ class _BodyMaker:
         return args, {name: self._build_tree(spec, leaves) for name, spec in named}
 
     def _build_tree(self, spec: TreeSpec, leaves: Any) -> Any:
-        """A structure of nodes: as FX writes it, or made by a call."""
+        """Build a structure of nodes: as FX writes it, or with a call if FX has no notation."""
         if spec.is_leaf():
             return next(leaves)
         if spec.type not in (tuple, list, dict):
@@ -345,7 +347,7 @@ class _BodyMaker:
         return tuple(children) if spec.type is tuple else children
 
     def _take_results(self, node: Node, part: _BodyMaker) -> None:
-        """Names for what a call returns."""
+        """Take the results of a call apart into nodes."""
         results, more = part._results()
         if more:
             node.meta["val"] = None
@@ -377,7 +379,7 @@ class _BodyMaker:
 
 
 def _placeholder_after(graph: Graph, node: Node, name: str) -> Node:
-    """A new input after the last one."""
+    """Insert a new placeholder after the last one."""
     with graph.inserting_after(node):
         return graph.placeholder(name)
 
@@ -388,7 +390,7 @@ class _Ref(int):
 
 
 def _body_key(call: TreeCall, body: ModuleBody, of: dict[str, dict[str, ModuleBody]]) -> Any:
-    """Equal for two bodies of a module that do the same."""
+    """Return a key that is equal for two bodies of a module that do the same."""
     places = {n: _Ref(i) for i, n in enumerate(body.graph.nodes)}
     lines = []
     for node in body.graph.nodes:
@@ -407,8 +409,8 @@ def _body_key(call: TreeCall, body: ModuleBody, of: dict[str, dict[str, ModuleBo
 
 
 def free_numbers(graph: Graph) -> set[Node]:
-    """Symbolic numbers that come from the sizes of the graph's inputs: they belong to no module,
-    each computes them where it needs them."""
+    """The symbolic numbers that are computed from sizes of the graph's inputs. They belong to no
+    module: each module computes those that it needs."""
     found: set[Node] = set()
     for node in graph.nodes:
         if (
@@ -422,9 +424,9 @@ def free_numbers(graph: Graph) -> set[Node]:
 
 
 def find_inner_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
-    """Buffers that can be written inside a call: the input → the index of the output that writes
-    it, and the name of the call. There nothing reads the old value later, and no result shares
-    memory with the new one."""
+    """Find the buffers that can be written inside a call: input → index of the output that writes
+    it, and name of the call. Nothing may read the old value later, and no result may share memory
+    with the new one."""
     graph, signature = program.graph, program.graph_signature
     _, owners = build_call_tree(graph, free_numbers(graph))
     places = {n: i for i, n in enumerate(graph.nodes)}
@@ -457,7 +459,7 @@ def _state_names(program: ExportedProgram) -> dict[str, list[str]]:
 
 
 def _innermost_call(call: TreeCall, names: Iterable[str]) -> TreeCall | None:
-    """The innermost call around, below whose module the state lies."""
+    """The innermost enclosing call whose module contains the state."""
     for each in reversed(call.chain()[1:]):
         if any(name.startswith(f"{each.path}.") for name in names):
             return each
@@ -465,7 +467,7 @@ def _innermost_call(call: TreeCall, names: Iterable[str]) -> TreeCall | None:
 
 
 def _is_read_after(target: Node, end: int, places: dict[Node, int]) -> bool:
-    """Is the input, or a view of it, read after this place?"""
+    """Is the input, or a view of it, read after this index in the graph?"""
     todo = [target]
     while todo:
         node = todo.pop()

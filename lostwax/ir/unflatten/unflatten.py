@@ -1,9 +1,9 @@
-"""The modules of a program back: a hierarchy of modules with the original's names, each with the
+"""Unflattening: makes of a program a hierarchy of modules with the original's names, each with the
 part of the graph that was recorded while it was called.
 
-Graphs are cut along the tree of calls (`call_tree.py`); what a part reads from outside becomes its
-input, what others read of it its result. Must not compute anything anew: the same operators run in
-the same order.
+The graph is cut along the tree of calls (`call_tree.py`). What a part reads from outside becomes
+its input, what others read of it becomes its result. Must not compute anything anew: the same
+operators run in the same order.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class FlatArgsAdapter(ABC):
         metadata: dict[str, Any] | None = None,
         obj: Any | None = None,
     ) -> list[Any]:
-        """The leaves for `target_spec`, from those that were given in the structure `input_spec`.
+        """Return the leaves for `target_spec`, from those given in the structure `input_spec`.
 
         Both specs describe `(args, kwargs)`. `obj` is the module that is called.
         """
@@ -79,7 +79,7 @@ class FlatArgsAdapter(ABC):
 def unflatten(
     program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
 ) -> UnflattenedModule:
-    """The program as a hierarchy of modules with the original's names.
+    """Make of the program a hierarchy of modules with the original's names.
 
     It computes what the program does. A submodule that was captured with
     `preserve_module_call_signature` takes and returns what the original does, so that another
@@ -90,7 +90,7 @@ def unflatten(
 
 
 class UnflattenedModule(GraphsModule):
-    """What `unflatten` gives: `state_dict`, names and submodules as the original's."""
+    """What `unflatten` returns: `state_dict`, names and submodules are the original's."""
 
     def __init__(
         self, program: ExportedProgram, flat_args_adapter: FlatArgsAdapter | None = None
@@ -151,7 +151,7 @@ class UnflattenedModule(GraphsModule):
             raise
 
     def _state(self) -> list[Any]:
-        """In the order of the program's inputs; None for what is not under its name."""
+        """The state in the order of the program's inputs; None for what is not under its name."""
         specs = [s for s in self.graph_signature.input_specs if s.kind is not InputKind.USER_INPUT]
         return [_find_state(self, s.target) for s in specs]
 
@@ -181,7 +181,7 @@ class UnflattenedModule(GraphsModule):
         return pytree.tree_unflatten(found, target)
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> UnflattenedModule:
-        """`.to()` and its like, as for `program.module()`."""
+        """Implement `.to()` and its like, as `program.module()` does."""
         before = [(t.dtype, t.device) for t in state_of(self)]
         super()._apply(fn, recurse)
         after = [(t.dtype, t.device) for t in state_of(self)]
@@ -196,7 +196,7 @@ class UnflattenedModule(GraphsModule):
         return self
 
     def print_readable(self, print_output: bool = True) -> str:
-        """The graphs as Python, those of the submodules nested; printed and returned."""
+        """Print and return the graphs as Python, with those of the submodules nested."""
         with allow_depth(self._depth):
             text = readable_text(self, "UnflattenedModule")
         if print_output:
@@ -209,7 +209,7 @@ def _replace_dtypes_and_devices(
     moves: Mapping[torch.device, torch.device],
     casts: Mapping[torch.dtype, torch.dtype],
 ) -> None:
-    """Graphs name devices and types: each module gets graphs of its own that name the new ones."""
+    """Give each module new graphs, which name the new devices and dtypes."""
     made: ByIdentity[ModuleBody, ModuleBody] = ByIdentity()
     for module in root.modules():
         bodies: dict[str, ModuleBody] = getattr(module, "bodies", {})
@@ -233,7 +233,7 @@ def _find_state(module: nn.Module, path: str | None) -> Any:
 
 
 def _build_modules(root: UnflattenedModule, program: ExportedProgram, bodies: ModuleBodies) -> None:
-    """Submodules for every name, then their state."""
+    """Build submodules for every name, then fill in their state."""
     aliases = _aliases(program, bodies)
     made: dict[str, nn.Module] = {"": root}
     for path in _module_paths(program, bodies):
@@ -257,7 +257,7 @@ def _make_module(path: str, bodies: ModuleBodies) -> Container:
 
 
 def _module_paths(program: ExportedProgram, bodies: ModuleBodies) -> list[str]:
-    """All names of modules, each after the one that it lies in."""
+    """All paths of modules, each after that of its parent."""
     named = [e.fqn for e in program.module_call_graph if "@" not in e.fqn]
     state = [name.rpartition(".")[0] for name in (*program.state_dict, *program.constants)]
     found: dict[str, None] = {}
@@ -269,8 +269,7 @@ def _module_paths(program: ExportedProgram, bodies: ModuleBodies) -> list[str]:
 
 
 def _aliases(program: ExportedProgram, bodies: ModuleBodies) -> dict[str, str]:
-    """Modules that are one by several names, as far as their state shows it: the later name by the
-    first."""
+    """Modules that have several names, as far as their state shows it: later name → first name."""
     held: dict[str, dict[str, int]] = {}
     for name, value in (*program.state_dict.items(), *program.constants.items()):
         parts = name.split(".")
@@ -288,7 +287,7 @@ def _aliases(program: ExportedProgram, bodies: ModuleBodies) -> dict[str, str]:
 
 
 def _fill_state(made: Mapping[str, nn.Module], program: ExportedProgram) -> None:
-    """The state, under each of its names."""
+    """Give the modules their state, under each of its names."""
     buffers = buffer_ids(program)
     state = own_state(program)
     for name in dict.fromkeys((*names_in_order(program), *state)):

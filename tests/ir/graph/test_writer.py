@@ -108,10 +108,10 @@ def test_an_inserted_node_has_its_name_and_place() -> None:
 
 def test_names_are_free_and_shadow_nothing() -> None:
     writer = GraphWriter()
-    assert [writer.name("sum"), writer.name("self"), writer.name("x")] == ["sum", "self_1", "x"]
+    assert list(map(writer.free_name, ("sum", "self", "x"))) == ["sum", "self_1", "x"]
     writer.reserve(TAKEN)
     writer.reserve(["y", "x_1"])
-    names = [writer.name(base) for base in ("x", "x", "sum", "abs", "y", "max", "max")]
+    names = [writer.free_name(base) for base in ("x", "x", "sum", "abs", "y", "max", "max")]
     assert names == ["x_2", "x_3", "sum_1", "abs_1", "y_1", "max_1", "max_2"]
     nodes = writer.append_placeholders(["x", "z", "z"])
     assert [n.name for n in nodes] == ["x_4", "z", "z_1"]

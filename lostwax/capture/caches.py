@@ -29,7 +29,7 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.graph.numbers import number_sources, simplify_number
-from lostwax.ir.trace.log import Body, Region, Step, Value
+from lostwax.ir.trace.log import InnerGraph, Region, Step, Value
 from lostwax.ir.trace.views import Root, make_root
 from lostwax.sym import BoolExpr, Expr, Guard, Symbol, evaluate, ne
 from lostwax.sym.numbers.real import Real
@@ -150,7 +150,7 @@ def _sizes_used(value: Value, inputs: Mapping[Value, str]) -> set[Symbol]:
         part = left.pop()
         if isinstance(part, (list, tuple)):
             left += part
-        elif isinstance(part, Body):
+        elif isinstance(part, InnerGraph):
             raise NoCache("it has a gradient of its own")
         elif not isinstance(part, Value):
             found |= _symbols(part)

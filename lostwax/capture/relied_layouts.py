@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lostwax.capture.aliasing.input_layouts import Note
+from lostwax.capture.aliasing.input_layouts import LayoutNote
 from lostwax.capture.inputs import CaptureInputs, ReplacedState
 from lostwax.capture.steps.to_graph import Builder
 from lostwax.capture.trace.tracer import Tracer
@@ -30,7 +30,7 @@ def assert_layouts(
     for value, notes, offset, exact in layouts_relied_on(tracer, names, outputs):
         assert value.type is not None
         name, t = names[value], value.type
-        note = next(n for n in notes if n.offset or not offset)
+        note = next(n for n in notes if n.needs_offset or not offset)
         place = f" and storage offset {t.offset}" if offset else ""
         copy = "clone()" if offset else "contiguous()"
         if exact and any(size == 1 or not isinstance(size, int) for size in t.size):
@@ -41,7 +41,7 @@ def assert_layouts(
             f"  because of {note.what} at {note.where}\n"
             f"  fix: {fix}capture it again with such an input"
         )
-        empty = any(n.empty for n in notes)
+        empty = any(n.includes_empty for n in notes)
         builder.layout_assertion(value, offset, empty, exact, text)
 
 
@@ -63,7 +63,7 @@ def layout_questions(
 
 def layouts_relied_on(
     tracer: Tracer, inputs: Mapping[Value, str], outputs: Sequence[Any]
-) -> list[tuple[Value, list[Note], bool, bool]]:
+) -> list[tuple[Value, list[LayoutNote], bool, bool]]:
     """The inputs whose strides matter, and why; whether their offset matters, too, and whether the
     strides of dimensions of size 1 do."""
     found = tracer.reliance.inputs(inputs, tracer.region.steps, outputs)
@@ -102,7 +102,7 @@ def _strides(t: TensorType, exact: bool) -> list[Any]:
     return [st for s, st in zip(t.size, t.stride, strict=True) if exact or s != 1]
 
 
-def _layout_error(root: Any, note: Note, what: str, before: Any, now: Any) -> CaptureError:
+def _layout_error(root: Any, note: LayoutNote, what: str, before: Any, now: Any) -> CaptureError:
     return CaptureError(
         f"{root.kind} {root.name} is replaced by a tensor of {what} {now}; it was of {what} "
         f"{before}, which the program relies on.\n"

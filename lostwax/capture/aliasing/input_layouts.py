@@ -12,17 +12,16 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch._ops import OpOverload
 
 from lostwax.fake.asked_tensor import UNSURE_STRIDE
-from lostwax.ir.trace.log import Step, Value
-from lostwax.ir.trace.views import Root, Tracked
+from lostwax.ir.trace.log import Step, Value, values_of
+from lostwax.ir.trace.views import Root, Tracked, walk_views
 from lostwax.location import Location, user_location
-from lostwax.ops.registry import has_trait, operator
+from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 
 
-class Note(NamedTuple):
+class LayoutNote(NamedTuple):
     """Something was decided by the layout of a tensor."""
 
     root: Root
@@ -30,25 +29,25 @@ class Note(NamedTuple):
     what: str
     where: Location
     other: Root | None = None
-    """Decided was whether this one shares memory with `root`: it matters if a write shows it."""
+    """If the layout decided whether this one shares memory with `root`, which matters only if a
+    write shows it."""
     at: int = 0
-    """After so many steps."""
+    """How many steps were recorded before."""
     exact: bool = False
     """Has the user's Python seen the strides, also those of dimensions of size 1?"""
 
     @property
-    def offset(self) -> bool:
+    def needs_offset(self) -> bool:
         """Does its place in the storage matter, too?"""
         return self.what in ("as_strided", "storage_offset()")
 
     def is_place_of(self, name: str) -> bool:
-        """Is it the place in the storage of what the program is given by this name, or of a view
-        of it?"""
-        return self.offset and self.root.kind in _GIVEN and self.root.name == name
+        """Does the place in the storage of this input or state, or of a view of it, matter?"""
+        return self.needs_offset and self.root.kind in _GIVEN and self.root.name == name
 
     @property
-    def empty(self) -> bool:
-        """Does the layout matter of what has no elements, too?"""
+    def includes_empty(self) -> bool:
+        """Does the layout of a tensor without elements matter, too?"""
         return self.what is UNSURE_STRIDE
 
     def matters(self, steps: Sequence[Step], outputs: Sequence[Any]) -> bool:
@@ -57,18 +56,11 @@ class Note(NamedTuple):
         if not self.other.version:
             return False
         read = [outputs, *([s.args, *s.kwargs.values()] for s in steps[self.at :])]
-        return bool(self.root.kind) or any(self._shows(v) for v in _values(read))
+        return bool(self.root.kind) or any(self._shows(v) for v in values_of(read))
 
     def _shows(self, value: Value) -> bool:
         """Is it the noted tensor, or a view of it?"""
-        while value is not self.value:
-            step = value.step
-            if step is None or not isinstance(step.target, OpOverload):
-                return False
-            if operator(step.target).kind != "view" or not isinstance(step.args[0], Value):
-                return False
-            value = step.args[0]
-        return True
+        return any(each is self.value for each in walk_views(value))
 
 
 _GIVEN = ("the input", "the parameter", "the buffer")
@@ -78,9 +70,9 @@ class Reliance:
     """The notes of one capture."""
 
     def __init__(self) -> None:
-        self.notes: list[Note] = []
+        self.notes: list[LayoutNote] = []
         self._overwritten: dict[Value, tuple[Root, Value]] = {}
-        """Values that replaced others whole: what they replaced, which alone had its layout."""
+        """For a value that replaced all of another, and has a layout of its own: the other."""
 
     def note(
         self,
@@ -90,48 +82,48 @@ class Reliance:
         at: int = 0,
         exact: bool = False,
         where: Location | None = None,
-    ) -> Note:
-        note = Note(root, root.value, what, where or user_location(), other, at, exact)
+    ) -> LayoutNote:
+        note = LayoutNote(root, root.value, what, where or user_location(), other, at, exact)
         self.notes.append(note)
         return note
 
-    def written(self, root: Root, before: Value) -> None:
-        """The root has another value. One that is computed from the old one lies as that does, and
-        a `view` of it fails where a view of the old one would; any other has the example's layout,
-        and its views tell nothing."""
-        if not _follows(root.value, before):
+    def note_write(self, root: Root, before: Value) -> None:
+        """The root has a new value. One that is computed from the old one lies as that does, and a
+        `view` of it fails where a view of the old one would; any other has the example's layout,
+        and a view of it never fails."""
+        if not _follows_layout(root.value, before):
             self._overwritten[root.value] = root, before
 
-    def viewed(self, value: Value) -> None:
+    def note_view(self, value: Value) -> None:
         """A write shows that a `view` of this value shares its memory."""
         for each in _first_sources(value) if self._overwritten else ():
             if each in self._overwritten:
-                self._shared(*self._overwritten[each])
+                self._note_overwrite(*self._overwritten[each])
 
-    def scattered(self, base: Tracked, value: Value) -> None:
-        """This was written through a `view` of the base."""
-        self.viewed(base.value)
-        if not _follows(value, base.value):
-            self._shared(base.root, base.value)
+    def note_scatter(self, base: Tracked, value: Value) -> None:
+        """The value was written through a `view` of the base."""
+        self.note_view(base.value)
+        if not _follows_layout(value, base.value):
+            self._note_overwrite(base.root, base.value)
 
-    def _shared(self, root: Root, value: Value) -> None:
-        """It was overwritten, and a `view` of it shows that."""
+    def _note_overwrite(self, root: Root, value: Value) -> None:
+        """The value was overwritten, and a `view` of it shows that."""
         what = "a write over all of a tensor that is also seen through a view"
-        self.notes.append(Note(root, value, what, user_location()))
+        self.notes.append(LayoutNote(root, value, what, user_location()))
 
     def inputs(
         self, inputs: Collection[Value], steps: Sequence[Step], outputs: Sequence[Any]
-    ) -> dict[Value, list[Note]]:
-        """Those of the inputs whose layout matters, each with the places that say so."""
-        found: dict[Value, list[Note]] = {}
+    ) -> dict[Value, list[LayoutNote]]:
+        """The inputs whose layout matters, each with the notes that say so."""
+        found: dict[Value, list[LayoutNote]] = {}
         for note in self.notes:
             if note.matters(steps, outputs):
-                for value in self._laid_out_by(note.value):
+                for value in self._layout_sources(note.value):
                     if value in inputs:
                         found.setdefault(value, []).append(note)
         return found
 
-    def _laid_out_by(self, value: Value) -> Iterator[Value]:
+    def _layout_sources(self, value: Value) -> Iterator[Value]:
         """The inputs of the program that a value's strides may follow."""
         seen: set[Value] = set()
         left = [value]
@@ -147,10 +139,12 @@ class Reliance:
                 yield each
             elif not _has_own_layout(step.target, step.kwargs):
                 first = has_trait(step.target, Trait.AS_FIRST)
-                left.extend(_values(step.args[:1] if first else [step.args, *step.kwargs.values()]))
+                left.extend(
+                    values_of(step.args[:1] if first else [step.args, *step.kwargs.values()])
+                )
 
 
-def _follows(value: Value, other: Value) -> bool:
+def _follows_layout(value: Value, other: Value) -> bool:
     """Does the layout of the value follow that of the other one?"""
     return any(each is other for each in _first_sources(value))
 
@@ -164,15 +158,7 @@ def _first_sources(value: Value) -> Iterator[Value]:
         step = current.step
         if step is None or _has_own_layout(step.target, step.kwargs):
             return
-        current = next(_values([step.args, *step.kwargs.values()]), None)
-
-
-def _values(tree: Any) -> Iterator[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
-        for each in tree:
-            yield from _values(each)
+        current = next(iter(values_of([step.args, *step.kwargs.values()])), None)
 
 
 def _has_own_layout(target: Any, kwargs: dict[str, Any]) -> bool:

@@ -11,13 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from torch._ops import OpOverload
-
 from lostwax.errors import CaptureError
-from lostwax.ir.trace.log import Step, Value
-from lostwax.ir.trace.views import Root
+from lostwax.ir.trace.log import Step, Value, values_of
+from lostwax.ir.trace.views import Root, memory_of
 from lostwax.location import Location
-from lostwax.ops.registry import operator
 from lostwax.ops.shapes import show
 from lostwax.ops.tensors.views import find_strides
 from lostwax.sym import ShapeEnv, Size, decide, eq
@@ -28,12 +25,12 @@ class Doubt(NamedTuple):
     """A copy that may be a view."""
 
     source: Root
-    seen: Value
-    """The source's value then."""
+    source_value: Value
+    """The source's value when the copy was made."""
     copy: Root
-    made: Value
+    copy_value: Value
     at: int
-    """After so many steps."""
+    """How many steps were recorded before."""
     what: str
     type: TensorType
     size: Sizes
@@ -44,11 +41,11 @@ class Doubt(NamedTuple):
 
     @property
     def may_be_itself(self) -> bool:
-        """Is it the source itself where it is no copy?"""
+        """When eager does not copy, does it return the source itself?"""
         return self.what.startswith(("contiguous", "to("))
 
     def is_view(self) -> bool:
-        """What eager does at the example's sizes; guards keep it so."""
+        """Does eager take a view at the example's sizes? Asking leaves guards that keep it so."""
         if self.may_be_itself:
             return _is_row_major(self.type)
         return find_strides(decide, self.type, self.size) is not None
@@ -66,13 +63,13 @@ def _is_row_major(t: TensorType) -> bool:
 
 
 class Doubts:
-    """Those of one capture, and what is written while they last."""
+    """The doubts of one capture, and the writes that may show them."""
 
     def __init__(self) -> None:
         self._doubts: list[Doubt] = []
         self._writes: dict[Root, list[int]] = {}
         self._changes: dict[Root, list[int]] = {}
-        """Of sizes and strides (`x.t_()`)."""
+        """Of sizes and strides: `x.t_()`."""
 
     def __bool__(self) -> bool:
         return bool(self._doubts)
@@ -84,14 +81,14 @@ class Doubts:
         if a.root is not b.root:
             self._doubts.append(Doubt(a.root, a.value, b.root, b.value, at, what, t, size, where))
 
-    def written(self, root: Root, at: int) -> None:
+    def note_write(self, root: Root, at: int) -> None:
         self._writes.setdefault(root, []).append(at)
 
-    def changed(self, root: Root, at: int) -> None:
+    def note_change(self, root: Root, at: int) -> None:
         self._changes.setdefault(root, []).append(at)
 
     def settle(self, env: ShapeEnv, steps: Sequence[Step], outputs: Sequence[Any]) -> None:
-        """When the trace is over: ask where it matters, in the name of the user's line."""
+        """When the trace is over: decide the doubts that matter, by guards at the user's lines."""
         if not (self._writes or self._changes):
             return
         before = env.where
@@ -99,7 +96,7 @@ class Doubts:
             for doubt in self._doubts:
                 env.where = doubt.location
                 if self._matters(doubt, steps, outputs) and doubt.is_view():
-                    raise _refused(doubt)
+                    raise _explain_refusal(doubt)
         finally:
             env.where = before
 
@@ -109,7 +106,7 @@ class Doubts:
         if doubt.may_be_itself and self._changes:
             roots = {*writes, *self._changes}
             writes = {r: writes.get(r, []) + self._changes.get(r, []) for r in roots}
-        sides = [self._beyond(doubt, root) for root in (doubt.source, doubt.copy)]
+        sides = [self._find_sharing(doubt, root) for root in (doubt.source, doubt.copy)]
         for written, other in (sides, sides[::-1]):
             at = [w for root in written for w in writes.get(root, ()) if w >= doubt.at]
             if not at:
@@ -120,8 +117,8 @@ class Doubts:
                 return True
         return False
 
-    def _beyond(self, doubt: Doubt, root: Root) -> dict[Root, list[Value]]:
-        """What may share memory with a root, were this doubt not: each with its values."""
+    def _find_sharing(self, doubt: Doubt, root: Root) -> dict[Root, list[Value]]:
+        """What may share memory with a root because of the other doubts, each with its values."""
         found: dict[Root, list[Value]] = {root: []}
         left = [root]
         while left:
@@ -135,13 +132,13 @@ class Doubts:
                         left.append(other)
         for each in self._doubts:
             if each.source in found:
-                found[each.source].append(each.seen)
+                found[each.source].append(each.source_value)
             if each.copy in found:
-                found[each.copy].append(each.made)
+                found[each.copy].append(each.copy_value)
         return found
 
 
-def _refused(doubt: Doubt) -> CaptureError:
+def _explain_refusal(doubt: Doubt) -> CaptureError:
     return CaptureError(
         f"{doubt.what} of a tensor of size {show(doubt.type.size)} shares memory with it at the "
         "example's sizes, but not at all sizes, and one of the two is written to.\n"
@@ -154,25 +151,6 @@ def _refused(doubt: Doubt) -> CaptureError:
 
 def _is_read(value: Value, steps: Iterable[Step], outputs: Sequence[Any]) -> bool:
     """Do these steps, or the results, read memory that a value shows?"""
-    wanted = _owner(value)
-    trees = [outputs, *([s.args, list(s.kwargs.values())] for s in steps)]
-    return any(_owner(v) is wanted for v in _values(trees))
-
-
-def _owner(value: Value) -> Value:
-    """What a value is a view of, in the end."""
-    while True:
-        step = value.step
-        if step is None or not isinstance(step.target, OpOverload):
-            return value
-        if operator(step.target).kind != "view" or not isinstance(step.args[0], Value):
-            return value
-        value = step.args[0]
-
-
-def _values(tree: Any) -> Iterable[Value]:
-    if isinstance(tree, Value):
-        yield tree
-    elif isinstance(tree, (list, tuple)):
-        for each in tree:
-            yield from _values(each)
+    wanted = memory_of(value)
+    read = [outputs, *([s.args, *s.kwargs.values()] for s in steps)]
+    return any(memory_of(v) is wanted for v in values_of(read))

@@ -46,7 +46,7 @@ def _check_pair(func: OpOverload, target: FakeTensor, read: FakeTensor) -> None:
     written, seen = target.fake_type.at_example(), read.fake_type.at_example()
     if written is None or seen is None:
         return
-    if _is_in_the_way(written, seen, is_pointwise, is_apart):
+    if _is_disturbed(written, seen, is_pointwise, is_apart):
         raise CaptureError(
             f"{func} reads the memory that it writes to.\n"
             f"  at {user_location()}\n"
@@ -56,7 +56,7 @@ def _check_pair(func: OpOverload, target: FakeTensor, read: FakeTensor) -> None:
         )
 
 
-def _is_in_the_way(a: TensorType, b: TensorType, is_pointwise: bool, is_apart: bool) -> bool:
+def _is_disturbed(a: TensorType, b: TensorType, is_pointwise: bool, is_apart: bool) -> bool:
     if not overlap(a, b):
         return False
     if (a.size, a.stride, a.offset, a.dtype) == (b.size, b.stride, b.offset, b.dtype):

@@ -24,7 +24,7 @@ def check(func: OpOverload, target: Tracked) -> None:
     each: Tracked | None = target
     while each is not None:
         is_contiguous = each.type._contiguous  # if that is known already
-        if not is_contiguous and _shows_twice(each) and not _is_same(func, target, each):
+        if not is_contiguous and _shows_twice(each) and not _writes_one_value(func, target, each):
             part = "" if each is target else "part of a "
             raise CaptureError(
                 f"{func} writes to a {part}tensor of size {tuple(each.type.size)} whose elements "
@@ -35,7 +35,7 @@ def check(func: OpOverload, target: Tracked) -> None:
         each = each.base
 
 
-def _is_same(func: OpOverload, target: Tracked, each: Tracked) -> bool:
+def _writes_one_value(func: OpOverload, target: Tracked, each: Tracked) -> bool:
     """Does the write leave one value in all of a tensor that shows elements twice?"""
     return has_trait(func, Trait.WRITES_ALIKE) and target.type.numel() == each.type.numel()
 

@@ -22,13 +22,13 @@ from lostwax.types import TensorType
 State = tuple[Root, torch.Tensor]
 
 
-def shown_state(tensor: torch.Tensor, t: TensorType, state: Sequence[State]) -> State | None:
+def find_shown_state(tensor: torch.Tensor, t: TensorType, state: Sequence[State]) -> State | None:
     """The state that a tensor shows; None if it only lies in the same storage. `state`: what there
     is in that storage."""
     meeting = [each for each in state if overlap(t, each[0].type)]
     if not meeting:
         return None
-    # Of several, that which has its gradient.
+    # Of several, the one whose gradient it has comes first.
     for each in sorted(meeting, key=lambda each: not is_derived(tensor, each[1])):
         whole = each[0].type
         if whole == t:
@@ -38,7 +38,7 @@ def shown_state(tensor: torch.Tensor, t: TensorType, state: Sequence[State]) -> 
     return refuse(meeting[0][0], tensor, "it shows more than that, or has another dtype")
 
 
-def ways(t: TensorType, root: Root) -> list[View]:
+def views_of_state(t: TensorType, root: Root) -> list[View]:
     """The views that lead from a state tensor to a tensor of this type in its memory."""
     whole = root.type
     if whole == t:

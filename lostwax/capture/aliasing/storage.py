@@ -13,10 +13,10 @@ from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.log import Value
-from lostwax.ir.trace.views import Root, Tracked
+from lostwax.ir.trace.views import Root, Tracked, walk_views
 from lostwax.location import user_location
 from lostwax.memory import lies_within, shows_all
-from lostwax.ops.registry import functional_twin, has_trait, operator
+from lostwax.ops.registry import functional_twin, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, current
 from lostwax.types import TensorType
@@ -83,13 +83,8 @@ def _differ(a: Size, b: Size) -> bool:
 
 def is_conjugated(value: Value) -> bool:
     """Is it a view that conjugates what it shows?"""
-    found, step = False, value.step
-    while step is not None and isinstance(step.target, OpOverload):
-        if operator(step.target).kind != "view":
-            break
-        found ^= has_trait(step.target, Trait.CONJUGATES)
-        step = step.args[0].step
-    return found
+    steps = [each.step for each in walk_views(value) if each.step is not None]
+    return sum(has_trait(step.target, Trait.CONJUGATES) for step in steps) % 2 == 1
 
 
 # ------------------------------------------------------------------------------- views of storage
@@ -108,8 +103,8 @@ def strided_base(tracked: Tracked) -> Tracked:
     return tracked
 
 
-def is_stopped(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
-    """Is there a view on the way from a base that gradients do not flow through?"""
+def stops_gradient(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
+    """Does one of the views between a base and this view of it stop gradients?"""
     while tracked is not base:
         assert tracked.base is not None
         assert tracked.view is not None

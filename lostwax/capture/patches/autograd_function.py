@@ -34,7 +34,7 @@ from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.numbers import number_sources
 from lostwax.ir.run.questions import GRADIENTS
-from lostwax.ir.trace.log import Body, Region, Value, values_of
+from lostwax.ir.trace.log import InnerGraph, Region, Value, values_of
 from lostwax.ir.trace.views import View, make_root, track_view
 from lostwax.location import user_location, warn
 from lostwax.ops.registry import aten, has_trait
@@ -463,7 +463,7 @@ class _Backward:
         tracer, results = self.tracer, list(self.results.values())
         own = [*self.given, *self.inputs]
         free = _free(self.region, results, set(own), tracer)
-        body = Body(self.cls.__name__ + "_backward", self.region, [*own, *free], results)
+        body = InnerGraph(self.cls.__name__ + "_backward", self.region, [*own, *free], results)
         values = [outputs[i] for i in followed]
         operands = (body, values, [self.args[i] for i in self.results], [*self.saved, *free])
         return attach_gradient(tracer, operands, [tracer.adopt(v).fake_type for v in values])

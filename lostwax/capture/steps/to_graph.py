@@ -26,13 +26,13 @@ from lostwax.ir.graph.numbers import (
     simplify_number,
 )
 from lostwax.ir.graph.writer import NO_KWARGS, TAKEN, GraphWriter, base_name
-from lostwax.ir.trace.log import Body, Number, Region, Step, Value, is_shared, values_of
+from lostwax.ir.trace.log import InnerGraph, Number, Region, Step, Value, is_shared, values_of
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.numbers.narrowing import spell
 from lostwax.sym.numbers.real import Real
 
-_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, Body))
+_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, InnerGraph))
 """What is something else in a node than in a step."""
 
 
@@ -251,7 +251,7 @@ class Builder:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplify_number(value))
-        if cls is Body:
+        if cls is InnerGraph:
             return self._subgraph(value)
         return value
 
@@ -263,7 +263,7 @@ class Builder:
         self._within[id(found)] = [n for n in found if n.__class__ is fx.Node]
         return found
 
-    def _subgraph(self, body: Body) -> fx.Node:
+    def _subgraph(self, body: InnerGraph) -> fx.Node:
         """The node that reads a graph of its own."""
         inner = Builder(self.mode, self.origins, grad=False)
         for i, value in enumerate(body.inputs):

@@ -41,9 +41,9 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
         self_overlap.check(record.overload, target.tracked)
         _check_alone(record, target, named)
     out = _results(tracer, record, args, kwargs, targets)
-    step = tracer.step(auto_functionalized, (record.overload,), named)
+    step = tracer.add_step(auto_functionalized, (record.overload,), named)
     copies = [_copied(tracer, t) for t in targets]
-    tracer.results(step, (*(out if isinstance(out, tuple) else (out,)), *copies))
+    tracer.set_results(step, (*(out if isinstance(out, tuple) else (out,)), *copies))
     note_sizes(tracer, out)
     for target, copy in zip(_flat(targets), _flat(copies), strict=True):
         tracer.write(target, copy)
@@ -103,7 +103,7 @@ def _results(
     if any(r.written for r in record.results):
         return new_fake(tracer, targets[0].fake_type)
     with tracer.silent():
-        return tracer.computed(record.overload, args, kwargs)
+        return tracer.compute(record.overload, args, kwargs)
 
 
 def _adopted(tracer: Tracer, value: Any) -> Any:

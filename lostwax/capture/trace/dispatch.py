@@ -85,7 +85,7 @@ def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
 
 def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart here: its parts are recorded, all in its place."""
-    return tracer.provenance.as_one(record.overload, tracer.computed, record.overload, args, kwargs)
+    return tracer.provenance.as_one(record.overload, tracer.compute, record.overload, args, kwargs)
 
 
 def _apart(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -248,7 +248,7 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
             "  instead: export module.eval(), or leave it out of keep="
         )
     with tracer.silent():
-        out = tracer.computed(record.overload, args, kwargs)
+        out = tracer.compute(record.overload, args, kwargs)
     arguments = flat([args, list(kwargs.values())])
     memories = {a.fake_storage for a in arguments if isinstance(a, FakeTensor)}
     outputs = [o for o in flat([out]) if isinstance(o, FakeTensor)]
@@ -256,8 +256,8 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
         return plan(record.overload)[0](tracer, record, args, kwargs)
     if any(o.fake_storage in memories for o in outputs):
         return _kept_view(tracer, record, args, kwargs, out, outputs)
-    step = tracer.step(record.overload, args, kwargs)
-    tracer.results(step, out)
+    step = tracer.add_step(record.overload, args, kwargs)
+    tracer.set_results(step, out)
     note_sizes(tracer, out)
     return out
 
@@ -307,9 +307,9 @@ def _as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
             "tensor so you can view it as real, use self.resolve_conj()"
         )
     base = tracer.adopt(args[0])
-    out = tracer.computed(record.overload, args, kwargs)
+    out = tracer.compute(record.overload, args, kwargs)
     given = (tracer.resolved(base),)
-    step = tracer.step(record.overload, given, kwargs)
+    step = tracer.add_step(record.overload, given, kwargs)
     return track_views(step, base.tracked, given, kwargs, out)
 
 

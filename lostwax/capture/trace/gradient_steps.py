@@ -15,7 +15,7 @@ from torch import is_grad_enabled
 from lostwax.capture.trace.gradient_reach import gradient_sources, is_differentiable, keeps_gradient
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.gradient import with_gradient
-from lostwax.ir.trace.log import Body, Region, Value, new_value
+from lostwax.ir.trace.log import InnerGraph, Region, Value, new_value
 from lostwax.ir.trace.views import Tracked, View
 from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
@@ -122,9 +122,9 @@ def attach_gradient(
     tracer: Tracer, operands: tuple[Any, ...], types: Sequence[TensorType]
 ) -> list[FakeTensor]:
     """Record `with_gradient`; its results are of these types."""
-    step = tracer.step(with_gradient, operands, {})
+    step = tracer.add_step(with_gradient, operands, {})
     step.grad = True
-    return list(tracer.results(step, tuple([new_fake(tracer, t) for t in types])))
+    return list(tracer.set_results(step, tuple([new_fake(tracer, t) for t in types])))
 
 
 def keep_gradient_of(tracer: Tracer, old: Value, new: Value) -> Value:
@@ -133,7 +133,7 @@ def keep_gradient_of(tracer: Tracer, old: Value, new: Value) -> Value:
     assert new.type is not None
     region = Region()
     grad = new_value(None, None, old.type, new_fake(tracer, old.type))
-    body = Body("unchanged_gradient", region, [grad], [grad])
+    body = InnerGraph("unchanged_gradient", region, [grad], [grad])
     (out,) = attach_gradient(tracer, (body, [new], [old], []), [new.type])
     return tracer.value_of(out)
 

@@ -12,10 +12,10 @@ from torch import is_grad_enabled
 
 from lostwax.capture.aliasing.state_views import (
     check_gradient,
+    find_shown_state,
     is_derived,
     refuse_inside,
-    shown_state,
-    ways,
+    views_of_state,
 )
 from lostwax.capture.trace.record import detached
 from lostwax.errors import CaptureError
@@ -58,7 +58,7 @@ def _find_shown_state(
     tracer: Tracer, tensor: torch.Tensor, fake: FakeTensor
 ) -> tuple[Root, torch.Tensor] | None:
     state = tracer.state_in(fake.fake_storage)
-    return shown_state(tensor, fake.fake_type, state) if state else None
+    return find_shown_state(tensor, fake.fake_type, state) if state else None
 
 
 def _view_state(
@@ -76,7 +76,7 @@ def _view_state(
     with torch.enable_grad():  # it was made before, whatever holds now
         if not has_gradient:
             out = detach(tracer, out)
-        for view in ways(fake.fake_type, root):
+        for view in views_of_state(fake.fake_type, root):
             out = tracer.evaluate(view.func, (out, *view.args), view.kwargs)
     fake.tracked = out.tracked
     tracer.state_views.append((tensor, root))

@@ -39,13 +39,13 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     asked = _asked(tracer, record, args, kwargs)
     if asked is None:
         out = functional(tracer, record, args, kwargs)
-        step = tracer.step(record.overload, args, kwargs)
+        step = tracer.add_step(record.overload, args, kwargs)
     else:
         answer, operands = asked
         out = new_fake(tracer, answer) if answer.__class__ is TensorType else tracer.wrap(answer)
-        step = tracer.append(record.overload, operands, kwargs)
+        step = tracer.append_step(record.overload, operands, kwargs)
     if type(out) is not FakeTensor:
-        return tracer.results(step, out)
+        return tracer.set_results(step, out)
     step.result = make_root(out, step, None).value
     return out
 
@@ -120,15 +120,15 @@ _SymInt: Any = torch.SymInt
 def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if record.rule is None:  # evaluated by other operators, which are not the program's
         with tracer.silent():
-            out = tracer.computed(record.overload, args, kwargs)
+            out = tracer.compute(record.overload, args, kwargs)
     else:
-        out = tracer.computed(record.overload, args, kwargs)
-    step = tracer.step(record.overload, args, kwargs)
+        out = tracer.compute(record.overload, args, kwargs)
+    step = tracer.add_step(record.overload, args, kwargs)
     if type(out) is FakeTensor:
         value = step.result = new_value(step, None, out.fake_type, out)
         track(out, value)
     else:
-        tracer.results(step, out)
+        tracer.set_results(step, out)
     if record.rule is None or record.data_dependent:
         note_sizes(tracer, out)
     return out
@@ -162,7 +162,7 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
         out: Any = new_fake(tracer, answer, base.fake_storage)
     else:
         out = [new_fake(tracer, t, base.fake_storage) for t in answer]
-    step = tracer.append(record.overload, operands, {})
+    step = tracer.append_step(record.overload, operands, {})
     return track_views(step, base.tracked, args, kwargs, out)
 
 
@@ -179,7 +179,7 @@ def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) ->
     if answer is None:
         return None
     out = new_fake(tracer, answer, base.fake_storage)
-    step = tracer.append(record.overload, found[1], {})  # type: ignore[index]
+    step = tracer.append_step(record.overload, found[1], {})  # type: ignore[index]
     return track_views(step, base.tracked, args, {}, out)
 
 
@@ -191,7 +191,7 @@ def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
     if asked is None or asked[0].__class__ is not TensorType:
         return computed(tracer, record, args, kwargs)
     out = new_fake(tracer, asked[0], args[0].fake_storage)
-    step = tracer.append(record.overload, asked[1], kwargs)
+    step = tracer.append_step(record.overload, asked[1], kwargs)
     step.result = make_root(out, step, None).value
     return out
 
@@ -199,10 +199,10 @@ def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
 def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     base = tracer.adopt(args[0])
     func = record.overload
-    out = tracer.computed(func, args, kwargs)
+    out = tracer.compute(func, args, kwargs)
     if Trait.VIEWS_STORAGE in record.traits:
         return _strided(tracer, base, out)
-    return track_views(tracer.step(func, args, kwargs), base.tracked, args, kwargs, out)
+    return track_views(tracer.add_step(func, args, kwargs), base.tracked, args, kwargs, out)
 
 
 def whole_view(
@@ -218,10 +218,10 @@ def whole_view(
             "  instead: let it return copies (x.clone()), and declare no alias in its schema"
         )
     with tracer.silent():
-        out = tracer.computed(record.overload, args, kwargs) if out is None else out
+        out = tracer.compute(record.overload, args, kwargs) if out is None else out
         if out is base:
-            out = tracer.computed(aten.alias.default, (base,), {})
-    step = tracer.step(record.overload, args, kwargs)
+            out = tracer.compute(aten.alias.default, (base,), {})
+    step = tracer.add_step(record.overload, args, kwargs)
     return track_views(step, base.tracked, args, kwargs, out)
 
 
@@ -239,7 +239,7 @@ def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
     has_gradient = value.step is not None or is_marked(base) or base.tracked.root.kind
     if has_gradient and not gradless and not tracer.gradless:
         return view(tracer, record, args, kwargs)
-    out = tracer.computed(record.overload, args, kwargs)
+    out = tracer.compute(record.overload, args, kwargs)
     if gradless and value.fake is base:  # by C++, which nobody has seen yet
         out.tracked = base.tracked
         tracer.grad_marks.made.append(out)
@@ -266,7 +266,7 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     arguments = storage.strided_arguments(base.type, out.fake_type)
     view = View(aten.as_strided.default, arguments, {}, None)
     track_view(out, tracer.take_view(tracer.read(base), view), base, view)
-    if storage.is_stopped(given.tracked, base, out.fake_type):
+    if storage.stops_gradient(given.tracked, base, out.fake_type):
         part, stop = out.tracked, View(aten.detach.default, (), {}, None)
         track_view(out, tracer.take_view(part.value, stop), part, stop)
     return out
@@ -275,9 +275,9 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
 def evaluated(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Questions to the data."""
     func = record.overload
-    out = tracer.computed(func, args, kwargs)
+    out = tracer.compute(func, args, kwargs)
     if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
-        return tracer.results(tracer.step(func, args, kwargs), out)
+        return tracer.set_results(tracer.add_step(func, args, kwargs), out)
     if isinstance(out, SYMBOLIC) and Trait.READS_NUMBER in record.traits:
         value = tracer.value_of(tracer.adopt(args[0]))
         for source in number_sources(unwrap(out)):
@@ -290,7 +290,7 @@ def lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     tensor = args[0]
     if isinstance(tensor, FakeTensor):
         return tensor
-    fake = tracer.computed(record.overload, args, kwargs)
+    fake = tracer.compute(record.overload, args, kwargs)
     # A literal is the program's own: it may be written to.
     value = make_root(fake, None, None).value
     value.is_literal = True

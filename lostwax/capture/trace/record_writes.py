@@ -54,7 +54,7 @@ def _become_view(
 ) -> Any:
     shown = view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
     if tracer.doubts:
-        tracer.doubts.changed(target.tracked.root, len(tracer.region.steps))
+        tracer.doubts.note_change(target.tracked.root, len(tracer.region.steps))
     tracer.become(target, shown)
     return target
 
@@ -74,7 +74,7 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     for target in targets:
         self_overlap.check(record.overload, target.tracked)
     _check_reads(record, targets, args, kwargs)
-    return writes.write(tracer, record, args, kwargs)
+    return writes.record_write(tracer, record, args, kwargs)
 
 
 def _check_reads(record: Operator, targets: list[Any], args: Any, kwargs: dict[str, Any]) -> None:

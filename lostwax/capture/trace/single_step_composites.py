@@ -44,7 +44,7 @@ shared_rule_cache.TIMELESS.add(Known)
 def parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Record a composite operator by the operator that it amounts to."""
     overload = record.overload
-    taken_apart = (tracer.provenance.as_one, overload, tracer.computed, overload, args, kwargs)
+    taken_apart = (tracer.provenance.as_one, overload, tracer.compute, overload, args, kwargs)
     asked = question(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
@@ -119,7 +119,7 @@ def _recorded(
     operands = kept.copy()
     for place, source in places:
         operands[place] = given[source]
-    step = tracer.append(target, operands, {}, tracer.provenance.part_of(whole))
+    step = tracer.append_step(target, operands, {}, tracer.provenance.part_of(whole))
     step.tensors = tensors
     if types.__class__ is TensorType:
         out = new_fake(tracer, types)

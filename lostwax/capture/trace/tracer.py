@@ -249,7 +249,7 @@ class Tracer(Recorder):
 
     # ------------------------------------------------------------------------------ recording
 
-    def append(
+    def append_step(
         self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
     ) -> Step:
         grad = is_grad_enabled() if self.grad is None else self.grad
@@ -268,17 +268,17 @@ class Tracer(Recorder):
             refusals.refuse_generator()
         return super().operand(value)
 
-    def number(self, step: Step, out: Any, index: Any) -> Value:
-        value = super().number(step, out, index)
+    def note_number(self, step: Step, out: Any, index: Any) -> Value:
+        value = super().note_number(step, out, index)
         for source in number_sources(unwrap(out)):
             self.origins.setdefault(source, SymbolOrigin(value, None))
         return value
 
     # ------------------------------------------------------------------------ views and writes
 
-    def renew(self, tracked: Tracked) -> None:
+    def renew_view(self, tracked: Tracked) -> None:
         made_by = tracked.value.step
-        super().renew(tracked)
+        super().renew_view(tracked)
         step = tracked.value.step
         if made_by is not None and step is not None:
             step.place = OtherLine(step.place, made_by.place)
@@ -286,7 +286,7 @@ class Tracer(Recorder):
     def take_view(self, base: Value, view: View) -> Value:
         if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
-            self.reliance.viewed(base)
+            self.reliance.note_view(base)
         elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
             base = self.value_of(self.resolved(self.temporary(base)))
         value = super().take_view(base, view)
@@ -314,7 +314,7 @@ class Tracer(Recorder):
             ) from error
         if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
-            self.reliance.scattered(base, value)
+            self.reliance.note_scatter(base, value)
         return value
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
@@ -328,14 +328,14 @@ class Tracer(Recorder):
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root
         if self.doubts:
-            self.doubts.written(root, len(self.region.steps))
+            self.doubts.note_write(root, len(self.region.steps))
         storage.check_writable(root)
         before = root.value
         if self.sees_gradients and self.inner is None:
             assign_with_history(self, tracked, new)
         else:
             super().assign(tracked, new)
-        self.reliance.written(root, before)
+        self.reliance.note_write(root, before)
         for tensor, _ in self.state_views:
             known = self.fake_tensor_converter.known(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:

@@ -153,17 +153,17 @@ class Expander(Recorder):
     def _record_functional(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         symbols = len(self.shape_env.symbols) if record.data_dependent else 0
         with self.silent():
-            out = self.computed(record.overload, args, kwargs)
+            out = self.compute(record.overload, args, kwargs)
         if record.data_dependent and len(self.shape_env.symbols) != symbols:
             raise CannotExpand(f"the size of what {record.overload} returns depends on data")
         if isinstance(out, SYMBOLIC):
             if record.traits.isdisjoint((Trait.READS_TYPE, Trait.READS_LAYOUT)):
                 raise CannotExpand(f"{record.overload} asks for data")
             return out
-        return self.results(self.step(record.overload, args, kwargs), out)
+        return self.set_results(self.add_step(record.overload, args, kwargs), out)
 
-    def results(self, step: Step, out: Any) -> Any:
-        super().results(step, out)
+    def set_results(self, step: Step, out: Any) -> Any:
+        super().set_results(step, out)
         for value in values_of(step.result):
             value.fake = None  # C++ detaches what a factory makes, if somebody else holds it
         return out
@@ -175,16 +175,16 @@ class Expander(Recorder):
             args = (kwargs.pop(record.argument_names[0]),)
         base = self.adopt(args[0])
         with self.silent():
-            out = self.computed(func, args, kwargs)
+            out = self.compute(func, args, kwargs)
         is_other = Trait.NOT_ITS_BASE in record.traits
         if not is_other and type(out) is FakeTensor and out.fake_type == base.fake_type:
             out.tracked = base.tracked  # the view is its base
             return out
-        return track_views(self.step(func, args, kwargs), base.tracked, args, kwargs, out)
+        return track_views(self.add_step(func, args, kwargs), base.tracked, args, kwargs, out)
 
     def _evaluate_directly(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         with self.silent():
-            out = self.computed(func, args, kwargs)
+            out = self.compute(func, args, kwargs)
         if isinstance(out, SYMBOLIC):
             raise CannotExpand(f"{func} asks for data")
         return out
@@ -198,7 +198,7 @@ class Expander(Recorder):
             raise CannotExpand(f"{record.overload} writes, and has no functional form")
         if Trait.COPIES_INTO in record.traits:
             return writes.copy_into(self, self.adopt(args[0]), args[1])
-        return writes.write(self, record, args, kwargs)
+        return writes.record_write(self, record, args, kwargs)
 
     def _record_metadata(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         target = self.adopt(args[0])

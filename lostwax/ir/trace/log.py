@@ -70,7 +70,7 @@ class Step:
     grad: bool
     """Whether gradients flow through it (`no_grad` regions switch that off)."""
     tensors: Sequence[int] | None
-    """Which arguments are `Value`s, if no other one has something to look for; None: look."""
+    """The positions of the arguments that are `Value`s, if no other argument has any; else None."""
     result: Any
     """What the call returned, with a `Value` in each tensor's place."""
 
@@ -89,9 +89,9 @@ def values_of(result: Any) -> list[Value]:
     return found
 
 
-def shared(numbers: tuple[Any, ...]) -> Any:
-    """The one list of these plain ints, for steps and for the nodes made of them; None if there is
-    something else among them."""
+def share_list(numbers: tuple[Any, ...]) -> Any:
+    """The one list of these plain ints, for steps and for the nodes made of them; None if one of
+    them is no plain int."""
     found = SHARED.get(numbers)
     if found is not None:  # an empty one, too: another in its place would leave its identity behind
         return found
@@ -104,14 +104,14 @@ def shared(numbers: tuple[Any, ...]) -> Any:
 
 
 def is_shared(numbers: Any) -> bool:
-    """Is it such a list? Then nothing in it needs to be looked at."""
+    """Is it such a list? Then there are only ints in it."""
     return id(numbers) in _BY_IDENTITY.table
 
 
 _BY_NUMBERS = Cache[tuple[Any, ...], Any](__name__, "shared", 10_000)
 SHARED = _BY_NUMBERS.table
 _BY_IDENTITY = Cache[int, Any](__name__, "shared, by identity", 10_000)
-"""The same, and those whose place another one took: it holds what it names."""
+"""The same lists, and those that another has replaced: each entry holds the list of its id."""
 
 
 class Region:
@@ -124,7 +124,7 @@ class Region:
         self.steps: list[Step] = []
 
 
-class Body:
+class InnerGraph:
     """A graph of its own that a step takes as an argument."""
 
     __slots__ = ("inputs", "name", "outputs", "region")

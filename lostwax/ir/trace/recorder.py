@@ -20,7 +20,7 @@ from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake, set_type
 from lostwax.fake.write import mark_written
-from lostwax.ir.trace.log import Region, Step, Value, new_number, new_value, shared
+from lostwax.ir.trace.log import Region, Step, Value, new_number, new_value, share_list
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Tracked, View, make_root, track
 from lostwax.ops.registry import aten, operator
@@ -40,7 +40,7 @@ class Recorder(FakeTensorMode):
         self.is_recording = True
         self._numbers: dict[tuple[Any, ...], tuple[Any, tuple[Any, ...]]] = {}
 
-    computed = FakeTensorMode.evaluate
+    compute = FakeTensorMode.evaluate
     """What the call returns, without recording anything."""
 
     @contextmanager
@@ -61,8 +61,8 @@ class Recorder(FakeTensorMode):
 
     # -------------------------------------------------------------------------------- steps
 
-    def step(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Step:
-        """Append a step; its result is set by the caller."""
+    def add_step(self, target: Any, args: Any, kwargs: dict[str, Any]) -> Step:
+        """Append a step; the caller sets its result."""
         operands = []
         for a in args:  # `operand`, with what is most common inlined
             if type(a) is FakeTensor:
@@ -72,10 +72,10 @@ class Recorder(FakeTensorMode):
             else:
                 operands.append(a if type(a) in PLAIN else self.operand(a))
         named = {k: self.operand(v) for k, v in kwargs.items()} if kwargs else {}
-        return self.append(target, operands, named)
+        return self.append_step(target, operands, named)
 
-    def append(self, target: Any, operands: list[Any], kwargs: dict[str, Any]) -> Step:
-        """The same, of operands."""
+    def append_step(self, target: Any, operands: list[Any], kwargs: dict[str, Any]) -> Step:
+        """Append a step whose arguments are operands already."""
         step = Step()
         step.target = target
         step.args = tuple(operands)
@@ -104,11 +104,11 @@ class Recorder(FakeTensorMode):
         return value
 
     def numbers(self, numbers: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
-        """A list of integers, as the one object for it: what is made of it is made once. And what
-        stands for it in a key."""
+        """The one object that stands for these integers in the log, and what stands for them in a
+        key."""
         found = self._numbers.get(numbers)
         if found is None:
-            plain = shared(numbers)
+            plain = share_list(numbers)
             found = self._numbers[numbers] = (
                 (numbers, shared_rule_cache.told_all(numbers))
                 if plain is None
@@ -116,7 +116,7 @@ class Recorder(FakeTensorMode):
             )
         return found
 
-    def results(self, step: Step, out: Any) -> Any:
+    def set_results(self, step: Step, out: Any) -> Any:
         """Give a step its outputs; each tensor among them becomes a new root."""
         step.result = self._output(step, out, None)
         return out
@@ -127,10 +127,10 @@ class Recorder(FakeTensorMode):
         if isinstance(out, (list, tuple)):
             places = [i if index is None else (index, i) for i in range(len(out))]
             return type(out)([self._output(step, *at) for at in zip(out, places, strict=True)])
-        return self.number(step, out, index) if isinstance(out, SYMBOLIC) else out
+        return self.note_number(step, out, index) if isinstance(out, SYMBOLIC) else out
 
-    def number(self, step: Step, out: Any, index: Any) -> Value:
-        """A number that a step gives."""
+    def note_number(self, step: Step, out: Any, index: Any) -> Value:
+        """The value of a number that a step gives."""
         return new_number(step, index, out)
 
     # -------------------------------------------------------------------------------- views
@@ -152,10 +152,10 @@ class Recorder(FakeTensorMode):
         if tracked.seen != version:
             for each in tracked.way():
                 if each.seen != version:
-                    self.renew(each)
+                    self.renew_view(each)
         return tracked.value
 
-    def renew(self, tracked: Tracked) -> None:
+    def renew_view(self, tracked: Tracked) -> None:
         """Take a view again, of the present value of its base."""
         assert tracked.base is not None, "a root is always new"
         assert tracked.view is not None
@@ -166,8 +166,8 @@ class Recorder(FakeTensorMode):
         """The same view of another value of the base."""
         args = (self.temporary(base), *view.args)
         with self.silent():
-            out = self.computed(view.func, args, view.kwargs)
-        step = self.step(view.func, args, view.kwargs)
+            out = self.compute(view.func, args, view.kwargs)
+        step = self.add_step(view.func, args, view.kwargs)
         step.grad = view.grad  # as when it was made: here it is only read
         if view.position is None:
             step.result = value = new_value(step, None, out.fake_type, out)
@@ -224,7 +224,7 @@ class Recorder(FakeTensorMode):
         return self.value_of(copy_like(self, self.temporary(value), like.type))
 
     def become(self, target: FakeTensor, new: FakeTensor) -> None:
-        """`target`, of which there was nothing to see, is `new` from now on, but for its dtype."""
+        """From now on `target` is `new`, in the dtype that it has."""
         if new.fake_type.dtype is not target.fake_type.dtype:
             new = self.evaluate(aten._to_copy.default, (new,), {"dtype": target.fake_type.dtype})
         set_type(target, new.fake_type, new.fake_storage)

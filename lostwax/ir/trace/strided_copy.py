@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lostwax.ir.trace.recorder import Recorder
 
 
-def _called(recorder: Recorder, func: OpOverload, *args: Any, **kwargs: Any) -> FakeTensor:
+def _call(recorder: Recorder, func: OpOverload, *args: Any, **kwargs: Any) -> FakeTensor:
     return recorder.evaluate(func, args, kwargs)  # type: ignore[no-any-return]
 
 
@@ -32,10 +32,10 @@ def cast_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
     options: dict[str, Any] = {"dtype": like.dtype, "device": like.device}
     changed = {k: v for k, v in options.items() if getattr(t, k) != v}
     if changed:
-        source = _called(recorder, aten._to_copy.default, source, **changed)
+        source = _call(recorder, aten._to_copy.default, source, **changed)
     if t.size == like.size:
         return source
-    return _called(recorder, aten.expand.default, source, list(map(wrap, like.size)))
+    return _call(recorder, aten.expand.default, source, list(map(wrap, like.size)))
 
 
 def copy_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
@@ -45,24 +45,24 @@ def copy_like(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeT
     is_new = cast.fake_storage is not source.fake_storage
     if is_new and are_same_sizes(cast.fake_type.stride, like.stride):
         return cast
-    return _laid_out(recorder, cast, like)
+    return _clone_strided(recorder, cast, like)
 
 
-def _laid_out(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
+def _clone_strided(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
     form = _memory_format(like)
     if form is not None:
-        return _called(recorder, aten.clone.default, source, memory_format=form)
-    kept = recorder.computed(aten.clone.default, (source,), {})
+        return _call(recorder, aten.clone.default, source, memory_format=form)
+    kept = recorder.compute(aten.clone.default, (source,), {})
     if are_same_sizes(kept.fake_type.stride, like.stride):
-        return _called(recorder, aten.clone.default, source)
-    order = _order(like)
+        return _call(recorder, aten.clone.default, source)
+    order = _row_major_order(like)
     if order is not None:
-        return _permuted(recorder, source, order)
+        return _clone_permuted(recorder, source, order)
     # Not the strides of an input with gaps whose sizes vary.
     is_known = all(recorder.can_compute(s) for s in like.stride if isinstance(s, Expr))
     if expanded_sizes(like) or 0 in like.size or not is_known:
-        return _called(recorder, aten.clone.default, source)
-    return _with_gaps(recorder, source, like)
+        return _call(recorder, aten.clone.default, source)
+    return _clone_with_gaps(recorder, source, like)
 
 
 def _memory_format(t: TensorType) -> torch.memory_format | None:
@@ -73,33 +73,33 @@ def _memory_format(t: TensorType) -> torch.memory_format | None:
     return None
 
 
-def _order(t: TensorType) -> list[int] | None:
+def _row_major_order(t: TensorType) -> list[int] | None:
     """The dimensions from the outermost to the innermost, if that order is row-major."""
     steps = [hint(s) for s in t.stride]
     if None in steps:
         return None
     order = sorted(range(t.ndim), key=lambda d: (-steps[d], d))  # type: ignore[operator]
-    size, stride = _taken(t.size, order), _taken(t.stride, order)
+    size, stride = _pick(t.size, order), _pick(t.stride, order)
     return order if are_same_sizes(stride, contiguous_strides(size)) else None
 
 
-def _taken(values: Sizes, order: list[int]) -> Sizes:
+def _pick(values: Sizes, order: list[int]) -> Sizes:
     return tuple(values[d] for d in order)
 
 
-def _permuted(recorder: Recorder, source: FakeTensor, order: list[int]) -> FakeTensor:
+def _clone_permuted(recorder: Recorder, source: FakeTensor, order: list[int]) -> FakeTensor:
     back = sorted(range(len(order)), key=order.__getitem__)
-    turned = _called(recorder, aten.permute.default, source, order)
+    turned = _call(recorder, aten.permute.default, source, order)
     form = torch.contiguous_format
-    copy = _called(recorder, aten.clone.default, turned, memory_format=form)
-    return _called(recorder, aten.permute.default, copy, back)
+    copy = _call(recorder, aten.clone.default, turned, memory_format=form)
+    return _call(recorder, aten.permute.default, copy, back)
 
 
-def _with_gaps(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
+def _clone_with_gaps(recorder: Recorder, source: FakeTensor, like: TensorType) -> FakeTensor:
     """Elements lie apart from each other: they are put into a memory that has room for them."""
     first, end = span(like)
     room = maximum(end - first, 0)  # nothing is in it
     places = (list(map(wrap, like.size)), list(map(wrap, like.stride)), 0)
-    memory = _called(recorder, aten.new_zeros.default, source, [wrap(room)])
-    memory = _called(recorder, aten.as_strided_scatter.default, memory, source, *places)
-    return _called(recorder, aten.as_strided.default, memory, *places)
+    memory = _call(recorder, aten.new_zeros.default, source, [wrap(room)])
+    memory = _call(recorder, aten.as_strided_scatter.default, memory, source, *places)
+    return _call(recorder, aten.as_strided.default, memory, *places)

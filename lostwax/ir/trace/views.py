@@ -7,6 +7,7 @@ have to be taken anew when they are next read. Must not record: recorders do.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from torch._ops import OpOverload
@@ -30,11 +31,11 @@ class View(NamedTuple):
     grad: bool = True
     """Whether gradients flow through it."""
     history: Value | None = None
-    """Of a detached tensor to which something was written since: what has its gradient."""
+    """If it is detached, and was written to since: the value that has its gradient."""
 
 
 class Tracked:
-    """What a fake of the trace knows of itself; kept in `fake.tracked`."""
+    """What a recorder knows of a fake; kept in `fake.tracked`."""
 
     __slots__ = ("base", "root", "seen", "type", "value", "view")
 
@@ -115,7 +116,7 @@ def track_view(fake: FakeTensor, value: Value, base: Tracked, view: View) -> Non
 
 
 def track_views(step: Step, base: Tracked, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
-    """Give a step that views its first argument its results: what it shows of the base."""
+    """Give a step that views its first argument its results, which are views of the base."""
     func, rest = step.target, tuple(args[1:])
     if type(out) is FakeTensor:
         value = step.result = new_value(step, None, out.fake_type, out)
@@ -140,6 +141,15 @@ def is_blank(tracked: Tracked) -> bool:
 
 def memory_of(value: Value) -> Value:
     """The value whose memory this one shows; itself, if it is no view."""
-    while value.step is not None and operator(value.step.target).kind == "view":
-        value = value.step.args[0]
-    return value
+    *_, owner = walk_views(value)
+    return owner
+
+
+def walk_views(value: Value) -> Iterator[Value]:
+    """The value, what it is a view of, and so on, up to the value that owns the memory."""
+    yield value
+    while (step := value.step) is not None and isinstance(step.target, OpOverload):
+        if operator(step.target).kind != "view" or not isinstance(step.args[0], Value):
+            return
+        value = step.args[0]
+        yield value

@@ -26,7 +26,7 @@ from lostwax.ir.trace.views import is_blank, is_scattered
 from lostwax.ops.registry import Operator, aten
 
 
-def write(recorder: Recorder, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_write(recorder: Recorder, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Record an operator that has a functional twin, by that."""
     assert record.twin is not None
     if record.kind == "out":
@@ -71,7 +71,7 @@ def copy_into(recorder: Recorder, target: FakeTensor, source: Any) -> FakeTensor
     """Record `target.copy_(source)`: all of the target is the source, cast and expanded. (The
     functional twin, `aten.copy`, has no derivative.)"""
     if isinstance(source, torch.Tensor):
-        recorder.computed(aten.copy.default, (target, source), {})  # raises what eager raises
+        recorder.compute(aten.copy.default, (target, source), {})  # raises what eager raises
         form = cast_like if is_scattered(target.tracked) else copy_like
         new = form(recorder, recorder.adopt(source), target.fake_type)
     else:

@@ -94,7 +94,7 @@ def test_programs_keep_symbols_of_their_own():
 
 def test_the_list_without_numbers_is_one_object_too():
     """Lists are told by their identity, which another one in its place would leave behind."""
-    assert log.shared(()) is log.shared(()) is not None
+    assert log.share_list(()) is log.share_list(()) is not None
     program = lostwax.export(lambda x: x.new_zeros([]) + x.sum([]), (torch.randn(3),))
     empty = [a for n in program.graph.nodes for a in n.args if a == []]
-    assert all(a is log.shared(()) for a in empty)
+    assert all(a is log.share_list(()) for a in empty)

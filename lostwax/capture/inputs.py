@@ -18,7 +18,7 @@ from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.shapes.symbols import Symbols
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
-from lostwax.capture.trace.python_questions import Asked
+from lostwax.capture.trace.python_questions import NotedQuestions
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.asked_tensor import is_marked_leaf
 from lostwax.fake.storage import FakeStorage
@@ -136,7 +136,7 @@ class CaptureInputs:
         """The parameters and buffers, as they are at the start."""
         return {self.initial[id(fake)]: slot for slot, fake in self.slots}
 
-    def make_asks(self, questions: Asked, grad: bool, more: Iterable[Question]) -> Asks:
+    def make_asks(self, questions: NotedQuestions, grad: bool, more: Iterable[Question]) -> Asks:
         """What a call of the program must check about its inputs. `grad`: are gradients enabled?"""
         groups: dict[Ref, list[Ref]] = {}
         for i, first in self.doubles.items():
@@ -147,7 +147,7 @@ class CaptureInputs:
             questions=(*(self._questions(questions, grad) if questions else ()), *more),
         )
 
-    def _questions(self, questions: Asked, grad: bool) -> Iterator[Question]:
+    def _questions(self, questions: NotedQuestions, grad: bool) -> Iterator[Question]:
         refs: dict[int, tuple[Ref, Any]] = {}
         for slot, fake in self.slots:
             refs[id(fake)] = slot.name, slot.tensor
@@ -207,7 +207,7 @@ class CaptureInputs:
         if len(set(storages)) != len(fakes):  # some share memory
             state_views.check_registered(list(zip(kinds, names, tensors, strict=True)))
             return list(map(self._enter_fake, fakes, kinds, names))
-        roots, ids = tracer.inputs(fakes, kinds, names), list(map(id, fakes))
+        roots, ids = tracer.add_inputs(fakes, kinds, names), list(map(id, fakes))
         self._roots = dict(zip(ids, roots, strict=True))
         self.initial = dict(zip(ids, tracer.region.inputs, strict=True))
         self._shared = dict(zip(storages, roots, strict=True))
@@ -217,7 +217,7 @@ class CaptureInputs:
         """Make a fake an input of the program."""
         if fake.tracked is not None:
             fake = fake.snapshot()
-        root = self._roots[id(fake)] = self.tracer.input(fake, kind, name)
+        root = self._roots[id(fake)] = self.tracer.add_input(fake, kind, name)
         self.initial[id(fake)] = root.value
         first = self._shared.setdefault(fake.fake_storage, root)
         if first is not root:

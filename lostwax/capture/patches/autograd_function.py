@@ -516,7 +516,7 @@ class _Backward:
         for i, output in enumerate(outputs):
             if i in followed:
                 grads.append(new_fake(self.tracer, self.tracer.adopt(output).fake_type))
-                given.append(self.tracer.input(grads[-1]).value)
+                given.append(self.tracer.add_input(grads[-1]).value)
             elif isinstance(output, torch.Tensor):
                 grads.append(torch.zeros_like(output))
             else:

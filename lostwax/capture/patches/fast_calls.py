@@ -44,7 +44,7 @@ def _answering(function: Any, overload: OpOverload) -> Any:
             return function(*args)
         if tracer.keep and overload in tracer.keep:
             return function(*args)
-        return single_step_composites.direct(tracer, record, args, function)
+        return single_step_composites.record_direct(tracer, record, args, function)
 
     called.__name__ = function.__name__
     called.stands_for = function  # type: ignore[attr-defined]

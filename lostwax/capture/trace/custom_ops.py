@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def write_copies(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Record a call of an operator that has no functional twin; its arguments take the copies."""
     from torch._higher_order_ops.auto_functionalize import (
         auto_functionalized,
@@ -35,14 +35,14 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
             "  instead: use its functional form, or write a custom operator that returns new "
             "tensors"
         )
-    named = _by_name(record, args, kwargs)
-    targets = [_adopted(tracer, named[name]) for name in record.mutates]
+    named = _name_arguments(record, args, kwargs)
+    targets = [_adopt_all(tracer, named[name]) for name in record.mutates]
     for target in _flat(targets):
         self_overlap.check(record.overload, target.tracked)
         _check_alone(record, target, named)
-    out = _results(tracer, record, args, kwargs, targets)
+    out = _evaluate_results(tracer, record, args, kwargs, targets)
     step = tracer.add_step(auto_functionalized, (record.overload,), named)
-    copies = [_copied(tracer, t) for t in targets]
+    copies = [_new_copies(tracer, t) for t in targets]
     tracer.set_results(step, (*(out if isinstance(out, tuple) else (out,)), *copies))
     note_sizes(tracer, out)
     for target, copy in zip(_flat(targets), _flat(copies), strict=True):
@@ -52,8 +52,8 @@ def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
 
 
 def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) -> None:
-    """The operator would see what it writes through another argument, and a copy does not show
-    that."""
+    """Refuse arguments that share memory: the operator would see its writes through the other one,
+    and in a copy it does not."""
     shared = [
         name
         for name, value in named.items()
@@ -71,33 +71,33 @@ def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) ->
         )
 
 
-def again(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_again(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`auto_functionalized` itself, in a program that is captured again."""
     record = operator(args[0])
-    copies = {name: _again(tracer, kwargs[name]) for name in record.mutates}
-    out = write(tracer, record, (), {**kwargs, **copies})
+    copies = {name: _copy_temporary(tracer, kwargs[name]) for name in record.mutates}
+    out = write_copies(tracer, record, (), {**kwargs, **copies})
     return (*(out if isinstance(out, tuple) else (out,)), *copies.values())
 
 
-def _again(tracer: Tracer, value: Any) -> Any:
+def _copy_temporary(tracer: Tracer, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
-        return [_again(tracer, v) for v in value]
+        return [_copy_temporary(tracer, v) for v in value]
     return tracer.temporary(tracer.value_of(tracer.adopt(value)))
 
 
-def _by_name(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def _name_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """All arguments by their names, with their defaults."""
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
     schema = record.overload._schema.arguments
     return {a.name: given.get(a.name, a.default_value) for a in schema}
 
 
-def _results(
+def _evaluate_results(
     tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any], targets: list[Any]
 ) -> Any:
-    """What the operator returns, by its fake kernel; nothing needs none."""
+    """What the operator returns, by its fake kernel, if it returns something new."""
     if not record.results:
         return None
     if any(r.written for r in record.results):
@@ -106,7 +106,7 @@ def _results(
         return tracer.compute(record.overload, args, kwargs)
 
 
-def _adopted(tracer: Tracer, value: Any) -> Any:
+def _adopt_all(tracer: Tracer, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, (list, tuple)):
@@ -114,11 +114,11 @@ def _adopted(tracer: Tracer, value: Any) -> Any:
     return tracer.adopt(value)
 
 
-def _copied(tracer: Tracer, value: Any) -> Any:
+def _new_copies(tracer: Tracer, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(value, list):
-        return [_copied(tracer, v) for v in value]
+        return [_new_copies(tracer, v) for v in value]
     return new_fake(tracer, tracer.value_of(value).type or value.fake_type)
 
 

@@ -17,29 +17,29 @@ from lostwax.cache import Cache
 from lostwax.capture.trace import custom_ops, refusals, single_step_composites
 from lostwax.capture.trace.gradient_steps import wants_gradient
 from lostwax.capture.trace.record import (
-    computed,
-    detach,
-    evaluated,
-    lift,
     note_sizes,
-    plain_view,
-    typed,
-    undeclared_view,
-    view,
-    whole_view,
+    record_by_rule,
+    record_call,
+    record_data_read,
+    record_detach,
+    record_literal,
+    record_plain_view,
+    record_unsafe_view,
+    record_view,
+    record_whole_view,
 )
 from lostwax.capture.trace.record_writes import (
     change_metadata,
     copy_into,
     detach_itself,
-    drawn,
-    drawn_between,
-    fill,
-    inplace,
+    draw_between,
+    draw_in_order,
     is_plain_write,
     is_reading_write,
-    reading,
-    write,
+    record_fill,
+    record_write,
+    write_and_read,
+    write_in_place,
     write_one_by_one,
 )
 from lostwax.errors import CaptureError
@@ -63,19 +63,19 @@ if TYPE_CHECKING:
 Handler = Callable[["Tracer", Operator, Any, dict[str, Any]], Any]
 
 
-def _unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+def _call_unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`record_function`: it measures the capture, and is no part of the program."""
     return func(*args, **kwargs)
 
 
-def _launched(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
+def _launch_triton(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """A Triton kernel. In the fake kernel of an operator (`torch.library.triton_op`), which stays
     one, it is asked for the types of tensors alone, and changes none."""
     if not tracer.contexts:
         refusals.refuse_triton()
 
 
-def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by C++, or by the user: its parts are recorded."""
     if record.overload.namespace != "aten":
         return fallback.evaluate(tracer, record, args, kwargs)
@@ -83,27 +83,27 @@ def _composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     return together(record.overload, fallback.evaluate, tracer, record, args, kwargs)
 
 
-def _parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart here: its parts are recorded, all in its place."""
     return tracer.provenance.as_one(record.overload, tracer.compute, record.overload, args, kwargs)
 
 
-def _apart(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    take_apart = _composite if record.parts is None else _parts
+def _take_apart(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    take_apart = _record_composite if record.parts is None else _record_parts
     return take_apart(tracer, record, args, kwargs)
 
 
-def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by torch's Python, which chooses no operator that one device has."""
     if tracer.casts:
         args, is_cast = recurrent.cast(tracer, record.overload, args)
         if is_cast:
             around, tracer.casts = tracer.casts, ()
             try:
-                return _portable(tracer, record, args, kwargs)
+                return _record_portable(tracer, record, args, kwargs)
             finally:
                 tracer.casts = around
-    if _is_endless(tracer, record, args):
+    if _has_varying_length(tracer, record, args):
         if tracer.casts:
             raise CaptureError(
                 f"{record.overload} over a length that varies, under autocast.\n"
@@ -119,7 +119,7 @@ def _portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
                 "  why: it stays one operator, since its steps would hold for one length alone\n"
                 "  instead: fix the length, and let other sizes vary"
             )
-        return computed(tracer, record, args, kwargs)
+        return record_call(tracer, record, args, kwargs)
     layer = recurrent.LAYERS.get(record.overload)
     if layer is not None:
         return tracer.provenance.as_one(record.overload, layer, tracer, *args)
@@ -141,7 +141,7 @@ def _refuse(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     refusals.refuse_operator(record.overload, record.refusal)
 
 
-def _observed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_observer(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """An observer of quantization-aware training, whose first call gives its state a size."""
     if tracer.adopt(args[3]).fake_type.size == (0,):
         raise CaptureError(
@@ -150,23 +150,23 @@ def _observed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
             "  why: a program's state keeps its types, the next run counts on them\n"
             "  instead: call the module once before exporting, module(*args)"
         )
-    return write(tracer, record, args, kwargs)
+    return record_write(tracer, record, args, kwargs)
 
 
-def _rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """torch's derivative of the functional form reads the noise as it was before it was drawn. The
     result is the argument times the noise, so that is what the program computes."""
     x, noise = args[:2]
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
     if not given.get("training"):
-        return write(tracer, record, args, kwargs)
+        return record_write(tracer, record, args, kwargs)
     drawn_for = (tracer.evaluate(aten.detach.default, (x,), {}), *args[1:])
-    write(tracer, operator(aten.rrelu_with_noise.default), drawn_for, kwargs)
+    record_write(tracer, operator(aten.rrelu_with_noise.default), drawn_for, kwargs)
     is_inplace = record.kind == "inplace"
     return tracer.call(aten.mul_.Tensor if is_inplace else aten.mul.Tensor, x, noise)
 
 
-def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
+def _has_varying_length(tracer: Tracer, record: Operator, args: Any) -> bool:
     """A recurrent layer over a length that varies: step by step it would hold for the example's
     length alone, so it stays one operator, which every device has."""
     if record.rule is None:  # packed sequences: their steps are data
@@ -178,7 +178,7 @@ def _is_endless(tracer: Tracer, record: Operator, args: Any) -> bool:
 def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The layout of the argument decides whether its result shares memory with it. If it does, the
     program takes a view, and fails where it cannot."""
-    out = _apart(tracer, record, args, kwargs)
+    out = _take_apart(tracer, record, args, kwargs)
     source = tracer.adopt(args[0])
     if not isinstance(out, FakeTensor):
         return out
@@ -196,18 +196,18 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
     return out
 
 
-def _read_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Its kernel takes what it is given for contiguous. torch copies what is not, before it calls
-    it: whether it does, the layout at capture has decided."""
+def _record_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Its kernel takes what it is given for contiguous, and torch copies what is not, before it
+    calls it: the layout at capture decides whether there is a copy."""
     name = record.overload._schema.name.removeprefix("aten::")
     for each in args:
         if isinstance(each, torch.Tensor):
             tracer.observer.layout_asked(tracer.adopt(each), name, exact=False)
-    return typed(tracer, record, args, kwargs)
+    return record_by_rule(tracer, record, args, kwargs)
 
 
-def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """It writes to the statistics and does not say so; those that say so have portable forms."""
+def _record_batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Its schema hides that it writes to statistics: it is recorded by those that declare it."""
     x, weight, bias, mean, var, training, momentum, eps = args
     if not training:
         frozen = (x, weight, bias, mean, var, momentum, eps)
@@ -218,26 +218,24 @@ def _batch_norm(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     return tracer.evaluate(aten._native_batch_norm_legit.default, tuple(args), {})
 
 
-def _bags_without_gradient(
-    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
-) -> Any:
-    """C++ takes it for tensors that it sees no gradient of; it has no backward."""
+def _record_bags(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """C++ calls it for tensors that need no gradient; it has no backward."""
     fakes = [each for each in (*args, *kwargs.values()) if isinstance(each, FakeTensor)]
     if torch.is_grad_enabled() and wants_gradient(tracer, *map(tracer.value_of, fakes)):
         return tracer.evaluate(aten._embedding_bag.default, args, kwargs)
-    return typed(tracer, record, args, kwargs)
+    return record_by_rule(tracer, record, args, kwargs)
 
 
-def _underived(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """As `typed`; no gradient goes beyond its step."""
+def _record_underived(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """As `record_by_rule`, but no gradient flows through the step."""
     before, tracer.grad = tracer.grad, False
     try:
-        return typed(tracer, record, args, kwargs)
+        return record_by_rule(tracer, record, args, kwargs)
     finally:
         tracer.grad = before
 
 
-def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
     flag = record.silent_flag
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
@@ -255,14 +253,14 @@ def kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) ->
     if not outputs:  # a number (`item`): what gives it is an operator of its own
         return plan(record.overload)[0](tracer, record, args, kwargs)
     if any(o.fake_storage in memories for o in outputs):
-        return _kept_view(tracer, record, args, kwargs, out, outputs)
+        return _record_kept_view(tracer, record, args, kwargs, out, outputs)
     step = tracer.add_step(record.overload, args, kwargs)
     tracer.set_results(step, out)
     note_sizes(tracer, out)
     return out
 
 
-def _kept_view(
+def _record_kept_view(
     tracer: Tracer,
     record: Operator,
     args: Any,
@@ -276,30 +274,34 @@ def _kept_view(
     base = tracer.adopt(args[0]) if is_view else None
     if base is None or any(o.fake_storage is not base.fake_storage for o in outputs):
         return plan(record.overload)[0](tracer, record, args, kwargs)
-    return whole_view(tracer, record, args, kwargs, out)
+    return record_whole_view(tracer, record, args, kwargs, out)
 
 
-TAKING_APART = (_composite, _parts, single_step_composites.parts, _portable, _view_or_copy)
+TAKING_APART = (
+    _record_composite,
+    _record_parts,
+    single_step_composites.record_composite,
+    _record_portable,
+    _view_or_copy,
+)
 
 
-def _real_of_conjugate(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """torch conjugates when a tensor is read, which fakes do not know: `real` is that of what is no
-    conjugate any more."""
+def _record_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """torch conjugates when a tensor is read, which fakes do not know: so `real` is taken of the
+    tensor that the conjugate was made of."""
     if _is_conjugate(tracer.adopt(args[0])):
         args = (tracer.call(aten._conj.default, args[0]),)
-    return _composite(tracer, record, args, kwargs)
+    return _record_composite(tracer, record, args, kwargs)
 
 
-def _negative_of_conjugate(
-    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
-) -> Any:
-    """`imag`: so, but for the sign."""
-    out = _real_of_conjugate(tracer, record, args, kwargs)
+def _record_imag(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`imag`: as `real`, with the other sign for a conjugate."""
+    out = _record_real(tracer, record, args, kwargs)
     is_negative = _is_conjugate(tracer.adopt(args[0]))
     return tracer.call(aten._neg_view.default, out) if is_negative else out
 
 
-def _as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _record_as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Of a conjugate there is nothing to view: eager refuses it, too."""
     if _is_conjugate(tracer.adopt(args[0])):
         fail(
@@ -308,7 +310,7 @@ def _as_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
         )
     base = tracer.adopt(args[0])
     out = tracer.compute(record.overload, args, kwargs)
-    given = (tracer.resolved(base),)
+    given = (tracer.resolve_conjugate(base),)
     step = tracer.add_step(record.overload, given, kwargs)
     return track_views(step, base.tracked, given, kwargs, out)
 
@@ -322,18 +324,18 @@ PLAN_CACHE = Cache[int, tuple[Handler, Operator]](__name__, "plans", 20_000)
 PLANS = PLAN_CACHE.table
 
 
-def _before_numpy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What is done to a constant before it is read as it is."""
-    if tracer.bare.is_one(args[0]):
-        return tracer.bare.as_it_is(record.overload, args, kwargs)
-    return _apart(tracer, record, args, kwargs)
+def _record_for_numpy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """What C++ calls on a constant before its memory is shown to numpy."""
+    if tracer.bare.is_bare(args[0]):
+        return tracer.bare.call_unrecorded(record.overload, args, kwargs)
+    return _take_apart(tracer, record, args, kwargs)
 
 
-def _resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Of a tensor that has the bit it is a copy, of others it is the tensor itself."""
+def _record_resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`resolve_conj`, `resolve_neg`: a copy of a tensor with the bit, else the tensor itself."""
     tensor = args[0]
-    if type(tensor) is not FakeTensor or tracer.bare.is_one(tensor):  # before it is read as it is
-        return tracer.bare.as_it_is(record.overload, args, kwargs)
+    if type(tensor) is not FakeTensor or tracer.bare.is_bare(tensor):  # before it is read as it is
+        return tracer.bare.call_unrecorded(record.overload, args, kwargs)
     of_conjugate = Trait.RESOLVES_CONJUGATE in record.traits
     asked = "is_conj()" if of_conjugate else "is_neg()"
     tracer.observer.asked_at(user_location(), asked, [tensor])
@@ -341,19 +343,19 @@ def _resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
     has_bit = given is not None and answer(asked, given)
     if has_bit or (of_conjugate and _is_conjugate(tracer.adopt(tensor))):
         return tracer.call(aten.clone.default, tensor)
-    return _apart(tracer, record, args, kwargs)
+    return _take_apart(tracer, record, args, kwargs)
 
 
 def plan(func: Any) -> tuple[Handler, Any]:
     """How calls of this overload are recorded; chosen once."""
     if isinstance(func, HigherOrderOperator):
         if func._name == "triton_kernel_wrapper_mutation":
-            return _launched, func
+            return _launch_triton, func
         if func._name != "auto_functionalized":
             refusals.refuse(func)
-        return custom_ops.again, func
+        return custom_ops.record_again, func
     if func.namespace == "profiler":
-        return _unrecorded, func
+        return _call_unrecorded, func
     record = operator(func)
     return choose(record, _WAYS), record
 
@@ -370,48 +372,48 @@ def _is_typed(record: Operator) -> bool:
 _WAYS: Ways[Handler] = (
     (lambda record: record.refusal is not None, _refuse),
     # Composite or not, of these something is to be known before what their schemas and rules say.
-    (Trait.LITERAL, lift),
-    (lambda record: record.evaluation is not None, evaluated),
-    (Trait.BEFORE_NUMPY, _before_numpy),
-    (Trait.RESOLVES_CONJUGATE, _resolve),
-    (Trait.RESOLVES_NEGATIVE, _resolve),
+    (Trait.LITERAL, record_literal),
+    (lambda record: record.evaluation is not None, record_data_read),
+    (Trait.BEFORE_NUMPY, _record_for_numpy),
+    (Trait.RESOLVES_CONJUGATE, _record_resolve),
+    (Trait.RESOLVES_NEGATIVE, _record_resolve),
     (Trait.VIEW_OR_COPY, _view_or_copy),
-    (Trait.REAL_OF_CONJUGATE, _real_of_conjugate),
-    (Trait.NEGATIVE_OF_CONJUGATE, _negative_of_conjugate),
-    (Trait.DROPS_OUT, write),
+    (Trait.REAL_OF_CONJUGATE, _record_real),
+    (Trait.NEGATIVE_OF_CONJUGATE, _record_imag),
+    (Trait.DROPS_OUT, record_write),
     # Composite operators. Those that amount to one other are among those that we take apart, and
     # recurrent ones among those that C++ takes apart.
-    (Trait.ONE_FOR_ONE, single_step_composites.parts),
-    (lambda record: record.parts is not None, _parts),
-    (Trait.RECURRENT, _portable),
-    (_is_taken_apart, _composite),
+    (Trait.ONE_FOR_ONE, single_step_composites.record_composite),
+    (lambda record: record.parts is not None, _record_parts),
+    (Trait.RECURRENT, _record_portable),
+    (_is_taken_apart, _record_composite),
     # Writes.
-    (Trait.DRAWS_FACTORS, _rrelu),
-    (Trait.DRAWS_BETWEEN, drawn_between),
-    (Trait.DRAWS_IN_ORDER, drawn),
-    (Trait.SIZES_STATE, _observed),
-    (Trait.DECLARED_ELSEWHERE, _batch_norm),
-    (Trait.FILLS, fill),
+    (Trait.DRAWS_FACTORS, _record_rrelu),
+    (Trait.DRAWS_BETWEEN, draw_between),
+    (Trait.DRAWS_IN_ORDER, draw_in_order),
+    (Trait.SIZES_STATE, _record_observer),
+    (Trait.DECLARED_ELSEWHERE, _record_batch_norm),
+    (Trait.FILLS, record_fill),
     (Trait.COPIES_INTO, copy_into),
     (Trait.ONE_BY_ONE, write_one_by_one),
     (lambda record: record.changes_metadata, change_metadata),
     (lambda record: record.writes and Trait.DETACHES in record.traits, detach_itself),
-    (is_reading_write, reading),
-    (is_plain_write, inplace),
-    (lambda record: record.writes, write),
+    (is_reading_write, write_and_read),
+    (is_plain_write, write_in_place),
+    (lambda record: record.writes, record_write),
     # Views.
-    (Trait.DETACHES, detach),
-    (Trait.NOT_OF_CONJUGATE, _as_real),
-    (Trait.VIEWS_STORAGE, view),
-    (lambda record: record.kind == "view" and record.rule is None, whole_view),
-    (lambda record: record.kind == "view", plain_view),
+    (Trait.DETACHES, record_detach),
+    (Trait.NOT_OF_CONJUGATE, _record_as_real),
+    (Trait.VIEWS_STORAGE, record_view),
+    (lambda record: record.kind == "view" and record.rule is None, record_whole_view),
+    (lambda record: record.kind == "view", record_plain_view),
     # What is computed.
-    (lambda record: record.data_dependent, computed),
-    (Trait.SHARES_STORAGE, undeclared_view),
-    (Trait.READS_IN_ORDER, _read_in_order),
-    (Trait.UNDERIVED, _underived),
-    (Trait.FORWARD_ONLY, _bags_without_gradient),
-    (_is_typed, typed),
-    (lambda record: True, computed),
+    (lambda record: record.data_dependent, record_call),
+    (Trait.SHARES_STORAGE, record_unsafe_view),
+    (Trait.READS_IN_ORDER, _record_in_order),
+    (Trait.UNDERIVED, _record_underived),
+    (Trait.FORWARD_ONLY, _record_bags),
+    (_is_typed, record_by_rule),
+    (lambda record: True, record_call),
 )
 """The first whose condition holds is taken."""

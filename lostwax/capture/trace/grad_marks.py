@@ -32,18 +32,18 @@ class Holding(NamedTuple):
     fake: Any
 
 
-class Marks:
-    """What one capture has seen of it."""
+class GradMarks:
+    """What one capture does to gradients."""
 
     def __init__(self) -> None:
         self.has_leaves = False
         """Are there tensors of the program's own that were told to require gradients?"""
         self.made: list[FakeTensor] = []
-        """What factories made: C++ tells some of them so (`torch.ones(3, requires_grad=True)`)."""
+        """What factories made: C++ marks some of them (`torch.ones(3, requires_grad=True)`)."""
         self.given: ByIdentity[FakeTensor, Location] = ByIdentity()
         """Where tensors were given a gradient."""
 
-    def requiring(self, fake: FakeTensor, value: bool) -> None:
+    def note_requires_grad(self, fake: FakeTensor, value: bool) -> None:
         """`x.requires_grad = value`, which is new."""
         if value:
             check_own(
@@ -67,7 +67,7 @@ class Marks:
         self.has_leaves = True
 
     def has_own_leaves(self) -> bool:
-        """The same, when the call is over."""
+        """Are there such tensors, now that the call is over?"""
         return self.has_leaves or any(map(is_marked, self.made))
 
     def check(self, given: Iterable[Holding]) -> None:
@@ -173,18 +173,18 @@ def keep_own_leaves(
     value_of: Callable[[FakeTensor], Value],
     with_leaf: Callable[[Value], Value],
 ) -> None:
-    """A result that has a gradient only of what `forward` made a leaf itself: in the program it is
-    one of a constant's, which nobody outside can reach, either, and is zero. Autograd has seen the
-    operators: it knows which results have gradients."""
+    """A result may require gradients only because `forward` marked a tensor of its own: in the
+    program a constant takes the place of that leaf, which nobody outside can reach, either.
+    Autograd has seen the operators, and knows which results require gradients."""
     for result, path in results:
         if not isinstance(result, FakeTensor) or not is_marked(result):
             continue
-        if _is_reached(value_of(result)):
+        if _reaches_given(value_of(result)):
             continue
         root = result.tracked.root
         if not root.kind:
             root.write(with_leaf(root.value))
-        if not _is_reached(value_of(result)):
+        if not _reaches_given(value_of(result)):
             raise CaptureError(
                 f"{path} requires gradients only because of a tensor that the module itself tells "
                 "to require them (requires_grad_()).\n"
@@ -194,7 +194,7 @@ def keep_own_leaves(
             )
 
 
-def _is_reached(value: Value) -> bool:
+def _reaches_given(value: Value) -> bool:
     """Does a gradient of this value reach what the program is given, and is no literal?"""
     sources = gradient_sources(value, grad=True)
     return any(is_marked(each.fake) and not each.is_literal for each in sources)

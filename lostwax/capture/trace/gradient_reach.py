@@ -70,7 +70,7 @@ def _derived_from(value: Value) -> list[Value]:
 
 
 def _kept_by(value: Value) -> list[Value]:
-    """The same, for programs that are taken apart as well."""
+    """What a gradient still reaches if the operator overwrites its first argument."""
     found = _derived_from(value)
     is_filled = value.step is not None and has_trait(value.step.target, Trait.OVERWRITES)
     return found[1:] if is_filled else found

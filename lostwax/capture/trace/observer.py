@@ -17,7 +17,7 @@ from lostwax.capture.trace.gradient_steps import (
     may_have_gradient,
     wants_gradient,
 )
-from lostwax.capture.trace.python_questions import Asked
+from lostwax.capture.trace.python_questions import NotedQuestions
 from lostwax.fake.asked_tensor import LAYOUT_QUESTIONS, is_marked
 from lostwax.fake.observer import Observer
 from lostwax.fake.tensor import FakeTensor
@@ -46,7 +46,7 @@ class CaptureObserver(Observer):
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
-        self.questions = Asked()
+        self.questions = NotedQuestions()
         self.mode_before: Callable[[str], Any] = mode_answer
         """What torch has answered before the capture."""
         self.hook: Callable[[FakeTensor, Callable[[Any], Any]], Any] = super().hook_gradient
@@ -143,7 +143,7 @@ class CaptureObserver(Observer):
         if name == "grad":
             tracer.grad_marks.given[fake] = user_location()
         elif (is_marked(fake) or self.has_gradient(fake)) is not value:
-            tracer.grad_marks.requiring(fake, value)
+            tracer.grad_marks.note_requires_grad(fake, value)
 
     def data_assigned(
         self, fake: FakeTensor, other: FakeTensor, before: TensorType, tracked: Any

@@ -17,7 +17,7 @@ from lostwax.capture.aliasing.state_views import (
     refuse_inside,
     views_of_state,
 )
-from lostwax.capture.trace.record import detached
+from lostwax.capture.trace.record import detach_fake
 from lostwax.errors import CaptureError
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -85,7 +85,7 @@ def _view_state(
 def detach(tracer: Tracer, tensor: torch.Tensor) -> FakeTensor:
     """Record that a tensor is detached."""
     args = (tracer.adopt(tensor),)
-    return detached(tracer, operator(aten.detach.default), args, {})  # type: ignore[no-any-return]
+    return detach_fake(tracer, operator(aten.detach.default), args, {})  # type: ignore[no-any-return]
 
 
 def check_no_input(root: Root) -> None:

@@ -31,7 +31,7 @@ _UNSURE = ("_base is None", "untyped_storage().nbytes()", "class")
 """Questions that a fake may answer otherwise than the tensor that it stands for."""
 
 
-class Note(NamedTuple):
+class QuestionNote(NamedTuple):
     """One question."""
 
     what: str
@@ -43,11 +43,11 @@ class Note(NamedTuple):
     """Is it asked of all of the values, whether it holds of any?"""
 
 
-class Asked:
+class NotedQuestions:
     """The questions of one capture."""
 
     def __init__(self) -> None:
-        self._notes: dict[tuple[str, int], Note] = {}
+        self._notes: dict[tuple[str, int], QuestionNote] = {}
         """By what is asked, and of which tensor, which is kept."""
         self._modes: dict[str, tuple[Answer, Location | str]] = {}
         """The modes of torch that were asked for: the answer, and where."""
@@ -80,16 +80,16 @@ class Asked:
                     f"would: {answer(what, real)}.\n  at {where}\n"
                     "  instead: pass a copy in the example, x.clone(), or do not ask"
                 )
-            self._notes[key] = Note(what, fake, fake.tracked, (value(fake),), where)
+            self._notes[key] = QuestionNote(what, fake, fake.tracked, (value(fake),), where)
 
     def note_joint(self, values: Sequence[Value], where: Location | str, what: str) -> None:
         """A program, or the capture itself, asked whether gradients reach these."""
         first = values[0].fake
         key = f"{what} of all at {where}", id(first)
-        self._notes[key] = Note(what, first, first.tracked, (*values,), where, True)
+        self._notes[key] = QuestionNote(what, first, first.tracked, (*values,), where, True)
 
     def note_mode(self, what: str, found: Answer, where: Location | str) -> None:
-        """Of torch itself."""
+        """A mode of torch itself was asked for."""
         self._modes.setdefault(what, (found, where))
 
     def __bool__(self) -> bool:
@@ -105,14 +105,14 @@ class Asked:
         for note in self._notes.values():
             direct = None if note.is_joint else given.get(id(note.fake))
             if direct is not None:
-                yield from _of_given(note, *direct)
+                yield from _ask_given(note, *direct)
             elif note.what in _OF_GRADIENTS:
-                yield from _of_computed(note, inputs, grad)
+                yield from _ask_sources(note, inputs, grad)
             elif note.what in ("is_inference()", "is_conj()", "is_neg()"):  # views are as the base
-                ref = inputs.get(_first(note.tracked))
+                ref = inputs.get(_first_source(note.tracked))
                 for of, tensor in given.values():
                     if of == ref:
-                        yield from _of_given(note, of, tensor)
+                        yield from _ask_given(note, of, tensor)
 
 
 def refuse_version(what: str, where: Location | str) -> NoReturn:
@@ -123,15 +123,15 @@ def refuse_version(what: str, where: Location | str) -> NoReturn:
     )
 
 
-def _first(tracked: Tracked) -> Value:
-    """What a tensor is a view of."""
+def _first_source(tracked: Tracked) -> Value:
+    """What a tensor is made of, by the first argument of each step."""
     value = tracked.root.value
     while value.step is not None and isinstance(value.step.args[0], Value):
         value = value.step.args[0]
     return value
 
 
-def _of_given(note: Note, ref: Ref, tensor: Any) -> Iterator[Question]:
+def _ask_given(note: QuestionNote, ref: Ref, tensor: Any) -> Iterator[Question]:
     what = note.what
     if what.startswith(ATTRIBUTE):
         if isinstance(ref, str):  # a program has its own state, which nobody puts attributes on
@@ -147,8 +147,8 @@ def _of_given(note: Note, ref: Ref, tensor: Any) -> Iterator[Question]:
     yield Question(what, (ref,), answer(what, tensor), str(note.where))
 
 
-def _of_computed(note: Note, inputs: Mapping[Value, Ref], grad: bool) -> Iterator[Question]:
-    """Whether gradients reach it hangs on what it is computed from."""
+def _ask_sources(note: QuestionNote, inputs: Mapping[Value, Ref], grad: bool) -> Iterator[Question]:
+    """A computed tensor has a gradient if what it is computed from has one: ask that."""
     if not note.is_joint and is_marked_leaf(note.fake):  # it was told so itself
         return
     sources = dict.fromkeys(s for value in note.values for s in gradient_sources(value, grad))

@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-class Bare:
+class BareConstants:
     """The constants that were detached in one capture."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
         self._sources = ByIdentity[torch.Tensor, torch.Tensor]()
-        """For each detached tensor what it was detached of."""
+        """What each detached tensor was detached from."""
         self._fakes = ByIdentity[torch.Tensor, FakeTensor]()
 
-    def detached(self, tensor: Any) -> torch.Tensor:
-        found: torch.Tensor = self.as_it_is(aten.detach.default, (tensor,), {})
+    def detach(self, tensor: Any) -> torch.Tensor:
+        found: torch.Tensor = self.call_unrecorded(aten.detach.default, (tensor,), {})
         self._sources[found] = tensor
         return found
 
-    def as_it_is(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an operator makes of a constant at once."""
+    def call_unrecorded(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operator on the real constant, unrecorded."""
         root = find_state(self._tracer, args[0])
         if root is not None and root.kind not in ("", "the constant"):
             raise CaptureError(
@@ -49,10 +49,10 @@ class Bare:
         with torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)
 
-    def is_one(self, tensor: Any) -> bool:
+    def is_bare(self, tensor: Any) -> bool:
         return tensor in self._sources
 
-    def fake(self, tensor: torch.Tensor) -> FakeTensor | None:
+    def fake_of(self, tensor: torch.Tensor) -> FakeTensor | None:
         """What stands for a tensor that was detached; None for any other."""
         source = self._sources.get(tensor)
         if source is None:

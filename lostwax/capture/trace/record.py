@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_by_rule(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The most common operator: it has a rule, and its result is new."""
-    asked = _asked(tracer, record, args, kwargs)
+    asked = _ask_rule(tracer, record, args, kwargs)
     if asked is None:
         out = functional(tracer, record, args, kwargs)
         step = tracer.add_step(record.overload, args, kwargs)
@@ -50,11 +50,11 @@ def typed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     return out
 
 
-def _asked(
+def _ask_rule(
     tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 ) -> tuple[Any, list[Any]] | None:
-    """What the rule answers to a call, and the operands. None: not as simple as that."""
-    found = question(tracer, record, args)
+    """What the rule answers to a call, and the operands; None if no key can be made of the call."""
+    found = key_call(tracer, record, args)
     if found is None:
         return None
     key, operands = found
@@ -69,7 +69,7 @@ def _asked(
     return answer, operands
 
 
-def question(
+def key_call(
     tracer: Tracer, record: Operator, args: Any
 ) -> tuple[rule_cache.Question, list[Any]] | None:
     """A key for a call, and its operands: `rule_cache.question` and `Tracer.operand` at once."""
@@ -117,7 +117,7 @@ _INTEGERS, _SIZES = rule_cache.INTEGERS, frozenset((int, Expr))
 _SymInt: Any = torch.SymInt
 
 
-def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_call(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if record.rule is None:  # evaluated by other operators, which are not the program's
         with tracer.silent():
             out = tracer.compute(record.overload, args, kwargs)
@@ -135,7 +135,7 @@ def computed(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 
 
 def note_sizes(tracer: Tracer, out: Any) -> None:
-    """Sizes that data have given to results: from here on the program reads them off there."""
+    """From here on the program reads sizes that depend on data off the results that have them."""
     for fake in flat([out]):
         if isinstance(fake, FakeTensor) and fake.fake_type.is_symbolic:
             for d, size in enumerate(fake.fake_type.size):
@@ -144,14 +144,14 @@ def note_sizes(tracer: Tracer, out: Any) -> None:
                     tracer.origins.setdefault(*found)
 
 
-def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A view as most are: `view`, in fewer steps."""
     asked = None
     try:
         if not kwargs and not is_inference_mode_enabled():
-            asked = _asked(tracer, record, args, kwargs)
+            asked = _ask_rule(tracer, record, args, kwargs)
         if asked is None:
-            return view(tracer, record, args, kwargs)
+            return record_view(tracer, record, args, kwargs)
     except RuntimeError:  # which the program may catch: with other strides it would not be raised
         what = f"{record.overload} that fails"
         tracer.observer.layout_asked(tracer.adopt(args[0]), what, exact=False)
@@ -166,15 +166,15 @@ def plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, An
     return track_views(step, base.tracked, args, kwargs, out)
 
 
-def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) -> Any:
-    """`x.view(*size)` as `plain_view` would record it, if the rule has answered before; else
+def record_known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) -> Any:
+    """`x.view(*size)` as `record_plain_view` would record it, if the rule has answered before; else
     None."""
     if len(size) == 1 and size[0].__class__ in LISTS:
         (size,) = size
     args = (base, list(size))
     if is_inference_mode_enabled() or not rule_cache.SIZES.issuperset(map(type, size)):
         return None
-    found = question(tracer, record, args)
+    found = key_call(tracer, record, args)
     answer = None if found is None else rule_cache.known(tracer, found[0])
     if answer is None:
         return None
@@ -183,29 +183,29 @@ def known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: Any) ->
     return track_views(step, base.tracked, args, {}, out)
 
 
-def undeclared_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`_unsafe_view`: it shares memory with what nobody reads any more."""
+def record_unsafe_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """`_unsafe_view` aliases its argument, which by contract is not read again: recorded as new."""
     asked = None
     if not kwargs and not is_inference_mode_enabled():
-        asked = _asked(tracer, record, args, kwargs)
+        asked = _ask_rule(tracer, record, args, kwargs)
     if asked is None or asked[0].__class__ is not TensorType:
-        return computed(tracer, record, args, kwargs)
+        return record_call(tracer, record, args, kwargs)
     out = new_fake(tracer, asked[0], args[0].fake_storage)
     step = tracer.append_step(record.overload, asked[1], kwargs)
     step.result = make_root(out, step, None).value
     return out
 
 
-def view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     base = tracer.adopt(args[0])
     func = record.overload
     out = tracer.compute(func, args, kwargs)
     if Trait.VIEWS_STORAGE in record.traits:
-        return _strided(tracer, base, out)
+        return _record_strided(tracer, base, out)
     return track_views(tracer.add_step(func, args, kwargs), base.tracked, args, kwargs, out)
 
 
-def whole_view(
+def record_whole_view(
     tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any], out: Any = None
 ) -> Any:
     """A view by an operator that is evaluated by others: the user's own, or one that is kept."""
@@ -225,20 +225,20 @@ def whole_view(
     return track_views(step, base.tracked, args, kwargs, out)
 
 
-def detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_detach(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A step only where it stops a gradient: not for what has none."""
     if type(args[0]) is not FakeTensor and not args[0].requires_grad:
-        return tracer.bare.detached(args[0])
-    return detached(tracer, record, args, kwargs)
+        return tracer.bare.detach(args[0])
+    return detach_fake(tracer, record, args, kwargs)
 
 
-def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def detach_fake(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     base = tracer.adopt(args[0])
     value = tracer.value_of(base)
     gradless = is_gradless(value)
     has_gradient = value.step is not None or is_marked(base) or base.tracked.root.kind
     if has_gradient and not gradless and not tracer.gradless:
-        return view(tracer, record, args, kwargs)
+        return record_view(tracer, record, args, kwargs)
     out = tracer.compute(record.overload, args, kwargs)
     if gradless and value.fake is base:  # by C++, which nobody has seen yet
         out.tracked = base.tracked
@@ -249,14 +249,14 @@ def detached(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
 
 
 def is_gradless(value: Value) -> bool:
-    """Does it come out of nothing that has a gradient? C++ detaches what factories make."""
+    """Is it a literal, or made by a factory? C++ detaches those, and no gradient reaches them."""
     step = value.step
     if step is None:
         return value.is_literal
     return isinstance(step.target, OpOverload) and Trait.FACTORY in operator(step.target).traits
 
 
-def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
+def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     """`as_strided` speaks of the storage: recorded as a view of the tensor that owns it."""
     base = storage.strided_base(given.tracked)
     is_beside = tracer.sees_gradients and storage.shows_others(given.tracked, out.fake_type)
@@ -272,8 +272,8 @@ def _strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:
     return out
 
 
-def evaluated(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Questions to the data."""
+def record_data_read(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operator that asks for data: `item`, `equal`."""
     func = record.overload
     out = tracer.compute(func, args, kwargs)
     if isinstance(out, FakeTensor):  # its value is known here, and still the program computes it
@@ -285,8 +285,8 @@ def evaluated(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any
     return out
 
 
-def lift(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A tensor literal."""
+def record_literal(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A tensor literal, `torch.tensor([1, 2])`."""
     tensor = args[0]
     if isinstance(tensor, FakeTensor):
         return tensor

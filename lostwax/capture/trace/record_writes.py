@@ -11,17 +11,12 @@ import torch
 
 from lostwax.capture.aliasing import read_write_overlap, self_overlap, storage
 from lostwax.capture.trace import custom_ops, grad_marks
-from lostwax.capture.trace.record import is_gradless, view
+from lostwax.capture.trace.record import is_gradless, record_view
 from lostwax.capture.trace.refusals import refuse_generator
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.write import (
-    check_fits,
-    flat,
-    with_defaults,
-    written_arguments,
-)
+from lostwax.fake.write import check_fits, flat, with_defaults, written_arguments
 from lostwax.ir.trace import writes
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
@@ -52,7 +47,7 @@ def detach_itself(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
 def _become_view(
     tracer: Tracer, record: Operator, target: FakeTensor, args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    shown = view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
+    shown = record_view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
     if tracer.doubts:
         tracer.doubts.note_change(target.tracked.root, len(tracer.region.steps))
     tracer.become(target, shown)
@@ -64,12 +59,12 @@ def write_one_by_one(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
     name = record.overload._schema.name.removeprefix("aten::_foreach_")
     single = operator(getattr(aten, name).default)
     for each in args[0]:
-        write(tracer, single, (each,), {})
+        record_write(tracer, single, (each,), {})
 
 
-def write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if record.twin is None:
-        return custom_ops.write(tracer, record, args, kwargs)
+        return custom_ops.write_copies(tracer, record, args, kwargs)
     targets = [tracer.adopt(t) for t in flat(written_arguments(record, args, kwargs))]
     for target in targets:
         self_overlap.check(record.overload, target.tracked)
@@ -89,7 +84,7 @@ def _check_reads(record: Operator, targets: list[Any], args: Any, kwargs: dict[s
         read_write_overlap.check(record.overload, target, others)
 
 
-def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def write_in_place(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The most common write: `x.relu_()`."""
     target = tracer.adopt(args[0])
     self_overlap.check(record.overload, target.tracked)
@@ -100,13 +95,13 @@ def inplace(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
     return target
 
 
-def reading(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """The same, where it may read other tensors."""
+def write_and_read(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A write that may read other tensors: `x.add_(y)`."""
     read_write_overlap.check(record.overload, tracer.adopt(args[0]), [*args[1:], *kwargs.values()])
-    return inplace(tracer, record, args, kwargs)
+    return write_in_place(tracer, record, args, kwargs)
 
 
-def drawn(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def draw_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Random numbers: eager draws them in the order of memory, their functional twins in that of
     indices. So they are written to the view in which the two are the same."""
     target = tracer.adopt(args[0])
@@ -114,12 +109,13 @@ def drawn(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -
     order = sorted(range(t.ndim), key=lambda d: (hint(t.stride[d]) or 0, -d), reverse=True)
     size, stride = (tuple(numbers[d] for d in order) for numbers in (t.size, t.stride))
     if t.is_contiguous or not t.replace(size=size, stride=stride).is_contiguous:
-        return inplace(tracer, record, args, kwargs)
-    inplace(tracer, record, (tracer.call(aten.permute.default, target, order), *args[1:]), kwargs)
+        return write_in_place(tracer, record, args, kwargs)
+    permuted = tracer.call(aten.permute.default, target, order)
+    write_in_place(tracer, record, (permuted, *args[1:]), kwargs)
     return target
 
 
-def drawn_between(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def draw_between(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.random_(low, high)`: the functional twin is called `random.from`, which Python cannot
     say."""
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
@@ -154,11 +150,11 @@ def is_reading_write(record: Operator) -> bool:
     return is_plain_write(record) and any("Tensor" in str(each.type) for each in arguments)
 
 
-def fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A whole number has no gradient, and torch's derivative of a fill does not know that."""
     if not _is_real(args[0]) and _is_real(args[-1]):
         args = (*args[:-1], tracer.evaluate(aten.detach.default, (args[-1],), {}))
-    return write(tracer, record, args, kwargs)
+    return record_write(tracer, record, args, kwargs)
 
 
 def _is_real(value: Any) -> bool:
@@ -168,10 +164,10 @@ def _is_real(value: Any) -> bool:
 
 def copy_into(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     target, source = tracer.adopt(args[0]), args[1]
-    self_overlap.check(record.overload if _is_many(source) else aten.fill_.Tensor, target.tracked)
+    self_overlap.check(record.overload if _has_dims(source) else aten.fill_.Tensor, target.tracked)
     read_write_overlap.check(record.overload, target, (source,))
     return writes.copy_into(tracer, target, source)
 
 
-def _is_many(source: Any) -> bool:
+def _has_dims(source: Any) -> bool:
     return isinstance(source, torch.Tensor) and source.dim() > 0

@@ -17,7 +17,7 @@ from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 
 
-class Joined:
+class SavedTensors:
     """The tensors of one capture, by the place in autograd's graph where each was made."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
@@ -26,26 +26,26 @@ class Joined:
         self._is_asking = False
 
     def recover(self, values: Sequence[Any]) -> None:
-        """Let those that came back be the originals; keep in mind those that are new."""
+        """Make tensors that came back from autograd stand for the originals; remember new ones."""
         for each in values:
             if isinstance(each, (list, tuple)):
                 self.recover(each)
             elif isinstance(each, FakeTensor) and each.requires_grad and each.tracked is not None:
-                original = self._original(each)
+                original = self._find_original(each)
                 if original is not each:
                     each.tracked = original.tracked
 
-    def _original(self, fake: FakeTensor) -> FakeTensor:
+    def _find_original(self, fake: FakeTensor) -> FakeTensor:
         made_by = fake.grad_fn
         if made_by is not None:
             return self._made.setdefault((made_by, fake.output_nr), fake)
         view = fake.tracked.view
         if self._is_asking or view is None or not has_trait(view.func, Trait.DETACHES):
             return fake
-        leaf = self._leaf(fake)
+        leaf = self._find_leaf(fake)
         return leaf if isinstance(leaf, FakeTensor) else fake
 
-    def _leaf(self, fake: FakeTensor) -> Any:
+    def _find_leaf(self, fake: FakeTensor) -> Any:
         """The tensor that gets the gradient of a leaf: itself, or what it is a copy of."""
         self._is_asking = True
         try:
@@ -56,5 +56,5 @@ class Joined:
         return found.next_functions[0][0].variable
 
     def forget(self) -> None:
-        """They keep autograd's graph alive."""
+        """The keys keep autograd's graph alive."""
         self._made.clear()

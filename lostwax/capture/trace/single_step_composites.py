@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch._ops import OpOverload
 
-from lostwax.capture.trace.record import question
+from lostwax.capture.trace.record import key_call
 from lostwax.classes import PLAIN
 from lostwax.fake import rule_cache, shared_rule_cache
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -26,46 +26,46 @@ if TYPE_CHECKING:
     from lostwax.capture.trace.tracer import Tracer
 
 
-class Known(NamedTuple):
+class KnownStep(NamedTuple):
     """What a call was recorded as."""
 
     target: OpOverload
     operands: list[Any]
-    """Where a tensor belongs there is None."""
+    """With None in the place of each tensor."""
     tensors: Sequence[int] | None
     """Which of them are tensors, as in `Step`."""
     places: Sequence[tuple[int, int]]
     """The tensors: which operand each is, and which operand of the composite operator."""
 
 
-shared_rule_cache.TIMELESS.add(Known)
+shared_rule_cache.TIMELESS.add(KnownStep)
 
 
-def parts(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Record a composite operator by the operator that it amounts to."""
     overload = record.overload
     taken_apart = (tracer.provenance.as_one, overload, tracer.compute, overload, args, kwargs)
-    asked = question(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
+    asked = key_call(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
     known = rule_cache.known(tracer, asked[0])
     if known is not None:
-        return _recorded(tracer, overload, known, asked[1])
-    return _remembered(tracer, asked, args, *taken_apart)
+        return _record_known(tracer, overload, known, asked[1])
+    return _call_and_remember(tracer, asked, args, *taken_apart)
 
 
-def direct(tracer: Tracer, record: Operator, args: Any, function: Callable[..., Any]) -> Any:
-    """The same of a call that C++ has not seen: what is not known yet is left to the function."""
-    asked = question(tracer, record, args)
+def record_direct(tracer: Tracer, record: Operator, args: Any, function: Callable[..., Any]) -> Any:
+    """Record a call that C++ has not seen; the function is called for one that is not known yet."""
+    asked = key_call(tracer, record, args)
     if asked is None:
         return function(*args)
     known = rule_cache.known(tracer, asked[0])
     if known is not None:
-        return _recorded(tracer, record.overload, known, asked[1])
-    return _remembered(tracer, asked, args, function, *args)
+        return _record_known(tracer, record.overload, known, asked[1])
+    return _call_and_remember(tracer, asked, args, function, *args)
 
 
-def _remembered(
+def _call_and_remember(
     tracer: Tracer, asked: Any, args: Any, function: Callable[..., Any], *given: Any
 ) -> Any:
     """Call something, and remember what was recorded if that was one step."""
@@ -75,22 +75,22 @@ def _remembered(
     may_vary = tracer.shape_env is not None and bool(tracer.shape_env.symbols)
     out = function(*given)
     if len(steps) == before + 1 and type(out) is FakeTensor and state == _state(tracer, args):
-        found = _observed(steps[-1], operands, out, may_vary)
+        found = _describe_step(steps[-1], operands, out, may_vary)
         if found is not None:
             rule_cache.remember(tracer, key, found)
     return out
 
 
 def _state(tracer: Tracer, args: Any) -> tuple[Any, ...]:
-    """It changes with every guard and every write: what had such an effect is not remembered."""
+    """What every guard and every write changes: a call with such an effect is not remembered."""
     assert tracer.shape_env is not None
     written = [a.fake_storage.version for a in args if type(a) is FakeTensor]
     return (*rule_cache.state(tracer.shape_env), *written)
 
 
-def _observed(
+def _describe_step(
     step: Step, operands: list[Any], out: FakeTensor, may_vary: bool
-) -> tuple[Known, Any] | None:
+) -> tuple[KnownStep, Any] | None:
     """What became of a call with these operands, and the types of the results, of which the first
     is the composite operator's; None: something else than can be told again."""
     result = step.result
@@ -109,11 +109,11 @@ def _observed(
     plain = all(o.__class__ in PLAIN or is_shared(o) for o in kept)
     if not plain and may_vary:  # there may be symbols among them
         return None
-    return Known(step.target, kept, [at for at, _ in places] if plain else None, places), types
+    return KnownStep(step.target, kept, [at for at, _ in places] if plain else None, places), types
 
 
-def _recorded(
-    tracer: Tracer, whole: OpOverload, known: tuple[Known, Any], given: list[Any]
+def _record_known(
+    tracer: Tracer, whole: OpOverload, known: tuple[KnownStep, Any], given: list[Any]
 ) -> FakeTensor:
     (target, kept, tensors, places), types = known
     operands = kept.copy()

@@ -24,13 +24,13 @@ from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
 from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
 from lostwax.capture.trace import outside_tensors, refusals
-from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, kept, plan
-from lostwax.capture.trace.grad_marks import Marks
+from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, plan, record_kept
+from lostwax.capture.trace.grad_marks import GradMarks
 from lostwax.capture.trace.gradient_steps import assign_with_history, keep_gradient_of
 from lostwax.capture.trace.observer import CaptureObserver
-from lostwax.capture.trace.raw_constants import Bare
-from lostwax.capture.trace.record import known_view
-from lostwax.capture.trace.saved_tensors import Joined
+from lostwax.capture.trace.raw_constants import BareConstants
+from lostwax.capture.trace.record import record_known_view
+from lostwax.capture.trace.saved_tensors import SavedTensors
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
 from lostwax.fake.storage import FakeStorage
@@ -80,7 +80,7 @@ class Tracer(Recorder):
         self.keep = keep
         self.tracked = tracked
         self.templates = None if tracked else {}
-        self.joined = Joined(self) if tracked else None
+        self.saved = SavedTensors(self) if tracked else None
         self.contexts: list[Any] = []
         """What `torch.library.get_ctx()` gives, the innermost last."""
         self.constants: list[tuple[torch.Tensor, Value]] = []
@@ -97,7 +97,7 @@ class Tracer(Recorder):
         """Whether something might in another call: are gradients switched on?"""
         self.users = set[Value]()
         """What the user passes."""
-        self.grad_marks = Marks()
+        self.grad_marks = GradMarks()
         self.overwritten_unseen = set[Value]()
         """What came without a gradient, and was written to where autograd does not see it: one with
         a gradient would have kept that."""
@@ -108,13 +108,13 @@ class Tracer(Recorder):
         self.state_views: list[tuple[torch.Tensor, Root]] = []
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
-        self.bare = Bare(self)
+        self.bare = BareConstants(self)
         self.casting = bool(autocast.enabled())
         """Is autocast on, or has it been?"""
         self.autocasts = Seen()
+        """The objects of `torch.autocast` that were made in this capture."""
         self.unsure_autocast: Location | None = None
-        """Objects of `torch.autocast` that were made in this capture; and the line where another
-        was entered that torch may have switched off."""
+        """The line where another one was entered, which torch may have switched off."""
         self.gradless = False
         """The program is not differentiated: detaching changes nothing."""
         self.grad: bool | None = None
@@ -123,17 +123,17 @@ class Tracer(Recorder):
 
     # --------------------------------------------------------------------------------- inputs
 
-    def input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Root:
+    def add_input(self, fake: FakeTensor, kind: str = "", name: str = "") -> Root:
         """A tensor that the program is given."""
         root = make_root(fake, None, None, kind, name)
         self.region.inputs.append(root.value)
         self.users.add(root.value)
         return root
 
-    def inputs(
+    def add_inputs(
         self, fakes: Sequence[FakeTensor], kinds: Sequence[str], names: Sequence[str]
     ) -> list[Root]:
-        """Many of them."""
+        """Many tensors that the program is given."""
         nothing = repeat(None)
         roots = list(map(make_root, fakes, nothing, nothing, kinds, names))
         self.region.inputs += [root.value for root in roots]
@@ -142,7 +142,7 @@ class Tracer(Recorder):
     def adopt(self, tensor: torch.Tensor) -> FakeTensor:
         if type(tensor) is FakeTensor and tensor.tracked and tensor.fake_mode is self:
             return tensor
-        found = self.bare.fake(tensor)
+        found = self.bare.fake_of(tensor)
         if found is not None:
             return found
         fake = super().adopt(tensor)
@@ -164,18 +164,18 @@ class Tracer(Recorder):
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
         if self.casting and func.__class__ is OpOverload:
-            return autocast.dispatched(self, func, args, kwargs or {}, self._recorded)
-        return self._recorded(func, args, kwargs)
+            return autocast.dispatched(self, func, args, kwargs or {}, self._record)
+        return self._record(func, args, kwargs)
 
-    def _recorded(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
-        if self.joined is None:
+    def _record(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
+        if self.saved is None:
             return self.evaluate(func, args, kwargs or {})
-        self.joined.recover([*args, *kwargs.values()] if kwargs else args)
+        self.saved.recover([*args, *kwargs.values()] if kwargs else args)
         if is_grad_enabled() and not has_trait(func, Trait.RECURRENT):
             out = self._evaluate_tracked(func, args, kwargs or {})
         else:
             out = self.evaluate(func, args, kwargs or {})  # or the parts of it are tracked
-        self.joined.recover([out])
+        self.saved.recover([out])
         return out
 
     @property
@@ -195,7 +195,7 @@ class Tracer(Recorder):
     def view(self, fake: FakeTensor, size: tuple[Any, ...]) -> Any:
         """What is known need not go through C++, which reads the sizes one by one."""
         is_active = torch._C._get_dispatch_mode(self._mode_key) is self
-        out = known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
+        out = record_known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
         return super().view(fake, size) if out is None else out
 
     @contextmanager
@@ -228,7 +228,7 @@ class Tracer(Recorder):
             planned = PLAN_CACHE.keep(id(func), plan(func))
         handler, record = planned
         if self.keep and func in self.keep and handler in TAKING_APART:
-            handler = kept
+            handler = record_kept
         return handler(self, record, args, kwargs)
 
     def forget(self) -> None:
@@ -238,8 +238,8 @@ class Tracer(Recorder):
         self.bare.forget()
         self.stand_ins.clear()
         self.grad_marks.made.clear()
-        if self.joined is not None:
-            self.joined.forget()
+        if self.saved is not None:
+            self.saved.forget()
 
     def refuse(self, what: str, instead: str) -> NoReturn:
         raise CaptureError(f"{what}.\n  at {user_location()}\n  instead: {instead}")
@@ -288,12 +288,12 @@ class Tracer(Recorder):
             self.relies_on_view = True
             self.reliance.note_view(base)
         elif has_trait(view.func, Trait.NOT_OF_CONJUGATE):
-            base = self.value_of(self.resolved(self.temporary(base)))
+            base = self.value_of(self.resolve_conjugate(self.temporary(base)))
         value = super().take_view(base, view)
         history = view.history
         return value if history is None else keep_gradient_of(self, history, value)
 
-    def resolved(self, fake: FakeTensor) -> FakeTensor:
+    def resolve_conjugate(self, fake: FakeTensor) -> FakeTensor:
         """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
         is written to such a view goes its own way, through the inverses.)"""
         value = self.value_of(fake)

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lostwax import Dim, FakeTensorMode, export
 from lostwax.capture.patches import fast_calls
 from lostwax.capture.trace import single_step_composites
-from lostwax.capture.trace.record import known_view
+from lostwax.capture.trace.record import record_known_view
 from lostwax.errors import CaptureError, MixedModeError
 from tests.capture.small import Of, same
 
@@ -52,8 +52,8 @@ def direct(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         found.append(record.overload)
         return original(tracer, record, args, function)
 
-    original = single_step_composites.direct
-    monkeypatch.setattr(single_step_composites, "direct", noted)
+    original = single_step_composites.record_direct
+    monkeypatch.setattr(single_step_composites, "record_direct", noted)
     return found
 
 
@@ -183,11 +183,11 @@ def views(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     found: list[bool] = []
 
     def noted(*args: Any) -> Any:
-        out = known_view(*args)
+        out = record_known_view(*args)
         found.append(out is not None)
         return out
 
-    monkeypatch.setattr("lostwax.capture.trace.tracer.known_view", noted)
+    monkeypatch.setattr("lostwax.capture.trace.tracer.record_known_view", noted)
     return found
 
 

@@ -42,8 +42,11 @@ def new_tensor(
     layout: torch.layout | None = None,
     device: Device = None,
     stride: Sizes | None = None,
+    pin_memory: bool | None = None,
+    generator: torch.Generator | None = None,
 ) -> TensorType:
-    """A new tensor of this size; by default of the default dtype, on the CPU."""
+    """A new tensor of this size; by default of the default dtype, on the CPU. Rules pass on the
+    options that they are called with: pinning and generators do not matter to types."""
     for s in size:
         if (s.__class__ is not int or s < 0) and not is_met(s >= 0):
             fail(f"Trying to create tensor with negative dimension {s}: {show(size)}")
@@ -58,6 +61,8 @@ def new_tensor_like(
     layout: torch.layout | None = None,
     device: Device = None,
     memory_format: torch.memory_format | None = None,
+    pin_memory: bool | None = None,
+    generator: torch.Generator | None = None,
 ) -> TensorType:
     """A new tensor of the size and, by default, the dtype, device and memory layout of another."""
     where = x.device if device is None else torch.device(device)
@@ -69,58 +74,32 @@ def new_tensor_like(
 
 
 @rule(aten.zeros.default, aten.ones.default, aten._efficientzerotensor.default)
-def zeros(
-    size: Sequence[Size],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return new_tensor(size, dtype, layout, device)
+def zeros(size: Sequence[Size], **options: Any) -> TensorType:
+    return new_tensor(size, **options)
 
 
 @rule(aten.full.default)
 def full(
-    size: Sequence[Size],
-    fill_value: Scalar,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+    size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype | None = None, **options: Any
 ) -> TensorType:
-    return new_tensor(size, dtype or scalar_dtype(fill_value), layout, device)
+    return new_tensor(size, dtype or scalar_dtype(fill_value), **options)
 
 
 @rule(aten.scalar_tensor.default)
-def scalar_tensor(
-    s: Scalar,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return new_tensor((), dtype, layout, device)
+def scalar_tensor(s: Scalar, **options: Any) -> TensorType:
+    return new_tensor((), **options)
 
 
 @rule(aten.empty.memory_format)
 def empty(
-    size: Sequence[Size],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
+    size: Sequence[Size], *, memory_format: torch.memory_format | None = None, **options: Any
 ) -> TensorType:
     stride = None
     if memory_format is torch.preserve_format:
         fail("unsupported memory format Preserve")
     if memory_format is not None:
         stride = format_strides(tuple(size), memory_format)
-    return new_tensor(size, dtype, layout, device, stride)
+    return new_tensor(size, stride=stride, **options)
 
 
 def _check_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
@@ -139,27 +118,15 @@ def _check_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
 
 
 @rule(aten.empty_strided.default)
-def empty_strided(
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return new_tensor(size, dtype, layout, device, _check_strides(size, stride))
+def empty_strided(size: Sequence[Size], stride: Sequence[Size], **options: Any) -> TensorType:
+    return new_tensor(size, stride=_check_strides(size, stride), **options)
 
 
 @rule(aten.empty_permuted.default)
 def empty_permuted(
     size: Sequence[Size],
     physical_layout: Sequence[int],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+    **options: Any,
 ) -> TensorType:
     rank = len(size)
     if len(physical_layout) != rank:
@@ -181,28 +148,19 @@ def empty_permuted(
         physical_layout, contiguous_strides([size[d] for d in physical_layout]), strict=True
     ):
         stride[d] = step
-    return new_tensor(size, dtype, layout, device, tuple(stride))
+    return new_tensor(size, stride=tuple(stride), **options)
 
 
 # ------------------------------------------------------------------------------------- like another
 
 
 @rule(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)
-def empty_like(
-    self: TensorType,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
-) -> TensorType:
-    return new_tensor_like(self, dtype, layout, device, memory_format)
+def empty_like(self: TensorType, **options: Any) -> TensorType:
+    return new_tensor_like(self, **options)
 
 
 @rule(aten.full_like.default)
 def full_like(self: TensorType, fill_value: Scalar, **options: Any) -> TensorType:
-    options.pop("pin_memory", None)
     return new_tensor_like(self, **options)
 
 
@@ -212,11 +170,11 @@ def new_empty(
     size: Sequence[Size],
     *,
     dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
     device: Device = None,
-    pin_memory: bool | None = None,
+    **options: Any,
 ) -> TensorType:
-    return new_tensor(size, dtype or self.dtype, layout, self.device if device is None else device)
+    where = self.device if device is None else device
+    return new_tensor(size, dtype or self.dtype, device=where, **options)
 
 
 @rule(aten.new_full.default)
@@ -228,17 +186,9 @@ def new_full(
 
 @rule(aten.new_empty_strided.default)
 def new_empty_strided(
-    self: TensorType,
-    size: Sequence[Size],
-    stride: Sequence[Size],
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+    self: TensorType, size: Sequence[Size], stride: Sequence[Size], **options: Any
 ) -> TensorType:
-    where = self.device if device is None else device
-    return new_tensor(size, dtype or self.dtype, layout, where, _check_strides(size, stride))
+    return new_empty(self, size, stride=_check_strides(size, stride), **options)  # type: ignore[no-any-return]
 
 
 mark(
@@ -298,9 +248,7 @@ def _arange(
     end: Scalar,
     step: Scalar,
     dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
+    **options: Any,
 ) -> TensorType:
     for x in (start, end, step):
         if isinstance(x, complex):
@@ -308,7 +256,7 @@ def _arange(
     if dtype is None:
         whole = _is_whole(start) and _is_whole(end) and _is_whole(step)
         dtype = torch.int64 if whole else get_default_dtype()
-    return new_tensor((range_length(start, end, step, dtype),), dtype, layout, device)
+    return new_tensor((range_length(start, end, step, dtype),), dtype, **options)
 
 
 @rule(aten.arange.default)
@@ -327,18 +275,9 @@ def arange_step(start: Scalar, end: Scalar, step: Scalar = 1, **options: Any) ->
 
 
 @rule(aten.range.default, aten.range.step)
-def range_(
-    start: Scalar,
-    end: Scalar,
-    step: Scalar = 1,
-    *,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
+def range_(start: Scalar, end: Scalar, step: Scalar = 1, **options: Any) -> TensorType:
     _check_range(start, end, step)
-    return new_tensor((math.floor((end - start) / step) + 1,), dtype, layout, device)
+    return new_tensor((math.floor((end - start) / step) + 1,), **options)
 
 
 def _linspace(
@@ -347,9 +286,8 @@ def _linspace(
     end: Scalar,
     steps: Size,
     dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
     device: Device = None,
-    pin_memory: bool | None = None,
+    **options: Any,
 ) -> TensorType:
     require(steps >= 0, "number of steps must be non-negative")
     ranks = [len(x.size) if isinstance(x, TensorType) else 0 for x in (start, end)]
@@ -369,7 +307,7 @@ def _linspace(
         dtype = dtype or inferred
     tensors = [x for x in (start, end) if isinstance(x, TensorType)]
     where = tensors[0].device if tensors and device is None else device
-    return new_tensor((steps,), dtype, layout, where)
+    return new_tensor((steps,), dtype, device=where, **options)
 
 
 @rule(
@@ -423,42 +361,29 @@ def _below_diagonal(rows: int, columns: int, offset: int) -> int:
 
 
 def _triangle(
-    row: int, col: int, count: int, dtype: torch.dtype | None, device: Device
+    row: int,
+    col: int,
+    count: int,
+    dtype: torch.dtype | None = None,
+    layout: torch.layout | None = None,
+    **options: Any,
 ) -> TensorType:
     if row < 0:
         fail(f"row must be non-negative, got{row}")
     if col < 0:
         fail(f"col must be non-negative, got{col}")
-    return new_tensor((2, count), dtype or torch.int64, None, device)
+    return new_tensor((2, count), dtype or torch.int64, **options)
 
 
 @rule(aten.tril_indices.default)
-def tril_indices(
-    row: int,
-    col: int,
-    offset: int = 0,
-    *,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return _triangle(row, col, _below_diagonal(row, col, offset), dtype, device)
+def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> TensorType:
+    return _triangle(row, col, _below_diagonal(row, col, offset), **options)
 
 
 @rule(aten.triu_indices.default)
-def triu_indices(
-    row: int,
-    col: int,
-    offset: int = 0,
-    *,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
+def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> TensorType:
     count = max(row, 0) * max(col, 0) - _below_diagonal(row, col, offset - 1)
-    return _triangle(row, col, count, dtype, device)
+    return _triangle(row, col, count, **options)
 
 
 def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) -> TensorType:

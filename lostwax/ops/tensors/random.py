@@ -23,7 +23,7 @@ from lostwax.ops.shapes import (
     show,
 )
 from lostwax.ops.spelling import raise_not_implemented, scalar_type
-from lostwax.ops.tensors.factory import Device, new_tensor, new_tensor_like
+from lostwax.ops.tensors.factory import new_tensor, new_tensor_like
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size, eq
 from lostwax.types import TensorType
@@ -42,16 +42,8 @@ _KERNEL = {"rand": "check_uniform_bounds", "randn": "normal_kernel_cpu"}
 
 
 def _random_rule(kernel: str) -> Any:
-    def random(
-        size: Sequence[Size],
-        *,
-        generator: Generator = None,
-        dtype: torch.dtype | None = None,
-        layout: torch.layout | None = None,
-        device: Device = None,
-        pin_memory: bool | None = None,
-    ) -> TensorType:
-        out = new_tensor(size, dtype, layout, device)
+    def random(size: Sequence[Size], **options: Any) -> TensorType:
+        out = new_tensor(size, **options)
         _require_fractional(out.dtype, kernel)
         return out
 
@@ -59,17 +51,8 @@ def _random_rule(kernel: str) -> Any:
 
 
 def _random_like_rule(kernel: str) -> Any:
-    def random_like(
-        self: TensorType,
-        *,
-        generator: Generator = None,
-        dtype: torch.dtype | None = None,
-        layout: torch.layout | None = None,
-        device: Device = None,
-        pin_memory: bool | None = None,
-        memory_format: torch.memory_format | None = None,
-    ) -> TensorType:
-        out = new_tensor_like(self, dtype, layout, device, memory_format)
+    def random_like(self: TensorType, **options: Any) -> TensorType:
+        out = new_tensor_like(self, **options)
         _require_fractional(out.dtype, kernel)
         return out
 
@@ -87,46 +70,21 @@ def _check_interval(low: Size, high: Size) -> None:
 
 
 @rule(*find_overloads("randint randint.generator"))
-def randint(
-    high: Size,
-    size: Sequence[Size],
-    *,
-    generator: Generator = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
+def randint(high: Size, size: Sequence[Size], **options: Any) -> TensorType:
     _check_interval(0, high)
-    return new_tensor(size, dtype or torch.int64, layout, device)
+    return _new_integers(size, **options)
 
 
 @rule(*find_overloads("randint.low randint.low_generator"))
-def randint_low(
-    low: Size,
-    high: Size,
-    size: Sequence[Size],
-    *,
-    generator: Generator = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
+def randint_low(low: Size, high: Size, size: Sequence[Size], **options: Any) -> TensorType:
     _check_interval(low, high)
-    return new_tensor(size, dtype or torch.int64, layout, device)
+    return _new_integers(size, **options)
 
 
-def _randint_like(
-    x: TensorType,
-    generator: Generator = None,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-    memory_format: torch.memory_format | None = None,
+def _new_integers(
+    size: Sequence[Size], *, dtype: torch.dtype | None = None, **options: Any
 ) -> TensorType:
-    return new_tensor_like(x, dtype, layout, device, memory_format)
+    return new_tensor(size, dtype or torch.int64, **options)
 
 
 @rule(
@@ -137,26 +95,18 @@ def _randint_like(
 def randint_like(self: TensorType, high: Any, **options: Any) -> TensorType:
     if not isinstance(high, TensorType):
         _check_interval(0, high)
-    return _randint_like(self, **options)
+    return new_tensor_like(self, **options)
 
 
 @rule(*find_overloads("randint_like.low_dtype randint_like.low_generator_dtype"))
 def randint_like_low(self: TensorType, low: Size, high: Size, **options: Any) -> TensorType:
     _check_interval(low, high)
-    return _randint_like(self, **options)
+    return new_tensor_like(self, **options)
 
 
 @rule(*find_overloads("randperm randperm.generator"))
-def randperm(
-    n: Size,
-    *,
-    generator: Generator = None,
-    dtype: torch.dtype | None = torch.int64,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
-    return new_tensor((n,), dtype or torch.int64, layout, device)
+def randperm(n: Size, **options: Any) -> TensorType:
+    return _new_integers((n,), **options)
 
 
 # --------------------------------------------------------- a tensor filled anew, keeping its layout
@@ -309,19 +259,9 @@ def normal_std(mean: float, std: TensorType, *, generator: Generator = None) -> 
 
 
 @rule(*find_overloads("normal.float_float"))
-def normal_sized(
-    mean: float,
-    std: float,
-    size: Sequence[Size],
-    *,
-    generator: Generator = None,
-    dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
-    device: Device = None,
-    pin_memory: bool | None = None,
-) -> TensorType:
+def normal_sized(mean: float, std: float, size: Sequence[Size], **options: Any) -> TensorType:
     _check_std(std)
-    return new_tensor(size, dtype, layout, device)
+    return new_tensor(size, **options)
 
 
 @rule(*find_overloads("multinomial"))

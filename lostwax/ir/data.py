@@ -1,7 +1,7 @@
 """What a program consists of: a graph with its signature, its state and its calling convention.
 
-Data alone, for all that looks at programs: the rules, the runner, decompositions, the text. What
-users do with one is in `program.py`, which knows these. Must not know how it was made.
+This is data alone, for all that reads programs: the rules, the runner, decompositions, the text.
+What users do with a program is in `program.py`, which imports these. Must not know how it was made.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from lostwax.ir.signature import ArgumentSpec, ExportGraphSignature
 from lostwax.sym import Guard
 
 Ref = int | str
-"""A tensor that a program is given: the user's by its number among his inputs, state by name."""
+"""Refers to a tensor of a program: an input of the user by its index, state by its name."""
 Answer = bool | int | str
 
 
 @dataclass(frozen=True)
 class Question:
-    """Something that was asked of tensors, and how it was answered. Of several tensors it is asked
-    whether it holds of any: so of what is computed from them, and then without gradients it holds
-    of none."""
+    """Something that was asked of tensors, and the answer. If it was asked of a value that is
+    `computed` from several tensors, it holds if it holds for any of them; but with gradients
+    switched off it does not hold."""
 
     what: str
     of: tuple[Ref, ...]
@@ -40,23 +40,23 @@ class Question:
 
 @dataclass(frozen=True)
 class Asks:
-    """All of one program."""
+    """All that one program asks of its tensors."""
 
     given: tuple[int, ...] = ()
-    """The user's tensors that the original's Python has seen."""
+    """The indices of the user's tensors that the original's Python has seen."""
     same: tuple[tuple[Ref, ...], ...] = ()
-    """Those that were one tensor at capture; all others were different ones."""
+    """Groups that were one tensor at capture; all others were different tensors."""
     either: bool = False
-    """Does the program also hold where all of them are different ones?"""
+    """Does the program also hold if the tensors of the groups are all different?"""
     questions: tuple[Question, ...] = ()
 
 
 @dataclass(frozen=True)
 class Settings:
-    """At one time, in one thread; dtypes and devices by their names."""
+    """How torch is set at one time, in one thread; dtypes and devices by their names."""
 
     autocast: tuple[tuple[str, str], ...] = ()
-    """The types of devices for which it is on, and to which dtype."""
+    """The types of devices for which autocast is on, each with its dtype."""
     dtype: str = "float32"
     device: str = "cpu"
 
@@ -122,8 +122,8 @@ class Program:
     """What the original's Python has asked of its tensors, for each call to check; None if that is
     not known."""
     reads_views: bool = False
-    """Whether views are only read: nothing was written through one, or behind it. Then a copy does
-    as well where an input's strides allow no view."""
+    """Whether views are only read: nothing was written through a view, or to its base. Then a copy
+    can replace a view that an input's strides do not allow."""
 
     @property
     def graph(self) -> Graph:
@@ -146,7 +146,8 @@ class Program:
 
     @property
     def named_by_calls(self) -> set[str]:
-        """The nodes that the calls of modules speak of: their values are wanted, read or not."""
+        """The names of the nodes that signatures of module calls name; these must stay, even if no
+        other node reads them."""
         signatures = [e.signature for e in self.module_call_graph if e.signature is not None]
         return {arg.name for s in signatures for arg in (*s.inputs, *s.outputs)}
 

@@ -1,7 +1,7 @@
 """The arguments of the original as its code declares them: what a capture keeps of a function, so
-that its signature can be had later.
+that its signature can be computed later.
 
-Must not keep the function itself: that would keep what it holds, a module for instance.
+Must not keep the function itself: it would keep alive what it holds, a module for instance.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _FIRST = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEY
 
 @dataclass(frozen=True, eq=False)
 class DeclaredArguments:
-    """A function's code and defaults; of a method, without `self`."""
+    """A function's code and defaults. The signature of a method is without `self`."""
 
     code: CodeType
     defaults: tuple[Any, ...]
@@ -44,8 +44,8 @@ class DeclaredArguments:
 
 
 def read_declared(function: Any) -> DeclaredArguments | inspect.Signature | None:
-    """What is kept of a function or method; None if it is neither, or if what it wraps does not
-    tell its arguments."""
+    """Return what is kept of a function or method; None if it is neither, or if it wraps something
+    without a signature."""
     is_method = isinstance(function, MethodType)
     plain = function.__func__ if is_method else function
     if not isinstance(plain, FunctionType):

@@ -1,4 +1,4 @@
-"""`diff`: what has changed between two programs, for people and for tests.
+"""`diff`: finds what has changed between two programs, for people and for tests.
 
 Nodes are compared by name and by what they compute, values by type, weights by a hash of their
 bytes. The result is data that prints as a text. Must not change either program.
@@ -24,7 +24,8 @@ from lostwax.ir.text import argument_text, call_text, type_text
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. `kind` says of what, `old` or `new` is empty if there was, or is, none."""
+    """One difference. `kind` says what changed; `old` is empty if it is new, `new` if it is
+    gone."""
 
     kind: str
     name: str
@@ -41,7 +42,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """All that differs, in the order of the programs; nothing if they are the same."""
+    """All changes, in the order of the programs; empty if the programs are the same."""
 
     changes: tuple[Change, ...] = field(default=())
 
@@ -63,7 +64,7 @@ class Difference:
 
 
 def diff(a: ExportedProgram, b: ExportedProgram) -> Difference:
-    """What is in `b` otherwise than in `a`: nodes, shapes, constraints, signature, weights.
+    """Return what differs in `b` from `a`: nodes, shapes, constraints, signature, weights.
 
     Weights are compared by a hash of their values. Where nodes come from (source lines, modules)
     is not compared.
@@ -109,7 +110,7 @@ def _graphs(a: GraphModule, b: GraphModule, path: str) -> Iterator[Change]:
 
 
 def _lines(graph: Graph, path: str) -> list[tuple[str, str]]:
-    """Name and text of each computation, and of what is returned."""
+    """The name and text of each call, and of the output."""
     return [(path + n.name, _text(n)) for n in graph.nodes if n.op in ("call_function", "output")]
 
 
@@ -130,8 +131,8 @@ def _types(value: Any) -> str:
 
 
 def _nodes(old: list[tuple[str, str]], new: list[tuple[str, str]]) -> Iterator[Change]:
-    """In the order of the graphs: what went, what came, and what has the same name and computes
-    something else."""
+    """Yield, in the order of the graphs, the nodes that went, that came, and that have the same
+    name but compute something else."""
     before, after = dict(old), dict(new)
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for tag, start, stop, other_start, other_stop in matcher.get_opcodes():

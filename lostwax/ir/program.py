@@ -74,12 +74,12 @@ class ExportedProgram(Program):
         return replace(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
-        """With a graph and state of its own; structures and guards, which nothing changes, are
-        shared. (FX's own copy of a graph may choose other names.)"""
+        """Copy the program, with a graph and state of its own. Structures and guards, which nothing
+        changes, are shared. (FX's own copy of a graph may choose other names.)"""
         copy_shared((*self.state_dict.values(), *self.constants.values()), memo)
         for leaf in tree_leaves(self.example_inputs):
             if isinstance(leaf, torch.Tensor) and not leaf.is_leaf:
-                memo[id(leaf)] = leaf  # torch copies none that has a history; nobody writes to it
+                memo[id(leaf)] = leaf  # torch cannot copy it; nobody writes to it, so share it
         return replace(
             self,
             graph_module=copy_module(self.graph_module)[0],

@@ -1,5 +1,5 @@
-"""Structures of arguments and results: the containers that programs know, how to register more,
-and where in a call a leaf stands (`x['mask'][0]`).
+"""Structures of arguments and results: the containers that programs support, how to register more,
+and the path of a leaf in a call (`x['mask'][0]`).
 
 Containers are those of torch's registry (`torch.utils._pytree`), where libraries register theirs;
 None is a leaf. Must not know of programs.
@@ -55,13 +55,13 @@ def registered_name(cls: type[Any]) -> str | None:
 
 
 def flatten_call(args: Iterable[Any], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec]:
-    """The leaves of a call and the structure `(args, kwargs)`."""
+    """Return the leaves of a call and its structure `(args, kwargs)`."""
     return _pytree.tree_flatten((tuple(args), dict(kwargs)))
 
 
 def unflatten_leaves(leaves: Iterable[Any], spec: TreeSpec) -> Any:
-    """What was taken apart, of these leaves; a `torch.Size` stays one, which torch's registration
-    would make a tuple."""
+    """Build a structure from its leaves. A `torch.Size` stays one; torch's registration would make
+    it a tuple."""
     return _unflatten_leaves(iter(leaves), spec)
 
 
@@ -75,7 +75,8 @@ def _unflatten_leaves(leaves: Iterator[Any], spec: TreeSpec) -> Any:
 
 
 def check_leaf(value: Any, path: str, what: str = "") -> None:
-    """Refuse what a program cannot have as an argument or result; `what` is said before it."""
+    """Refuse a value that a program cannot have as an argument or result. The error begins with
+    `what`."""
     if isinstance(value, LEAVES):
         return
     cls = type(value)
@@ -87,7 +88,7 @@ def check_leaf(value: Any, path: str, what: str = "") -> None:
 
 
 def _way_out(value: Any, name: str, is_result: bool) -> str:
-    """What to write instead of a leaf that programs do not know."""
+    """What the user can write instead of a leaf that programs do not support."""
     cls = type(value)
     name = "x" if is_result else name
     module = cls.__module__.partition(".")[0]
@@ -146,7 +147,7 @@ def child_steps(spec: TreeSpec) -> list[str]:
 
 
 def _field_names(spec: TreeSpec) -> Sequence[str] | None:
-    """Of a class whose registration keeps the names of its children in the context."""
+    """The names of the children, if the registration of the class keeps them in the context."""
     context = spec.context
     is_pair = isinstance(context, list) and len(context) == 2 and isinstance(context[0], list)
     if is_pair and dataclasses.is_dataclass(spec.type):
@@ -159,7 +160,7 @@ def _field_names(spec: TreeSpec) -> Sequence[str] | None:
 
 
 def leaf_paths(spec: TreeSpec, path: str = "") -> Iterator[str]:
-    """Where each leaf stands, as Python would say it."""
+    """Yield the path of each leaf as Python writes it."""
     if spec.is_leaf():
         yield path
         return
@@ -168,7 +169,7 @@ def leaf_paths(spec: TreeSpec, path: str = "") -> Iterator[str]:
 
 
 def argument_names(in_spec: TreeSpec, names: Sequence[str] | None) -> list[str]:
-    """The names of the arguments of a call, positional ones first; `arg0`, ... if not known."""
+    """The names of the arguments of a call, positional ones first; `arg0`, ... if unknown."""
     positional, by_name = in_spec.children()
     keys = list(mapping_keys(by_name))
     if names is not None and len(names) >= positional.num_children:
@@ -177,7 +178,7 @@ def argument_names(in_spec: TreeSpec, names: Sequence[str] | None) -> list[str]:
 
 
 def call_paths(in_spec: TreeSpec, names: Sequence[str] | None = None) -> list[str]:
-    """Where each leaf of a call stands: `x`, `x['mask']`, `y[0].field`."""
+    """The path of each leaf of a call: `x`, `x['mask']`, `y[0].field`."""
     positional, by_name = in_spec.children()
     arguments = (*positional.children(), *by_name.children())
     named = zip(argument_names(in_spec, names), arguments, strict=True)
@@ -188,19 +189,19 @@ def call_paths(in_spec: TreeSpec, names: Sequence[str] | None = None) -> list[st
 
 
 def sketch(value: Any) -> str:
-    """The structure of a value in one line: `[f32[2, 3], {'k': 3}]`."""
+    """Show the structure of a value in one line: `[f32[2, 3], {'k': 3}]`."""
     leaves, spec = _pytree.tree_flatten(value)
     return sketch_spec(spec, iter([leaf_text(leaf) for leaf in leaves]))
 
 
 def sketch_call(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
-    """A call in one line: `(f32[2, 3], mask=None)`."""
+    """Show a call in one line: `(f32[2, 3], mask=None)`."""
     parts = [sketch(a) for a in args] + [f"{k}={sketch(v)}" for k, v in kwargs.items()]
     return f"({', '.join(parts)})"
 
 
 def sketch_captured(in_spec: TreeSpec, texts: Iterable[str]) -> str:
-    """The same of the call that was captured."""
+    """Show the captured call in one line; `texts` are its leaves."""
     leaves = iter(texts)
     positional, by_name = in_spec.children()
     parts = [sketch_spec(child, leaves) for child in positional.children()]
@@ -229,6 +230,6 @@ def sketch_spec(spec: TreeSpec, leaves: Iterator[str]) -> str:
 
 
 def leaf_text(value: Any) -> str:
-    """A leaf in a sketch: a tensor by its type, a constant by its value."""
+    """Show a leaf in a sketch: a tensor by its type, a constant by its value."""
     text = type_text(value) or repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,7 +1,7 @@
 """`range_constraints`: the values that a program's symbols may have.
 
-Keyed by sympy's symbols, as documented; sympy is loaded when somebody looks at the keys, not
-before. Must not decide anything: the limits come from capture or from a file.
+The keys are sympy's symbols, as documented; sympy is loaded only when somebody looks at them. Must
+not decide anything: the limits come from capture or from a file.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lostwax.fake.symbolic.face import to_sympy
 from lostwax.sym import Expr
 
 Limits = tuple[int | None, int | None]
-"""The least and the greatest value; None is no limit."""
+"""The least and the greatest value; None means no limit."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class ValueRanges:
 
 
 class RangeConstraints(Mapping[Any, ValueRanges]):
-    """The ranges of symbols, and of sizes that are computed of them (`s0 + 1`)."""
+    """The ranges of symbols, and of sizes that are computed from them (`s0 + 1`)."""
 
     def __init__(self, limits: Iterable[tuple[Expr, Limits]] = ()) -> None:
         self.limits = dict(limits)
@@ -62,7 +62,7 @@ class RangeConstraints(Mapping[Any, ValueRanges]):
 
 
 def limits_by_name(constraints: Mapping[Any, Any]) -> dict[str, Limits]:
-    """The limits of each symbol by name, of our own ranges or of torch's."""
+    """Return the limits of each symbol by name, from our own ranges or from torch's."""
     if isinstance(constraints, RangeConstraints):
         return constraints.by_name
     return {str(symbol): _limits(given) for symbol, given in constraints.items()}
@@ -79,7 +79,7 @@ def _limits(given: Any) -> Limits:
 
 
 def _finite(bound: Any) -> int | None:
-    """An int, or None of an infinite bound of any make."""
+    """Return the bound as an int; None if it is infinite, also as torch or sympy write that."""
     if bound is None or isinstance(bound, int):
         return bound
     return int(bound) if getattr(bound, "is_Integer", False) else None

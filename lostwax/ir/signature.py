@@ -1,7 +1,7 @@
-"""What the inputs and outputs of a graph are: parameters, buffers, constants, the user's arguments;
-results, and values that are written back.
+"""The signature of a graph: what its inputs are (parameters, buffers, constants, the user's
+arguments) and what its outputs are (results, values that are written back).
 
-Plain data with torch.export's names and values. Must not look at a graph: names are all it has.
+Plain data with torch.export's names and values. Must not look at a graph: it only has names.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SymBoolArgument:
 
 @dataclass
 class TokenArgument:
-    """Orders effects: not a value, but what must have happened."""
+    """Orders effects: it stands for what must have happened, not for a value."""
 
     name: str
 
@@ -79,15 +79,15 @@ class CustomObjArgument:
 
 @dataclass
 class ConstantArgument:
-    """A value that is baked into the program. An output that is one has no node: its name is ""."""
+    """A value that is baked into the program. As an output it has no node, and its name is ""."""
 
     name: str
     value: Any
 
 
 def same_constant(a: Any, b: Any) -> bool:
-    """The same to a program: `1`, `1.0` and `True` are three constants, and so are `0.0` and
-    `-0.0`."""
+    """Are two constants the same to a program? `1`, `1.0` and `True` are three different ones,
+    `0.0` and `-0.0` two."""
     if type(a) is not type(b):
         return False
     return repr(a) == repr(b) if isinstance(a, (float, complex)) else bool(a == b)
@@ -107,7 +107,7 @@ ArgumentSpec: TypeAlias = (
 @dataclass
 class InputSpec:
     """One placeholder. `target` is the fully qualified name of the state it stands for;
-    `persistent` is of buffers: is it in the `state_dict`?"""
+    `persistent` says of a buffer whether it is in the `state_dict`."""
 
     kind: InputKind
     arg: ArgumentSpec
@@ -131,8 +131,9 @@ class OutputSpec:
     """One value of the output. `target` is what is written, or what the gradient is of: the name of
     a parameter or buffer, or of the placeholder of a user input.
 
-    `write` is of writes to state: how the original wrote. Results share memory with the state
-    accordingly. None: torch's own programs do not say. Not shown, since torch has no such field.
+    `write` says of a write to state how the original did it, which decides whether results share
+    memory with the state. It is None in torch's own programs, which do not say, and is left out of
+    `repr`, since torch has no such field.
     """
 
     kind: OutputKind
@@ -143,8 +144,8 @@ class OutputSpec:
 
 @dataclass
 class ExportBackwardSignature:
-    """Of a joint graph: which outputs are gradients, and of what. `loss_output` is "" where they
-    are gradients of all results, against incoming ones."""
+    """Says of a joint graph which outputs are gradients, and of what. `loss_output` is "" if they
+    are gradients of all results, given the gradients of these."""
 
     gradients_to_parameters: dict[str, str]
     gradients_to_user_inputs: dict[str, str]
@@ -191,7 +192,7 @@ class ExportGraphSignature:
 
     @property
     def user_inputs(self) -> tuple[Any, ...]:
-        """For each argument of the user the name of its placeholder; of a constant, its value."""
+        """For each argument of the user the name of its placeholder; for a constant, its value."""
         found = (s.arg for s in self.input_specs if s.kind is InputKind.USER_INPUT)
         return tuple(_name_or_value(arg) for arg in found)
 
@@ -219,7 +220,7 @@ class ExportGraphSignature:
 
     @property
     def user_outputs(self) -> tuple[Any, ...]:
-        """For each result the name of its node; of a constant, its value."""
+        """For each result the name of its node; for a constant, its value."""
         kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
         return tuple(_name_or_value(s.arg) for s in self.output_specs if s.kind in kinds)
 
@@ -243,7 +244,7 @@ class ExportGraphSignature:
 
     @property
     def backward_signature(self) -> ExportBackwardSignature | None:
-        """Of a graph that computes gradients; else None."""
+        """Which outputs are gradients; None if the graph computes none."""
         losses = [s.arg.name for s in self.output_specs if s.kind is OutputKind.LOSS_OUTPUT]
         parameters = self._outputs(OutputKind.GRADIENT_TO_PARAMETER)
         inputs = self._outputs(OutputKind.GRADIENT_TO_USER_INPUT)
@@ -253,13 +254,13 @@ class ExportGraphSignature:
 
     @property
     def assertion_dep_token(self) -> Mapping[int, str] | None:
-        """None: assertions stay in the graph because they have effects, not by a token."""
+        """Always None: assertions stay in the graph because they have effects, not by a token."""
         return None
 
     # ---- renaming
 
     def replace_all_uses(self, old: str, new: str) -> None:
-        """The node `old` is called `new` from now on, wherever the signature speaks of it."""
+        """Rename the node `old` to `new` wherever the signature names it."""
         specs: Iterable[InputSpec | OutputSpec] = (*self.input_specs, *self.output_specs)
         for spec in specs:
             if spec.arg.name == old and old:
@@ -269,8 +270,8 @@ class ExportGraphSignature:
                 output.target = new
 
     def get_replace_hook(self, replace_inputs: bool = False) -> Callable[[Node, str, Node], None]:
-        """A hook for `graph_module._set_replace_hook`: keeps the names of outputs true while a pass
-        replaces nodes; with `replace_inputs` also those of placeholders."""
+        """Return a hook for `graph_module._set_replace_hook` that keeps the names of outputs up to
+        date while a pass replaces nodes; with `replace_inputs` also those of placeholders."""
 
         def rename(old: Node, new: str, user: Node) -> None:
             if user.op == "output" or (replace_inputs and old.op == "placeholder"):

@@ -63,7 +63,7 @@ def dtype_text(dtype: torch.dtype) -> str:
 
 
 def type_text(value: Any) -> str:
-    """What a value is: "f32[2, s0]" of a tensor, "Sym(s0 + 1)" of a symbolic number, else ""."""
+    """The type of a value: "f32[2, s0]" for a tensor, "Sym(s0 + 1)" for a number, else ""."""
     if isinstance(value, torch.Tensor):
         size = map(current, value.fake_type.size) if isinstance(value, FakeTensor) else value.shape
         return f"{dtype_text(value.dtype)}[{', '.join(map(str, size))}]"
@@ -122,7 +122,7 @@ def call_text(node: Node) -> str:
 
 
 def path_text(path: str) -> str:
-    """A part of the module as Python: `self.layers[0].weight`."""
+    """The path of a part of the module as Python: `self.layers[0].weight`."""
     return "self" + "".join(f"[{p}]" if p.isdigit() else f".{p}" for p in path.split("."))
 
 
@@ -204,7 +204,7 @@ def program_text(program: Program) -> str:
 
 
 def ranges_text(program: Program) -> str:
-    """The ranges by name; without sympy, if they are our own."""
+    """The ranges by name. If they are our own, sympy is not loaded."""
     if isinstance(program.range_constraints, RangeConstraints):
         return repr(program.range_constraints)
     items = (f"{symbol}: {limits}" for symbol, limits in program.range_constraints.items())

@@ -1,1 +1,1 @@
-"""Nodes of a `torch.fx.Graph`: written, copied, looked up, shared, and typed again."""
+"""Work on a `torch.fx.Graph`: write, copy, look up, merge and retype its nodes."""

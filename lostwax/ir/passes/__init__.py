@@ -1,1 +1,1 @@
-"""Passes over programs, what they are given, and what is noted of them."""
+"""Passes over programs, the drafts that they edit, and the journal of what they did."""

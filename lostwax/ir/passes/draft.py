@@ -1,9 +1,9 @@
 """A draft: a private copy of a program that a pass may edit, and how it becomes a program again.
 
-The graph is edited with FX alone. What else a program has is kept in step when the draft is
-finished: the signature, the types of changed nodes, where new nodes come from, the names that calls
-of modules speak of. Weights are shared with the original. Must not change the program that it is a
-draft of, and must not verify: `pipeline.py` does.
+A pass edits the graph with FX alone. When the draft is finished, all else is brought up to date:
+the signature, the types of changed nodes, where new nodes come from, the names in the calls of
+modules. Weights are shared with the original. Must not change the program that it is a draft of,
+and must not verify: `pipeline.py` does.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Draft:
 
     def __init__(self, program: ExportedProgram) -> None:
         self.program = program
-        """The program as it was given. To be read only."""
+        """The program that the draft was made of; read only."""
         self.graph_module, nodes = copy_module(program.graph_module)
         self.state_dict = dict(program.state_dict)
         self.constants = dict(program.constants)
@@ -83,7 +83,7 @@ class Draft:
         self._results: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
         self._forms: dict[Node, NodeForm] = node_forms(m.graph for m in self.graph_modules())
         self._origins: dict[str, dict[str, Any]] = {}
-        """What a new node took the place of, by its name: where it comes from."""
+        """By the name of a new node, the `meta` of the node that it replaced."""
         self._renamed: dict[str, str] = {}
         self.graph_module._register_replace_node_hook(self._note_replaced)
 
@@ -102,7 +102,7 @@ class Draft:
     # ----------------------------------------------------------------------------------- state
 
     def tensor(self, node: Node) -> torch.Tensor | None:
-        """The real tensor that a placeholder of state stands for."""
+        """Return the real tensor of a placeholder of state; None if it has none."""
         spec = self.inputs.get(node)
         if spec is None or spec.kind not in _STATE or spec.target is None:
             return None
@@ -110,8 +110,8 @@ class Draft:
         return value if isinstance(value, torch.Tensor) else None
 
     def written(self) -> set[Node]:
-        """The placeholders of state that the program writes, or returns a gradient of (so that
-        others write it), or that share memory with those."""
+        """The placeholders of state that the program writes, or whose gradient it returns (so that
+        an optimizer writes them), and those that share memory with them."""
         names = {s.target for s in self.outputs if s.kind in _WRITTEN}
         tensors = {node: self.tensor(node) for node in self.inputs}
         keys = {
@@ -124,7 +124,7 @@ class Draft:
     def add(
         self, kind: InputKind, target: str, tensor: torch.Tensor, name: str | None = None
     ) -> Node:
-        """A new placeholder that stands for a tensor; `target` is made unique."""
+        """Add a placeholder for a tensor; `target`, its name in the state, is made unique."""
         taken = self.state_dict.keys() | self.constants.keys()
         target = _free_name(target, taken)
         store = self.constants if kind is InputKind.CONSTANT_TENSOR else self.state_dict
@@ -140,7 +140,7 @@ class Draft:
         return node
 
     def _before_later(self, kind: InputKind) -> Any:
-        """Where a new placeholder of this kind stands: after all of its kind."""
+        """Insert the next node after all placeholders of this kind."""
         height = _ORDER.index(kind)
         for node in self.graph.nodes:
             spec = self.inputs.get(node)
@@ -149,15 +149,15 @@ class Draft:
         raise AssertionError("a graph without an output node")
 
     def fake(self, tensor: torch.Tensor) -> FakeTensor:
-        """What stands for a real tensor in this program."""
+        """Make the fake of a real tensor, for this program."""
         with self.mode.silent():
             return self.mode.from_tensor(tensor, static_shapes=True)
 
     # ----------------------------------------------------------------------------------- edits
 
     def retype(self) -> set[Node]:
-        """Bring the recorded types up to date now; the nodes whose type became another. (It is done
-        when the draft is finished, too.)"""
+        """Bring the recorded types up to date now; return the nodes whose type has changed.
+        (`finish` does it, too.)"""
         changed: set[Node] = set()
         with self.typing():
             for module in reversed(list(self.graph_modules())):
@@ -166,8 +166,8 @@ class Draft:
 
     @contextmanager
     def typing(self) -> Iterator[None]:
-        """Inside, operators may be evaluated on fakes: under the conditions of this program alone.
-        Conditions on sizes that come up become conditions of the program."""
+        """Inside, operators may be evaluated on fakes, under the conditions of this program alone.
+        New conditions on sizes become conditions of the program."""
         env = self.mode.shape_env
         with torch.no_grad(), self.mode.silent():
             if env is None:
@@ -185,8 +185,8 @@ class Draft:
         self.guards = (*self.guards, *new)
 
     def adopt(self, module: GraphModule) -> None:
-        """Go on with another graph module: what a pass returned instead of editing its argument.
-        Inputs are known by their names, else by their places."""
+        """Continue with the graph module that a pass returned instead of editing its argument.
+        Inputs are recognised by their names, else by their order."""
         if module is self.graph_module:
             return
         by_name = {n.name: spec for n, spec in self._given}
@@ -194,7 +194,7 @@ class Draft:
         if not all(n.name in by_name for n in nodes) and len(nodes) == len(by_name):
             by_name = {n.name: spec for n, (_, spec) in zip(nodes, self._given, strict=True)}
         before = {id(spec): node.meta for node, spec in self._given}
-        for node in self.graph.nodes:  # what has the name of an old node comes from where it did
+        for node in self.graph.nodes:  # a node with an old node's name has its provenance
             self._origins.setdefault(node.name, node.meta)
         self.graph_module = module
         self.inputs = {n: by_name[n.name] for n in nodes if n.name in by_name}
@@ -205,7 +205,7 @@ class Draft:
     # --------------------------------------------------------------------------------- the end
 
     def finish(self) -> ExportedProgram:
-        """The edited program. What it was a draft of is as before."""
+        """Return the edited program. The one that it was a draft of is as before."""
         self._lift_attributes()
         self._return_lost_inputs()
         self.retype()
@@ -226,7 +226,7 @@ class Draft:
         )
 
     def _lift_attributes(self) -> None:
-        """Tensors that a pass put on the module are state, and state is an input."""
+        """Turn tensors that a pass set on the module into state, which is an input."""
         for node in list(self.graph.nodes):
             if node.op != "get_attr":
                 continue
@@ -238,8 +238,8 @@ class Draft:
                 self.graph.erase_node(node)
 
     def _return_lost_inputs(self) -> None:
-        """How a program is called does not change: an input of the user that a pass erased is an
-        input that nothing reads."""
+        """Put back each input of the user that a pass erased, as one that nothing reads: how a
+        program is called does not change."""
         present = {id(self.inputs.get(n)): n for n in self.graph.nodes if n.op == "placeholder"}
         later = next(n for n in self.graph.nodes if n.op != "placeholder")
         for lost, spec in reversed(self._given):
@@ -282,7 +282,7 @@ class Draft:
         ]
 
     def _remaining_outputs(self, values: list[Any]) -> list[OutputSpec]:
-        """The outputs that a pass left: those whose node is still returned."""
+        """The outputs that remain after a pass: those whose node is still returned."""
         left: list[OutputSpec] = []
         rest = list(zip(self._results, self.outputs, strict=True))
         for value in values:
@@ -300,8 +300,8 @@ class Draft:
         return left
 
     def _renew_calls(self, signature: ExportGraphSignature) -> list[ModuleCallEntry]:
-        """How modules were called, in today's names. The root is called as the signature says; a
-        call of which a value is gone has no signature any more."""
+        """Return how modules were called, in current names. The root's call is that of the
+        signature; a call that lost one of its values loses its signature."""
         names = {n.name for n in self.graph.nodes}
         users = [s.arg for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
         results = [s.arg for s in signature.output_specs if s.kind in _RESULTS]
@@ -328,7 +328,7 @@ class Draft:
         return replace(call, inputs=inputs, outputs=outputs)
 
     def current_name(self, name: str, names: set[str]) -> str:
-        """What a node is called now, if another took its place."""
+        """The name of the node that replaced this one; its own name if none did."""
         seen = set()
         while name not in names and name in self._renamed and name not in seen:
             seen.add(name)
@@ -352,7 +352,7 @@ def _free_name(name: str, taken: Iterable[str]) -> str:
 
 
 def _returned_argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
-    """What the signature says of a value that is returned."""
+    """What the signature says of a returned value."""
     if not isinstance(value, Node):
         return ConstantArgument("", value)
     if not isinstance(before, ConstantArgument):
@@ -368,7 +368,7 @@ def _returned_argument(value: Any, before: ArgumentSpec) -> ArgumentSpec:
 
 
 def _written_target(spec: OutputSpec, names: dict[str, str]) -> str | None:
-    """What is written; an input of the user is known by the name of its placeholder."""
+    """The target of an output; an input of the user is named by its placeholder."""
     if spec.kind in (OutputKind.USER_INPUT_MUTATION, OutputKind.GRADIENT_TO_USER_INPUT):
         return names.get(spec.target or "", spec.target)
     return spec.target

@@ -1,6 +1,6 @@
 """What passes did to a program: before, after, and how long it took.
 
-Programs share their weights, so that keeping them costs little; text is made when it is asked for.
+Programs share their weights, so keeping them costs little; text is made when somebody asks for it.
 Must not run anything.
 """
 
@@ -34,7 +34,7 @@ class Entry:
         return graph_text(self.before.graph) != graph_text(self.after.graph)
 
     def diff(self, context: int = 2) -> str:
-        """The lines of the graph that went and that came."""
+        """The lines of the graph that were removed and added."""
         lines = unified_diff(
             graph_text(self.before.graph).splitlines(),
             graph_text(self.after.graph).splitlines(),
@@ -59,7 +59,7 @@ class Journal:
         return len(self.entries)
 
     def __getitem__(self, which: int | str) -> Entry:
-        """By place, or the last pass of a name."""
+        """The entry at an index, or the last one of a name."""
         if isinstance(which, int):
             return self.entries[which]
         for entry in reversed(self.entries):

@@ -1,4 +1,4 @@
-"""Passes: small frozen values that make one program of another, and the pipeline that runs them.
+"""Passes, small frozen values that make one program of another, and the pipeline that runs them.
 
 A pass says what it requires of a program and what it ensures. A pipeline checks that its passes fit
 together before it runs any, and verifies the program after each. Must not know single passes: they
@@ -41,7 +41,7 @@ class Pass:
 
     @property
     def name(self) -> str:
-        """What it is called in journals and errors."""
+        """The name of the pass in journals and errors."""
         return type(self).__name__
 
     @property
@@ -64,7 +64,7 @@ class Pass:
         raise NotImplementedError(f"{self.name} defines neither edit() nor run()")
 
     def run(self, program: ExportedProgram) -> ExportedProgram:
-        """The new program. To be defined in the place of `edit` by a pass that needs no draft."""
+        """Return the new program. A pass that needs no draft defines this instead of `edit`."""
         draft = Draft(program)
         self.edit(draft)
         return draft.finish()
@@ -128,11 +128,11 @@ class Pipeline:
     def __call__(
         self, program: ExportedProgram, *, journal: Journal | None = None, verify: bool = True
     ) -> ExportedProgram:
-        """Run the passes. `verify=False` leaves out the checks after each pass: for programs that
-        are verified elsewhere."""
+        """Run the passes. `verify=False` skips the checks after each pass, for programs that are
+        verified elsewhere."""
         self.check(program)
         for i, each in enumerate(self):
-            if verify and i:  # the passes before may have lost it without a word
+            if verify and i:  # an earlier pass may have lost it without declaring so
                 for name in each.requires:
                     _require(each, PROPERTIES[name], program, None)
             start = perf_counter()
@@ -146,7 +146,7 @@ class Pipeline:
         return program
 
     def check(self, program: ExportedProgram) -> None:
-        """Do the passes fit together, for this program? Nothing is run."""
+        """Check that the passes fit together for this program, without running any."""
         lost: dict[str, str] = {}
         ensured: set[str] = set()
         for each in self:
@@ -204,7 +204,7 @@ def _require(each: Pass, wanted: Property, program: ExportedProgram, lost_by: st
 
 
 def _first_break(wanted: Property, program: ExportedProgram) -> str | None:
-    """The first thing that breaks the property; None if it holds."""
+    """Say what first breaks the property; None if it holds."""
     for node, text in wanted.check(program):
         if isinstance(node, Node):
             source = source_text(node)
@@ -215,7 +215,7 @@ def _first_break(wanted: Property, program: ExportedProgram) -> str | None:
 
 def _run(each: Pass, program: ExportedProgram) -> ExportedProgram:
     try:
-        with without_autocast():  # a pass computes for the program, whoever calls it
+        with without_autocast():  # the caller's autocast must not change what a pass computes
             return each.run(program)
     except PassError as error:
         if error.name:

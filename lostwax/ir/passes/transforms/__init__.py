@@ -1,2 +1,2 @@
-"""The passes that come with lostwax, one matter a file. Each is sound by itself: what a caller can
-see of a program is the same before and after, but for what the pass says it changes."""
+"""The passes that come with lostwax, one subject a file. Each is sound by itself: a caller sees no
+difference between the programs before and after, except for what the pass says it changes."""

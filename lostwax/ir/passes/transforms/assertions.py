@@ -1,7 +1,7 @@
-"""Runtime assertions: what a program demands of the sizes of its inputs, checked by its own nodes.
+"""Runtime assertions: nodes that check what a program demands of the sizes of its inputs.
 
-A call through `program.module()` is checked before the graph runs; these nodes check wherever the
-graph goes without that. Must not add conditions: only what the program demands already.
+A call through `program.module()` is checked before the graph runs; these nodes also check where the
+graph runs without that module. Must not add conditions: only what the program demands already.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Symbol, show
 
 InputNumber = tuple[Node, int | None, Expr, str]
-"""A size or a number among the inputs: the node, the dimension, the value, the text."""
+"""A size or a number among the inputs: its node, dimension, value and text."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class _Assertions:
         self.numbers = SeenNumbers(self._call)
         self.inputs = [n for n, s in draft.inputs.items() if s.kind is InputKind.USER_INPUT]
         self.sources: dict[Symbol, str] = {}
-        """Each symbol that the inputs give, and the place that it is read from."""
+        """Each symbol that the inputs give, and the text of what it is read from."""
         self.computed: set[Symbol] = set()
-        """Those that are not sizes themselves: they may come out negative."""
+        """The symbols that are no sizes themselves but computed from one: they may be negative."""
         self.stack = ""
 
     def run(self) -> None:
@@ -90,7 +90,7 @@ class _Assertions:
                 yield node, None, unwrap(value), node.name
 
     def _assert_equal(self, node: Node, dim: int | None, expr: Expr, text: str) -> None:
-        """A size that is not where its symbol is read from must be what the symbols say."""
+        """Assert that a size is what the symbols say, unless the symbol is read from this size."""
         if any(self.sources[s] == text for s in expr.symbols()):
             return
         found = node
@@ -129,7 +129,7 @@ class _Assertions:
 
 
 def _solution_text(text: str, scale: int, offset: int) -> str:
-    """The number of which `scale * number + offset` is the size of this text."""
+    """The text of the number for which `scale * number + offset` is the size with this text."""
     less = f"{text} {'-' if offset > 0 else '+'} {abs(offset)}" if offset else text
     if scale == 1:
         return less

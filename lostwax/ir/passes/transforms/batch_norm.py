@@ -1,7 +1,7 @@
-"""Batch normalisation with fixed statistics is a scale and a shift: folded into the weights of the
-convolution or linear layer before it.
+"""Folds batch norms with fixed statistics, which are a scale and a shift, into the weights of the
+convolution or linear layer before them.
 
-Must not fold where somebody else sees what the layer returns, or where a weight is written.
+Must not fold if anybody else reads what the layer returns, or if a weight is written.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NORMS: dict[Any, bool] = {  # operator → its results are a tuple
 
 
 def _arguments_by_name(node: Node) -> dict[str, Any]:
-    """The arguments of a call by their names in the schema; those left out are absent."""
+    """The arguments of a call by their names in the schema, without those that were left out."""
     names = operator(node.target).argument_names  # type: ignore[arg-type]
     return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
 
@@ -133,7 +133,7 @@ def _match_layer(node: Node) -> Layer | None:
 
 
 class _Fold:
-    """One norm into one layer."""
+    """Folds one norm into one layer."""
 
     def __init__(self, draft: Draft, written: set[Node], norm: Norm, layer: Layer) -> None:
         self.draft, self.written = draft, written
@@ -173,8 +173,8 @@ class _Fold:
         return tensor.detach() if is_real and tensor is not None else None
 
     def _scale_weight(self, weight: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-        """Each output channel times its scale. In a transposed convolution the channels of a group
-        stand in dimension 1, groups in dimension 0."""
+        """Multiply each output channel by its scale. In a transposed convolution, dimension 1 has
+        the channels of a group, dimension 0 the groups."""
         groups = self.layer.groups
         parts = weight.double().reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
         shape = [groups] + [1] * weight.ndim
@@ -185,7 +185,7 @@ class _Fold:
         return torch.empty_like(weight).copy_(new)
 
     def _replace(self, node: Node, new: torch.Tensor) -> None:
-        """`new` in the place of a placeholder's tensor: under its name, if nobody else reads it."""
+        """Replace a placeholder's tensor by `new`, under the same name if nobody else reads it."""
         draft, spec = self.draft, self.draft.inputs[node]
         assert spec.target is not None
         tensor = draft.tensor(node)

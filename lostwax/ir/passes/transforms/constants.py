@@ -1,7 +1,7 @@
-"""Constant folding: what depends on constants alone is computed now, and kept as a constant.
+"""Constant folding: computes what depends on constants alone, and keeps it as a constant.
 
-Must not fold what a program writes, what draws random numbers, or what the caller is given (it
-would be the same memory at every call).
+Must not fold what a program writes, what draws random numbers, or what the caller gets (it would be
+the same memory at every call).
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ class ConstantFolding(Pass):
 
 
 class _Folder:
-    """One folding: which nodes are constant, and the values of those that are wanted."""
+    """Folds one graph: finds which nodes are constant, and computes their values."""
 
     def __init__(self, draft: Draft, options: ConstantFolding) -> None:
         self.draft, self.options = draft, options
         self.values: dict[Node, Any] = {}
         self.bytes: dict[Node, int] = {}
-        """Of the state that a value is computed from."""
+        """For each constant node, the bytes of the state that it is computed from."""
         self.computed: dict[Node, None] = {}
-        """Constant nodes behind which there is some work, not only a view of state."""
+        """The constant nodes that cost some work, unlike a mere view of state."""
         self.seen = visible_nodes(draft.graph)
 
     def results(self) -> Iterator[tuple[Node, torch.Tensor]]:
@@ -95,7 +95,7 @@ class _Folder:
         return all(n in self.values for n in node.all_input_nodes) and self._is_small(node)
 
     def _is_small(self, node: Node) -> bool:
-        """Known sizes, and not more bytes than allowed."""
+        """Does the node have known sizes, and not more bytes than allowed?"""
         value, options = node.meta.get("val"), self.options
         parts = value if isinstance(value, (tuple, list)) else (value,)
         if not all(isinstance(p, FakeTensor) and not p.fake_type.is_symbolic for p in parts):
@@ -114,7 +114,7 @@ class _Folder:
             with torch.no_grad():
                 value = node.target(*args, **kwargs)  # type: ignore[operator]
         except (RuntimeError, ValueError, IndexError):
-            return  # it raises when the program is run, and has to
+            return  # the program must raise this when it runs
         if not _is_as_recorded(value, node.meta["val"]):
             return
         self.values[node] = value
@@ -131,8 +131,8 @@ def _is_as_recorded(value: Any, recorded: Any) -> bool:
 
 
 def _is_known(target: OpOverload) -> bool:
-    """Does it give the same result each time, of a size that is known before? Of a user's own
-    operator nobody has said so."""
+    """Does the operator return the same each time, of a size known beforehand? Nothing says so of a
+    user's own operator."""
     record = operator(target)
     if target.namespace not in ("aten", "prims") or Trait.UNINITIALIZED in record.traits:
         return False

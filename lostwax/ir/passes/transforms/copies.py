@@ -1,11 +1,10 @@
-"""Programs for readers that write state by copying, one buffer after the other, when the graph is
-done: real torch, and what runs its files.
+"""Prepares programs for readers that write state by copying, one buffer after the other, after the
+graph has run: real torch, and what runs its files.
 
-Such a reader returns the state itself in the place of a result that is a written value, and reads
-state that it has overwritten already where a value shows state as it was. Copies in the graph keep
-them apart. It knows state by the names of inputs alone: written state is an input by each of its
-names, and what has a name in the `state_dict` is read by that one. Must not change what a program
-computes.
+Such a reader returns the state itself if a result is a written value, and returns overwritten state
+if a value is a view of the old state. Copies in the graph keep them apart. The reader knows state
+only by the names of inputs: written state must be an input by each of its names, and state with a
+name in the `state_dict` must be read by that name. Must not change what a program computes.
 """
 
 from __future__ import annotations
@@ -63,8 +62,9 @@ class SeparateWrites(Pass):
             self._name(draft, first, name)
 
     def _name(self, draft: Draft, first: str, name: str) -> None:
-        """An input that nothing reads. Where only one of the two names is kept in the state, their
-        memory is not one for such a reader: then both are written."""
+        """Add an input, which nothing reads, for another name of state. If only one of the two
+        names is in the `state_dict`, such a reader has two tensors for them: then both are
+        written."""
         node, spec = next((n, s) for n, s in draft.inputs.items() if s.target == first)
         with draft.graph.inserting_after(node):
             other = draft.graph.placeholder(f"{node.name}_as_{name.replace('.', '_')}")
@@ -88,8 +88,8 @@ class SeparateWrites(Pass):
 def further_names(
     inputs: Iterable[InputSpec], outputs: Iterable[OutputSpec], held: Mapping[str, Any]
 ) -> list[tuple[str, str]]:
-    """The written state that has more names than that of its input: that one, and another. `held`:
-    state by all its names."""
+    """The further names of written state, as pairs: the name of its input, and another. `held` is
+    the state by all its names."""
     known = {spec.target for spec in inputs}
     written = [s.target for s in outputs if s.kind in OF_STATE and s.target]
     return [
@@ -101,8 +101,8 @@ def further_names(
 
 
 def kept_names(program: ExportedProgram) -> dict[str, str]:
-    """The buffers that are inputs by a name that is not in the `state_dict`, and have another one
-    that is."""
+    """For each buffer that is an input by a name that is not in the `state_dict`, its other name
+    that is, if there is one."""
     passing = program.graph_signature.non_persistent_buffers
     if not passing:
         return {}
@@ -114,9 +114,9 @@ def kept_names(program: ExportedProgram) -> dict[str, str]:
 
 
 def lent_state(program: ExportedProgram) -> list[torch.Tensor]:
-    """The state that the original puts another tensor in the place of, and that lies in memory of
-    other state: a reader that copies would write to both. It must have a memory of its own there,
-    as it has after the first call of the original."""
+    """The state that the original rebinds to another tensor and that shares memory with other
+    state. A reader that copies would write to both, so for it this state must have memory of its
+    own, as it has after the first call of the original."""
     held = {**program.constants, **program.state_dict}
     specs = [s for s in program.graph_signature.output_specs if s.kind in OF_STATE]
     replaced = [held[s.target] for s in specs if s.target is not None and is_rebound(s)]
@@ -129,7 +129,7 @@ def lent_state(program: ExportedProgram) -> list[torch.Tensor]:
 
 
 def needs_copies(program: ExportedProgram) -> bool:
-    """Would a reader that copies get something else?"""
+    """Would a reader that copies get other results?"""
     signature = program.graph_signature
     if kept_names(program):
         return True
@@ -144,8 +144,8 @@ def needs_copies(program: ExportedProgram) -> bool:
 
 
 def overwritten_inputs(values: Any, targets: dict[int, Node]) -> list[Node]:
-    """The placeholders that are written to, and which an output shows as they were. `targets`: what
-    the outputs write to, by index."""
+    """The placeholders that are written to, and whose old value is also returned, itself or as a
+    view. `targets`: what the outputs write to, by index."""
     written = {t for i, t in targets.items() if values[i] is not t}
     found: dict[Node, None] = {}
     for i, value in enumerate(values):
@@ -159,7 +159,7 @@ def overwritten_inputs(values: Any, targets: dict[int, Node]) -> list[Node]:
 
 
 def returned_writes(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
-    """The outputs that the original put in the place of state, and returned, too."""
+    """The indices of outputs that the original both rebound state to and returned."""
     results = {v for v, s in zip(values, specs, strict=True) if s.kind in RESULTS}
     for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
         if is_rebound(spec) and spec.kind in OF_STATE and value in results:

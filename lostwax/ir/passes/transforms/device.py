@@ -1,5 +1,5 @@
-"""A program on another device: its state, the devices that its nodes name, its recorded types, its
-example inputs.
+"""Moves a program to another device: its state, the devices that its nodes name, its recorded
+types, its example inputs.
 
 Must not change what is computed.
 """
@@ -30,8 +30,8 @@ Location = str | torch.device | Mapping[str, str]
 
 
 def move_to_device_pass(program: ExportedProgram, location: Location) -> ExportedProgram:
-    """The program on another device. `location` is a device, or says for devices by name where what
-    is on them goes: `{"cpu": "cuda:0"}`. The program that is given stays where it is."""
+    """Return the program on another device. `location` is a device, or maps devices by name to
+    where what is on them goes: `{"cpu": "cuda:0"}`. The given program stays where it is."""
     return MoveToDevice(location)(program)
 
 
@@ -49,7 +49,7 @@ class MoveToDevice(Pass):
             draft.example_inputs = pytree.tree_map_only(
                 torch.Tensor, self._move_tensor, draft.example_inputs
             )
-        # A mode models one absent device: the moved program has one of its own.
+        # A mode models one absent device, so the moved program gets a mode of its own.
         draft.mode = FakeTensorMode(shape_env=draft.mode.shape_env)
         storages: dict[FakeStorage, FakeStorage] = {}
         for module in draft.graph_modules():
@@ -63,7 +63,7 @@ class MoveToDevice(Pass):
                     )
 
     def destination(self, device: torch.device) -> torch.device:
-        """Where what is on this device goes."""
+        """The device that what is on this one moves to."""
         if isinstance(self.location, Mapping):
             for name in (str(device), device.type):
                 if name in self.location:
@@ -84,14 +84,14 @@ class MoveToDevice(Pass):
     def _move_fake(
         self, fake: FakeTensor, mode: FakeTensorMode, storages: dict[FakeStorage, FakeStorage]
     ) -> FakeTensor:
-        """Values that shared memory share it again."""
+        """Move a fake. Values that shared memory share it again."""
         device = concrete_device(self.destination(fake.fake_type.device))
         t = fake.fake_type.replace(device=device)
         storage = storages.setdefault(fake.fake_storage, FakeStorage(t))
         return new_fake(mode, t, storage, requires_grad=fake.requires_grad)
 
     def _move_call(self, node: Node) -> None:
-        """The devices that a call names; a factory that names none makes its result on the CPU."""
+        """Replace the devices that a call names. A factory that names none creates on the CPU."""
         node.args, node.kwargs = map_aggregate((node.args, node.kwargs), self._move_argument)
         if not isinstance(node.target, OpOverload) or node.all_input_nodes:
             return

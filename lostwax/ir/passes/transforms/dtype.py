@@ -1,6 +1,7 @@
-"""A program in another floating-point type: its state, the types that its nodes name, its values.
+"""Converts a program to another floating-point dtype: its state, the dtypes that its nodes name,
+its values.
 
-Must not leave a value of the old type in the program, but where it was asked to.
+Must not leave a value of the old dtype in the program, except where it was asked to.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class _Conversion:
         self.graph = draft.graph
         self.of, self.to = options.of, options.to
         self.types = {n: _dtype(n) for n in self.graph.nodes}
-        """The type of each value before."""
+        """The dtype of each value before the conversion."""
         self.casts: dict[tuple[Node, torch.dtype], Node] = {}
 
     def run(self) -> None:
@@ -103,7 +104,7 @@ class _Conversion:
     def _convert_fake(
         self, fake: FakeTensor, storages: dict[FakeStorage, FakeStorage]
     ) -> FakeTensor:
-        """Values that shared memory share it again."""
+        """Convert a fake. Values that shared memory share it again."""
         t = fake.fake_type.replace(dtype=self.to)
         storage = storages.setdefault(fake.fake_storage, FakeStorage(t))
         return new_fake(fake.fake_mode, t, storage, requires_grad=fake.requires_grad)
@@ -111,7 +112,8 @@ class _Conversion:
     # ----------------------------------------------------------------------------------- calls
 
     def _cast_input(self, node: Node) -> None:
-        """An input that keeps its type is cast where it is read; returned, it is itself."""
+        """Cast an input that keeps its dtype where it is read; if it is returned, it stays
+        itself."""
         for user in list(node.users):
             if user.op != "output":
                 user.replace_input_with(node, self._cast(node, self.to))
@@ -144,7 +146,7 @@ class _Conversion:
             self._cast(node, self.to, all_users=True)
 
     def _read_dtype(self, node: Node) -> torch.dtype | None:
-        """The type, before, of what a call reads first."""
+        """The dtype, before the conversion, of the first tensor that a call reads."""
         source = node.all_input_nodes[0]
         return self.of if source in self.casts.values() else self.types.get(source)
 
@@ -161,13 +163,14 @@ class _Conversion:
             return self.to
         if value.__class__ is float and math.isfinite(value):
             most = torch.finfo(self.to).max
-            if abs(value) == torch.finfo(self.of).max:  # what was the largest is it again
+            if abs(value) == torch.finfo(self.of).max:  # the largest number stays the largest
                 return math.copysign(most, value)
             return max(-most, min(most, value))
         return value
 
     def _cast(self, node: Node, dtype: torch.dtype, all_users: bool = False) -> Node:
-        """The value in another type; made once. With `all_users`, all read it in that type."""
+        """Return the value in another dtype; the cast is made once. With `all_users`, all users
+        read the cast value."""
         found = self.casts.get((node, dtype)) or self._uncast(node, dtype)
         if found is None:
             users = list(node.users)
@@ -181,15 +184,15 @@ class _Conversion:
         return found
 
     def _uncast(self, node: Node, dtype: torch.dtype) -> Node | None:
-        """What was cast to become this value, if it has the type that is wanted: nothing is lost
-        then."""
+        """If the value is itself a cast from the wanted dtype, return what was cast: so nothing is
+        lost."""
         source = node.args[0] if node.args else None
         if not isinstance(source, Node) or self.casts.get((source, self.to)) is not node:
             return None
         return source if _dtype(source) is dtype else None
 
     def _after(self, node: Node) -> Node:
-        """Where a node that reads this one stands."""
+        """The node before which a node that reads this one can be inserted."""
         after = node.next
         while after.op == "placeholder":
             after = after.next
@@ -214,14 +217,14 @@ class _Conversion:
         output.args = (tuple(values),)
 
     def _result_dtype(self, value: Node) -> torch.dtype | None:
-        """The type in which a result is given."""
+        """The dtype in which a result is returned."""
         if self.options.outputs == "convert":
             return self.to if value.op != "placeholder" else None
         return self.types.get(value, self.of)
 
 
 def _makes_default_type(node: Node) -> bool:
-    """Is it a factory that could be told a type, and was not?"""
+    """Is it a factory that takes a dtype, and was given none?"""
     if node.all_input_nodes or not isinstance(node.target, OpOverload):
         return False
     return "dtype" in operator(node.target).argument_names and "dtype" not in node.kwargs

@@ -1,7 +1,8 @@
-"""Programs that differentiate what they compute: custom backwards of `autograd.Function` left out.
+"""Removes the custom backwards of `autograd.Function`, so that a program differentiates what it
+computes.
 
-For consumers that know no `with_gradient`: real torch, files, backends. Must not change what a
-program computes.
+This is for consumers that do not know `with_gradient`: real torch, files, backends. Must not change
+what a program computes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Calls that change nothing: a view with the sizes and strides of what it views, a copy that
+"""Removes calls that change nothing: a view with the sizes and strides of its base, a copy that
 nobody can tell from its original.
 
-Must not let a caller see memory shared that was not shared before.
+Must not let a caller see shared memory that was not shared before.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class NoOps(Pass):
 
 
 def remove_no_ops(graph: Graph) -> int:
-    """Replace calls that change nothing by their argument; how many went."""
+    """Replace calls that change nothing by their argument; return how many went."""
     count, seen = 0, visible_nodes(graph)
     for node in list(graph.nodes):
         if node.op != "call_function" or not isinstance(node.target, OpOverload):
@@ -64,7 +64,7 @@ def _memory_chain(node: Node) -> list[Node]:
 
 
 def _unchanged_source(node: Node) -> Node | None:
-    """The argument that the call returns with another name, if it is so."""
+    """The argument that the call returns unchanged; None if it changes something."""
     if view_base(node) is not None:
         source = None if has_trait(node.target, Trait.NOT_ITS_BASE) else view_base(node)
     else:
@@ -76,7 +76,7 @@ def _unchanged_source(node: Node) -> Node | None:
 
 
 def _may_go(node: Node, same: Node, graph: Graph, seen: set[Node]) -> bool:
-    """Would a caller notice?"""
+    """Can the call go without the caller noticing?"""
     if node not in seen:
         return True
     t = _type(node)
@@ -84,14 +84,14 @@ def _may_go(node: Node, same: Node, graph: Graph, seen: set[Node]) -> bool:
         return False
     returned = set(graph.output_node().all_input_nodes)
     if view_base(node) is not None:
-        # The same object would be returned twice, or an input be handed out itself.
+        # Else one object would be returned twice, or an input returned itself.
         return node not in returned or (same.op == "call_function" and same not in returned)
     origin = memory_owner(same)
     return origin not in seen and _makes_memory(origin)
 
 
 def _makes_memory(node: Node) -> bool:
-    """Is the value in memory that the graph itself allocates at each call?"""
+    """Does the graph allocate the memory of this value at each call?"""
     if node.target is getitem and isinstance(node.args[0], Node):
         node = node.args[0]
     return node.op == "call_function" and not isinstance(node.target, HigherOrderOperator)
@@ -112,14 +112,14 @@ def _conversion_source(node: Node) -> Node | None:
 
 
 def _copy_source(node: Node) -> Node | None:
-    """`copy(self, src)` is `src`, in the layout of `self`."""
+    """`copy(self, src)` returns `src`, in the layout of `self`."""
     source = node.args[1] if len(node.args) > 1 else None
     return source if isinstance(source, Node) else None
 
 
 def _scatter_source(node: Node) -> Node | None:
-    """`slice_scatter` over the whole is what is scattered: then that has the type of the whole. Not
-    where what is scattered into has a gradient: that would be none instead of zeros."""
+    """`slice_scatter` over the whole tensor returns its source, which then has the type of the
+    whole. Not if the base has a gradient: it would become None instead of zeros."""
     step = node.args[5] if len(node.args) > 5 else node.kwargs.get("step", 1)
     base = _first_argument(node)
     if step != 1 or base is None or _has_gradient(base):
@@ -128,7 +128,7 @@ def _scatter_source(node: Node) -> Node | None:
 
 
 def _has_gradient(node: Node) -> bool:
-    """May a gradient of it reach something that the program is given?"""
+    """May its gradient reach an input of the program?"""
     left, seen = [node], set[Node]()
     while left:
         each = left.pop()
@@ -140,14 +140,15 @@ def _has_gradient(node: Node) -> bool:
 
 
 def _neutral_operand(position: int, neutral: float) -> Callable[[Node], Node | None]:
-    """`x * 1`, `x - 0`: the other operand is this number."""
+    """Make a rule for `x * 1`, `x - 0` and the like: the call returns `x` if the operand at this
+    position is the neutral number."""
 
     def rule(node: Node) -> Node | None:
         other: Any = node.args[position] if len(node.args) > position else None
         is_neutral = other.__class__ in (int, float) and other == neutral
         t = _type(node)
         if not is_neutral or node.kwargs or t is None or t.dtype.is_complex:
-            return None  # of complex numbers, infinity times 1 is not infinity
+            return None  # for complex numbers, infinity times 1 is not infinity
         return _first_argument(node)
 
     return rule

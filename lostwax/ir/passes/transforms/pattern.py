@@ -1,8 +1,8 @@
 """Replacement by pattern: torch.fx's subgraph rewriter, on programs.
 
-Patterns and replacements are functions that call ATen operators. What comes new into the graph gets
-its types and its origin when the draft is finished. Must not judge whether a replacement computes
-the same: that is the user's word.
+Patterns and replacements are functions that call ATen operators. New nodes get their types and
+their provenance when the draft is finished. Must not judge whether a replacement computes the same:
+the user answers for that.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _count_arguments(graph: Graph) -> int:
 
 
 def _explain_match(match: subgraph_rewriter.ReplacedPatterns) -> None:
-    """New nodes come from the line of what they replace: its last node, which is what is read."""
+    """Give new nodes the source line of the last node that they replace, which others read."""
     last = match.nodes_map[match.anchor]
     for node in match.replacements:
         node.meta.update({k: last.meta[k] for k in PROVENANCE if k in last.meta})

@@ -1,4 +1,4 @@
-"""Tensors that are converted together: what is tied stays tied, views stay views of one memory.
+"""Converts state as a whole: tied tensors stay tied, views stay views of one memory.
 
 Must not change the tensors that it is given.
 """
@@ -18,7 +18,7 @@ Conversion = Callable[[torch.Tensor], torch.Tensor]
 
 
 def convert_state(values: Mapping[str, Any], convert: Conversion) -> dict[str, Any]:
-    """The values with `convert` applied to each tensor once. Parameters stay parameters."""
+    """Apply `convert` once to each tensor among the values. Parameters stay parameters."""
     tensors = {id(v): v for v in values.values() if isinstance(v, torch.Tensor)}
     sharing: dict[int, list[torch.Tensor]] = {}
     for tensor in tensors.values():
@@ -33,7 +33,7 @@ def _convert_together(tensors: list[torch.Tensor], convert: Conversion) -> dict[
     first = tensors[0]
     if len(tensors) == 1 or len({t.dtype for t in tensors}) > 1 or isinstance(first, FakeTensor):
         return {id(t): _convert_alone(t, convert) for t in tensors}
-    # All of the memory that they share, converted once; then each a view of that.
+    # Convert all of the memory that they share once; then each is a view of that.
     count = first.untyped_storage().nbytes() // first.itemsize
     whole = convert(torch.as_strided(first.detach(), (count,), (1,), 0))
     return {
@@ -49,7 +49,7 @@ def _convert_alone(tensor: torch.Tensor, convert: Conversion) -> torch.Tensor:
 
 
 def _restore_class(new: torch.Tensor, old: torch.Tensor) -> torch.Tensor:
-    """With the class of the old one: a parameter, or a plain tensor."""
+    """Give the new tensor the class of the old one: a parameter, or a plain tensor."""
     if isinstance(old, nn.Parameter):
         return nn.Parameter(new, old.requires_grad)
     return new.requires_grad_(old.requires_grad) if old.requires_grad else new

@@ -1,6 +1,6 @@
-"""What nothing reads: calls, and state.
+"""Removes calls and state that nothing reads.
 
-Must not remove what acts (draws random numbers, checks) or what a caller can see.
+Must not remove what has effects (draws random numbers, checks) or what a caller can see.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from lostwax.ir.signature import InputKind
 class DeadCode(Pass):
     """Removes calls that nothing reads, in sub-graphs too.
 
-    Calls that draw random numbers stay, since later ones would draw others without them; so do
-    checks, and what the calls of preserved modules speak of.
+    Calls that draw random numbers stay, since without them later calls would draw other numbers; so
+    do checks, and values that the signatures of preserved modules name.
     """
 
     ensures = ("no-dead-code",)
@@ -32,7 +32,7 @@ class DeadCode(Pass):
 
 
 def remove_dead(module: GraphModule, named: set[str]) -> int:
-    """Erase what nothing reads, but for nodes with these names; how many went."""
+    """Erase what nothing reads, except nodes with these names; return how many went."""
     graph, count = module.graph, 0
     for node in reversed(graph.nodes):
         if not node.users and not must_stay(node) and node.name not in named:

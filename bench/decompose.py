@@ -32,7 +32,7 @@ from bench.export_speed import output_types
 from examples.models import MODELS
 from lostwax import collector
 from lostwax.capture import export
-from lostwax.fake.undo import Undo, undone
+from lostwax.fake.undo import Undo, run_and_undo
 
 MEDIAN_BAR, DEPTH_BAR = 40.0, 0.20
 DEPTHS = (64, 256, 1024, 4096)
@@ -115,7 +115,7 @@ def turn(program: Any, times: int) -> float:
         collector.pause(undo.add)
         return processor_seconds(lambda: [program.run_decompositions() for _ in range(times)])
 
-    return undone(timed)
+    return run_and_undo(timed)
 
 
 def missed_bars(rows: list[Row], layers: dict[int, float], failures: dict[str, str]) -> list[str]:

@@ -27,7 +27,7 @@ from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.surroundings.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
-from lostwax.fake.undo import Undo, undone
+from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import LiveProgram
 from lostwax.ir.run.settings import settings_now
@@ -250,7 +250,7 @@ class Captured:
             notes = None if self._ran is None else watch_functions(undo)
             return export_call(self.wrapped, args, kwargs, spec), lost, notes
 
-        program, lost, notes = undone(work)
+        program, lost, notes = run_and_undo(work)
         lost += filter(None, [put_back_drawn(streams)])
         if notes is not None and not lost:
             known, self._ran = self._ran, union(self._ran, notes.ran())

@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lostwax.capture.check_inputs import DrawnCall, draw_calls, example_call
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.errors import CheckError, InputStructureError, InputValueError
-from lostwax.fake.undo import Undo, undone
+from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
 from lostwax.ir.run.module import call_convention
@@ -278,7 +278,7 @@ class _Case:
             with recorder.provenance.watching(sys._getframe()), recorder:
                 self._run_seeded(module, self._copy_inputs())
 
-        undone(record)
+        run_and_undo(record)
         beside = _ComparingInterpreter(self.program, recorder.values, self.close)
         args, kwargs = self._copy_inputs()
         inputs = call_convention(self.program, True, {}).bind(args, kwargs)

@@ -87,7 +87,7 @@ from lostwax.fake import autocast
 from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo, undone
+from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.declared import read_declared
 from lostwax.ir.passes.transforms.unused import UnusedState
@@ -216,7 +216,7 @@ class Capture:
         module."""
 
     def run(self) -> ExportedProgram:
-        program = undone(self._run)
+        program = run_and_undo(self._run)
         self.tracer.forget()  # the program's fakes keep the tracer alive
         # Questions that are put to these fakes from now on do not concern the program.
         self.tracer.differentiable = self.tracer.sees_gradients = False

@@ -84,7 +84,7 @@ def call_outside(function: Callable[..., Any], *args: Any) -> Any:
     """Call a function in the capturing thread as if nothing were captured: torch's state is that of
     before the capture."""
     global capturing_thread
-    thread, inside = capturing_thread, thread_state.take()
+    thread, inside = capturing_thread, thread_state.take_state()
     try:
         capturing_thread = 0
         # Transforms of torch.func stay: they could not be entered again.

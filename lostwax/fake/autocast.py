@@ -30,7 +30,7 @@ from lostwax.sym import Expr
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
-Call = Callable[[OpOverload, Any, dict[str, Any]], Any]
+Run = Callable[[OpOverload, Any, dict[str, Any]], Any]
 
 _C: Any = torch._C
 DEVICES: tuple[str, ...] = tuple(_C._autocast_supported_devices())
@@ -55,52 +55,52 @@ def is_entered() -> bool:
     return torch.autocast_decrement_nesting() > 0
 
 
-def enabled() -> tuple[str, ...]:
+def find_enabled() -> tuple[str, ...]:
     """The types of devices for which it is on."""
     return tuple(filter(torch.is_autocast_enabled, DEVICES)) if _is_any_enabled() else ()
 
 
-def _enabled_on_entry() -> tuple[str, ...]:
+def _find_enabled_on_entry() -> tuple[str, ...]:
     """The same, from inside a dispatch to Python, where all of it is switched off."""
     with _AsOnEntry():
-        return enabled()
+        return find_enabled()
 
 
-def dispatched(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Call) -> Any:
+def dispatch(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Run) -> Any:
     """An operator that C++ hands to the mode, where autocast may be on: `call` evaluates it."""
     around = mode.casts
     if around is not None:  # it is a part of another one
-        return part(mode, func, args, kwargs, call)
-    on = _enabled_on_entry()
+        return evaluate_part(mode, func, args, kwargs, call)
+    on = _find_enabled_on_entry()
     if not on:
         return call(func, args, kwargs)
     # On the CPU, C++ has cast already what its kernels say.
     is_cast = "cpu" in on and "cpu" in _devices(args, kwargs) and _kernel(func, "cpu") is not None
     try:
         mode.casts = () if is_cast else on
-        return part(mode, func, args, kwargs, call)
+        return evaluate_part(mode, func, args, kwargs, call)
     finally:
         mode.casts = None
 
 
-def part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Call) -> Any:
+def evaluate_part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Run) -> Any:
     """An operator that another is taken apart into."""
     around = mode.casts
     if not around:
         return call(func, args, kwargs)
     there = _devices(args, kwargs)
     if Trait.PARTS_ARE_CAST in operator(func).traits:
-        return mode.reentered(_by_parts(func), args, kwargs)
+        return mode.reentered(_find_parts(func), args, kwargs)
     for device in around:
         kernel = _kernel(func, device) if device in there else None
         if kernel is not None:
             try:
                 mode.casts = tuple(each for each in around if each != device)
-                return _by_kernel(mode, kernel, device, args, kwargs, call)
+                return _run_kernel(mode, kernel, device, args, kwargs, call)
             finally:
                 mode.casts = around
     if mode.portable and func.namespace not in _OF_TORCH and not there.isdisjoint(around):
-        _check_open(func, args, kwargs)
+        _check_custom(func, args, kwargs)
     return call(func, args, kwargs)
 
 
@@ -109,14 +109,14 @@ _PARTS = _C.DispatchKey.CompositeExplicitAutogradNonFunctional
 
 
 @cached_by_identity(20_000)
-def _by_parts(func: OpOverload) -> Callable[..., Any]:
+def _find_parts(func: OpOverload) -> Callable[..., Any]:
     return partial(func._op_dk, _PARTS)
 
 
-def _check_open(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
+def _check_custom(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
     """An operator of the user's stays one: what its kernel does under autocast, it would do without
     in a program, which has casts in its place."""
-    given = (t.fake_type.dtype for t in _fakes((*args, *kwargs.values())))
+    given = (t.fake_type.dtype for t in _iterate_fakes((*args, *kwargs.values())))
     if fallback.is_composite(func) or not any(d in CASTABLE for d in given):
         return
     name = func._schema.name
@@ -130,23 +130,23 @@ def _check_open(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
 
 
 def _devices(args: Any, kwargs: dict[str, Any]) -> set[str]:
-    return {t.fake_type.device.type for t in _fakes((*args, *kwargs.values()))}
+    return {t.fake_type.device.type for t in _iterate_fakes((*args, *kwargs.values()))}
 
 
-def _fakes(values: Any) -> Iterator[FakeTensor]:
+def _iterate_fakes(values: Any) -> Iterator[FakeTensor]:
     for value in values:
         if isinstance(value, FakeTensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _fakes(value)
+            yield from _iterate_fakes(value)
 
 
 def _kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
     """The kernel that casts for this operator. A user may yet register one for his."""
-    return _known_kernel(func, device) if func.namespace == "aten" else _find(func, device)
+    return _known_kernel(func, device) if func.namespace == "aten" else _find_kernel(func, device)
 
 
-def _find(func: OpOverload, device: str) -> Callable[..., Any] | None:
+def _find_kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
     name = _key(device)
     if not _C._dispatch_has_kernel_for_dispatch_key(func.name(), name):
         return None
@@ -160,7 +160,7 @@ def _find(func: OpOverload, device: str) -> Callable[..., Any] | None:
     return lambda *args, **kwargs: func._op_dk(key, *args, **kwargs)
 
 
-_known_kernel = cached(1000)(_find)
+_known_kernel = cached(1000)(_find_kernel)
 
 
 def _key(device: str) -> str:
@@ -168,17 +168,17 @@ def _key(device: str) -> str:
     return "AutocastPrivateUse1" if is_own else f"Autocast{device.upper()}"
 
 
-def _by_kernel(
+def _run_kernel(
     mode: FakeTensorMode,
     kernel: Callable[..., Any],
     device: str,
     args: Any,
     kwargs: dict[str, Any],
-    call: Call,
+    call: Run,
 ) -> Any:
     def shown(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return stand_in(mode, mode.adopt(value))
+            return make_stand_in(mode, mode.adopt(value))
         if isinstance(value, Expr):
             return wrap(value)
         return [shown(v) for v in value] if isinstance(value, (list, tuple)) else value
@@ -194,7 +194,7 @@ def _by_kernel(
         stand_ins.call = before
         for key, was in zip(_AUTOGRAD, off, strict=True):
             _C._dispatch_tls_set_dispatch_key_excluded(key, was)
-    return _meant(out)
+    return _to_fakes(out)
 
 
 class _StandIn(torch.Tensor):
@@ -208,13 +208,13 @@ class _StandIn(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        mode = next(_stand_ins(args)).fake.fake_mode
+        mode = next(_iterate_stand_ins(args)).fake.fake_mode
         if func is _DEVICE_ASKED:
             return args[0].fake.fake_type.device
-        given = {k: _meant(v) for k, v in (kwargs or {}).items()}
+        given = {k: _to_fakes(v) for k, v in (kwargs or {}).items()}
         call = mode.stand_ins.call
         assert call is not None
-        return _stood_in(mode, call(func, _meant(args), given))
+        return _replace(mode, call(func, _to_fakes(args), given))
 
 
 class StandIns(ByIdentity[FakeTensor, _StandIn]):
@@ -225,10 +225,10 @@ class StandIns(ByIdentity[FakeTensor, _StandIn]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.call: Call | None = None
+        self.call: Run | None = None
 
 
-def stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
+def make_stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
     """What stands for a fake. Of a parameter it is kept: torch keeps what that was cast to."""
     is_kept = is_marked_leaf(fake)
     found = mode.stand_ins.get(fake) if is_kept else None
@@ -243,21 +243,21 @@ def stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
     return found
 
 
-def _stand_ins(values: Any) -> Iterator[_StandIn]:
+def _iterate_stand_ins(values: Any) -> Iterator[_StandIn]:
     for value in values:
         if isinstance(value, _StandIn):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _stand_ins(value)
+            yield from _iterate_stand_ins(value)
 
 
-def _stood_in(mode: FakeTensorMode, out: Any) -> Any:
+def _replace(mode: FakeTensorMode, out: Any) -> Any:
     if isinstance(out, FakeTensor):
-        return stand_in(mode, out)
-    return type(out)([_stood_in(mode, o) for o in out]) if isinstance(out, (list, tuple)) else out
+        return make_stand_in(mode, out)
+    return type(out)([_replace(mode, o) for o in out]) if isinstance(out, (list, tuple)) else out
 
 
-def _meant(value: Any) -> Any:
+def _to_fakes(value: Any) -> Any:
     if isinstance(value, _StandIn):
         return value.fake
-    return type(value)([_meant(v) for v in value]) if isinstance(value, (list, tuple)) else value
+    return type(value)([_to_fakes(v) for v in value]) if isinstance(value, (list, tuple)) else value

@@ -64,7 +64,7 @@ class FakeTensorConverter:
             raise
         if t is None:
             check_supported(tensor)
-            t = unique(_typed(tensor, tuple(tensor.shape), tensor.stride()))
+            t = unique(_make_type(tensor, tuple(tensor.shape), tensor.stride()))
         memory = real._cdata
         kept = self._kept_storages.get(memory)
         if kept is None:
@@ -149,9 +149,9 @@ class FakeTensorConverter:
         leaf = tensor.is_leaf
         if not leaf:
             with torch.enable_grad():
-                fake = _made(fake, [new_fake(mode, t, storage)])
+                fake = _make_result(fake, [new_fake(mode, t, storage)])
         if tensor.__class__ is not torch.Tensor:
-            _mark(fake, tensor)
+            _mark_class(fake, tensor)
         if leaf and tensor.grad is not None:
             fake.grad = self.from_real_tensor(mode, tensor.grad, static_shapes=True)
         return fake
@@ -191,7 +191,7 @@ class FakeTensorConverter:
                 f"{fake!r} has a size without an example value; no fake can be made of it"
             )
         if sizes is not None:
-            t = _resized(t, sizes, mode.shape_env)
+            t = _resize(t, sizes, mode.shape_env)
         copy = new_fake(mode, t, FakeStorage(t, fake.fake_storage.nbytes), fake.requires_grad)
         if getattr(fake, "_is_param", False):
             copy._is_param = True
@@ -208,7 +208,7 @@ class FakeTensorConverter:
 _STRIDED, _Parameter = torch.strided, torch.nn.Parameter
 
 
-class Made(torch.autograd.Function):
+class AutogradResult(torch.autograd.Function):
     """What autograd takes for a result of its own: neither a leaf nor a view of one."""
 
     @staticmethod
@@ -221,10 +221,10 @@ class Made(torch.autograd.Function):
 
 
 # Without what a tracer puts before it.
-_made: Any = super(torch.autograd.Function, Made).apply
+_make_result: Any = super(torch.autograd.Function, AutogradResult).apply
 
 
-def _mark(fake: Any, tensor: torch.Tensor) -> None:
+def _mark_class(fake: Any, tensor: torch.Tensor) -> None:
     """`isinstance(fake, nn.Parameter)` and its like hold of a fake as of the real tensor."""
     if isinstance(tensor, torch.nn.Parameter):
         fake._is_param = True
@@ -287,31 +287,31 @@ def _type_of(
 ) -> TensorType:
     real = tuple(tensor.shape)
     if sizes is None and env is None:
-        return unique(_typed(tensor, real, tensor.stride()))
+        return unique(_make_type(tensor, real, tensor.stride()))
     size: Sizes = real
     if sizes is not None:
-        size = _given(sizes, real)
+        size = _read_sizes(sizes, real)
     elif env is not None:
         names = [None if source is None else f"{source}.shape[{i}]" for i in range(len(real))]
         size = tuple(env.symbol(hint=r, source=n) for r, n in zip(real, names, strict=True))
     stride = tuple(tensor.stride())
     if size == real:
-        return _typed(tensor, real, stride)
-    return _typed(tensor, size, symbolic_strides(size, real, stride, strides_in, source))
+        return _make_type(tensor, real, stride)
+    return _make_type(tensor, size, symbolic_strides(size, real, stride, strides_in, source))
 
 
-def _given(sizes: tuple[Any, ...], real: tuple[int, ...]) -> Sizes:
+def _read_sizes(sizes: tuple[Any, ...], real: tuple[int, ...]) -> Sizes:
     """The sizes that the caller gives; None is the tensor's own."""
     if len(sizes) != len(real):
         raise ValueError(f"sizes has {len(sizes)} entries for a tensor of {len(real)} dimensions")
     return tuple(r if s is None else unwrap(s) for s, r in zip(sizes, real, strict=True))
 
 
-def _resized(t: TensorType, sizes: tuple[Any, ...], env: ShapeEnv | None) -> TensorType:
+def _resize(t: TensorType, sizes: tuple[Any, ...], env: ShapeEnv | None) -> TensorType:
     """The type with other sizes and the strides that follow from them."""
     real: Any = t.size
     stride: Any = t.stride
-    size = _given(sizes, real)
+    size = _read_sizes(sizes, real)
     strides = symbolic_strides(size, real, stride, env)
     return t.replace(size=size, stride=contiguous_strides(size) if strides is None else strides)
 
@@ -320,10 +320,10 @@ def type_of(tensor: torch.Tensor) -> TensorType:
     """The type of a strided tensor, real or fake."""
     if isinstance(tensor, FakeTensor):
         return tensor.fake_type
-    return _typed(tensor, tuple(tensor.shape), tensor.stride())
+    return _make_type(tensor, tuple(tensor.shape), tensor.stride())
 
 
-def _typed(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorType:
+def _make_type(tensor: torch.Tensor, size: Sizes, stride: Sizes | None) -> TensorType:
     return TensorType(size, tensor.dtype, tensor.device, stride, int(tensor.storage_offset()))
 
 

@@ -37,7 +37,7 @@ class FreshSizes:
 
     def size(self, upper: Size | None = None, lower: int = 0) -> Size:
         if self.env is None:
-            refuse(self.operation, "the size of its result depends on the data of its input")
+            refuse_data(self.operation, "the size of its result depends on the data of its input")
         high = upper if isinstance(upper, int) else None
         if high == lower:
             return lower
@@ -53,22 +53,22 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     """A data-dependent operator: from constants if all are known, else with fresh symbols,
     remembered."""
     if record.twin is None:
-        known = _computed(record, args, kwargs)
+        known = _compute_constants(record, args, kwargs)
         if known is not None:
-            return _constants(mode, known)
+            return _make_constants(mode, known)
     types, named = mode.types(args, kwargs)
 
     def answer() -> Any:
         fresh = FreshSizes(mode.shape_env, record.overload._schema.name.removeprefix("aten::"))
         return record.rule(fresh, *types, **named)  # type: ignore[misc]
 
-    return mode.wrap(_once(mode, record, args, kwargs, answer))
+    return mode.wrap(_ask_once(mode, record, args, kwargs, answer))
 
 
 # -------------------------------------------------------------------------- the same question again
 
 
-class Asked:
+class DataAnswers:
     """What was asked of a tensor's data, and what stands for that tensor in questions: an object of
     its own, which lives as long as they do and means no other tensor later, as an `id` would."""
 
@@ -83,7 +83,7 @@ _MOST = 256
 """So many answers are kept of one tensor; who asks what was forgotten gets a new symbol."""
 
 
-def _once(
+def _ask_once(
     mode: FakeTensorMode,
     record: Operator,
     args: Any,
@@ -93,10 +93,10 @@ def _once(
     """The answer to a question about data: that of before, if it was asked of the very same
     tensors, and none of them was written to since."""
     tensors: list[FakeTensor] = []
-    key = (record.overload, _told(mode, args, tensors), _told(mode, kwargs, tensors))
+    key = (record.overload, _make_key(mode, args, tensors), _make_key(mode, kwargs, tensors))
     if not tensors:
         return answer()
-    answers = _asked(tensors[-1]).answers  # the last: a mask rather than what it is taken of
+    answers = _find_answers(tensors[-1]).answers  # the last: a mask rather than what it is taken of
     if key not in answers:
         if len(answers) >= _MOST:
             answers.clear()
@@ -104,7 +104,7 @@ def _once(
     return answers[key]
 
 
-def _told(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
+def _make_key(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
     """What stands for an argument in a question; the tensors in it are added to the list. For a
     tensor it names all that its data hang on: which one it is (a conjugate has the memory and the
     type of what it conjugates), its memory, the writes to that, and what it shows of it."""
@@ -112,11 +112,11 @@ def _told(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
         fake = mode.adopt(value)
         tensors.append(fake)
         storage = fake.fake_storage
-        return _asked(fake).name, storage, storage.version, fake.fake_type
+        return _find_answers(fake).name, storage, storage.version, fake.fake_type
     if isinstance(value, (list, tuple)):
-        return tuple([_told(mode, v, tensors) for v in value])
+        return tuple([_make_key(mode, v, tensors) for v in value])
     if isinstance(value, dict):
-        return tuple([(k, _told(mode, v, tensors)) for k, v in value.items()])
+        return tuple([(k, _make_key(mode, v, tensors)) for k, v in value.items()])
     if isinstance(value, (float, complex)):
         return value.__class__, repr(value)  # 0.0 and -0.0 are equal
     if isinstance(value, SYMBOLIC):
@@ -124,13 +124,13 @@ def _told(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
     return value.__class__, value  # 1 and True are equal
 
 
-def _asked(fake: FakeTensor) -> Asked:
+def _find_answers(fake: FakeTensor) -> DataAnswers:
     if fake.memo is None:
-        fake.memo = Asked()
+        fake.memo = DataAnswers()
     return fake.memo  # type: ignore[no-any-return]
 
 
-def refuse(operation: str, why: str) -> NoReturn:
+def refuse_data(operation: str, why: str) -> NoReturn:
     raise DataDependentError(
         f"{operation} cannot be evaluated on fake tensors here: {why}.\n  at {user_location()}\n"
         "  instead: give the mode a place for unknown sizes, FakeTensorMode(shape_env=ShapeEnv()), "
@@ -148,18 +148,18 @@ def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     constant = tensor.known_constant()
     if constant is not None:
         return constant.item()
-    return _once(mode, record, (tensor,), {}, lambda: _unbacked(mode, tensor))
+    return _ask_once(mode, record, (tensor,), {}, lambda: _make_unbacked(mode, tensor))
 
 
-def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
+def _make_unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
     dtype, env = tensor.fake_type.dtype, mode.shape_env
     if env is None:
-        refuse("item()", "the value of a fake tensor is not known")
+        refuse_data("item()", "the value of a fake tensor is not known")
     origin = f"item() at {user_location()}"
     if dtype.is_floating_point:
         return wrap(unbacked_real(env, origin))
     if dtype.is_complex:
-        refuse("item()", "complex values have no symbolic form")
+        refuse_data("item()", "complex values have no symbolic form")
     if dtype is torch.bool:
         return wrap(eq(env.unbacked(lo=0, hi=1, origin=origin), 1))
     limits = torch.iinfo(dtype)
@@ -175,7 +175,7 @@ def _unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
 def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.equal(a, b)`: known for constants and for different sizes; else a question to the
     data."""
-    known = _computed(record, args, kwargs)
+    known = _compute_constants(record, args, kwargs)
     if known is not None:
         return known
     a, b = (mode.adopt(t) for t in args)
@@ -189,7 +189,7 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
 @evaluation(aten.allclose.default)
 def allclose(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.allclose(a, b)`: known for constants."""
-    known = _computed(record, args, kwargs)
+    known = _compute_constants(record, args, kwargs)
     if known is not None:
         return known
     mode.call(aten.isclose.default, *args[:2])  # raises what eager raises
@@ -199,7 +199,7 @@ def allclose(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
 def _unknown_truth(mode: FakeTensorMode, name: str) -> Any:
     """A truth value that only the data know."""
     if mode.shape_env is None:
-        refuse(f"torch.{name}", "its answer depends on the data")
+        refuse_data(f"torch.{name}", "its answer depends on the data")
     origin = f"{name} at {user_location()}"
     return wrap(eq(mode.shape_env.unbacked(lo=0, hi=1, origin=origin), 1))
 
@@ -217,7 +217,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
         mode, tensor, static_shapes=True, memoize=False
     )
     if tensor.numel() <= CONSTANT_LIMIT:
-        remember(fake, tensor)
+        remember_constant(fake, tensor)
     return fake
 
 
@@ -228,11 +228,11 @@ def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
     fake = mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
     number = types[0] if types else named["s"]
     if isinstance(number, (bool, int, float, complex)) and fake.fake_type.device.type == "cpu":
-        remember(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
+        remember_constant(fake, torch.tensor(number, dtype=fake.fake_type.dtype))
     return fake
 
 
-def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> None:
+def propagate_constants(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> None:
     """Some inputs are constants: if all are, so is the (small enough) result."""
     outputs = out if isinstance(out, (list, tuple)) else [out]
     for fake in outputs:
@@ -240,39 +240,39 @@ def propagate(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> 
             return
         if fake.fake_type.numel() > CONSTANT_LIMIT:
             return
-    real = _computed(record, args, kwargs)
+    real = _compute_constants(record, args, kwargs)
     if real is None:
         return
     for fake, value in zip(
         outputs, real if isinstance(real, (list, tuple)) else [real], strict=True
     ):
-        remember(fake, value)
+        remember_constant(fake, value)
 
 
-def rewritten(fake: Any, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def rewrite_constant(fake: Any, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """What a constant becomes where constants are written to it; None where it is not known."""
     if record.twin is None or type(fake) is not FakeTensor or fake.known_constant() is None:
         return None
-    real = _computed(operator(record.twin), args, kwargs)
+    real = _compute_constants(operator(record.twin), args, kwargs)
     if not isinstance(real, torch.Tensor) or real.shape != fake.shape:
         return None
     return real.to(fake.fake_type.dtype)
 
 
-def remember(fake: FakeTensor, value: torch.Tensor) -> None:
+def remember_constant(fake: FakeTensor, value: torch.Tensor) -> None:
     fake.constant = value
     fake.constant_version = fake.fake_storage.version
 
 
-def _constants(mode: FakeTensorMode, value: Any) -> Any:
+def _make_constants(mode: FakeTensorMode, value: Any) -> Any:
     if isinstance(value, torch.Tensor):
         fake = mode.fake_tensor_converter.from_real_tensor(
             mode, value, static_shapes=True, memoize=False
         )
-        remember(fake, value)
+        remember_constant(fake, value)
         return fake
     if isinstance(value, (list, tuple)):
-        return type(value)(_constants(mode, v) for v in value)
+        return type(value)(_make_constants(mode, v) for v in value)
     return value
 
 
@@ -280,19 +280,19 @@ class _Unknown(Exception):
     """An argument's value is not known."""
 
 
-def _computed(record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _compute_constants(record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """The real result if every tensor argument is a known constant; None otherwise."""
     if torch.Tag.nondeterministic_seeded in record.overload.tags:
         return None
     try:
-        real_args, real_kwargs = _real(args), {k: _real(v) for k, v in kwargs.items()}
+        real_args, real_kwargs = _to_real(args), {k: _to_real(v) for k, v in kwargs.items()}
     except _Unknown:
         return None
     with torch.no_grad():
         return record.overload(*real_args, **real_kwargs)
 
 
-def _real(value: Any) -> Any:
+def _to_real(value: Any) -> Any:
     if isinstance(value, FakeTensor):
         constant = value.known_constant()
         if constant is None or value.fake_type.device.type != "cpu":
@@ -303,12 +303,12 @@ def _real(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type != "cpu":
         raise _Unknown
     if isinstance(value, (list, tuple)):
-        return type(value)([_real(v) for v in value])
+        return type(value)([_to_real(v) for v in value])
     return value
 
 
 @evaluation(aten._has_compatible_shallow_copy_type.default)
-def same_kind(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
+def is_alike(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
     """`x.data = y` asks whether their implementations are alike: fakes always are.
 
     A real tensor would be left with the fake's memory, which is none: reading it would crash."""

@@ -51,16 +51,16 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
         _check_returned(func, out)
         return out
     if is_composite(func):
-        return by_cpp(mode, func, args, kwargs)
+        return run_cpp_parts(mode, func, args, kwargs)
     if func._schema.name in custom_operators:
         if not func._schema.returns:
             return None
-        raise _missing(func)
+        raise _missing_rule_error(func)
     _refuse_layouts(func)
     decompose = torch_decompositions().get(func)
     if decompose is not None:
         return mode.reentered(decompose, args, kwargs)
-    return _meta(mode, record, args, kwargs)
+    return _run_on_meta(mode, record, args, kwargs)
 
 
 # ---------------------------------------------------------------------- the user's own fake kernels
@@ -104,17 +104,17 @@ def _check_returned(func: OpOverload, out: Any) -> None:
     is_one = len(returns) == 1
     given = (out,) if is_one else out
     is_listed = isinstance(given, (tuple, list)) and len(given) == len(returns)
-    if not returns or (is_listed and all(map(_is_of, returns, given))):
+    if not returns or (is_listed and all(map(_has_type, returns, given))):
         return
     said = ", ".join(map(str, returns))
     raise CaptureError(
-        f"the fake kernel of {func._schema.name} returns {_named(out)}, and the operator "
+        f"the fake kernel of {func._schema.name} returns {_describe(out)}, and the operator "
         f"{said if is_one else f'({said})'}.\n  at {user_location()}\n"
         f'  instead: return that from the function under register_fake("{func._schema.name}")'
     )
 
 
-def _is_of(kind: Any, value: Any) -> bool:
+def _has_type(kind: Any, value: Any) -> bool:
     """Is it a value of this type of a schema? Only tensors and lists of them are looked at."""
     if isinstance(kind, torch.TensorType):
         return isinstance(value, torch.Tensor)
@@ -123,9 +123,9 @@ def _is_of(kind: Any, value: Any) -> bool:
     return not isinstance(value, torch.Tensor) or isinstance(kind, torch.OptionalType)
 
 
-def _named(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, (tuple, list)):
-        return f"({', '.join(map(_named, value))})"
+        return f"({', '.join(map(_describe, value))})"
     return "Tensor" if isinstance(value, torch.Tensor) else type(value).__name__
 
 
@@ -138,12 +138,12 @@ def is_composite(func: OpOverload) -> bool:
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
-def by_cpp(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+def run_cpp_parts(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
     """A composite operator, taken apart by torch's own C++."""
-    return with_numbers_if_need_be(mode, partial(func._op_dk, _COMPOSITE), args, kwargs)
+    return run_or_specialize(mode, partial(func._op_dk, _COMPOSITE), args, kwargs)
 
 
-def with_numbers_if_need_be(
+def run_or_specialize(
     mode: FakeTensorMode, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """Run C++ that takes a composite operator apart. What cannot deal with symbolic sizes (it reads
@@ -154,26 +154,26 @@ def with_numbers_if_need_be(
     except LostwaxError:
         raise
     except RuntimeError:
-        if not _symbolic(args) and not _symbolic(kwargs.values()):
+        if not _has_symbolic(args) and not _has_symbolic(kwargs.values()):
             raise
-    args, kwargs = _specialized(args), {k: _specialized(v) for k, v in kwargs.items()}
+    args, kwargs = _specialize(args), {k: _specialize(v) for k, v in kwargs.items()}
     return mode.reentered(function, args, kwargs)
 
 
-def _symbolic(values: Iterable[Any]) -> bool:
+def _has_symbolic(values: Iterable[Any]) -> bool:
     return any(
         v.fake_type.is_symbolic
         if isinstance(v, FakeTensor)
-        else isinstance(v, torch.SymInt) or (isinstance(v, (list, tuple)) and _symbolic(v))
+        else isinstance(v, torch.SymInt) or (isinstance(v, (list, tuple)) and _has_symbolic(v))
         for v in values
     )
 
 
-def _specialized(value: Any) -> Any:
+def _specialize(value: Any) -> Any:
     if isinstance(value, torch.SymInt):
         return specialize(unwrap(value))
     if isinstance(value, (list, tuple)):
-        return type(value)([_specialized(v) for v in value])
+        return type(value)([_specialize(v) for v in value])
     if isinstance(value, FakeTensor) and value.fake_type.is_symbolic:
         t = value.fake_type
         size, stride = tuple(map(specialize, t.size)), tuple(map(specialize, t.stride))
@@ -206,7 +206,7 @@ def torch_decompositions() -> dict[Any, Callable[..., Any]]:
 # ------------------------------------------------------------------------------------- meta kernels
 
 
-def _meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+def _run_on_meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run the operator on tensors of the `meta` device with the same sizes, and read the result's
     types."""
     func = record.overload
@@ -226,12 +226,12 @@ def _meta(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         with torch.no_grad():
             out = func(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
-        raise _missing(func) from error
+        raise _missing_rule_error(func) from error
     if device is None:
         device = common_device([f.fake_type for f in twins]) if twins else torch.device("cpu")
     for fake, twin in twins.items():
         _follow_mutation(fake, twin)
-    return _results(mode, record, args, kwargs, out, {id(m): f for f, m in twins.items()}, device)
+    return _to_fakes(mode, record, args, kwargs, out, {id(m): f for f, m in twins.items()}, device)
 
 
 def _meta_tensor(t: TensorType) -> torch.Tensor:
@@ -254,7 +254,7 @@ def _type_of(meta: torch.Tensor, device: torch.device) -> TensorType:
     return TensorType(size, meta.dtype, device, stride, unwrap(meta.storage_offset()), meta.layout)
 
 
-def _results(
+def _to_fakes(
     mode: FakeTensorMode,
     record: Operator,
     args: Any,
@@ -323,7 +323,7 @@ _BY_NAME = {
 }
 
 
-def _missing(func: OpOverload) -> MissingFakeRuleError:
+def _missing_rule_error(func: OpOverload) -> MissingFakeRuleError:
     name = func._schema.name
     arguments = ", ".join(a.name for a in func._schema.arguments)
     function = name.partition("::")[2]

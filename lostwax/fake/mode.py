@@ -113,7 +113,7 @@ class FakeTensorMode(TorchDispatchMode):
         self.templates: dict[int, Any] | None = None
         """For each symbolic type, by identity, a tensor to copy; None: no copies, as autograd would
         take note of them."""
-        self.answers = shared_rule_cache.Answers(self)
+        self.answers = shared_rule_cache.ModeAnswers(self)
         """Those of type rules about symbolic types."""
         self.casts: tuple[str, ...] | None = None
         """While an operator is taken apart: the types of devices with autocast. None: no operator
@@ -191,7 +191,7 @@ class FakeTensorMode(TorchDispatchMode):
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented  # a foreign subclass gets its chance first
         if autocast.is_entered() and func.__class__ is OpOverload:
-            return autocast.dispatched(self, func, args, kwargs or {}, self._evaluate_any)
+            return autocast.dispatch(self, func, args, kwargs or {}, self._evaluate_any)
         return self._evaluate_any(func, args, kwargs or {})
 
     def _evaluate_any(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -212,7 +212,7 @@ class FakeTensorMode(TorchDispatchMode):
         if typed and not (_require_grad(args) or _require_grad(kwargs.values())):
             return self.evaluate(func, args, kwargs)  # autograd has nothing to record
         if record.rule is None and fallback.is_composite(func):
-            return self.in_autograd(fallback.with_numbers_if_need_be, self, func, args, kwargs)
+            return self.in_autograd(fallback.run_or_specialize, self, func, args, kwargs)
         return self.in_autograd(self.reentered, func, args, kwargs)
 
     def in_autograd(self, function: Callable[..., Any], *args: Any) -> Any:
@@ -254,7 +254,7 @@ class FakeTensorMode(TorchDispatchMode):
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """An operator called from inside the evaluation of a composite: a tracer records it."""
         if self.casts:
-            return autocast.part(self, func, args, kwargs, self._called)
+            return autocast.evaluate_part(self, func, args, kwargs, self._called)
         return self._called(func, args, kwargs)
 
     def _called(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -375,15 +375,15 @@ _OVER.thread = RETIRED
 def functional(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A result with memory of its own, by the operator's rule."""
     key = rule_cache.question(mode, record, args, kwargs)
-    out = rule_cache.known(mode, key)
+    out = rule_cache.find_answer(mode, key)
     if out is not None:
         return new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     types, named = mode.types(args, kwargs)
     constant = mode.saw_constant
-    out = rule_cache.ask(mode, key, record.rule, types, named)
+    out = rule_cache.ask_rule(mode, key, record.rule, types, named)
     fake = new_fake(mode, out) if out.__class__ is TensorType else mode.wrap(out)
     if constant:
-        data.propagate(record, args, kwargs, fake)
+        data.propagate_constants(record, args, kwargs, fake)
     return fake
 
 
@@ -400,11 +400,11 @@ def _taken_apart(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict
 def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     constant = False
     key = rule_cache.question(mode, record, args, kwargs)
-    out = rule_cache.known(mode, key)
+    out = rule_cache.find_answer(mode, key)
     if out is None:
         types, named = mode.types(args, kwargs)
         constant = mode.saw_constant
-        out = rule_cache.ask(mode, key, record.rule, types, named)
+        out = rule_cache.ask_rule(mode, key, record.rule, types, named)
     base = args[0] if args else kwargs[record.argument_names[0]]
     base = base if type(base) is FakeTensor else mode.adopt(base)
     # In inference mode a view of a normal tensor is a normal tensor, else torch cannot track its
@@ -415,7 +415,7 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     else:
         fake = _viewed(mode, out, base.fake_storage)
     if constant:
-        data.propagate(record, args, kwargs, fake)
+        data.propagate_constants(record, args, kwargs, fake)
     return fake
 
 

@@ -47,7 +47,7 @@ def refuse(fake: Any, what: str, instead: str) -> NoReturn:
     )
 
 
-def other_class(name: str, where: Location | str) -> UnsupportedFakeError:
+def other_class_error(name: str, where: Location | str) -> UnsupportedFakeError:
     """A fake is to become a tensor of a class of the user's."""
     return UnsupportedFakeError(
         f"a tensor becomes one of the class {name}, and a tensor without data cannot.\n"

@@ -47,16 +47,16 @@ def question(
         cls = value.__class__
         if cls is FakeTensor:
             t = value.fake_type
-            token = t.token or t.mark or _marked(mode, t)
+            token = t.token or t.mark or _find_mark(mode, t)
             if token is None or value.fake_mode is not mode or value.constant is not None:
                 return None
             key.append(token)
         elif cls in PLAIN:
             key += (value, cls)  # 1, 1.0 and True are equal
         elif cls is _SymInt or cls is Expr:
-            key.append(shared_rule_cache.told(unwrap(value)))
+            key.append(shared_rule_cache.shared_key(unwrap(value)))
         else:
-            found = members(mode, value) if cls in LISTS else None
+            found = list_key(mode, value) if cls in LISTS else None
             if found is None:
                 return None
             key.append(found)
@@ -68,14 +68,14 @@ def question(
     return tuple(key)
 
 
-def _marked(mode: FakeTensorMode, t: TensorType) -> object | None:
+def _find_mark(mode: FakeTensorMode, t: TensorType) -> object | None:
     """The mark that equal symbolic types of one mode have in common."""
     if mode.shape_env is not None and t.is_symbolic:
-        _canonical(mode, t)
+        _canonical_type(mode, t)
     return t.mark
 
 
-def _canonical(mode: FakeTensorMode, t: Any) -> Any:
+def _canonical_type(mode: FakeTensorMode, t: Any) -> Any:
     """The one object for all types equal to this one; of symbolic ones, in one mode."""
     if t.__class__ is not TensorType or t.token is not None:
         return t
@@ -83,12 +83,12 @@ def _canonical(mode: FakeTensorMode, t: Any) -> Any:
         return unique(t)
     found = mode.answers.types.setdefault(t.key(), t)
     if found.mark is None:
-        found.mark = shared_rule_cache.kind(found)
+        found.mark = shared_rule_cache.share_type(found)
     t.mark = found.mark
     return found
 
 
-def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
+def list_key(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
     """What stands for a list in a key."""
     plain = tuple(values)
     if tuple(map(type, plain)) in INTEGERS:
@@ -97,7 +97,7 @@ def members(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
     return (
         question(mode, _OF_LISTS, values, {})
         if found is None
-        else shared_rule_cache.told_all(found)
+        else shared_rule_cache.shared_keys(found)
     )
 
 
@@ -123,7 +123,7 @@ def _size(value: Any) -> Any:
 _OF_LISTS = Operator(aten.cat.default)
 
 
-def known(mode: FakeTensorMode, key: Question | None) -> Any:
+def find_answer(mode: FakeTensorMode, key: Question | None) -> Any:
     """The answer to a question that was asked before."""
     if key is None:
         return None
@@ -131,57 +131,57 @@ def known(mode: FakeTensorMode, key: Question | None) -> Any:
     return mode.answers[key] if answer is None else answer
 
 
-def ask(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
+def ask_rule(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
     """What the rule answers, kept if it may be."""
     env = mode.shape_env
     if key is None or env is None or not env.symbols:
-        answer = _unique(rule(*types, **named))
-        return answer if key is None else _remembered(key, answer)
-    before = state(env)
+        answer = _make_unique(rule(*types, **named))
+        return answer if key is None else _remember_fixed(key, answer)
+    before = guard_state(env)
     answer = rule(*types, **named)
     cls = answer.__class__
     if cls is TensorType:
-        answer = _canonical(mode, answer)
+        answer = _canonical_type(mode, answer)
     elif cls is tuple or cls is list:
-        answer = cls([_canonical(mode, a) for a in answer])
+        answer = cls([_canonical_type(mode, a) for a in answer])
     else:
         return answer
-    if state(env) == before:
-        remember(mode, key, answer)
+    if guard_state(env) == before:
+        remember_answer(mode, key, answer)
     return answer
 
 
-def state(env: ShapeEnv) -> tuple[Any, ...]:
+def guard_state(env: ShapeEnv) -> tuple[Any, ...]:
     """It changes with every guard: what cost one is not remembered."""
     return env.facts.version, env.facts.world, len(env.guards)
 
 
-def remember(mode: FakeTensorMode, key: Question, answer: Any) -> None:
+def remember_answer(mode: FakeTensorMode, key: Question, answer: Any) -> None:
     """What was found out of a call without a guard, as long as its types are."""
     env = mode.shape_env
     if env is None or not env.symbols:
-        _remembered(key, answer)
+        _remember_fixed(key, answer)
         return
     if env.facts.are_tried:
         return
     mode.answers[key] = answer
     if env.facts.world is not None:
-        shared_rule_cache.keep(env.facts.world, key, answer)
+        shared_rule_cache.keep_answer(env.facts.world, key, answer)
 
 
-def truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], bool]) -> bool:
+def ask_truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], bool]) -> bool:
     """What is true or not of types, kept if it may be."""
-    found = known(mode, key)
+    found = find_answer(mode, key)
     if found is None:
         env = mode.shape_env
-        before = None if env is None else state(env)
+        before = None if env is None else guard_state(env)
         found = (answer(),)
-        if key is not None and (env is None or state(env) == before):
-            remember(mode, key, found)
+        if key is not None and (env is None or guard_state(env) == before):
+            remember_answer(mode, key, found)
     return found[0]  # type: ignore[no-any-return]
 
 
-def _unique(answer: Any) -> Any:
+def _make_unique(answer: Any) -> Any:
     """The answer, made of types that are the one object of their kind: what is asked of them next
     can be remembered."""
     if answer.__class__ is TensorType:
@@ -191,7 +191,7 @@ def _unique(answer: Any) -> Any:
     return answer
 
 
-def _remembered(key: Question, answer: Any) -> Any:
+def _remember_fixed(key: Question, answer: Any) -> Any:
     if isinstance(answer, (TensorType, tuple, list)):
         _CACHE.keep(key, answer)
     return answer

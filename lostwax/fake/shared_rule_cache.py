@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Question = tuple[Any, ...]
 
 
-class Local:
+class LocalType:
     """What stands in a key for a type that other captures cannot have."""
 
     __slots__ = ()
 
 
-class Kind:
+class SharedType:
     """A symbolic type, told by the places of symbols. Equal ones are the same object, and stand in
     keys for the types that are such."""
 
@@ -38,21 +38,21 @@ class Kind:
         """Are all strides plain?"""
 
 
-_KINDS = Cache[tuple[Any, ...], Kind](__name__, "kinds", 50_000)
-TIMELESS: set[type] = {bool}
+_SHARED_TYPES = Cache[tuple[Any, ...], SharedType](__name__, "kinds", 50_000)
+SHAREABLE: set[type] = {bool}
 """Classes of other things that answers are made of: they know of no symbols."""
 
 
-def kind(t: TensorType) -> Kind | Local:
+def share_type(t: TensorType) -> SharedType | LocalType:
     """What equal types have in common."""
-    size, stride, offset = told_all(t.size), told_all(t.stride), told(t.offset)
-    if not _is_timeless((size, stride, offset)):
-        return Local()
+    size, stride, offset = shared_keys(t.size), shared_keys(t.stride), shared_key(t.offset)
+    if not _is_shareable((size, stride, offset)):
+        return LocalType()
     parts = (size, stride, offset, t.dtype, t.device, t.layout)
-    return _KINDS.table.get(parts) or _KINDS.keep(parts, Kind(parts))
+    return _SHARED_TYPES.table.get(parts) or _SHARED_TYPES.keep(parts, SharedType(parts))
 
 
-def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
+def _make_type(mode: FakeTensorMode, kind: SharedType) -> TensorType:
     """A type of this kind, of the symbols of a mode."""
     exprs = mode.shape_env.exprs_by_form  # type: ignore[union-attr]
     size, stride, offset, dtype, device, layout = kind.parts
@@ -65,46 +65,46 @@ def _instance(mode: FakeTensorMode, kind: Kind) -> TensorType:
     return made
 
 
-def told(number: Any) -> Any:
+def shared_key(number: Any) -> Any:
     """A number in words that other captures have, if there are such words."""
     return number if number.__class__ is not Expr else number.form or form(number) or number
 
 
-def told_all(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
+def shared_keys(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
     """The same of several."""
-    return tuple([n if n.__class__ is int else told(n) for n in numbers])
+    return tuple([n if n.__class__ is int else shared_key(n) for n in numbers])
 
 
-def _is_timeless(key: Question) -> bool:
+def _is_shareable(key: Question) -> bool:
     """Is all of a question in such words?"""
     classes = set(map(type, key))
-    if Expr in classes or Local in classes:
+    if Expr in classes or LocalType in classes:
         return False
-    return tuple not in classes or all(_is_timeless(k) for k in key if k.__class__ is tuple)
+    return tuple not in classes or all(_is_shareable(k) for k in key if k.__class__ is tuple)
 
 
-def keep(world: World, key: Question, answer: Any) -> None:
+def keep_answer(world: World, key: Question, answer: Any) -> None:
     """Let captures to come have this answer, if they can."""
-    kept = _kept(answer) if _is_timeless(key) else None
+    kept = _share_answer(answer) if _is_shareable(key) else None
     if kept is not None:
         world.keep(key, kept)
 
 
-def _kept(answer: Any) -> Any:
+def _share_answer(answer: Any) -> Any:
     cls = answer.__class__
     if cls is TensorType:
         if answer.token is not None:
             return answer
         found = answer.mark
         # what is known of the layout now is known there
-        return (found, answer._contiguous, answer._dense) if found.__class__ is Kind else None
+        return (found, answer._contiguous, answer._dense) if found.__class__ is SharedType else None
     if cls is tuple or cls is list:
-        parts = [_kept(a) for a in answer]
+        parts = [_share_answer(a) for a in answer]
         return None if None in parts else (cls, parts)
-    return answer if cls in TIMELESS else None
+    return answer if cls in SHAREABLE else None
 
 
-class Answers(dict[Question, Any]):
+class ModeAnswers(dict[Question, Any]):
     """Those that a mode has, and those that it can have; None if there is none."""
 
     __slots__ = ("_mode", "types")
@@ -121,21 +121,21 @@ class Answers(dict[Question, Any]):
         kept = None if world is None else world.find(key)
         if kept is None:
             return None
-        answer = self[key] = _again(self._mode, kept)
+        answer = self[key] = _restore_answer(self._mode, kept)
         return answer
 
 
-def _again(mode: FakeTensorMode, kept: Any) -> Any:
+def _restore_answer(mode: FakeTensorMode, kept: Any) -> Any:
     if kept.__class__ is not tuple:
         return kept
     what = kept[0]
-    if what.__class__ is Kind:
+    if what.__class__ is SharedType:
         t = mode.answers.types.get(what)
         if t is None:
-            t = _instance(mode, what)
+            t = _make_type(mode, what)
         if t._contiguous is None:
             t._contiguous = kept[1]
         if t._dense is None:
             t._dense = kept[2]
         return t
-    return what([_again(mode, part) for part in kept[1]])
+    return what([_restore_answer(mode, part) for part in kept[1]])

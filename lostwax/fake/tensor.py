@@ -15,7 +15,7 @@ import torch
 
 from lostwax.classes import SYMBOLIC
 from lostwax.fake.asked_tensor import AskedTensor, is_marked
-from lostwax.fake.refusals import other_class, refuse, refuse_use
+from lostwax.fake.refusals import other_class_error, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.indexing import getitem, setitem
 from lostwax.fake.symbolic.layout import is_never_contiguous
@@ -125,7 +125,7 @@ class FakeTensor(AskedTensor):
 
     def as_subclass(self, cls: Any) -> Any:
         if cls is not torch.Tensor and not issubclass(cls, FakeTensor):
-            raise other_class(cls.__name__, user_location())
+            raise other_class_error(cls.__name__, user_location())
         return super().as_subclass(cls)
 
     def to(self, *args: Any, **kwargs: Any) -> torch.Tensor:

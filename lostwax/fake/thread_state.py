@@ -33,7 +33,7 @@ class ThreadState(NamedTuple):
     autocast: list[Any]
 
 
-def take() -> ThreadState:
+def take_state() -> ThreadState:
     return ThreadState(
         _C._dispatch_tls_local_include_set(),
         _C._dispatch_tls_local_exclude_set(),

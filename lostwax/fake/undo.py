@@ -29,7 +29,7 @@ class Undo:
     """What is to be done when the work ends, the last first."""
 
     def __init__(self) -> None:
-        self.thread = thread_state.take()
+        self.thread = thread_state.take_state()
         """What torch kept for the thread when the work began."""
         self._thread_is_back = False
         self._steps: list[Callable[[], Any]] = [self.put_thread_back]
@@ -63,7 +63,7 @@ class Undo:
             raise raised
 
 
-def undone(work: Callable[[Undo], T]) -> T:
+def run_and_undo(work: Callable[[Undo], T]) -> T:
     """Do the work. What it has registered is put back when it ends, and so is what torch keeps for
     the thread."""
     undo, outer = Undo(), sys.exception()

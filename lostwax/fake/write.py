@@ -31,11 +31,11 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     """Evaluate a call that writes to some of its arguments."""
     if record.rule is None and record.twin is None:
         out = fallback.evaluate(mode, record, args, kwargs)
-        mark_written([_adopted(mode, v) for v in written_arguments(record, args, kwargs)])
+        mark_written([_adopt(mode, v) for v in written_arguments(record, args, kwargs)])
         return out
     if record.kind == "out":
-        return _out(mode, record, args, kwargs)
-    written = [_adopted(mode, value) for value in written_arguments(record, args, kwargs)]
+        return _write_out(mode, record, args, kwargs)
+    written = [_adopt(mode, value) for value in written_arguments(record, args, kwargs)]
     if record.changes_metadata:
         types, named = mode.types(args, kwargs)
         set_type(written[0], record.rule(*types, **named))  # type: ignore[misc]
@@ -52,21 +52,21 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         mark_written(written)
         # A functional twin also returns the new values of what it reads; only the first outputs are
         # ours.
-        return mode.wrap(_first(result, len(record.results)))
-    for fake, new in zip(flat(written), flat([result]), strict=False):
+        return mode.wrap(_first_results(result, len(record.results)))
+    for fake, new in zip(flatten(written), flatten([result]), strict=False):
         check_fits(fake.fake_type, new)
-    value = data.rewritten(written[0], record, args, kwargs) if constant else None
+    value = data.rewrite_constant(written[0], record, args, kwargs) if constant else None
     mark_written(written)
     if value is not None:
-        data.remember(written[0], value)
+        data.remember_constant(written[0], value)
     return written[0] if len(record.results) == 1 else tuple(written) if record.results else None
 
 
-def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    outs = [_adopted(mode, kwargs[name]) for name in record.out_names]
+def _write_out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    outs = [_adopt(mode, kwargs[name]) for name in record.out_names]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
     if record.twin is not None and (record.by_twin or record.rule is None):
-        inputs.update(factory_options(record, flat(outs)[0], args, inputs))
+        inputs.update(factory_options(record, flatten(outs)[0], args, inputs))
     if record.rule is None or record.data_dependent:
         result = _plain_types(mode.evaluate(record.twin, args, inputs))  # type: ignore[arg-type]
     else:
@@ -74,8 +74,8 @@ def _out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
         result = record.rule(*types, **named)
     traits = record.traits
     relaid = 2 if Trait.RELAYS_TWO_OUTS in traits else int(Trait.RELAYS_FIRST_OUT in traits)
-    _check_memory(record, flat(outs), flat([*args, *inputs.values()]))
-    for i, (fake, new) in enumerate(zip(flat(outs), flat([result]), strict=False)):
+    _check_memory(record, flatten(outs), flatten([*args, *inputs.values()]))
+    for i, (fake, new) in enumerate(zip(flatten(outs), flatten([result]), strict=False)):
         if Trait.EXACT_OUT in traits and fake.fake_type.dtype is not new.dtype:
             wanted, given = scalar_type(new.dtype), scalar_type(fake.fake_type.dtype)
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
@@ -158,7 +158,7 @@ def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> li
 def mark_written(written: Any) -> None:
     """Count a write on each storage: constants and memoised answers of all its views are void from
     now on."""
-    for fake in flat(written):
+    for fake in flatten(written):
         fake.fake_storage.version += 1
         fake.memo = None
 
@@ -189,18 +189,18 @@ def _same_sizes(a: Sizes, b: Sizes) -> bool:
     return a == b or (len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True)))
 
 
-def _adopted(mode: FakeTensorMode, value: Any) -> Any:
+def _adopt(mode: FakeTensorMode, value: Any) -> Any:
     return [mode.adopt(v) for v in value] if isinstance(value, (list, tuple)) else mode.adopt(value)
 
 
-def flat(values: Any) -> list[Any]:
+def flatten(values: Any) -> list[Any]:
     out: list[Any] = []
     for v in values:
-        out.extend(flat(v)) if isinstance(v, (list, tuple)) else out.append(v)
+        out.extend(flatten(v)) if isinstance(v, (list, tuple)) else out.append(v)
     return out
 
 
-def _first(result: Any, count: int) -> Any:
+def _first_results(result: Any, count: int) -> Any:
     if not isinstance(result, tuple) or len(result) <= count:
         return result
     return result[0] if count == 1 else result[:count]
@@ -214,7 +214,7 @@ def _plain_types(out: Any) -> Any:
     return out
 
 
-def with_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def add_defaults(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """The keyword arguments for the functional twin: also those that only the writing form may
     leave out (`bernoulli_()`)."""
     lent = _lent_defaults(record.overload)

@@ -19,7 +19,7 @@ def permuted(example, order, declared):
     mode = FakeTensorMode(shape_env=env)
     sizes = tuple(wrap(env.symbol(hint=s, declared=declared)) for s in example)
     x = mode.from_tensor(torch.randn(example), sizes=sizes).permute(order)
-    rule_cache._marked(mode, x.fake_type)
+    rule_cache._find_mark(mode, x.fake_type)
     return env, mode, x
 
 

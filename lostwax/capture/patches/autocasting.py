@@ -61,7 +61,7 @@ def check(tracer: Tracer, around: bool) -> None:
     device = tracer.absent_device
     if device is None or device.type != "cuda" or not _is_absent():
         return
-    if where is None and (not around or autocast.enabled()):
+    if where is None and (not around or autocast.find_enabled()):
         return
     raise _unknown(where or user_location(), "around the export" if where is None else "here")
 

@@ -28,7 +28,7 @@ from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.gradient_steps import attach_gradient, wants_gradient
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
-from lostwax.fake.convert import Made
+from lostwax.fake.convert import AutogradResult
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
@@ -99,7 +99,7 @@ def _looked_up(cls: Any, name: str) -> Any:
         return partial(_called, cls) if isinstance(found, BuiltinMethodType) else found
     wanted, stand_in = _next.pop(name, (None, None))
     _next.clear()
-    if name == "_backward_cls" and cls is not Made:
+    if name == "_backward_cls" and cls is not AutogradResult:
         if _plain and _plain[-1] is cls:
             _plain.pop()
         elif (forward := _stand_in(running[-1], cls)) is not None:

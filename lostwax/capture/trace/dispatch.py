@@ -47,7 +47,7 @@ from lostwax.fake import fallback
 from lostwax.fake.composite import recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.write import flat
+from lostwax.fake.write import flatten
 from lostwax.ir.run.questions import answer
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
@@ -96,7 +96,7 @@ def _take_apart(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
 def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by torch's Python, which chooses no operator that one device has."""
     if tracer.casts:
-        args, is_cast = recurrent.cast(tracer, record.overload, args)
+        args, is_cast = recurrent.cast_arguments(tracer, record.overload, args)
         if is_cast:
             around, tracer.casts = tracer.casts, ()
             try:
@@ -247,9 +247,9 @@ def record_kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
         )
     with tracer.silent():
         out = tracer.compute(record.overload, args, kwargs)
-    arguments = flat([args, list(kwargs.values())])
+    arguments = flatten([args, list(kwargs.values())])
     memories = {a.fake_storage for a in arguments if isinstance(a, FakeTensor)}
-    outputs = [o for o in flat([out]) if isinstance(o, FakeTensor)]
+    outputs = [o for o in flatten([out]) if isinstance(o, FakeTensor)]
     if not outputs:  # a number (`item`): what gives it is an operator of its own
         return plan(record.overload)[0](tracer, record, args, kwargs)
     if any(o.fake_storage in memories for o in outputs):

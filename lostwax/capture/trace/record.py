@@ -20,7 +20,7 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.mode import functional
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.fake.write import flat
+from lostwax.fake.write import flatten
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources, solve_size
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
@@ -63,9 +63,9 @@ def _ask_rule(
             if type(value) not in PLAIN:
                 return None
             key += (name, value, value.__class__)
-    answer = rule_cache.known(tracer, key)
+    answer = rule_cache.find_answer(tracer, key)
     if answer is None:
-        answer = rule_cache.ask(tracer, key, record.rule, *tracer.types(args, kwargs))
+        answer = rule_cache.ask_rule(tracer, key, record.rule, *tracer.types(args, kwargs))
     return answer, operands
 
 
@@ -98,7 +98,7 @@ def key_call(
                 if numbers is not None:
                     operand, members = tracer.numbers(numbers)
                 else:
-                    members = rule_cache.members(tracer, a)
+                    members = rule_cache.list_key(tracer, a)
                     if members is None:
                         return None
                     operand = tracer.operand(a)
@@ -106,7 +106,7 @@ def key_call(
             key.append(members)
         elif cls is _SymInt or cls is Expr:
             number = unwrap(a)
-            key.append(shared_rule_cache.told(number))
+            key.append(shared_rule_cache.shared_key(number))
             operands.append(number)
         else:
             return None
@@ -136,7 +136,7 @@ def record_call(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
 
 def note_sizes(tracer: Tracer, out: Any) -> None:
     """From here on the program reads sizes that depend on data off the results that have them."""
-    for fake in flat([out]):
+    for fake in flatten([out]):
         if isinstance(fake, FakeTensor) and fake.fake_type.is_symbolic:
             for d, size in enumerate(fake.fake_type.size):
                 found = solve_size(size, fake.tracked.value, d) if isinstance(size, Expr) else None
@@ -175,7 +175,7 @@ def record_known_view(tracer: Tracer, record: Operator, base: FakeTensor, size: 
     if is_inference_mode_enabled() or not rule_cache.SIZES.issuperset(map(type, size)):
         return None
     found = key_call(tracer, record, args)
-    answer = None if found is None else rule_cache.known(tracer, found[0])
+    answer = None if found is None else rule_cache.find_answer(tracer, found[0])
     if answer is None:
         return None
     out = new_fake(tracer, answer, base.fake_storage)

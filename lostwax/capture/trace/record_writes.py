@@ -16,7 +16,7 @@ from lostwax.capture.trace.refusals import refuse_generator
 from lostwax.errors import CaptureError
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.write import check_fits, flat, with_defaults, written_arguments
+from lostwax.fake.write import add_defaults, check_fits, flatten, written_arguments
 from lostwax.ir.trace import writes
 from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
@@ -65,7 +65,7 @@ def write_one_by_one(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
 def record_write(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if record.twin is None:
         return custom_ops.write_copies(tracer, record, args, kwargs)
-    targets = [tracer.adopt(t) for t in flat(written_arguments(record, args, kwargs))]
+    targets = [tracer.adopt(t) for t in flatten(written_arguments(record, args, kwargs))]
     for target in targets:
         self_overlap.check(record.overload, target.tracked)
     _check_reads(record, targets, args, kwargs)
@@ -89,7 +89,7 @@ def write_in_place(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     target = tracer.adopt(args[0])
     self_overlap.check(record.overload, target.tracked)
     assert record.twin is not None
-    new = tracer.evaluate(record.twin, args, with_defaults(record, args, kwargs))
+    new = tracer.evaluate(record.twin, args, add_defaults(record, args, kwargs))
     check_fits(target.fake_type, new.fake_type)
     tracer.write(target, new)
     return target

@@ -13,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError, NotYetError
-from lostwax.fake.refusals import other_class
+from lostwax.fake.refusals import other_class_error
 from lostwax.location import Location, is_user_code, user_location
 from lostwax.ops.traits import Refusal
 
@@ -99,7 +99,7 @@ def refuse_what_cpp_refuses(error: RuntimeError) -> None:
     """If C++ raised what says nothing to the user: say it."""
     text = str(error)
     if text.startswith("Creating a new Tensor subclass"):
-        raise other_class(text.split()[5], _raised_at(error)) from error
+        raise other_class_error(text.split()[5], _raised_at(error)) from error
     if "on tensor with symbolic sizes/strides" in text:
         raise CaptureError(
             "a function of torch reads sizes as plain numbers, and one of them varies.\n"

@@ -38,7 +38,7 @@ class KnownStep(NamedTuple):
     """The tensors: which operand each is, and which operand of the composite operator."""
 
 
-shared_rule_cache.TIMELESS.add(KnownStep)
+shared_rule_cache.SHAREABLE.add(KnownStep)
 
 
 def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -48,7 +48,7 @@ def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
     asked = key_call(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
-    known = rule_cache.known(tracer, asked[0])
+    known = rule_cache.find_answer(tracer, asked[0])
     if known is not None:
         return _record_known(tracer, overload, known, asked[1])
     return _call_and_remember(tracer, asked, args, *taken_apart)
@@ -59,7 +59,7 @@ def record_direct(tracer: Tracer, record: Operator, args: Any, function: Callabl
     asked = key_call(tracer, record, args)
     if asked is None:
         return function(*args)
-    known = rule_cache.known(tracer, asked[0])
+    known = rule_cache.find_answer(tracer, asked[0])
     if known is not None:
         return _record_known(tracer, record.overload, known, asked[1])
     return _call_and_remember(tracer, asked, args, function, *args)
@@ -77,7 +77,7 @@ def _call_and_remember(
     if len(steps) == before + 1 and type(out) is FakeTensor and state == _state(tracer, args):
         found = _describe_step(steps[-1], operands, out, may_vary)
         if found is not None:
-            rule_cache.remember(tracer, key, found)
+            rule_cache.remember_answer(tracer, key, found)
     return out
 
 
@@ -85,7 +85,7 @@ def _state(tracer: Tracer, args: Any) -> tuple[Any, ...]:
     """What every guard and every write changes: a call with such an effect is not remembered."""
     assert tracer.shape_env is not None
     written = [a.fake_storage.version for a in args if type(a) is FakeTensor]
-    return (*rule_cache.state(tracer.shape_env), *written)
+    return (*rule_cache.guard_state(tracer.shape_env), *written)
 
 
 def _describe_step(

@@ -109,7 +109,7 @@ class Tracer(Recorder):
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
         self.bare = BareConstants(self)
-        self.casting = bool(autocast.enabled())
+        self.casting = bool(autocast.find_enabled())
         """Is autocast on, or has it been?"""
         self.autocasts = Seen()
         """The objects of `torch.autocast` that were made in this capture."""
@@ -164,7 +164,7 @@ class Tracer(Recorder):
             if t is not FakeTensor and fallback.is_foreign(t):
                 return NotImplemented
         if self.casting and func.__class__ is OpOverload:
-            return autocast.dispatched(self, func, args, kwargs or {}, self._record)
+            return autocast.dispatch(self, func, args, kwargs or {}, self._record)
         return self._record(func, args, kwargs)
 
     def _record(self, func: Any, args: Any, kwargs: dict[str, Any] | None) -> Any:
@@ -216,7 +216,7 @@ class Tracer(Recorder):
         if self.tracked:
             return super().call(func, *args, **kwargs)
         if self.casts:
-            return autocast.part(self, func, args, kwargs, self.evaluate)
+            return autocast.evaluate_part(self, func, args, kwargs, self.evaluate)
         return self.evaluate(func, args, kwargs)
 
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -323,7 +323,7 @@ class Tracer(Recorder):
         constant = new.known_constant() if target.known_constant() is not None else None
         super().write(target, new)
         if constant is not None and new.shape == target.shape:
-            data.remember(target, constant.to(target.fake_type.dtype))
+            data.remember_constant(target, constant.to(target.fake_type.dtype))
 
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root

@@ -41,7 +41,7 @@ def scaled_dot_product_attention(
     q, k, v = (mode.adopt(x) for x in (query, key, value))
     if torch_version.ATTENTION_LIFTS and all(x.fake_type.ndim == 3 for x in (q, k, v)):
         lifted = [mode.call(aten.unsqueeze.default, x, 0) for x in (q, k, v)]
-        mask = _lifted(mode, attn_mask)
+        mask = _lift_mask(mode, attn_mask)
         how = {"scale": scale, "enable_gqa": enable_gqa}
         out = scaled_dot_product_attention(mode, *lifted, mask, dropout_p, is_causal, **how)
         return mode.call(aten.squeeze.dim, out, 0)
@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
             mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa
         )
     if q.fake_type.device.type == "cuda":
-        return _on_cuda(mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return _attend_on_cuda(mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
     if dropout_p or not _fits_flash(q.fake_type, k.fake_type, v.fake_type, enable_gqa):
         return mode.call(
             aten._scaled_dot_product_attention_math.default,
@@ -58,7 +58,7 @@ def scaled_dot_product_attention(
         )[0]  # fmt: skip
     return mode.call(
         aten._scaled_dot_product_flash_attention_for_cpu.default,
-        q, k, v, dropout_p, is_causal, attn_mask=_additive(mode, attn_mask, q), scale=scale,
+        q, k, v, dropout_p, is_causal, attn_mask=_to_additive(mode, attn_mask, q), scale=scale,
     )[0]  # fmt: skip
 
 
@@ -68,7 +68,7 @@ def _would_be_fixed(*tensors: FakeTensor) -> bool:
     return not is_safe and any(x.fake_type.is_symbolic for x in tensors)
 
 
-def _on_cuda(
+def _attend_on_cuda(
     mode: FakeTensorMode,
     q: FakeTensor,
     k: FakeTensor,
@@ -79,12 +79,12 @@ def _on_cuda(
     scale: float | None,
     grouped: bool,
 ) -> Any:
-    choice = _choice(mode, q, k, v, mask, is_causal, grouped)
+    choice = _choose_kernel(mode, q, k, v, mask, is_causal, grouped)
     if choice == FLASH:
         flash = aten._scaled_dot_product_flash_attention.default
         return mode.call(flash, q, k, v, dropout_p, is_causal, scale=scale)[0]
     if choice == EFFICIENT:
-        added = _additive(mode, mask, q)
+        added = _to_additive(mode, mask, q)
         efficient = aten._scaled_dot_product_efficient_attention.default
         keeps = any(map(is_marked, (q, k, v)))
         args = (q, k, v, added, keeps, dropout_p, is_causal)
@@ -95,7 +95,7 @@ def _on_cuda(
     )[0]  # fmt: skip
 
 
-def _choice(
+def _choose_kernel(
     mode: FakeTensorMode,
     q: FakeTensor,
     k: FakeTensor,
@@ -109,7 +109,7 @@ def _choice(
     return choose_on_cuda(*types, masked, is_causal, grouped)
 
 
-def _lifted(mode: FakeTensorMode, mask: Any) -> Any:
+def _lift_mask(mode: FakeTensorMode, mask: Any) -> Any:
     """A mask with four dimensions."""
     while mask is not None and mode.adopt(mask).fake_type.ndim < 4:
         mask = mode.call(aten.unsqueeze.default, mask, 0)
@@ -131,7 +131,7 @@ def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> b
     return is_same(shared, heads) or (torch_version.ATTENTION_SHARES_ONE_HEAD and is_one(shared))
 
 
-def _additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
+def _to_additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
     """A boolean mask as the numbers that are added to the scores."""
     if mask is None or mode.adopt(mask).fake_type.dtype is not torch.bool:
         return mask
@@ -160,7 +160,7 @@ def _portable_attention(
     low = dtype in (torch.float16, torch.bfloat16)  # as the fused kernels, which sum in float32
     q, k, v = (to_dtype(mode, x, torch.float32) if low else x for x in (query, key, value))
     if grouped:
-        k, v = (_repeated_heads(mode, x, q.fake_type.size[-3]) for x in (k, v))
+        k, v = (_repeat_heads(mode, x, q.fake_type.size[-3]) for x in (k, v))
     if scale is None:
         width = specialize(q.fake_type.size[-1])
         scale = width**-0.5 if width else math.inf
@@ -173,16 +173,16 @@ def _portable_attention(
         out = to_dtype(mode, out, dtype)
     t = query.fake_type
     if t.device.type == "cuda":
-        choice = _choice(mode, query, key, value, mask, is_causal, grouped)
+        choice = _choose_kernel(mode, query, key, value, mask, is_causal, grouped)
         if choice == EFFICIENT:
-            return _laid_out(mode, out, time_major(out.fake_type).stride)
-        return _laid_out(mode, out, preserved_strides(t)) if choice == FLASH else out
+            return _lay_out(mode, out, time_major(out.fake_type).stride)
+        return _lay_out(mode, out, preserved_strides(t)) if choice == FLASH else out
     if dropout_p or not _fits_flash(t, key.fake_type, value.fake_type, grouped):
         return out
-    return _laid_out(mode, out, preserved_strides(t))
+    return _lay_out(mode, out, preserved_strides(t))
 
 
-def _repeated_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
+def _repeat_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
     """Each head as often as there are query heads for it."""
     size = x.fake_type.size
     times = heads // size[-3]
@@ -223,7 +223,7 @@ def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_caus
     return mode.call(aten.masked_fill.Scalar, weights, none, 0.0)
 
 
-def _laid_out(mode: FakeTensorMode, x: FakeTensor, stride: Sizes | None) -> Any:
+def _lay_out(mode: FakeTensorMode, x: FakeTensor, stride: Sizes | None) -> Any:
     """The same values with strides of this order."""
     if (
         stride is None

@@ -51,7 +51,7 @@ def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
         size = infer_size([unwrap(s) for s in shape], product(t.size))
         return view_strides(t, size, must=False) is not None
 
-    if t.is_contiguous or rule_cache.truth(
+    if t.is_contiguous or rule_cache.ask_truth(
         mode, rule_cache.question(mode, _RESHAPE, (x, shape), {}), is_view
     ):
         return mode.call(aten.view.default, x, shape)
@@ -306,14 +306,14 @@ def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
         return mode.call(aten.squeeze_.dim, row, 0)
     if ranks[0] >= ranks[1]:
         if _folds(a, b):
-            return _folded(mode, a, b)
+            return _multiply_folded(mode, a, b)
     elif _folds(mode.call(aten.transpose.int, b, -2, -1), a, right=True):
         turned = mode.call(aten.t.default, a) if ranks[0] == 2 else a
-        out = _folded(mode, mode.call(aten.transpose.int, b, -2, -1), turned)
+        out = _multiply_folded(mode, mode.call(aten.transpose.int, b, -2, -1), turned)
         if ranks[0] == 1:
             return out
         return contiguous(mode, mode.call(aten.transpose.int, out, -2, -1))
-    return _batched(mode, a, b)
+    return _multiply_batched(mode, a, b)
 
 
 def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
@@ -332,7 +332,7 @@ def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
     )
 
 
-def _folded(mode: FakeTensorMode, large: FakeTensor, small: FakeTensor) -> Any:
+def _multiply_folded(mode: FakeTensorMode, large: FakeTensor, small: FakeTensor) -> Any:
     size = large.fake_type.size
     rows = reshape(mode, large, [product(size[:-1]), size[-1]])
     op = aten.mm.default if small.fake_type.ndim == 2 else aten.mv.default
@@ -340,7 +340,7 @@ def _folded(mode: FakeTensorMode, large: FakeTensor, small: FakeTensor) -> Any:
     return mode.call(aten._unsafe_view.default, out, [*size[:-1], *small.fake_type.size[1:]])
 
 
-def _batched(mode: FakeTensorMode, a: FakeTensor, b: FakeTensor) -> Any:
+def _multiply_batched(mode: FakeTensorMode, a: FakeTensor, b: FakeTensor) -> Any:
     x, y = a.fake_type.size, b.fake_type.size
     batch = broadcast_sizes([x[:-2], y[:-2]])
     rows, columns = x[-2:-1], y[-1:] if len(y) > 1 else ()

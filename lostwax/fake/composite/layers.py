@@ -13,7 +13,7 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax.fake.composite.composites import contiguous, to_device
-from lostwax.fake.fallback import by_cpp
+from lostwax.fake.fallback import run_cpp_parts
 from lostwax.ops.registry import Rule, aten, composite
 from lostwax.ops.shapes import fail, hint, is_zero
 from lostwax.sym import Size, decide, eq
@@ -39,10 +39,10 @@ def _convolution(op: OpOverload, dimensions: int) -> Rule:
     ) -> Any:
         if mode.adopt(input).fake_type.dtype.is_complex:
             args = (input, weight, bias, stride, padding, dilation, groups)
-            return by_cpp(mode, op, args, {})
+            return run_cpp_parts(mode, op, args, {})
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
         rest = (weight, bias, *lists, False, [0] * dimensions, groups)
-        return _convolved(mode, input, rest, f"conv{dimensions}d", dimensions)
+        return _convolve(mode, input, rest, f"conv{dimensions}d", dimensions)
 
     return convolution
 
@@ -61,15 +61,15 @@ def _transposed_convolution(op: OpOverload, dimensions: int) -> Rule:
     ) -> Any:
         if mode.adopt(input).fake_type.dtype.is_complex:
             args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-            return by_cpp(mode, op, args, {})
+            return run_cpp_parts(mode, op, args, {})
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
         rest = (weight, bias, *lists, True, _spread(output_padding, dimensions), groups)
-        return _convolved(mode, input, rest, f"conv_transpose{dimensions}d", dimensions)
+        return _convolve(mode, input, rest, f"conv_transpose{dimensions}d", dimensions)
 
     return convolution
 
 
-def _convolved(
+def _convolve(
     mode: FakeTensorMode, input: Any, rest: tuple[Any, ...], name: str, dimensions: int
 ) -> Any:
     """The convolution of a batch, or of a single input as a batch of one."""
@@ -242,7 +242,7 @@ def ctc_loss_of_tensors(
     device = mode.adopt(log_probs).fake_type.device
     others = (targets, input_lengths, target_lengths)
     moved = [to_device(mode, x, device, mode.adopt(x).fake_type.dtype) for x in others]
-    return by_cpp(mode, aten.ctc_loss.Tensor, (log_probs, *moved, *rest), kwargs)
+    return run_cpp_parts(mode, aten.ctc_loss.Tensor, (log_probs, *moved, *rest), kwargs)
 
 
 def _ctc_loss(

@@ -25,7 +25,7 @@ _add, _mul = aten.add.Tensor, aten.mul.Tensor
 _sigmoid, _tanh = aten.sigmoid.default, aten.tanh.default
 
 
-def cast(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
+def cast_arguments(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
     """The arguments as autocast casts them, where eager has one kernel for the whole layer: cuDNN's
     for all of them, oneDNN's for an LSTM. Elsewhere it casts the parts."""
     x = mode.adopt(args[0]).fake_type
@@ -59,24 +59,24 @@ def lstm(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *rest: Any) -> tup
     """`aten.lstm.input`: the outputs of the last layer, and the last hidden and cell states of
     every layer and direction."""
     states = list(zip(*[mode.call(aten.unbind.int, state, 0) for state in hx], strict=True))
-    x, last = _layers(mode, _lstm_step, 4, input, states, *rest)
+    x, last = _run_layers(mode, _lstm_step, 4, input, states, *rest)
     hiddens, cells = zip(*last, strict=True)
     stack = aten.stack.default
     return x, mode.call(stack, hiddens, 0), mode.call(stack, cells, 0)
 
 
-def _simple(step: Step, gates: int) -> Callable[..., tuple[Any, Any]]:
+def _one_state_layer(step: Step, gates: int) -> Callable[..., tuple[Any, Any]]:
     """Of a layer whose state is its output."""
 
     def layer(mode: FakeTensorMode, input: Any, hx: Any, *rest: Any) -> tuple[Any, Any]:
         states = [(state,) for state in mode.call(aten.unbind.int, hx, 0)]
-        x, last = _layers(mode, step, gates, input, states, *rest)
+        x, last = _run_layers(mode, step, gates, input, states, *rest)
         return x, mode.call(aten.stack.default, [hidden for (hidden,) in last], 0)
 
     return layer
 
 
-def _layers(
+def _run_layers(
     mode: FakeTensorMode,
     step: Step,
     gates: int,
@@ -100,7 +100,7 @@ def _layers(
         outputs: list[Any] = []
         for i in range(layer * directions, (layer + 1) * directions):
             weights = _Weights(mode, params[i * count : (i + 1) * count], has_biases, gates)
-            out, state = _run(mode, step, x, states[i], weights, backwards=len(outputs) == 1)
+            out, state = _run_layer(mode, step, x, states[i], weights, backwards=len(outputs) == 1)
             outputs.append(out)
             last.append(state)
         x = call(aten.cat.default, outputs, 2) if bidirectional else outputs[0]
@@ -132,7 +132,7 @@ class _Weights:
         return mode.call(aten.addmm.default, self.bias, hidden, self.recurrent)
 
 
-def _run(
+def _run_layer(
     mode: FakeTensorMode, step: Step, x: Any, state: State, weights: _Weights, backwards: bool
 ) -> tuple[Any, State]:
     """One layer in one direction: what it puts out at each step, and its last state."""
@@ -178,7 +178,7 @@ def _rnn_step(function: Any) -> Step:
 
 LAYERS: dict[Any, Callable[..., Any]] = {
     aten.lstm.input: lstm,
-    aten.gru.input: _simple(_gru_step, 3),
-    aten.rnn_tanh.input: _simple(_rnn_step(_tanh), 1),
-    aten.rnn_relu.input: _simple(_rnn_step(aten.relu.default), 1),
+    aten.gru.input: _one_state_layer(_gru_step, 3),
+    aten.rnn_tanh.input: _one_state_layer(_rnn_step(_tanh), 1),
+    aten.rnn_relu.input: _one_state_layer(_rnn_step(aten.relu.default), 1),
 }

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 
-def _resampled(kernel: OpOverload, aligned: bool) -> Rule:
+def _make_resample(kernel: OpOverload, aligned: bool) -> Rule:
     def resample(
         mode: FakeTensorMode,
         input: Any,
@@ -46,4 +46,4 @@ def _resampled(kernel: OpOverload, aligned: bool) -> Rule:
 
 for _name, (_, _aligned) in RESAMPLERS.items():
     _packet = getattr(aten, _name)
-    composite(_packet.vec)(_resampled(_packet.default, _aligned))
+    composite(_packet.vec)(_make_resample(_packet.default, _aligned))

@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 _BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def sized(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+def composite_if_symbolic(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how an operator is taken apart where a size of its tensors varies. What the function
     leaves to C++ it answers with NotImplemented."""
 
     def register(function: Rule) -> Rule:
         for overload in overloads:
-            composite(overload)(_where_sizes_vary(overload, function))
+            composite(overload)(_evaluate_if_symbolic(overload, function))
         return function
 
     return register
 
 
-def _where_sizes_vary(overload: OpOverload, function: Rule) -> Rule:
+def _evaluate_if_symbolic(overload: OpOverload, function: Rule) -> Rule:
     kernel = partial(overload._op_dk, _BY_TORCH)
 
     def evaluate(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
-        if any(map(_varies, (*args, *kwargs.values()))):
+        if any(map(_is_symbolic, (*args, *kwargs.values()))):
             out = function(mode, *args, **kwargs)
             if out is not NotImplemented:
                 return out
@@ -53,16 +53,16 @@ def _where_sizes_vary(overload: OpOverload, function: Rule) -> Rule:
     return evaluate
 
 
-def _varies(value: Any) -> bool:
+def _is_symbolic(value: Any) -> bool:
     if isinstance(value, FakeTensor):
         return value.fake_type.is_symbolic
-    return isinstance(value, (list, tuple)) and any(map(_varies, value))
+    return isinstance(value, (list, tuple)) and any(map(_is_symbolic, value))
 
 
 # ------------------------------------------------------------------------------------------- pieces
 
 
-@sized(aten.tensor_split.sections)
+@composite_if_symbolic(aten.tensor_split.sections)
 def tensor_split(mode: FakeTensorMode, self: Any, sections: Any, dim: int = 0) -> Any:
     x = mode.adopt(self)
     count, ndim = unwrap(sections), x.fake_type.ndim
@@ -78,7 +78,7 @@ def tensor_split(mode: FakeTensorMode, self: Any, sections: Any, dim: int = 0) -
     return pieces
 
 
-@sized(aten.broadcast_tensors.default)
+@composite_if_symbolic(aten.broadcast_tensors.default)
 def broadcast_tensors(mode: FakeTensorMode, tensors: Sequence[Any]) -> Any:
     given = [mode.adopt(t) for t in tensors]
     size = broadcast_sizes([x.fake_type.size for x in given])
@@ -92,7 +92,7 @@ def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
     return mode.call(aten.expand.default, x, list(size))
 
 
-@sized(aten.cosine_similarity.default)
+@composite_if_symbolic(aten.cosine_similarity.default)
 def cosine_similarity(
     mode: FakeTensorMode, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08
 ) -> Any:
@@ -101,7 +101,7 @@ def cosine_similarity(
     return mode.reentered(kernel, (*spread, dim, eps), {})
 
 
-@sized(aten.diff.default)
+@composite_if_symbolic(aten.diff.default)
 def diff(
     mode: FakeTensorMode,
     self: Any,
@@ -122,7 +122,7 @@ def diff(
     return out
 
 
-@sized(aten.take_along_dim.default)
+@composite_if_symbolic(aten.take_along_dim.default)
 def take_along_dim(mode: FakeTensorMode, self: Any, indices: Any, dim: int | None = None) -> Any:
     x, index = mode.adopt(self), mode.adopt(indices)
     if index.fake_type.dtype is not torch.int64:
@@ -147,13 +147,13 @@ def take_along_dim(mode: FakeTensorMode, self: Any, indices: Any, dim: int | Non
 # ------------------------------------------------------------------------------------------ pooling
 
 
-@sized(aten.max_pool1d.default)
+@composite_if_symbolic(aten.max_pool1d.default)
 def max_pool1d(mode: FakeTensorMode, self: Any, *how: Any, **more: Any) -> Any:
     """Without gradients C++ has a kernel of its own for it."""
     return mode.call(aten.max_pool1d_with_indices.default, self, *how, **more)[0]
 
 
-@sized(aten.adaptive_max_pool1d.default)
+@composite_if_symbolic(aten.adaptive_max_pool1d.default)
 def adaptive_max_pool1d(mode: FakeTensorMode, self: Any, output_size: Sequence[Any]) -> Any:
     for n in mode.adopt(self).fake_type.size[-2:]:
         text = "Expected input to have non-zero size for non-batch dimensions"
@@ -164,7 +164,7 @@ def adaptive_max_pool1d(mode: FakeTensorMode, self: Any, output_size: Sequence[A
 # ----------------------------------------------------------------------------------------- products
 
 
-@sized(aten.tensordot.default)
+@composite_if_symbolic(aten.tensordot.default)
 def tensordot(
     mode: FakeTensorMode, self: Any, other: Any, dims_self: Sequence[int], dims_other: Sequence[int]
 ) -> Any:
@@ -193,22 +193,22 @@ def tensordot(
     return reshape(mode, matrix, [*rows, *columns])
 
 
-@sized(aten.kron.default)
+@composite_if_symbolic(aten.kron.default)
 def kron(mode: FakeTensorMode, self: Any, other: Any) -> Any:
     a, b = mode.adopt(self), mode.adopt(other)
     ndim = max(a.fake_type.ndim, b.fake_type.ndim)
-    outer, inner = (_padded(x.fake_type.size, ndim) for x in (a, b))
+    outer, inner = (_pad_size(x.fake_type.size, ndim) for x in (a, b))
     left = reshape(mode, a, [n for s in outer for n in (s, 1)])
     right = reshape(mode, b, [n for s in inner for n in (1, s)])
     sizes = [m * n for m, n in zip(outer, inner, strict=True)]
     return reshape(mode, mode.call(aten.mul.Tensor, left, right), sizes)
 
 
-def _padded(size: Sequence[Size], ndim: int) -> list[Size]:
+def _pad_size(size: Sequence[Size], ndim: int) -> list[Size]:
     return [*(1,) * (ndim - len(size)), *size]
 
 
-@sized(aten.cdist.default)
+@composite_if_symbolic(aten.cdist.default)
 def cdist(
     mode: FakeTensorMode, x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None
 ) -> Any:
@@ -235,7 +235,7 @@ def _gates(
     return of_input, of_hidden
 
 
-@sized(aten.lstm_cell.default)
+@composite_if_symbolic(aten.lstm_cell.default)
 def lstm_cell(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *weights: Any) -> Any:
     call, add, mul = mode.call, aten.add.Tensor, aten.mul.Tensor
     sigmoid, tanh = aten.sigmoid.default, aten.tanh.default
@@ -249,7 +249,7 @@ def lstm_cell(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *weights: Any
     return call(mul, call(sigmoid, show), call(tanh, cell)), cell
 
 
-@sized(aten.gru_cell.default)
+@composite_if_symbolic(aten.gru_cell.default)
 def gru_cell(mode: FakeTensorMode, input: Any, hx: Any, *weights: Any) -> Any:
     call, add, mul, sigmoid = mode.call, aten.add.Tensor, aten.mul.Tensor, aten.sigmoid.default
     of_input, of_hidden = _gates(mode, input, hx, weights, 3)
@@ -267,14 +267,14 @@ def _plain_cell(nonlinearity: OpOverload) -> Rule:
     return cell
 
 
-sized(aten.rnn_tanh_cell.default)(_plain_cell(aten.tanh.default))
-sized(aten.rnn_relu_cell.default)(_plain_cell(aten.relu.default))
+composite_if_symbolic(aten.rnn_tanh_cell.default)(_plain_cell(aten.tanh.default))
+composite_if_symbolic(aten.rnn_relu_cell.default)(_plain_cell(aten.relu.default))
 
 
 # ----------------------------------------------------------------------------------- many positions
 
 
-@sized(aten.nll_loss_nd.default)
+@composite_if_symbolic(aten.nll_loss_nd.default)
 def nll_loss_nd(
     mode: FakeTensorMode,
     self: Any,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lostwax.fake.composite.sized import sized
+from lostwax.fake.composite.sized import composite_if_symbolic
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.registry import aten, composite
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 
-def _checked(name: str, is_half: bool) -> None:
+def _register_check(name: str, is_half: bool) -> None:
     """C++ asks whether there is something to transform: what it raises otherwise is a check."""
     overload = getattr(aten, name).default
 
-    @sized(overload)
+    @composite_if_symbolic(overload)
     def transform(
         mode: FakeTensorMode, self: Any, n: Any = None, dim: int = -1, norm: str | None = None
     ) -> Any:
@@ -36,12 +36,12 @@ def _checked(name: str, is_half: bool) -> None:
 
 
 for _name in ("fft_fft", "fft_ifft", "fft_rfft", "fft_ihfft"):
-    _checked(_name, is_half=False)
+    _register_check(_name, is_half=False)
 for _name in ("fft_irfft", "fft_hfft"):
-    _checked(_name, is_half=True)
+    _register_check(_name, is_half=True)
 
 
-@sized(aten.stft.default)
+@composite_if_symbolic(aten.stft.default)
 def stft(
     mode: FakeTensorMode,
     self: Any,
@@ -117,17 +117,17 @@ def istft(
     window = _window(mode, x, n_fft, width, window, "istft")
     if window is None:
         window = _ones(mode, x, n_fft)
-    frames = mode.call(aten.transpose.int, _batched(mode, x), 1, 2)
-    frames = _inverse(mode, frames, window, n_fft, normalized, is_half, return_complex)
+    frames = mode.call(aten.transpose.int, _add_batch(mode, x), 1, 2)
+    frames = _invert_frames(mode, frames, window, n_fft, normalized, is_half, return_complex)
     count = x.fake_type.size[-1]
     whole = n_fft + hop * (count - 1)
     start = n_fft // 2 if center else 0
     end = start + unwrap(length) if length is not None else whole - start
     frames = mode.call(aten.mul.Tensor, frames, mode.call(aten.view.default, window, [1, 1, n_fft]))
-    signal = _overlap_added(mode, frames, n_fft, hop, whole, start, end)
+    signal = _overlap_add(mode, frames, n_fft, hop, whole, start, end)
     weights = mode.call(aten.pow.Tensor_Scalar, window, 2)
     weights = mode.call(aten.expand.default, weights, [1, count, n_fft])
-    weights = _overlap_added(mode, weights, n_fft, hop, whole, start, end)
+    weights = _overlap_add(mode, weights, n_fft, hop, whole, start, end)
     _assert_covered(mode, weights)
     signal = mode.call(aten.div.Tensor, signal, weights)
     if x.fake_type.ndim == 2:
@@ -161,11 +161,11 @@ def _check_spectrum(x: FakeTensor, n_fft: int, hop: int, width: int, onesided: b
     return is_half
 
 
-def _batched(mode: FakeTensorMode, x: FakeTensor) -> Any:
+def _add_batch(mode: FakeTensorMode, x: FakeTensor) -> Any:
     return mode.call(aten.unsqueeze.default, x, 0) if x.fake_type.ndim == 2 else x
 
 
-def _inverse(
+def _invert_frames(
     mode: FakeTensorMode,
     frames: Any,
     window: Any,
@@ -187,7 +187,7 @@ def _inverse(
     return mode.call(aten._fft_c2r.default, frames, [2], scale, n_fft)
 
 
-def _overlap_added(
+def _overlap_add(
     mode: FakeTensorMode, frames: Any, n_fft: int, hop: int, whole: Size, start: int, end: Size
 ) -> Any:
     rows = mode.adopt(frames).fake_type.size[0]

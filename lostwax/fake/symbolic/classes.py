@@ -21,12 +21,12 @@ from lostwax.fake.symbolic.operations import (
     BINARY,
     UNARY_REALS,
     UNARY_SIZES,
-    Operator,
+    BinaryOperator,
     both,
     either,
+    have_same_truth,
     if_then_else,
-    reflected,
-    same_truth,
+    reflect,
 )
 from lostwax.sym import Expr, expect, negate
 from lostwax.sym.numbers.integers import indicator
@@ -57,11 +57,11 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
             put = patch.binary_of_symint if name != "divmod" else patch.binary
             put(_SymInt, f"__{alias}__", int_node, operator)
             if name not in _NOT_REFLECTED:
-                put(_SymInt, f"__r{alias}__", int_node, reflected(operator))
+                put(_SymInt, f"__r{alias}__", int_node, reflect(operator))
             if name not in _BITS:
                 patch.binary(_SymFloat, f"__{alias}__", float_node, operator)
                 if name not in _NOT_REFLECTED:
-                    patch.binary(_SymFloat, f"__r{alias}__", float_node, reflected(operator))
+                    patch.binary(_SymFloat, f"__r{alias}__", float_node, reflect(operator))
     for name, function in UNARY_SIZES.items():
         patch.unary(_SymInt, f"__{name}__", int_node, function)
     for name, function in UNARY_REALS.items():
@@ -82,9 +82,9 @@ class _Patch:
         self.wrap = wrap
         self.nodes = nodes
 
-    def binary_of_symint(self, cls: Any, name: str, ours: Any, function: Operator) -> None:
+    def binary_of_symint(self, cls: Any, name: str, ours: Any, function: BinaryOperator) -> None:
         """With a short way for two integers: the hottest code of symbolic tracing."""
-        before = getattr(cls, name, _missing)
+        before = getattr(cls, name, _refuse_operand)
         wrap, on_sizes, mixed = self.wrap, function.on_sizes, self.mixed
 
         def method(self: Any, other: Any) -> Any:
@@ -105,7 +105,7 @@ class _Patch:
         self.put(cls, name, method)
 
     def binary(self, cls: Any, name: str, ours: Any, function: Callable[[Any, Any], Any]) -> None:
-        before = getattr(cls, name, _missing)
+        before = getattr(cls, name, _refuse_operand)
         mixed = self.mixed
 
         def method(self: Any, other: Any) -> Any:
@@ -160,7 +160,7 @@ class _Patch:
         setattr(cls, name, method)
 
 
-def _missing(self: Any, other: Any) -> Any:
+def _refuse_operand(self: Any, other: Any) -> Any:
     """What a class without this operator answers."""
     return NotImplemented
 
@@ -171,8 +171,8 @@ def _install_conditions(patch: _Patch, ours: Any) -> None:
         patch.binary(_SymBool, f"__r{name}__", ours, function)
     for name in ("add", "sub", "mul"):
         patch.binary(_SymBool, f"__{name}__", ours, BINARY[name])
-        patch.binary(_SymBool, f"__r{name}__", ours, reflected(BINARY[name]))
-    patch.binary(_SymBool, "__eq__", ours, same_truth)
+        patch.binary(_SymBool, f"__r{name}__", ours, reflect(BINARY[name]))
+    patch.binary(_SymBool, "__eq__", ours, have_same_truth)
     patch.unary(_SymBool, "__sym_float__", ours, lambda b: real(indicator(b)))
     patch.unary(_SymBool, "__sym_not__", ours, negate)
     patch.unary(
@@ -215,7 +215,7 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
 
     def _check_with(error_type: type[Exception], cond: Any, message: Any = None) -> None:
         if cond.__class__ is _SymBool and cond.node.__class__ is bool_node:
-            holds = _expected(cond.node.env, cond.node.value, message)
+            holds = _expect(cond.node.env, cond.node.value, message)
         elif cond is True or cond is False:
             holds = cond
         else:
@@ -236,7 +236,7 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
     torch._check_is_size = _check_is_size
 
 
-def _expected(env: Any, condition: Any, message: Any) -> bool:
+def _expect(env: Any, condition: Any, message: Any) -> bool:
     """With what the program says where it does not hold as the reason."""
     before = len(env.guards)
     holds = expect(condition, "torch._check")

@@ -24,9 +24,9 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
     if index.__class__ is not int:
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
-        index = _with_numbers(index)
+        index = _replace_scalars(index)
         if not x.is_cpu:
-            index = _with_tensors(index)
+            index = _replace_lists(index)
     if not has_symint(index):
         return _getitem(x, index)
     selected, rest = _select(x, index)
@@ -35,9 +35,9 @@ def getitem(x: torch.Tensor, index: Any) -> Any:
 
 def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
     """`x[index] = value`, for a class's `__setitem__`."""
-    index = _with_numbers(index)
+    index = _replace_scalars(index)
     if not x.is_cpu:
-        index = _with_tensors(index)
+        index = _replace_lists(index)
     if _is_truth(index):
         x, index = x.unsqueeze(0), index.unsqueeze(0)
     elif has_symint(index):
@@ -50,11 +50,11 @@ def _is_truth(index: Any) -> bool:
     return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 0
 
 
-def _with_tensors(index: Any) -> Any:
+def _replace_lists(index: Any) -> Any:
     """The index with tensors for lists of integers: for what is not on the CPU, C++ makes them
     unseen by a mode."""
     if index.__class__ is tuple:
-        return tuple([_with_tensors(part) for part in index])
+        return tuple([_replace_lists(part) for part in index])
     is_plain = index.__class__ is list and index and all(map(_is_number, index))
     return torch.tensor(index) if is_plain else index
 
@@ -65,14 +65,14 @@ def _is_number(value: Any) -> bool:
     )
 
 
-def _with_numbers(index: Any) -> Any:
+def _replace_scalars(index: Any) -> Any:
     """The index with the items of tensors that are single integers."""
     if index.__class__ is tuple:
-        return tuple([_with_numbers(part) for part in index])
+        return tuple([_replace_scalars(part) for part in index])
     if index.__class__ is slice:
         bounds = (index.start, index.stop, index.step)
         if any(isinstance(b, torch.Tensor) for b in bounds):
-            return slice(*map(_with_numbers, bounds))
+            return slice(*map(_replace_scalars, bounds))
         return index
     if isinstance(index, torch.Tensor) and index.dim() == 0 and index.dtype in _INTEGERS:
         return index.item()

@@ -20,7 +20,7 @@ _CHANNELS_LAST = {4: (1, 3, 2, 0), 5: (1, 4, 3, 2, 0)}
 
 
 def is_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
-    return eq(product(size), 0) | _dense_in(range(len(size) - 1, -1, -1), size, stride)
+    return eq(product(size), 0) | _is_dense_in(range(len(size) - 1, -1, -1), size, stride)
 
 
 def is_never_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> bool:
@@ -45,7 +45,7 @@ def is_channels_last(ndim: int) -> Layout:
     """Contiguous with the channels innermost, for tensors of `ndim` dimensions (4 or 5)."""
 
     def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
-        return len(size) == ndim and _dense_in(_CHANNELS_LAST[ndim], size, stride)
+        return len(size) == ndim and _is_dense_in(_CHANNELS_LAST[ndim], size, stride)
 
     return asked
 
@@ -78,10 +78,10 @@ def is_non_overlapping_and_dense(size: Sequence[Size], stride: Sequence[Size]) -
         return n is not None and n < 2, -1 if step is None else step, -d
 
     order = sorted(range(len(size)), key=place)
-    return eq(product(size), 0) | _dense_in(order, size, stride)
+    return eq(product(size), 0) | _is_dense_in(order, size, stride)
 
 
-def _dense_in(order: Sequence[int], size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+def _is_dense_in(order: Sequence[int], size: Sequence[Size], stride: Sequence[Size]) -> Condition:
     """Every element once, with the dimensions in this order, innermost first."""
     dense: Condition = True
     step: Size = 1

@@ -24,7 +24,7 @@ import torch
 from lostwax.branches import asked_after, raises_otherwise
 from lostwax.fake.symbolic import classes, layout
 from lostwax.fake.symbolic.face import EnvFace, env_face
-from lostwax.fake.symbolic.operations import BINARY, UNARY_REALS, if_then_else, same_truth
+from lostwax.fake.symbolic.operations import BINARY, UNARY_REALS, have_same_truth, if_then_else
 from lostwax.sym import (
     BoolExpr,
     Expr,
@@ -116,7 +116,7 @@ def _node(env: ShapeEnv, value: Any) -> Node:
     return BoolNode(env, value) if kind is bool else FloatNode(env, value)
 
 
-def _put_off(env: ShapeEnv, asking: FrameType) -> list[Any]:
+def _find_put_off(env: ShapeEnv, asking: FrameType) -> list[Any]:
     """The earlier parts of the condition that is asked, for which there is no guard."""
     return [e for e in env.put_off if e[0] is asking.f_code and asking.f_lasti in e[1]]
 
@@ -124,7 +124,7 @@ def _put_off(env: ShapeEnv, asking: FrameType) -> list[Any]:
 def decide_put_off(env: ShapeEnv, asking: FrameType) -> None:
     """Data are about to be asserted. That holds under the earlier parts alone: for these the
     program follows the example."""
-    for _, _, value in _put_off(env, asking):
+    for _, _, value in _find_put_off(env, asking):
         decide(value)
 
 
@@ -316,7 +316,7 @@ class BoolNode(Node):
         if value.hint is None:
             decide_put_off(value.env, asking)
         elif later := asked_after(asking, value.hint):
-            earlier = _put_off(value.env, asking)
+            earlier = _find_put_off(value.env, asking)
             value.env.put_off = [*earlier, (asking.f_code, later, value)]
             return value.hint
         return value.env.decide(value, or_raises=lambda answer: raises_otherwise(asking, answer))
@@ -346,10 +346,10 @@ class BoolNode(Node):
     sym_and = _binary(operator.and_)
     sym_or = _binary(operator.or_)
     sym_not = _unary(negate)
-    eq = _binary(same_truth)
+    eq = _binary(have_same_truth)
 
     def ne(self, other: Node) -> Node:
-        return _node(self.env, negate(same_truth(self.value, other.value)))
+        return _node(self.env, negate(have_same_truth(self.value, other.value)))
 
     def sym_ite(self, yes: Node, no: Node) -> Node:
         return _node(self.env, if_then_else(self.value, yes.value, no.value))

@@ -32,7 +32,7 @@ Value: TypeAlias = "Size | Number | BoolExpr"
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class BinaryOperator:
     """A binary operator: on two sizes, and (None: a TypeError) on two floats."""
 
     on_sizes: Callable[[Any, Any], Any]
@@ -40,7 +40,7 @@ class Operator:
     commutes: bool = False
 
     def __call__(self, a: Any, b: Any) -> Any:
-        a, b = number(a), number(b)
+        a, b = to_number(a), to_number(b)
         if not isinstance(a, (float, Real)) and not isinstance(b, (float, Real)):
             return self.on_sizes(a, b)
         if self.on_reals is None:
@@ -48,23 +48,23 @@ class Operator:
         return self.on_reals(to_real(a), to_real(b))
 
 
-def reflected(function: Operator) -> Operator:
+def reflect(function: BinaryOperator) -> BinaryOperator:
     """The same with its operands exchanged, for the right side of `2 - n`."""
     if function.commutes:
         return function
     on_sizes, on_reals = function.on_sizes, function.on_reals
-    return Operator(
+    return BinaryOperator(
         lambda a, b: on_sizes(b, a), None if on_reals is None else lambda a, b: on_reals(b, a)
     )
 
 
-def number(value: Value) -> Size | Number:
+def to_number(value: Value) -> Size | Number:
     """A condition counts as 0 or 1, as in Python."""
     return indicator(value) if isinstance(value, (bool, BoolExpr)) else value
 
 
 def to_real(value: Value) -> Number:
-    value = number(value)
+    value = to_number(value)
     return real(value) if isinstance(value, (int, Expr)) else value
 
 
@@ -79,32 +79,32 @@ def _real_power(a: Number, n: Number) -> Number:
     return a**n
 
 
-def _both(a: Any, b: Any) -> tuple[Any, Any]:
+def _divmod(a: Any, b: Any) -> tuple[Any, Any]:
     return a // b, a % b
 
 
 BINARY = {
-    "add": Operator(operator.add, operator.add, commutes=True),
-    "sub": Operator(operator.sub, operator.sub),
-    "mul": Operator(operator.mul, operator.mul, commutes=True),
-    "mod": Operator(operator.mod, operator.mod),
-    "floordiv": Operator(operator.floordiv, operator.floordiv),
-    "truediv": Operator(divide, operator.truediv),
-    "divmod": Operator(_both, _both),
-    "pow": Operator(_power_of_sizes, _real_power),
-    "lshift": Operator(shift_left, None),
-    "rshift": Operator(shift_right, None),
-    "and": Operator(bit_and, None),
-    "or": Operator(bit_or, None),
-    "xor": Operator(bit_xor, None),
-    "sym_max": Operator(maximum, partial(extremum, "max")),
-    "sym_min": Operator(minimum, partial(extremum, "min")),
-    "eq": Operator(eq, partial(compare, "==")),
-    "ne": Operator(ne, partial(compare, "!=")),
-    "lt": Operator(operator.lt, operator.lt),
-    "le": Operator(operator.le, operator.le),
-    "gt": Operator(operator.gt, operator.gt),
-    "ge": Operator(operator.ge, operator.ge),
+    "add": BinaryOperator(operator.add, operator.add, commutes=True),
+    "sub": BinaryOperator(operator.sub, operator.sub),
+    "mul": BinaryOperator(operator.mul, operator.mul, commutes=True),
+    "mod": BinaryOperator(operator.mod, operator.mod),
+    "floordiv": BinaryOperator(operator.floordiv, operator.floordiv),
+    "truediv": BinaryOperator(divide, operator.truediv),
+    "divmod": BinaryOperator(_divmod, _divmod),
+    "pow": BinaryOperator(_power_of_sizes, _real_power),
+    "lshift": BinaryOperator(shift_left, None),
+    "rshift": BinaryOperator(shift_right, None),
+    "and": BinaryOperator(bit_and, None),
+    "or": BinaryOperator(bit_or, None),
+    "xor": BinaryOperator(bit_xor, None),
+    "sym_max": BinaryOperator(maximum, partial(extremum, "max")),
+    "sym_min": BinaryOperator(minimum, partial(extremum, "min")),
+    "eq": BinaryOperator(eq, partial(compare, "==")),
+    "ne": BinaryOperator(ne, partial(compare, "!=")),
+    "lt": BinaryOperator(operator.lt, operator.lt),
+    "le": BinaryOperator(operator.le, operator.le),
+    "gt": BinaryOperator(operator.gt, operator.gt),
+    "ge": BinaryOperator(operator.ge, operator.ge),
 }
 COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
@@ -161,27 +161,27 @@ UNARY_REALS: dict[str, Callable[..., Any]] = {
 
 
 def both(a: Any, b: Any) -> Any:
-    return a & b if _conditions(a, b) else NotImplemented
+    return a & b if _are_conditions(a, b) else NotImplemented
 
 
 def either(a: Any, b: Any) -> Any:
-    return a | b if _conditions(a, b) else NotImplemented
+    return a | b if _are_conditions(a, b) else NotImplemented
 
 
-def same_truth(a: Any, b: Any) -> Any:
+def have_same_truth(a: Any, b: Any) -> Any:
     """`a == b`; against a number, as 0 or 1."""
-    if not _conditions(a, b):
+    if not _are_conditions(a, b):
         return BINARY["eq"](a, b)
     return (a & b) | (negate(a) & negate(b))
 
 
-def _conditions(*values: Any) -> bool:
+def _are_conditions(*values: Any) -> bool:
     return all(isinstance(v, (bool, BoolExpr)) for v in values)
 
 
 def if_then_else(b: bool | BoolExpr, yes: Value, no: Value) -> Value:
     """Between sizes, and between conditions, without a branch; between floats it is one."""
-    if _conditions(yes, no):
+    if _are_conditions(yes, no):
         return (b & yes) | (negate(b) & no)  # type: ignore[operator]
     if isinstance(yes, (int, Expr)) and isinstance(no, (int, Expr)):
         return choose(b, yes, no)

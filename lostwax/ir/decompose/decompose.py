@@ -24,7 +24,7 @@ from lostwax.classes import PLAIN
 from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.fake.undo import Undo, undone
+from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.decompose.core_aten import as_table
 from lostwax.ir.decompose.expander import Decomposition
@@ -66,7 +66,7 @@ def decompose_program(
         with no_grad(), without_autocast(), expansions.expander:
             return _rewrite(program.graph_module, expansions, mode, program.named_by_calls)
 
-    module, names = undone(rewritten)
+    module, names = run_and_undo(rewritten)
     signature = program.graph_signature
     return replace(
         program,

@@ -373,7 +373,7 @@ def _recall_answer(node: Node, record: registry.Operator) -> Any:
     args = [a.meta.get("val") if a.__class__ is Node else a for a in node.args]
     mode = next((a.fake_mode for a in args if type(a) is FakeTensor), None)
     key = None if mode is None else rule_cache.question(mode, record, args, node.kwargs)
-    return None if mode is None else rule_cache.known(mode, key)
+    return None if mode is None else rule_cache.find_answer(mode, key)
 
 
 class _Symbolic(Exception):

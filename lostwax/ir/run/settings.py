@@ -26,7 +26,7 @@ _C: Any = torch._C
 
 
 def settings_now() -> Settings:
-    on = tuple((d, _name(torch.get_autocast_dtype(d))) for d in autocast.enabled())
+    on = tuple((d, _name(torch.get_autocast_dtype(d))) for d in autocast.find_enabled())
     return Settings(on, _name(torch.get_default_dtype()), str(torch.get_default_device()))
 
 

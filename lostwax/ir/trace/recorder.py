@@ -110,7 +110,7 @@ class Recorder(FakeTensorMode):
         if found is None:
             plain = share_list(numbers)
             found = self._numbers[numbers] = (
-                (numbers, shared_rule_cache.told_all(numbers))
+                (numbers, shared_rule_cache.shared_keys(numbers))
                 if plain is None
                 else (plain, numbers)
             )

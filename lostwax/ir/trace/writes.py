@@ -13,11 +13,11 @@ import torch
 
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.write import (
+    add_defaults,
     check_cast,
     check_fits,
     factory_options,
-    flat,
-    with_defaults,
+    flatten,
     written_arguments,
 )
 from lostwax.ir.trace.recorder import Recorder
@@ -31,9 +31,9 @@ def record_write(recorder: Recorder, record: Operator, args: Any, kwargs: dict[s
     assert record.twin is not None
     if record.kind == "out":
         return _write_out(recorder, record, args, kwargs)
-    targets = [recorder.adopt(t) for t in flat(written_arguments(record, args, kwargs))]
-    out = recorder.evaluate(record.twin, args, with_defaults(record, args, kwargs))
-    results = flat([out])
+    targets = [recorder.adopt(t) for t in flatten(written_arguments(record, args, kwargs))]
+    out = recorder.evaluate(record.twin, args, add_defaults(record, args, kwargs))
+    results = flatten([out])
     own = len(record.results) if record.kind == "mixed" else 0
     for target, new in zip(targets, results[own:], strict=record.kind == "mixed"):
         check_fits(target.fake_type, new.fake_type)
@@ -46,10 +46,10 @@ def record_write(recorder: Recorder, record: Operator, args: Any, kwargs: dict[s
 
 
 def _write_out(recorder: Recorder, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    outs = [recorder.adopt(o) for o in flat([kwargs[name] for name in record.out_names])]
+    outs = [recorder.adopt(o) for o in flatten([kwargs[name] for name in record.out_names])]
     inputs = {k: v for k, v in kwargs.items() if k not in record.out_names}
     inputs.update(factory_options(record, outs[0], args, inputs))
-    results = flat([recorder.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
+    results = flatten([recorder.evaluate(record.twin, args, inputs)])  # type: ignore[arg-type]
     for target, new in zip(outs, results, strict=True):
         check_cast(target.fake_type, new.fake_type)
         if target.fake_type.size == new.fake_type.size:

@@ -18,7 +18,7 @@ from functools import partial
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
-from lostwax.fake.undo import Undo, undone
+from lostwax.fake.undo import Undo, run_and_undo
 
 _ALIGNMENT = 64
 _FOLDER = "archive"
@@ -214,7 +214,7 @@ def replace(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) ->
     path = os.path.realpath(os.fspath(path))
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    undone(partial(_replace, path, write))
+    run_and_undo(partial(_replace, path, write))
 
 
 def _replace(path: str, write: Callable[[IO[bytes]], None], undo: Undo) -> None:

@@ -138,7 +138,7 @@ class AtCapture(At):
     """The same in `lostwax.capture`, around the captures."""
 
     def watches(self, frame: FrameType) -> bool:
-        return frame.f_code.co_filename in AROUND or frame.f_code.co_name == "undone"
+        return frame.f_code.co_filename in AROUND or frame.f_code.co_name == "run_and_undo"
 
 
 AROUND = files(

@@ -45,8 +45,8 @@ def test_the_next_capture_asks_no_rule_and_gives_the_same(monkeypatch):
     module, x = Convolutions().eval(), torch.randn(2, 3, 8, 8)
     first, *_ = exports(module, x, {0: Dim("batch")})
     asked = []
-    ask, observed = rule_cache.ask, single_step_composites._call_and_remember
-    monkeypatch.setattr(rule_cache, "ask", lambda *a: asked.append(a) or ask(*a))
+    ask, observed = rule_cache.ask_rule, single_step_composites._call_and_remember
+    monkeypatch.setattr(rule_cache, "ask_rule", lambda *a: asked.append(a) or ask(*a))
     monkeypatch.setattr(
         single_step_composites, "_call_and_remember", lambda *a: asked.append(a) or observed(*a)
     )

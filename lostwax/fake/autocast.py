@@ -1,9 +1,9 @@
-"""Autocast: which operators compute in a lower precision is what torch's own kernels say.
+"""Autocast: torch's own kernels decide which operators compute in a lower precision.
 
-C++ casts before an operator comes to a mode; but only on the CPU, since to C++ a fake on another
-device is on `meta`, and only operators that a program calls, not those into which a mode takes one
-apart. For these, torch's kernel of autocast is called here, with stand-ins that say on which device
-they are: no list of operators is kept. Must not cast anything itself.
+C++ casts before an operator reaches the mode, but only on the CPU, since to C++ a fake of another
+device is on `meta`; and only operators that the program calls, not those into which the mode takes
+them apart. For all others, torch's autocast kernel is called here, with stand-ins that tell it the
+device. So no list of operators is needed. Must not cast anything itself.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ Run = Callable[[OpOverload, Any, dict[str, Any]], Any]
 
 _C: Any = torch._C
 DEVICES: tuple[str, ...] = tuple(_C._autocast_supported_devices())
-"""Those that have autocast, available or not."""
+"""The types of devices that have autocast, whether they are available or not."""
 CASTABLE = (torch.float32, torch.float16, torch.bfloat16)
-"""What autocast casts; float64 it leaves alone."""
+"""The dtypes that autocast casts; it leaves float64 alone."""
 _KEYS = _C.DispatchKey.__members__
 _AUTOGRAD = (_C.DispatchKey.AutogradFunctionality, _C.DispatchKey.ADInplaceOrView)
 _AsOnEntry: Any = _C._RestorePythonTLSSnapshot
@@ -46,35 +46,36 @@ _DEVICE_ASKED = torch.ops.prim.device.default
 
 
 without_autocast: Any = _C._DisableAutocast
-"""Inside, it is off for every device: for what is no part of the user's computation."""
+"""A context in which autocast is off for every device, for what is not the user's computation."""
 
 
 def is_entered() -> bool:
-    """Are we inside `with torch.autocast(...)`? Also where a dispatch hides that it is on."""
+    """Are we inside `with torch.autocast(...)`? The answer is right even inside a dispatch, which
+    switches autocast off."""
     torch.autocast_increment_nesting()
     return torch.autocast_decrement_nesting() > 0
 
 
 def find_enabled() -> tuple[str, ...]:
-    """The types of devices for which it is on."""
+    """The types of devices for which autocast is on."""
     return tuple(filter(torch.is_autocast_enabled, DEVICES)) if _is_any_enabled() else ()
 
 
 def _find_enabled_on_entry() -> tuple[str, ...]:
-    """The same, from inside a dispatch to Python, where all of it is switched off."""
+    """The types of devices for which it was on before a dispatch switched it off."""
     with _AsOnEntry():
         return find_enabled()
 
 
 def dispatch(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Run) -> Any:
-    """An operator that C++ hands to the mode, where autocast may be on: `call` evaluates it."""
+    """Evaluate an operator that C++ hands to the mode, by `call`, with the casts of autocast."""
     around = mode.casts
-    if around is not None:  # it is a part of another one
+    if around is not None:  # it is a part of another operator
         return evaluate_part(mode, func, args, kwargs, call)
     on = _find_enabled_on_entry()
     if not on:
         return call(func, args, kwargs)
-    # On the CPU, C++ has cast already what its kernels say.
+    # On the CPU, C++ has already cast the arguments if it has an autocast kernel.
     is_cast = "cpu" in on and "cpu" in _devices(args, kwargs) and _kernel(func, "cpu") is not None
     try:
         mode.casts = () if is_cast else on
@@ -84,7 +85,7 @@ def dispatch(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, cal
 
 
 def evaluate_part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any, call: Run) -> Any:
-    """An operator that another is taken apart into."""
+    """Evaluate an operator into which another one is taken apart."""
     around = mode.casts
     if not around:
         return call(func, args, kwargs)
@@ -114,8 +115,8 @@ def _find_parts(func: OpOverload) -> Callable[..., Any]:
 
 
 def _check_custom(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
-    """An operator of the user's stays one: what its kernel does under autocast, it would do without
-    in a program, which has casts in its place."""
+    """Refuse a custom operator whose kernel may depend on autocast: a program calls it as a whole,
+    and without autocast."""
     given = (t.fake_type.dtype for t in _iterate_fakes((*args, *kwargs.values())))
     if fallback.is_composite(func) or not any(d in CASTABLE for d in given):
         return
@@ -142,7 +143,8 @@ def _iterate_fakes(values: Any) -> Iterator[FakeTensor]:
 
 
 def _kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
-    """The kernel that casts for this operator. A user may yet register one for his."""
+    """The autocast kernel of this operator. Only those of ATen are cached: a user may register one
+    for a custom operator later."""
     return _known_kernel(func, device) if func.namespace == "aten" else _find_kernel(func, device)
 
 
@@ -198,7 +200,7 @@ def _run_kernel(
 
 
 class _StandIn(torch.Tensor):
-    """To torch's kernels of autocast, a tensor on the device on which its fake is."""
+    """What torch's autocast kernels get instead of a fake: a tensor that has the fake's device."""
 
     __slots__ = ("fake",)
     fake: FakeTensor
@@ -218,8 +220,8 @@ class _StandIn(torch.Tensor):
 
 
 class StandIns(ByIdentity[FakeTensor, _StandIn]):
-    """Those of one mode's parameters; and who evaluates the operators that torch's kernel calls on
-    stand-ins, while it runs."""
+    """The stand-ins of one mode's parameters. While a kernel of torch runs, `call` evaluates the
+    operators that it calls on stand-ins."""
 
     __slots__ = ("call",)
 
@@ -229,7 +231,7 @@ class StandIns(ByIdentity[FakeTensor, _StandIn]):
 
 
 def make_stand_in(mode: FakeTensorMode, fake: FakeTensor) -> _StandIn:
-    """What stands for a fake. Of a parameter it is kept: torch keeps what that was cast to."""
+    """The stand-in of a fake. A parameter keeps its own, since torch caches its cast."""
     is_kept = is_marked_leaf(fake)
     found = mode.stand_ins.get(fake) if is_kept else None
     if found is None:

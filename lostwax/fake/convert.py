@@ -1,4 +1,4 @@
-"""Real tensors to fakes: the same tensor gives the same fake, aliasing tensors give aliasing fakes.
+"""Makes fakes of real tensors: one tensor gives one fake, aliasing tensors give aliasing fakes.
 
 Keeps leaf-ness, `requires_grad`, strides and being a Parameter; never copies data and never keeps a
 real tensor alive. Must not decide which sizes are dynamic: the caller says so.
@@ -43,11 +43,11 @@ class FakeTensorConverter:
         self._sweep_at = 256
         self._kept: dict[int, tuple[torch.Tensor, FakeTensor]] = {}
         self._kept_storages: dict[int, tuple[Any, FakeStorage]] = {}
-        """By the address of the real one, which is held: `x.data = y` may let go of it."""
+        """By the address of the real storage, which is kept alive: `x.data = y` could free it."""
 
     def keep(self, mode: FakeTensorMode, tensor: torch.Tensor) -> FakeTensor:
-        """The fake of a tensor, with its own sizes. The tensor is kept alive until `forget`: that
-        is cheaper than to watch for its end."""
+        """The fake of a tensor, with its own sizes. The tensor is kept alive until `forget`, which
+        is cheaper than a weak reference."""
         key = id(tensor)
         if key in self._kept:
             return self._kept[key][1]
@@ -83,7 +83,7 @@ class FakeTensorConverter:
         return fake
 
     def lend(self, tensor: torch.Tensor, fake: FakeTensor) -> None:
-        """This is the fake of a tensor, which is kept alive until `forget`."""
+        """Make this the fake of a tensor, which is kept alive until `forget`."""
         self._kept[id(tensor)] = (tensor, fake)
 
     def known(self, tensor: torch.Tensor) -> FakeTensor | None:
@@ -95,7 +95,7 @@ class FakeTensorConverter:
         return found[1] if found is not None and found[0]() is tensor else None
 
     def kept_storage(self, tensor: torch.Tensor) -> FakeStorage | None:
-        """What stands for the memory of a tensor that is kept."""
+        """The fake storage of a tensor that is kept."""
         known = self._kept_storages.get(tensor.untyped_storage()._cdata)
         return None if known is None else known[1]
 
@@ -117,7 +117,7 @@ class FakeTensorConverter:
         source: str | None = None,
         memoize: bool = True,
     ) -> FakeTensor:
-        """The fake of this tensor; converted on first sight."""
+        """The fake of this tensor, made on the first call."""
         if isinstance(tensor, FakeTensor):
             return tensor if tensor.fake_mode is mode else self._of_fake(mode, tensor, sizes)
         kept = self._kept.get(id(tensor)) if sizes is None else None
@@ -180,8 +180,8 @@ class FakeTensorConverter:
     def _of_fake(
         self, mode: FakeTensorMode, fake: FakeTensor, sizes: tuple[Any, ...] | None = None
     ) -> FakeTensor:
-        """A fake of a fake: the same type under another mode; symbolic sizes become their
-        example's, or those given."""
+        """A fake of another mode's fake, of the same type. Symbolic sizes become those given, or
+        the example's."""
         known = self._fakes.get(id(fake)) if sizes is None else None
         if known is not None and known[0]() is fake:
             return known[1]
@@ -199,7 +199,7 @@ class FakeTensorConverter:
         return copy
 
     def _of_wrapper(self, mode: FakeTensorMode, tensor: Any) -> Any:
-        """A subclass that says what it wraps keeps its class, around fakes."""
+        """A subclass that tells what it wraps keeps its class, and wraps fakes."""
         names, context = tensor.__tensor_flatten__()
         inner = {n: self.from_real_tensor(mode, getattr(tensor, n)) for n in names}
         return type(tensor).__tensor_unflatten__(inner, context, tensor.size(), tensor.stride())
@@ -209,7 +209,7 @@ _STRIDED, _Parameter = torch.strided, torch.nn.Parameter
 
 
 class AutogradResult(torch.autograd.Function):
-    """What autograd takes for a result of its own: neither a leaf nor a view of one."""
+    """Makes autograd take a fake for a computed result: neither a leaf nor a view of one."""
 
     @staticmethod
     def forward(ctx: Any, leaf: FakeTensor, made: list[FakeTensor]) -> FakeTensor:
@@ -220,7 +220,7 @@ class AutogradResult(torch.autograd.Function):
         return grad, None
 
 
-# Without what a tracer puts before it.
+# The original `apply`, even while a tracer replaces that of `Function`.
 _make_result: Any = super(torch.autograd.Function, AutogradResult).apply
 
 
@@ -233,7 +233,7 @@ def _mark_class(fake: Any, tensor: torch.Tensor) -> None:
 
 
 def _check_class(tensor: torch.Tensor) -> None:
-    """A subclass that decides itself what operators do would be lost."""
+    """Refuse a subclass that decides itself what operators do: a fake would not do so."""
     cls = type(tensor)
     if is_lazy(tensor):
         raise UnsupportedFakeError(
@@ -334,13 +334,13 @@ def symbolic_strides(
     env: ShapeEnv | None,
     source: str | None = None,
 ) -> Sizes | None:
-    """The strides of a tensor whose sizes became symbols: products where the layout is dense, in
-    any order; otherwise a stride that does not follow from sizes is a number of its own, of which
-    is known where it stands in the order."""
+    """The strides of a tensor whose sizes became symbols. Where the layout is dense, in any order,
+    they are products of sizes. A stride that does not follow from sizes becomes a symbol of its
+    own, of which only its place in the order is known."""
     if stride == contiguous_strides(real):
         return None
     if len(real) in (4, 5) and stride == channels_last_strides(real):
-        return channels_last_strides(size)  # sizes of 1 leave the order open: the likely one
+        return channels_last_strides(size)  # if sizes are 1 the order is open; this one is likely
     out: list[Size] = list(stride)
     step: Size = 1
     before: Size = 1

@@ -1,5 +1,5 @@
-"""Questions to the data of a tensor that has none: fresh symbols, `item()`, and tiny constants that
-are known after all.
+"""Questions about data that a fake does not have. They are answered with fresh symbols, or from
+tiny constants that are known after all.
 
 Asking twice gives the same symbol until one of the tensors is written to. Must not guess: without a
 ShapeEnv and without a known constant the question is an error.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 CONSTANT_LIMIT = 64
-"""Real values are kept for constants of at most so many elements."""
+"""The real value of a constant is kept if it has at most so many elements."""
 
 
 class FreshSizes:
@@ -50,8 +50,8 @@ class FreshSizes:
 
 
 def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A data-dependent operator: from constants if all are known, else with fresh symbols,
-    remembered."""
+    """Evaluate a data-dependent operator: from constants if all are known, else with fresh symbols,
+    which are remembered."""
     if record.twin is None:
         known = _compute_constants(record, args, kwargs)
         if known is not None:
@@ -69,8 +69,8 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
 
 
 class DataAnswers:
-    """What was asked of a tensor's data, and what stands for that tensor in questions: an object of
-    its own, which lives as long as they do and means no other tensor later, as an `id` would."""
+    """The answers about a tensor's data, and the object that stands for the tensor in questions. It
+    lives as long as they do; an `id` could mean another tensor later."""
 
     __slots__ = ("answers", "name")
 
@@ -80,7 +80,7 @@ class DataAnswers:
 
 
 _MOST = 256
-"""So many answers are kept of one tensor; who asks what was forgotten gets a new symbol."""
+"""So many answers are kept for one tensor; a question that was forgotten gets a new symbol."""
 
 
 def _ask_once(
@@ -90,13 +90,13 @@ def _ask_once(
     kwargs: dict[str, Any],
     answer: Callable[[], Any],
 ) -> Any:
-    """The answer to a question about data: that of before, if it was asked of the very same
-    tensors, and none of them was written to since."""
+    """The answer to a question about data. It is the earlier one if the same tensors were asked
+    before, and none of them was written to since."""
     tensors: list[FakeTensor] = []
     key = (record.overload, _make_key(mode, args, tensors), _make_key(mode, kwargs, tensors))
     if not tensors:
         return answer()
-    answers = _find_answers(tensors[-1]).answers  # the last: a mask rather than what it is taken of
+    answers = _find_answers(tensors[-1]).answers  # the last: a mask, not what it masks
     if key not in answers:
         if len(answers) >= _MOST:
             answers.clear()
@@ -105,9 +105,9 @@ def _ask_once(
 
 
 def _make_key(mode: FakeTensorMode, value: Any, tensors: list[FakeTensor]) -> Any:
-    """What stands for an argument in a question; the tensors in it are added to the list. For a
-    tensor it names all that its data hang on: which one it is (a conjugate has the memory and the
-    type of what it conjugates), its memory, the writes to that, and what it shows of it."""
+    """What stands for an argument in a question; its tensors are added to the list. The key of a
+    tensor names all that its data depend on: the tensor (a conjugate has the memory and the type of
+    what it conjugates), its memory, the number of writes to that, and its type."""
     if isinstance(value, torch.Tensor):
         fake = mode.adopt(value)
         tensors.append(fake)
@@ -173,8 +173,7 @@ def _make_unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
 
 @evaluation(aten.equal.default)
 def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """`torch.equal(a, b)`: known for constants and for different sizes; else a question to the
-    data."""
+    """`torch.equal(a, b)`: known for constants and for different ranks; else only the data know."""
     known = _compute_constants(record, args, kwargs)
     if known is not None:
         return known
@@ -209,7 +208,7 @@ def _unknown_truth(mode: FakeTensorMode, name: str) -> Any:
 
 @evaluation(aten.lift_fresh.default, aten.lift.default)
 def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A tensor literal (`torch.tensor(3)`) enters the mode: a fake that remembers a tiny value."""
+    """Bring a tensor literal (`torch.tensor(3)`) into the mode; its fake remembers a tiny value."""
     tensor = args[0]
     if isinstance(tensor, FakeTensor):
         return tensor
@@ -223,7 +222,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
 
 @evaluation(aten.scalar_tensor.default)
 def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A number made a tensor, by torch's own code mostly: a constant."""
+    """Make a number a tensor, which is a constant. Mostly torch's own code calls this."""
     types, named = mode.types(args, kwargs)
     fake = mode.wrap(record.rule(*types, **named))  # type: ignore[misc]
     number = types[0] if types else named["s"]
@@ -233,7 +232,7 @@ def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, 
 
 
 def propagate_constants(record: Operator, args: Any, kwargs: dict[str, Any], out: Any) -> None:
-    """Some inputs are constants: if all are, so is the (small enough) result."""
+    """Remember the result as a constant if it is small and all inputs are constants."""
     outputs = out if isinstance(out, (list, tuple)) else [out]
     for fake in outputs:
         if not isinstance(fake, FakeTensor) or fake.fake_type.is_symbolic:
@@ -250,7 +249,7 @@ def propagate_constants(record: Operator, args: Any, kwargs: dict[str, Any], out
 
 
 def rewrite_constant(fake: Any, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """What a constant becomes where constants are written to it; None where it is not known."""
+    """The new value of a constant to which constants are written; None if it is not known."""
     if record.twin is None or type(fake) is not FakeTensor or fake.known_constant() is None:
         return None
     real = _compute_constants(operator(record.twin), args, kwargs)
@@ -309,9 +308,9 @@ def _to_real(value: Any) -> Any:
 
 @evaluation(aten._has_compatible_shallow_copy_type.default)
 def is_alike(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
-    """`x.data = y` asks whether their implementations are alike: fakes always are.
+    """`x.data = y` asks whether their implementations are alike, which holds for all fakes.
 
-    A real tensor would be left with the fake's memory, which is none: reading it would crash."""
+    A real tensor would get the memory of the fake, which has none: reading it would crash."""
     x, y = args
     if isinstance(x, FakeTensor) or not isinstance(y, FakeTensor):
         return True
@@ -326,6 +325,6 @@ def is_alike(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
 
 @evaluation(aten.size.default)
 def plain_sizes(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Asked by torch's scripted derivatives (`torch.func.jvp` of a normalisation), which know plain
-    integers only."""
+    """torch's scripted derivatives (`torch.func.jvp` of a normalisation) call this, and take only
+    plain integers."""
     return list(map(int, args[0].shape))

@@ -1,8 +1,8 @@
-"""Operators without a type rule: the user's `register_fake`, a decomposition, torch's own meta
-kernel; in this order.
+"""Evaluates operators without a type rule: by the user's `register_fake`, by a decomposition, or by
+torch's own meta kernel, in this order.
 
-Slow next to a rule (hundreds of microseconds) and meant for the long tail. Must not be needed for
-operators that real models use often.
+This is slow next to a rule (hundreds of microseconds) and meant for the long tail. Must not be
+needed for operators that real models use often.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def user_kernel(func: OpOverload) -> Callable[..., Any] | None:
     name = func._schema.name
     definition = custom_operators.get(name)
     if definition is not None and definition._abstract_fn is None:
-        return None  # torch registers a kernel that only complains
+        return None  # torch has registered a kernel that only raises
     kernel: Callable[..., Any] | None = custom_registry.find(name).fake_impl.kernel
     return kernel
 
 
 class _FakeContext:
-    """What `torch.library.get_ctx()` gives to a user's fake kernel."""
+    """What `torch.library.get_ctx()` returns to a user's fake kernel."""
 
     def __init__(self, mode: FakeTensorMode, func: OpOverload) -> None:
         self._env, self._name = mode.shape_env, func._schema.name
@@ -99,7 +99,7 @@ class _FakeContext:
 
 
 def _check_returned(func: OpOverload, out: Any) -> None:
-    """A fake kernel gives what the schema says: C++ would take anything else for it, and crash."""
+    """Refuse results of a fake kernel that do not fit the schema: C++ would crash on them."""
     returns = [r.type for r in func._schema.returns]
     is_one = len(returns) == 1
     given = (out,) if is_one else out
@@ -115,7 +115,7 @@ def _check_returned(func: OpOverload, out: Any) -> None:
 
 
 def _has_type(kind: Any, value: Any) -> bool:
-    """Is it a value of this type of a schema? Only tensors and lists of them are looked at."""
+    """Has the value this type of a schema? Only tensors and lists of tensors are checked."""
     if isinstance(kind, torch.TensorType):
         return isinstance(value, torch.Tensor)
     if isinstance(kind, torch.ListType) and isinstance(kind.getElementType(), torch.TensorType):
@@ -134,21 +134,21 @@ def _describe(value: Any) -> str:
 
 @cached_by_identity(20_000)
 def is_composite(func: OpOverload) -> bool:
-    # Asked of C++ itself: in Python, torch also counts decompositions that it keeps beside kernels.
+    # This asks C++: torch's Python also counts decompositions that it has beside kernels.
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 def run_cpp_parts(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A composite operator, taken apart by torch's own C++."""
+    """Evaluate a composite operator as torch's C++ takes it apart."""
     return run_or_specialize(mode, partial(func._op_dk, _COMPOSITE), args, kwargs)
 
 
 def run_or_specialize(
     mode: FakeTensorMode, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Any:
-    """Run C++ that takes a composite operator apart. What cannot deal with symbolic sizes (it reads
-    plain ones, or takes no size for 1 unless it must be) runs again on those of the example, which
-    is a guard."""
+    """Run C++ that takes a composite operator apart. If it cannot deal with symbolic sizes (it
+    reads plain ones, or takes no size for 1 unless it must be), run it again on the example's
+    sizes, which costs a guard."""
     try:
         return mode.reentered(function, args, kwargs)
     except LostwaxError:
@@ -183,8 +183,8 @@ def _specialize(value: Any) -> Any:
 
 @contextmanager
 def without_mkldnn() -> Iterator[None]:
-    """Inside, composite operators do not choose kernels that only some processors have."""
-    # Not `torch.backends.mkldnn.flags`: that sets more, and warns of it.
+    """A context in which composite operators use no kernel that only some processors have."""
+    # Not by `torch.backends.mkldnn.flags`, which sets more, and warns about it.
     before = torch._C._get_mkldnn_enabled()
     _set_mkldnn(False)
     try:
@@ -193,12 +193,12 @@ def without_mkldnn() -> Iterator[None]:
         _set_mkldnn(before)
 
 
-_set_mkldnn: Any = torch._C._set_mkldnn_enabled  # itself: a capture watches who else calls it
+_set_mkldnn: Any = torch._C._set_mkldnn_enabled  # the original: a capture watches who else calls it
 
 
 @cached()
 def torch_decompositions() -> dict[Any, Callable[..., Any]]:
-    """torch's table of decompositions: it serves the long tail."""
+    """torch's table of decompositions, for the long tail."""
     table: dict[Any, Callable[..., Any]] = decomp.decomposition_table
     return table
 

@@ -1,4 +1,4 @@
-"""What a tensor without data refuses: its data, another thread, another class."""
+"""The errors of a tensor without data: it refuses its data, another thread, another class."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 RETIRED = -1
-"""The thread of tensors that nobody uses any more: they stood in a module that was captured."""
+"""The thread of fakes that must not be used any more: they stood in a module that was captured."""
 
 
 def refuse_use(mode: FakeTensorMode) -> NoReturn:
-    """Of a fake that another thread captures with, or that has stood in a module."""
+    """Refuse the use of a fake that belongs to another thread's capture, or to one that is over."""
     if mode.thread != RETIRED:
         refuse_thread()
     raise CaptureError(
@@ -29,7 +29,7 @@ def refuse_use(mode: FakeTensorMode) -> NoReturn:
 
 
 def refuse_thread() -> NoReturn:
-    """A fake of a capture that runs in another thread."""
+    """Refuse the use of a fake that belongs to another thread's capture."""
     raise CaptureError(
         "a tensor of a capture that runs in another thread is used in this one.\n"
         f"  at {user_location()}\n"
@@ -48,7 +48,7 @@ def refuse(fake: Any, what: str, instead: str) -> NoReturn:
 
 
 def other_class_error(name: str, where: Location | str) -> UnsupportedFakeError:
-    """A fake is to become a tensor of a class of the user's."""
+    """The error where a fake would become a tensor of a user's class."""
     return UnsupportedFakeError(
         f"a tensor becomes one of the class {name}, and a tensor without data cannot.\n"
         f"  at {where}\n"

@@ -1,10 +1,10 @@
-"""What type rules have answered.
+"""A cache of the answers of type rules.
 
-A model asks the same again and again: layers are alike. A rule is a function of its arguments (and
-of the default dtype), so its answer is kept, and given as the same object: for fixed sizes for
-ever, for symbolic ones as long as their mode lives. Where another mode's facts are the same, it
-gets the answer too (`shared_rule_cache.py`). Must not keep an answer that cost a guard, which may
-yet be taken back.
+A model asks the same questions again and again, since its layers are alike. A rule is a function of
+its arguments (and of the default dtype), so its answer is kept, and returned as the same object:
+for fixed sizes for ever, for symbolic ones as long as their mode lives. Another mode with the same
+facts gets the answer, too (`shared_rule_cache.py`). Must not keep an answer that cost a guard,
+which may yet be taken back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Question = tuple[Any, ...]
 _SymInt: Any = torch.SymInt
 INTEGERS = frozenset([(int,) * n for n in range(8)])
-"""The classes of what is in short lists of plain integers."""
+"""The classes of the members of short lists of ints."""
 SIZES = frozenset((int, _SymInt, Expr))
 
 _CACHE = Cache[Question, Any](__name__, "answers", 50_000)
@@ -41,7 +41,7 @@ _ANSWERS = _CACHE.table
 def question(
     mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]
 ) -> Question | None:
-    """A key for a call; None: not one whose answer is kept."""
+    """A key for a call, or None if its answer is not kept."""
     key: list[Any] = [id(record), get_default_dtype()]
     for value in args:
         cls = value.__class__
@@ -76,7 +76,7 @@ def _find_mark(mode: FakeTensorMode, t: TensorType) -> object | None:
 
 
 def _canonical_type(mode: FakeTensorMode, t: Any) -> Any:
-    """The one object for all types equal to this one; of symbolic ones, in one mode."""
+    """The one object for all types equal to this one; symbolic types have one for each mode."""
     if t.__class__ is not TensorType or t.token is not None:
         return t
     if not t.is_symbolic:
@@ -89,7 +89,7 @@ def _canonical_type(mode: FakeTensorMode, t: Any) -> Any:
 
 
 def list_key(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
-    """What stands for a list in a key."""
+    """What stands for a list in a key; None if its answer is not kept."""
     plain = tuple(values)
     if tuple(map(type, plain)) in INTEGERS:
         return plain
@@ -102,14 +102,14 @@ def list_key(mode: FakeTensorMode, values: Sequence[Any]) -> Question | None:
 
 
 def sizes(values: Sequence[Any]) -> tuple[int | Expr, ...] | None:
-    """A list of integers, of which some may be symbolic; None if it is none."""
+    """A list of integers, of which some may be symbolic; None if it is another list."""
     if not SIZES.issuperset(map(type, values)):
         return None
     return tuple([v if v.__class__ is int else _size(v) for v in values])
 
 
 def _size(value: Any) -> Any:
-    """`unwrap`, with what is most common inlined."""
+    """`unwrap`, with the most common case inlined."""
     if value.__class__ is Expr:
         return value
     node = value.node
@@ -132,7 +132,7 @@ def find_answer(mode: FakeTensorMode, key: Question | None) -> Any:
 
 
 def ask_rule(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, named: Any) -> Any:
-    """What the rule answers, kept if it may be."""
+    """Ask the rule, and keep its answer if that is allowed."""
     env = mode.shape_env
     if key is None or env is None or not env.symbols:
         answer = _make_unique(rule(*types, **named))
@@ -152,12 +152,12 @@ def ask_rule(mode: FakeTensorMode, key: Question | None, rule: Any, types: Any, 
 
 
 def guard_state(env: ShapeEnv) -> tuple[Any, ...]:
-    """It changes with every guard: what cost one is not remembered."""
+    """A value that changes with every guard: an answer that cost one is not remembered."""
     return env.facts.version, env.facts.world, len(env.guards)
 
 
 def remember_answer(mode: FakeTensorMode, key: Question, answer: Any) -> None:
-    """What was found out of a call without a guard, as long as its types are."""
+    """Keep what was found out about a call without a guard, as long as its types live."""
     env = mode.shape_env
     if env is None or not env.symbols:
         _remember_fixed(key, answer)
@@ -170,7 +170,7 @@ def remember_answer(mode: FakeTensorMode, key: Question, answer: Any) -> None:
 
 
 def ask_truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], bool]) -> bool:
-    """What is true or not of types, kept if it may be."""
+    """Ask for a truth about types, and keep it if that is allowed."""
     found = find_answer(mode, key)
     if found is None:
         env = mode.shape_env
@@ -182,7 +182,7 @@ def ask_truth(mode: FakeTensorMode, key: Question | None, answer: Callable[[], b
 
 
 def _make_unique(answer: Any) -> Any:
-    """The answer, made of types that are the one object of their kind: what is asked of them next
+    """The answer, with each type replaced by the one object for equal types: questions about these
     can be remembered."""
     if answer.__class__ is TensorType:
         return unique(answer)
@@ -198,7 +198,7 @@ def _remember_fixed(key: Question, answer: Any) -> Any:
 
 
 def forget_if_settings_changed() -> None:
-    """The rule of 3-d convolution counts threads."""
+    """Forget all answers if the number of threads changed, which the rule of conv3d reads."""
     global _threads
     threads = torch.get_num_threads()
     if threads != _threads:

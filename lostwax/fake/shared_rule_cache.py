@@ -1,8 +1,8 @@
-"""Answers about symbolic types that outlive their capture: told by the places of symbols.
+"""Answers of type rules about symbolic types that outlive their capture.
 
-An answer is kept in the world of the environment that it was found in (`sym/world.py`), and made
-again of the symbols of another one in the same world. Must not keep what cost a guard, nor look for
-anything by what only one mode knows.
+In a shared answer, the positions of symbols stand for the symbols. It is kept in the world of the
+environment that it was found in (`sym/world.py`), and restored with the symbols of any other
+environment in that world. Must not keep what cost a guard, nor use keys that only one mode has.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ Question = tuple[Any, ...]
 
 
 class LocalType:
-    """What stands in a key for a type that other captures cannot have."""
+    """Stands in keys for a type that cannot be shared with other captures."""
 
     __slots__ = ()
 
 
 class SharedType:
-    """A symbolic type, told by the places of symbols. Equal ones are the same object, and stand in
-    keys for the types that are such."""
+    """A symbolic type with positions instead of symbols. Equal ones are the same object, which
+    stands in keys for all types of this form."""
 
     __slots__ = ("fixed", "parts")
 
     def __init__(self, parts: tuple[Any, ...]) -> None:
         self.parts = parts
         self.fixed = not any(n.__class__ is Form for n in parts[1])
-        """Are all strides plain?"""
+        """Are all strides ints?"""
 
 
 _SHARED_TYPES = Cache[tuple[Any, ...], SharedType](__name__, "kinds", 50_000)
 SHAREABLE: set[type] = {bool}
-"""Classes of other things that answers are made of: they know of no symbols."""
+"""Classes, besides types, of which shared answers may consist: they hold no symbols."""
 
 
 def share_type(t: TensorType) -> SharedType | LocalType:
-    """What equal types have in common."""
+    """What types that differ only in their symbols have in common."""
     size, stride, offset = shared_keys(t.size), shared_keys(t.stride), shared_key(t.offset)
     if not _is_shareable((size, stride, offset)):
         return LocalType()
@@ -53,7 +53,7 @@ def share_type(t: TensorType) -> SharedType | LocalType:
 
 
 def _make_type(mode: FakeTensorMode, kind: SharedType) -> TensorType:
-    """A type of this kind, of the symbols of a mode."""
+    """A type of this form with the symbols of a mode."""
     exprs = mode.shape_env.exprs_by_form  # type: ignore[union-attr]
     size, stride, offset, dtype, device, layout = kind.parts
     if not kind.fixed:
@@ -66,17 +66,18 @@ def _make_type(mode: FakeTensorMode, kind: SharedType) -> TensorType:
 
 
 def shared_key(number: Any) -> Any:
-    """A number in words that other captures have, if there are such words."""
+    """A key that is valid across captures: an int, or a form over the positions of symbols. If
+    there is none, the expression itself."""
     return number if number.__class__ is not Expr else number.form or form(number) or number
 
 
 def shared_keys(numbers: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same of several."""
+    """The keys of several numbers."""
     return tuple([n if n.__class__ is int else shared_key(n) for n in numbers])
 
 
 def _is_shareable(key: Question) -> bool:
-    """Is all of a question in such words?"""
+    """Is every part of a question valid across captures?"""
     classes = set(map(type, key))
     if Expr in classes or LocalType in classes:
         return False
@@ -84,7 +85,7 @@ def _is_shareable(key: Question) -> bool:
 
 
 def keep_answer(world: World, key: Question, answer: Any) -> None:
-    """Let captures to come have this answer, if they can."""
+    """Keep this answer for later captures, if it can be shared."""
     kept = _share_answer(answer) if _is_shareable(key) else None
     if kept is not None:
         world.keep(key, kept)
@@ -96,7 +97,7 @@ def _share_answer(answer: Any) -> Any:
         if answer.token is not None:
             return answer
         found = answer.mark
-        # what is known of the layout now is known there
+        # What is known of the layout now holds there, too.
         return (found, answer._contiguous, answer._dense) if found.__class__ is SharedType else None
     if cls is tuple or cls is list:
         parts = [_share_answer(a) for a in answer]
@@ -105,15 +106,15 @@ def _share_answer(answer: Any) -> Any:
 
 
 class ModeAnswers(dict[Question, Any]):
-    """Those that a mode has, and those that it can have; None if there is none."""
+    """A mode's answers. A missing one is looked up among the shared ones; None if none is there."""
 
     __slots__ = ("_mode", "types")
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self._mode = mode
         self.types: dict[Any, TensorType] = {}
-        """The one object for all equal symbolic types of the mode, by what stands for it in keys:
-        its own key, or its `Kind`."""
+        """The one object for all equal symbolic types of the mode, by the type's own key or by its
+        `SharedType`."""
 
     def __missing__(self, key: Question) -> Any:
         env = self._mode.shape_env

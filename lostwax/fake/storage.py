@@ -1,4 +1,4 @@
-"""FakeStorage: the memory that a family of fakes shares, without memory."""
+"""FakeStorage: it stands for the memory that a family of fakes shares. Must not allocate any."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from lostwax.types import TensorType
 
 
 class FakeStorage:
-    """The memory a family of views shares: an identity, a size, and a count of the writes to it."""
+    """The memory that a family of views shares: an identity, a size, and a count of its writes."""
 
     __slots__ = ("__weakref__", "_nbytes", "first", "version")
 
     def __init__(self, first: TensorType, nbytes: Size | None = None) -> None:
         self.first = first
-        """The type it was made for."""
+        """The type of the tensor that it was made for."""
         self._nbytes = nbytes
         self.version = 0
 
@@ -26,7 +26,7 @@ class FakeStorage:
 
     @property
     def nbytes(self) -> Size:
-        """Its size; counted when asked, since it is made for every new tensor."""
+        """Its size, computed when it is asked for, since every new tensor makes a storage."""
         if self._nbytes is None:
             first, end = byte_span(self.first)
             self._nbytes = end - first

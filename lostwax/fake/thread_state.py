@@ -1,7 +1,7 @@
 """What torch keeps for each thread and a capture changes: modes, dispatch keys, whether gradients
-are recorded. Taken before, put back after, whatever has happened in between.
+are recorded. It is taken before the capture and put back after it, whatever happens in between.
 
-Leaving a mode or a `with` block does the same as long as nobody interrupts it; an interrupt
+Leaving a mode or a `with` block does the same as long as nobody interrupts it, but an interrupt
 (Ctrl-C) may come between the acquisition of a guard and the block that would release it. Must not
 change anything that is as it was.
 """
@@ -19,7 +19,7 @@ _AUTOCAST: tuple[str, ...] = tuple(_C._autocast_supported_devices())
 
 
 class ThreadState(NamedTuple):
-    """Of the thread that has taken it."""
+    """What torch keeps for the thread that has called `take_state`."""
 
     included: Any
     excluded: Any
@@ -48,7 +48,7 @@ def take_state() -> ThreadState:
 
 
 def put_back(before: ThreadState) -> None:
-    """May be cut short by an interrupt, and called again."""
+    """Put the state back. An interrupt may cut this short; then it is called again."""
     _functorch.pop_dynamic_layer_stack_and_undo_to_depth(before.transforms)
     if not _are_same(_modes(), before.modes):
         _set_modes(before.modes)
@@ -90,7 +90,7 @@ def _set_function_modes(wanted: list[Any]) -> None:
 
 
 def _autocast() -> list[Any]:
-    """To which types; whether it is on is a dispatch key."""
+    """The dtypes to which autocast casts. Whether it is on is a dispatch key."""
     return [*map(torch.get_autocast_dtype, _AUTOCAST), torch.is_autocast_cache_enabled()]
 
 

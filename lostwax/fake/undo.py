@@ -1,9 +1,9 @@
-"""Work that changes something for as long as it lasts: whatever is raised wherever, it is put back.
+"""Work that changes something while it lasts: wherever anything is raised, the change is put back.
 
-A `with` block does not do for that. An interrupt (Ctrl-C, an alarm) is an exception between any two
-steps of Python, also in the middle of an `__enter__` or `__exit__`. So each change is registered
-before it is made, putting it back may be done twice, and what an interrupt has cut short is done
-again. Must not know what is changed.
+A `with` block is not enough for that. An interrupt (Ctrl-C, an alarm) is an exception between any
+two steps of Python, also in the middle of an `__enter__` or `__exit__`. So each change is
+registered before it is made, putting it back may be done twice, and what an interrupt has cut short
+is done again. Must not know what is changed.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TRIES = 3
 
 
 class Undo:
-    """What is to be done when the work ends, the last first."""
+    """What is to be done when the work ends, last step first."""
 
     def __init__(self) -> None:
         self.thread = thread_state.take_state()
-        """What torch kept for the thread when the work began."""
+        """The state of the thread when the work began."""
         self._thread_is_back = False
         self._steps: list[Callable[[], Any]] = [self.put_thread_back]
         self.notes: list[str] = []
@@ -43,7 +43,7 @@ class Undo:
         self._steps.append(step)
 
     def put_thread_back(self) -> None:
-        """Once: what is put back after it changes nothing of it."""
+        """Put the state of the thread back. Once is enough: later steps do not change it."""
         if not self._thread_is_back:
             thread_state.put_back(self.thread)
             self._thread_is_back = True
@@ -76,7 +76,7 @@ def run_and_undo(work: Callable[[Undo], T]) -> T:
         finally:
             undo.put_back()
     finally:
-        undo.put_back()  # what an interrupt has cut short
+        undo.put_back()  # do what an interrupt has cut short
         for note in undo.notes:
             undo.tell(note)
 

@@ -1,7 +1,7 @@
 """Operators that write to an argument: in-place, `out=`, and those that also return something new.
 
-The functional twin's rule says what would be written; the written fake keeps its type (or takes the
-new one, for `t_` and its like) and its storage counts the write. Must not decide types itself.
+The rule of the functional twin says what is written. The written fake keeps its type (or gets a new
+one, for `t_` and its like), and its storage counts the write. Must not compute types itself.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lostwax.fake import data, fallback
 from lostwax.fake.tensor import FakeTensor, set_type
 from lostwax.memory import expanded_sizes, spans_meet
 from lostwax.ops.registry import Operator, operator
-from lostwax.ops.shapes import broadcast_sizes, fail, is_met, is_same, is_zero, show
+from lostwax.ops.shapes import are_same_sizes, broadcast_sizes, fail, is_met, is_zero, show
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import eq, known
-from lostwax.types import Sizes, TensorType, contiguous_strides
+from lostwax.types import TensorType, contiguous_strides
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -50,8 +50,7 @@ def write(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
         result = record.rule(*types, **named)
     if record.kind == "mixed":
         mark_written(written)
-        # A functional twin also returns the new values of what it reads; only the first outputs are
-        # ours.
+        # A functional twin also returns the new values of what is written, after the real outputs.
         return mode.wrap(_first_results(result, len(record.results)))
     for fake, new in zip(flatten(written), flatten([result]), strict=False):
         check_fits(fake.fake_type, new)
@@ -80,7 +79,7 @@ def _write_out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[s
             wanted, given = scalar_type(new.dtype), scalar_type(fake.fake_type.dtype)
             fail(f"Expected out tensor to have dtype {wanted}, but got {given} instead")
         check_cast(fake.fake_type, new)
-        if not _same_sizes(fake.fake_type.size, new.size):
+        if not are_same_sizes(fake.fake_type.size, new.size):
             is_row_major = Trait.ROW_MAJOR_OUT in traits
             stride = contiguous_strides(new.size) if is_row_major else new.stride
             set_type(
@@ -98,7 +97,7 @@ def _write_out(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[s
 
 
 def _check_memory(record: Operator, outs: list[Any], inputs: list[Any]) -> None:
-    """No element of `out` may be written twice, nor be read as well."""
+    """Refuse an `out` with an element that is written twice, or also read."""
     advice = "Please clone() the tensor before performing the operation."
     for out in outs:
         t = out.fake_type
@@ -118,7 +117,7 @@ def _check_memory(record: Operator, outs: list[Any], inputs: list[Any]) -> None:
 
 
 def _are_one(a: FakeTensor, b: FakeTensor) -> bool:
-    """As torch asks it of two outputs: those with gaps may lie in each other's."""
+    """Do two outputs overlap, as torch asks it? Tensors with gaps may lie in each other's gaps."""
     dense = a.fake_type.is_contiguous and b.fake_type.is_contiguous
     return _overlap(a, b) and (dense or a.fake_type.key() == b.fake_type.key())
 
@@ -131,8 +130,8 @@ def _overlap(a: FakeTensor, b: Any) -> bool:
 def factory_options(
     record: Operator, out: FakeTensor, args: Any, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """What an `out=` form takes from `out`, and its twin is told: dtype and device of a factory,
-    the dtype in which a reduction (`sum`) computes."""
+    """The options that an `out=` form takes from `out`, and its twin as arguments: dtype and device
+    of a factory, the dtype in which a reduction (`sum`) computes."""
     named = {a.name for a in record.twin._schema.arguments}  # type: ignore[union-attr]
     by_position = record.argument_names[: len(args)]
     options: dict[str, Any] = {}
@@ -156,18 +155,17 @@ def written_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> li
 
 
 def mark_written(written: Any) -> None:
-    """Count a write on each storage: constants and memoised answers of all its views are void from
-    now on."""
+    """Count a write on each storage: constants and answers of all its views are now void."""
     for fake in flatten(written):
         fake.fake_storage.version += 1
         fake.memo = None
 
 
 def check_fits(target: TensorType, new: TensorType) -> None:
-    """An in-place result must have the target's size and be castable to its dtype."""
-    if not _same_sizes(target.size, new.size):
+    """Raise unless an in-place result has the target's size and can be cast to its dtype."""
+    if not are_same_sizes(target.size, new.size):
         common = broadcast_sizes([target.size, new.size])
-        # (A size of 1 or 2 can be broadcast to 2, and must be 2 to be written to.)
+        # A size that may be 1 or 2 can be broadcast to 2, but must be 2 to be written to.
         if len(target.size) != len(common) or not all(
             a is b or is_met(eq(a, b)) for a, b in zip(target.size, common, strict=True)
         ):
@@ -179,14 +177,10 @@ def check_fits(target: TensorType, new: TensorType) -> None:
 
 
 def check_cast(target: TensorType, new: TensorType) -> None:
-    """What is written must be castable to the target's dtype."""
+    """Raise unless what is written can be cast to the target's dtype."""
     if new.dtype is not target.dtype and not torch.can_cast(new.dtype, target.dtype):
         source, wanted = scalar_type(new.dtype), scalar_type(target.dtype)
         fail(f"result type {source} can't be cast to the desired output type {wanted}")
-
-
-def _same_sizes(a: Sizes, b: Sizes) -> bool:
-    return a == b or (len(a) == len(b) and all(is_same(x, y) for x, y in zip(a, b, strict=True)))
 
 
 def _adopt(mode: FakeTensorMode, value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Attention, taken apart before C++ would do it: as a kernel of the CPU, or in portable operators.
+"""Attention, taken apart before C++ would do it: into a device's kernel, or portable operators.
 
 Fills the table of `composites.py`. Must not compute types itself.
 """
@@ -63,7 +63,7 @@ def scaled_dot_product_attention(
 
 
 def _would_be_fixed(*tensors: FakeTensor) -> bool:
-    """Would C++ take the example's sizes for the only ones?"""
+    """Would C++ specialise to the example's sizes?"""
     is_safe = torch_version.ATTENTION_KEEPS_SYMBOLS or not torch.is_grad_enabled()
     return not is_safe and any(x.fake_type.is_symbolic for x in tensors)
 
@@ -110,14 +110,14 @@ def _choose_kernel(
 
 
 def _lift_mask(mode: FakeTensorMode, mask: Any) -> Any:
-    """A mask with four dimensions."""
+    """The mask with dimensions added until it has four."""
     while mask is not None and mode.adopt(mask).fake_type.ndim < 4:
         mask = mode.call(aten.unsqueeze.default, mask, 0)
     return mask
 
 
 def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> bool:
-    """What CPU's fused kernel takes; asked without guards: the other form computes the same."""
+    """Does the CPU's fused kernel take this? Never a guard: the other form computes the same."""
     types = (q, k, v)
     if any(t.ndim != 4 or t.device.type != "cpu" or not is_one(t.stride[-1]) for t in types):
         return False
@@ -132,7 +132,7 @@ def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> b
 
 
 def _to_additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
-    """A boolean mask as the numbers that are added to the scores."""
+    """A boolean mask as numbers that are added to the scores."""
     if mask is None or mode.adopt(mask).fake_type.dtype is not torch.bool:
         return mask
     options = {"dtype": q.fake_type.dtype, "device": q.fake_type.device}
@@ -152,7 +152,7 @@ def _portable_attention(
     scale: float | None,
     grouped: bool,
 ) -> Any:
-    """softmax(q kᵀ · scale, masked) v in plain operators, laid out as eager's kernel does it."""
+    """softmax(q kᵀ · scale, masked) v in plain operators, with the layout of eager's kernel."""
     if is_causal and mask is not None:
         fail("_scaled_dot_product_attention: Explicit attn_mask should not be set when "
              "is_causal=True")  # fmt: skip
@@ -183,7 +183,7 @@ def _portable_attention(
 
 
 def _repeat_heads(mode: FakeTensorMode, x: FakeTensor, heads: Size) -> Any:
-    """Each head as often as there are query heads for it."""
+    """Repeat each head as often as there are query heads for it."""
     size = x.fake_type.size
     times = heads // size[-3]
     wide = mode.call(aten.unsqueeze.default, x, -3)
@@ -202,8 +202,8 @@ def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_caus
         return mode.call(aten._softmax.default, scores, -1, False)
     if mask is None:
         return mode.call(aten._softmax.default, scores, -1, False)
-    # A row that sees nothing has weights of 0, where softmax alone would divide by 0. So that its
-    # gradient is 0, too, it is not filled with infinities.
+    # A row that is masked everywhere gets weights of 0, where softmax alone would divide by 0. It
+    # is not filled with infinities, so that its gradient is 0, too.
     added = mode.adopt(mask)
     is_choice = added.fake_type.dtype is torch.bool
     seen = added if is_choice else mode.call(aten.ne.Scalar, added, low)
@@ -224,7 +224,7 @@ def _masked_softmax(mode: FakeTensorMode, scores: FakeTensor, mask: Any, is_caus
 
 
 def _lay_out(mode: FakeTensorMode, x: FakeTensor, stride: Sizes | None) -> Any:
-    """The same values with strides of this order."""
+    """The same values, with strides in this order."""
     if (
         stride is None
         or x.fake_type.stride == stride

@@ -1,9 +1,9 @@
 """Composite operators, taken apart here before C++ would do it: views and arithmetic.
 
-Two reasons to be in this folder: the operator is on the hot path (one trip through Python instead
-of three), or its C++ form asks questions about sizes (`numel == 0`?) that would cost guards. Each
-function calls, through `mode.call`, the same primitive operators that eager's dispatch reaches, and
-is kept in the operator's record. All other composite operators are left to C++. Must not compute
+An operator is in this folder because it is on the hot path (one trip through Python instead of
+three), or because its C++ form asks questions about sizes (`numel == 0`?) that would cost guards.
+Each function calls, through `mode.call`, the primitive operators that eager's dispatch reaches, and
+is kept in the operator's record. C++ takes all other composite operators apart. Must not compute
 types itself.
 """
 
@@ -104,7 +104,7 @@ def _to(
     device = concrete_device(device)
     same_dtype = dtype is None or dtype is t.dtype
     same_device = device is None or device == t.device
-    # Gaps are no matter here: `contiguous_format` is that of all but channels-last.
+    # Gaps do not matter here: all that is not channels-last counts as `contiguous_format`.
     is_kept = memory_format in (None, torch.preserve_format) or suggested_format(t) is memory_format
     if same_dtype and same_device and is_kept and not copy:
         if memory_format is not None:
@@ -237,8 +237,8 @@ def tensor_split(
 
 @composite(aten._has_same_storage_numel.default)
 def has_same_storage_numel(mode: FakeTensorMode, self: Any, other: Any) -> bool:
-    """Asked of a tensor and its tangent (`torch.func.jvp`), by C++ that goes on to ask whether they
-    are laid out alike: whether they are empty does not matter for that."""
+    """C++ asks this about a tensor and its tangent (`torch.func.jvp`). It then asks whether they
+    are empty, and whether they are laid out alike; the former does not matter for the latter."""
     x, y = mode.adopt(self), mode.adopt(other)
     count, wanted = (f.fake_storage.nbytes // f.fake_type.dtype.itemsize for f in (x, y))
     is_equal = known(eq(count, wanted)) is True
@@ -318,7 +318,7 @@ def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
 
 def _folds(large: FakeTensor, small: FakeTensor, right: bool = False) -> bool:
     """Does eager multiply the large operand as one tall matrix? It does if that costs no copy, or
-    saves a gradient's."""
+    if it saves the copy of a gradient."""
     t = large.fake_type
     if t.ndim < 3 or small.fake_type.ndim > 2:
         return False
@@ -381,8 +381,8 @@ def _softmax(
 def zeros_laid_out_as(
     mode: FakeTensorMode, self: Any, other: Any, *, self_num_batch_dims: int = 0
 ) -> Any:
-    """For a tangent: in a memory as large as the primal's, at the same place in it. Before its
-    dimensions come those of a batch."""
+    """Zeros for a tangent: in a memory as large as the primal's, at the same place in it. Batch
+    dimensions come first."""
     x, like = mode.adopt(self), mode.adopt(other).fake_type
     batch = x.fake_type.size[:self_num_batch_dims]
     room = mode.adopt(other).fake_storage.nbytes // like.dtype.itemsize

@@ -1,8 +1,8 @@
-"""Dropout of every kind, taken apart here: C++ asks whether there is anything to drop, which would
-cost size 0 though nothing hangs on it.
+"""Dropout of every kind, taken apart here: C++ asks whether there is anything to drop, and this
+guard would exclude size 0 for nothing.
 
-Same calls as C++ makes, also in their order: random numbers are eager's. Fills the table of
-`composites.py`; must not compute types itself.
+The calls are those of C++, in the same order, so that the random numbers are eager's. Must not
+compute types itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def dropout(
     by_channel: bool = False,
     alpha: bool = False,
 ) -> Any:
-    """`by_channel`: whole channels are dropped. `alpha`: mean and variance stay what they are."""
+    """`by_channel` drops whole channels; `alpha` keeps mean and variance."""
     if not 0 <= p <= 1:
         fail(f"dropout probability has to be between 0 and 1, but got {p}")
     t = mode.adopt(input).fake_type

@@ -1,7 +1,7 @@
 """Composite operators of layers, taken apart before C++ would do it: convolutions, pooling,
 normalisation, losses.
 
-Fills the table of `composites.py`, for the reasons said there. Must not compute types itself.
+`composites.py` says why. Must not compute types itself.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[S
     if len(output_size) == 2 and all(s.__class__ is int and s == 1 for s in output_size):
         x = mode.adopt(self)
         out = mode.call(aten.mean.dim, x, [-1, -2], True)
-        if x.fake_type.is_channels_last:  # as eager: the layout of the input, kept for sizes of 1
+        if x.fake_type.is_channels_last:  # eager keeps the input's layout, even for sizes of 1
             out = mode.call(aten.clone.default, out, memory_format=torch.channels_last)
         return out
     return mode.call(aten._adaptive_avg_pool2d.default, self, output_size)
@@ -148,7 +148,7 @@ def batch_norm(
     if not training and (running_mean is None or running_var is None):
         fail("running_mean must be defined in evaluation mode")
     count = product(mode.adopt(input).fake_type.size)
-    # In training the operator takes no empty input: whether it is one, the example decides.
+    # In training the operator takes no empty input: the example decides whether it is empty.
     if is_zero(count) or (training and hint(count) == 0 and decide(eq(count, 0))):
         return _norm_of_nothing(mode, input, weight, bias)
     if mode.portable:
@@ -162,8 +162,8 @@ def batch_norm(
 
 
 def _norm_of_nothing(mode: FakeTensorMode, x: Any, weight: Any, bias: Any) -> Any:
-    """An empty batch leaves the statistics alone, and has gradients: as in eager, there the
-    backward of the kernel divides by zero."""
+    """As in eager, an empty batch does not change the statistics, and has gradients. The kernel's
+    backward would divide by zero."""
     out = mode.call(aten.clone.default, x)
     if weight is not None:
         out = mode.call(aten.mul.Tensor, out, mode.call(aten.select.int, weight, 0, 0))
@@ -224,7 +224,7 @@ def group_norm(
 
 @composite(aten.ctc_loss.IntList)
 def ctc_loss(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
-    # C++ writes the lengths into memory, which a fake tensor has not.
+    # C++ writes the lengths into memory, which a fake does not have.
     return mode.reentered(_ctc_loss, args, kwargs)
 
 
@@ -238,7 +238,7 @@ def ctc_loss_of_tensors(
     *rest: Any,
     **kwargs: Any,
 ) -> Any:
-    """Lengths may be on the CPU: eager reads them."""
+    """The lengths may be on the CPU, since eager reads them there."""
     device = mode.adopt(log_probs).fake_type.device
     others = (targets, input_lengths, target_lengths)
     moved = [to_device(mode, x, device, mode.adopt(x).fake_type.dtype) for x in others]

@@ -1,8 +1,8 @@
 """Recurrent layers, unrolled into operators that every device has.
 
-For programs: eager hands a whole LSTM to a device's own kernel. One step is one row of each batch,
-so no step reshapes anything; what does not change from step to step is computed once. Must not
-compute types itself.
+This is for programs: eager hands a whole LSTM to a device's own kernel. A step takes one row of
+each sequence, so none reshapes anything; what does not change between steps is computed once. Must
+not compute types itself.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _sigmoid, _tanh = aten.sigmoid.default, aten.tanh.default
 
 
 def cast_arguments(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[Any, bool]:
-    """The arguments as autocast casts them, where eager has one kernel for the whole layer: cuDNN's
-    for all of them, oneDNN's for an LSTM. Elsewhere it casts the parts."""
+    """The arguments as autocast casts them, and whether it does. It casts them where eager has one
+    kernel for the whole layer (cuDNN for all layers, oneDNN for an LSTM); elsewhere it casts the
+    parts."""
     x = mode.adopt(args[0]).fake_type
     device = x.device.type
     if device not in (mode.casts or ()) or not _has_kernel(func, device, args):
         return args, False
-    # torch's kernel for cuDNN's layers casts to float16, whatever was asked for.
+    # For cuDNN's layers, torch's autocast kernel casts to float16, whatever was asked for.
     dtype = torch.float16 if device == "cuda" else torch.get_autocast_dtype(device)
 
     def lowered(value: Any) -> Any:
@@ -66,7 +67,7 @@ def lstm(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *rest: Any) -> tup
 
 
 def _one_state_layer(step: Step, gates: int) -> Callable[..., tuple[Any, Any]]:
-    """Of a layer whose state is its output."""
+    """How to run layers of which the only state is the output."""
 
     def layer(mode: FakeTensorMode, input: Any, hx: Any, *rest: Any) -> tuple[Any, Any]:
         states = [(state,) for state in mode.call(aten.unbind.int, hx, 0)]
@@ -110,7 +111,7 @@ def _run_layers(
 
 
 class _Weights:
-    """Of one layer in one direction; the recurrent ones turned for multiplication."""
+    """The weights of one layer in one direction; the recurrent ones are transposed."""
 
     __slots__ = ("bias", "input", "input_bias", "projection", "recurrent", "width")
 
@@ -135,7 +136,7 @@ class _Weights:
 def _run_layer(
     mode: FakeTensorMode, step: Step, x: Any, state: State, weights: _Weights, backwards: bool
 ) -> tuple[Any, State]:
-    """One layer in one direction: what it puts out at each step, and its last state."""
+    """Run one layer in one direction: its output at each step, and its last state."""
     steps = mode.call(aten.unbind.int, linear(mode, x, weights.input, weights.input_bias), 0)
     outputs = []
     for gates in reversed(steps) if backwards else steps:

@@ -1,7 +1,7 @@
-"""Interpolation, taken apart here: C++ reads plain sizes where it works out those of the result.
+"""Interpolation, taken apart here, since C++ reads plain sizes to compute those of the result.
 
-Same calls as C++ makes: the kernel with the output's size and the factors that were given. Fills
-the table of `composites.py`; must not compute types itself.
+The calls are those of C++: the kernel, with the output's size and the factors that were given. Must
+not compute types itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Composite operators whose C++ form reads plain sizes, or asks which ones they are: taken apart
-here where sizes vary.
+"""Composite operators whose C++ form reads plain sizes, or branches on them: they are taken apart
+here if sizes are symbolic.
 
-The values are those of C++ at every size. With fixed sizes C++ takes them apart as ever. Fills the
-table of `composites.py`; must not compute types itself.
+The values are those of C++ at every size. If sizes are fixed, C++ takes the operators apart. Must
+not compute types itself.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
 def composite_if_symbolic(*overloads: OpOverload) -> Callable[[Rule], Rule]:
-    """Register how an operator is taken apart where a size of its tensors varies. What the function
-    leaves to C++ it answers with NotImplemented."""
+    """Register how an operator is taken apart if a size of its tensors is symbolic. The function
+    returns NotImplemented for what it leaves to C++."""
 
     def register(function: Rule) -> Rule:
         for overload in overloads:
@@ -72,7 +72,7 @@ def tensor_split(mode: FakeTensorMode, self: Any, sections: Any, dim: int = 0) -
     start: Size = 0
     pieces = []
     for i in range(count):
-        end = start + (n + (count - 1 - i)) // count  # the first ones are longer by one
+        end = start + (n + (count - 1 - i)) // count  # the first pieces are longer by one
         pieces.append(mode.call(aten.slice.Tensor, x, dim, start, end))
         start = end
     return pieces
@@ -88,7 +88,7 @@ def broadcast_tensors(mode: FakeTensorMode, tensors: Sequence[Any]) -> Any:
 def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
     own = x.fake_type.size
     if len(own) == len(size) and all(map(is_same, own, size)):
-        return x  # itself, as C++ does it
+        return x  # C++ returns it as it is
     return mode.call(aten.expand.default, x, list(size))
 
 
@@ -149,7 +149,7 @@ def take_along_dim(mode: FakeTensorMode, self: Any, indices: Any, dim: int | Non
 
 @composite_if_symbolic(aten.max_pool1d.default)
 def max_pool1d(mode: FakeTensorMode, self: Any, *how: Any, **more: Any) -> Any:
-    """Without gradients C++ has a kernel of its own for it."""
+    """If no gradient is needed, C++ would call another kernel."""
     return mode.call(aten.max_pool1d_with_indices.default, self, *how, **more)[0]
 
 
@@ -176,7 +176,7 @@ def tensordot(
     in_b = [wrap_dim(d, len(size_b)) for d in dims_other]
     pairs = [(size_a[i], size_b[j]) for i, j in zip(in_a, in_b, strict=True)]
     if any(hint(m) != hint(n) or is_one(m) != is_one(n) for m, n in pairs):
-        return NotImplemented  # one of the two is 1: the other one is summed up
+        return NotImplemented  # if one of the two is 1, C++ sums over the other one
     for m, n in pairs:
         require(eq(m, n), f"contracted dimensions need to match, but they have sizes {m} and {n}")
     free_a = [d for d in range(len(size_a)) if d not in in_a]
@@ -212,7 +212,7 @@ def _pad_size(size: Sequence[Size], ndim: int) -> list[Size]:
 def cdist(
     mode: FakeTensorMode, x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None
 ) -> Any:
-    """Its kernel looks itself whether there are so many rows that a product is better."""
+    """The kernel decides itself whether there are so many rows that a product is better."""
     return mode.call(aten._cdist_forward.default, x1, x2, p, compute_mode)
 
 
@@ -222,7 +222,7 @@ def cdist(
 def _gates(
     mode: FakeTensorMode, input: Any, hidden: Any, weights: Sequence[Any], parts: int
 ) -> tuple[list[Any], list[Any]]:
-    """What the input and the hidden state say to each gate. Biases may be left out."""
+    """What the input and the hidden state contribute to each gate. Biases may be missing."""
     w_ih, w_hh, b_ih, b_hh = (*weights, None, None)[:4]
     x, h = mode.adopt(input).fake_type.size, mode.adopt(hidden).fake_type.size
     if len(x) == 2 == len(h):
@@ -283,7 +283,7 @@ def nll_loss_nd(
     reduction: int = 1,
     ignore_index: Any = -100,
 ) -> Any:
-    """Of more than two dimensions: all positions in one row, also if there are none."""
+    """With more than two dimensions, all positions, even if there are none, go in one row."""
     x, y = mode.adopt(self), mode.adopt(target)
     size, wanted = x.fake_type.size, y.fake_type.size
     if len(size) < 3 or len(size) == 4 or len(wanted) != len(size) - 1:

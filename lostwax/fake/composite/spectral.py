@@ -1,8 +1,7 @@
-"""`stft` and `istft`, taken apart here: C++ reads plain sizes, and at the end of `istft` data. And
-what transforms ask of sizes.
+"""`stft` and `istft`, taken apart here, since C++ reads plain sizes, and data at the end of
+`istft`; and the checks of sizes of Fourier transforms.
 
-The values are those of C++ at every size. Fills the table of `composites.py`; must not compute
-types itself.
+The values are those of C++ at every size. Must not compute types itself.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _register_check(name: str, is_half: bool) -> None:
-    """C++ asks whether there is something to transform: what it raises otherwise is a check."""
+    """Require that there is something to transform, where C++ would branch on it."""
     overload = getattr(aten, name).default
 
     @composite_if_symbolic(overload)
@@ -77,7 +76,7 @@ def stft(
 def _window(
     mode: FakeTensorMode, x: FakeTensor, n_fft: int, length: int, window: Any, name: str = "stft"
 ) -> Any:
-    """In the middle of `n_fft` places; None if it is 1 everywhere."""
+    """The window, padded on both sides to `n_fft` places; None if it is 1 everywhere."""
     if window is None and length == n_fft:
         return None
     if window is None:
@@ -138,7 +137,7 @@ def istft(
 
 
 def _check_spectrum(x: FakeTensor, n_fft: int, hop: int, width: int, onesided: bool | None) -> bool:
-    """Is it the half of a spectrum, which is enough for a real signal?"""
+    """Check the arguments, and tell whether this is half a spectrum, as of a real signal."""
     size = x.fake_type.size
     if not x.fake_type.dtype.is_complex:
         fail(
@@ -196,7 +195,7 @@ def _overlap_add(
 
 
 def _assert_covered(mode: FakeTensorMode, weights: Any) -> None:
-    """Each place is in a frame where the window is not zero: asserted when the program runs."""
+    """Assert, when the program runs, that at each place some frame's window is not zero."""
     least = mode.call(aten.min.default, mode.call(aten.abs.default, weights))
     covered = mode.call(aten.ge.Scalar, least, 1e-11)
     mode.call(aten._assert_async.msg, covered, "istft: window overlap add min: 1")

@@ -1,10 +1,9 @@
 """Our operators on `torch.SymInt`, `torch.SymFloat` and `torch.SymBool`, and `torch._check` without
 sympy.
 
-C++ always hands back plain objects of torch's classes around our nodes, so the operators must be on
-these classes; they are ordinary Python attributes. Each new one looks at the class of the node:
-ours is served at once, any other gets what was there before. Adds to the classes nothing that
-changes the meaning of a foreign node.
+C++ always hands back plain objects of torch's classes around our nodes, so the operators must be
+methods of these classes. Each new method looks at the class of the node: it serves our nodes, and
+calls the former method for all others. Must not change the meaning of a foreign node.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _BITS = frozenset(("lshift", "rshift", "and", "or", "xor"))
 
 
 def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_node: Any) -> None:
-    """Idempotent."""
+    """Put our operators on torch's classes, once."""
     global _installed
     if _installed:
         return
@@ -75,15 +74,15 @@ def install(wrap: Callable[[Any], Any], int_node: Any, float_node: Any, bool_nod
 
 
 class _Patch:
-    """Puts methods on torch's classes that serve our nodes and leave the others to the method
-    before."""
+    """Puts methods on torch's classes that serve our nodes and leave all others to the former
+    method."""
 
     def __init__(self, wrap: Callable[[Any], Any], nodes: tuple[Any, ...]) -> None:
         self.wrap = wrap
         self.nodes = nodes
 
     def binary_of_symint(self, cls: Any, name: str, ours: Any, function: BinaryOperator) -> None:
-        """With a short way for two integers: the hottest code of symbolic tracing."""
+        """As `binary`, with a short cut for two integers: the hottest code of symbolic tracing."""
         before = getattr(cls, name, _refuse_operand)
         wrap, on_sizes, mixed = self.wrap, function.on_sizes, self.mixed
 
@@ -131,7 +130,7 @@ class _Patch:
         self.put(cls, name, method)
 
     def mixed(self, function: Callable[[Any, Any], Any], value: Any, other: Any) -> Any:
-        """`function` of our value and whatever the user wrote."""
+        """Apply `function` to our value and to whatever the user wrote."""
         number = self.operand(other)
         if number is NotImplemented:
             return NotImplemented
@@ -139,8 +138,8 @@ class _Patch:
         return tuple(map(self.wrap, result)) if isinstance(result, tuple) else self.wrap(result)
 
     def operand(self, other: Any) -> Any:
-        """The value of a number of any kind; NotImplemented for what is none, so that a tensor gets
-        its turn."""
+        """The value of any number; NotImplemented for anything else, so that a tensor gets its
+        turn."""
         if isinstance(other, SYMBOLIC):
             if other.node.__class__ in self.nodes:
                 return other.node.value
@@ -161,7 +160,7 @@ class _Patch:
 
 
 def _refuse_operand(self: Any, other: Any) -> Any:
-    """What a class without this operator answers."""
+    """The former method, where the class had none."""
     return NotImplemented
 
 
@@ -184,7 +183,7 @@ def _install_conditions(patch: _Patch, ours: Any) -> None:
 
 
 def _install_format(cls: Any, ours: Any, plain: type) -> None:
-    """f"{n}" is a text, "s0"; f"{n:03d}" needs digits and specialises, as `int(n)` does."""
+    """f"{n}" gives the text "s0"; f"{n:03d}" needs digits and specialises, as `int(n)` does."""
     before = cls.__format__
 
     def formatted(self: Any, spec: str) -> str:
@@ -196,7 +195,7 @@ def _install_format(cls: Any, ours: Any, plain: type) -> None:
 
 
 def _install_hash(ours: Any) -> None:
-    """A key of a dict is one number: it is the example's, with a guard."""
+    """The hash is that of the example's number, with a guard: a key of a dict is one number."""
     before: Any = _SymInt.__hash__
 
     def hashed(self: Any) -> int:
@@ -209,7 +208,7 @@ def _install_hash(ours: Any) -> None:
 
 
 def _install_checks(int_node: Any, bool_node: Any) -> None:
-    """torch's own import symbolic_shapes and sympy at the first call: two seconds."""
+    """Replace torch's checks, which import symbolic_shapes and sympy at the first call (2 s)."""
     check_with: Any = torch._check_with
     check_is_size: Any = torch._check_is_size
 
@@ -237,12 +236,12 @@ def _install_checks(int_node: Any, bool_node: Any) -> None:
 
 
 def _expect(env: Any, condition: Any, message: Any) -> bool:
-    """With what the program says where it does not hold as the reason."""
+    """Require the condition; the message of the check explains the guard."""
     before = len(env.guards)
     holds = expect(condition, "torch._check")
     if callable(message) and len(env.guards) > before:
         text = ""
-        with suppress(Exception), env.trial():  # it may ask for the digits of a size
+        with suppress(Exception), env.trial():  # the message may ask for the digits of a size
             text = str(message())
         env.explain(text)
     return holds

@@ -3,9 +3,9 @@ the methods they ask.
 
 `torch._refs`, decompositions and meta registrations ask through
 `torch.fx.experimental.symbolic_shapes` (`guard_or_false`, `statically_known_true`,
-`is_concrete_int`). They hand back the sympy expressions that they got from us, so each is kept with
-the value it came from; nothing is parsed. This is the only file of the layer where sympy is used,
-and only when asked.
+`is_concrete_int`). They hand back the sympy expressions that they got from us, so each expression
+is kept with its value, and nothing is parsed. Must not import sympy before torch asks; no other
+file of this layer uses it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RELATIONS = {"eq": "Eq", "ne": "Ne", "ge": "Ge"}
 
 
 def env_face(env: ShapeEnv) -> EnvFace:
-    """One object per environment: torch compares them by identity."""
+    """The one face of an environment: torch compares them by identity."""
     if env.face is None:
         env.face = EnvFace(env)
     assert isinstance(env.face, EnvFace)
@@ -63,7 +63,7 @@ class EnvFace:
             self.values.setdefault(expr, value)
         return expr
 
-    # ---- asked by torch
+    # ---- what torch calls
 
     def evaluate_sym_node(
         self, node: Any, size_oblivious: bool = False, fallback_value: bool | None = None

@@ -1,10 +1,10 @@
-"""Indexing with what only the data know: a symbolic integer (`x[n]` becomes `x.select(0, n)`), a
-tensor that is a single integer (the same, of its item), and a single truth, a boolean tensor
-without dimensions, which becomes a mask of one row.
+"""Indexing with what C++ would read as a plain value: a symbolic integer (`x[n]` becomes
+`x.select(0, n)`), a 0-d integer tensor (its item is used), and a 0-d boolean tensor (it becomes a
+mask of one row).
 
-C++ reads an integer index through `__index__`, which would fix `n` to the example's value, and
-swallows our error if that is impossible. Slices with symbolic bounds are torch's own business and
-pass. Other indices are not touched.
+C++ reads an integer index through `__index__`, which would fix `n` to the example's value, and it
+swallows our error if that is impossible. torch handles slices with symbolic bounds itself. Must not
+touch other indices.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def _is_truth(index: Any) -> bool:
 
 
 def _replace_lists(index: Any) -> Any:
-    """The index with tensors for lists of integers: for what is not on the CPU, C++ makes them
-    unseen by a mode."""
+    """The index with lists of integers replaced by tensors. If `x` is not on the CPU, C++ would
+    make these tensors without telling the mode."""
     if index.__class__ is tuple:
         return tuple([_replace_lists(part) for part in index])
     is_plain = index.__class__ is list and index and all(map(_is_number, index))
@@ -66,7 +66,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _replace_scalars(index: Any) -> Any:
-    """The index with the items of tensors that are single integers."""
+    """The index with 0-d integer tensors replaced by their items."""
     if index.__class__ is tuple:
         return tuple([_replace_scalars(part) for part in index])
     if index.__class__ is slice:

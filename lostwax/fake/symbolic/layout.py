@@ -1,7 +1,7 @@
 """Questions about strides as conditions over sizes: what C++ asks a node of a symbolic tensor.
 
-Each takes sizes and strides (`int | Expr`) and gives one condition, without deciding anything: the
-one that eager computes, for sizes 0 and 1 as well.
+Each function takes sizes and strides (`int | Expr`) and returns the condition that eager computes,
+which is right for sizes 0 and 1, too. Must not decide anything.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def is_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
 
 
 def is_never_contiguous(size: Sequence[Size], stride: Sequence[Size]) -> bool:
-    """Does C++ find that it is not, without a guard? Its questions, from the innermost dimension
-    on, end where the example's stride is another one; up to there all must be certain."""
+    """Does C++ find, without a guard, that it is not contiguous? C++ asks from the innermost
+    dimension on, until the example's stride differs; up to there every answer must be certain."""
     step: Size = 1
     for n, given in zip(reversed(size), reversed(stride), strict=True):
-        if (_example(n) or 0) < 2:  # it counts as larger, whatever the example says
+        if (_example(n) or 0) < 2:  # C++ takes it for larger, whatever the example says
             return False
         if given is not step and known(eq(given, step)) is not True:
             found, wanted = _example(given), _example(step)
@@ -42,7 +42,7 @@ def _example(n: Size) -> int | None:
 
 
 def is_channels_last(ndim: int) -> Layout:
-    """Contiguous with the channels innermost, for tensors of `ndim` dimensions (4 or 5)."""
+    """Is it dense with the channels innermost? `ndim` is 4 or 5."""
 
     def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
         return len(size) == ndim and _is_dense_in(_CHANNELS_LAST[ndim], size, stride)
@@ -51,8 +51,8 @@ def is_channels_last(ndim: int) -> Layout:
 
 
 def has_channels_last_strides(ndim: int) -> Layout:
-    """Strides that grow in the order of channels-last, gaps allowed; ambiguous strides count as
-    contiguous."""
+    """Do the strides grow in the order of channels-last? Gaps are allowed; ambiguous strides count
+    as contiguous."""
 
     def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
         if len(size) != ndim:
@@ -70,8 +70,8 @@ def has_channels_last_strides(ndim: int) -> Layout:
 
 
 def is_non_overlapping_and_dense(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
-    """Dense in the order that the example's strides have: a sufficient condition, exact at the
-    example."""
+    """Is it dense in the order of the example's strides? The condition is sufficient, and exact for
+    the example."""
 
     def place(d: int) -> tuple[bool, int, int]:
         n, step = (x if isinstance(x, int) else x.hint for x in (size[d], stride[d]))
@@ -82,7 +82,7 @@ def is_non_overlapping_and_dense(size: Sequence[Size], stride: Sequence[Size]) -
 
 
 def _is_dense_in(order: Sequence[int], size: Sequence[Size], stride: Sequence[Size]) -> Condition:
-    """Every element once, with the dimensions in this order, innermost first."""
+    """Is it dense with the dimensions in this order, innermost first?"""
     dense: Condition = True
     step: Size = 1
     for d in order:

@@ -2,10 +2,10 @@
 
     wrap(expr) -> torch.SymInt      unwrap(symint) -> expr
 
-torch's C++ asks a node by method name: arithmetic, and questions of five kinds. A node holds one
-value of `lostwax.sym` and passes the question on to it. Arithmetic methods are called by C++ alone
-and mean what C++ means by them; Python's operators go past the nodes (`classes.py`). `has_hint` is
-never true: it would make C++ branch on every size that might be 1.
+torch's C++ calls the methods of a node by name: arithmetic, and questions of five kinds. A node
+holds one value of `lostwax.sym`, which answers. Only C++ calls the arithmetic methods, so they mean
+what C++ means; Python's operators bypass the nodes (`classes.py`). `has_hint` is never true: it
+would make C++ branch on every size that might be 1.
 
 Must not decide anything by itself, and must not import sympy: `face.py` does, when torch's
 Python helpers ask.
@@ -62,8 +62,7 @@ _yes: Any = True.__bool__
 
 def wrap(value: Any) -> Any:
     """What the user sees: `Expr` → `torch.SymInt`, `BoolExpr` → `torch.SymBool`, `Real` →
-    `torch.SymFloat`, the same
-    object each time; plain values are themselves."""
+    `torch.SymFloat`, the same object each time. Plain values stay as they are."""
     kind = value.__class__
     if kind is Expr or kind is BoolExpr or kind is Real:
         face = value.face
@@ -88,8 +87,8 @@ def unwrap(value: Any) -> Any:
 
 
 def install() -> None:
-    """Our operators on torch's classes; nodes that are not ours keep torch's. Done once, before the
-    first node is made."""
+    """Put our operators on torch's classes, before the first node is made; foreign nodes keep
+    torch's."""
     classes.install(wrap, IntNode, FloatNode, BoolNode)
 
 
@@ -117,13 +116,13 @@ def _node(env: ShapeEnv, value: Any) -> Node:
 
 
 def _find_put_off(env: ShapeEnv, asking: FrameType) -> list[Any]:
-    """The earlier parts of the condition that is asked, for which there is no guard."""
+    """The earlier parts of the condition that Python asks for, which have no guard yet."""
     return [e for e in env.put_off if e[0] is asking.f_code and asking.f_lasti in e[1]]
 
 
 def decide_put_off(env: ShapeEnv, asking: FrameType) -> None:
-    """Data are about to be asserted. That holds under the earlier parts alone: for these the
-    program follows the example."""
+    """Decide the earlier parts of a condition before data are asserted: the assertion holds only
+    where these are as in the example."""
     for _, _, value in _find_put_off(env, asking):
         decide(value)
 
@@ -230,7 +229,7 @@ class IntNode(Node):
     is_int = _yes
 
     def maybe_as_int(self) -> int | None:
-        """C++ asks it of each size of each tensor that is made."""
+        """C++ calls this for each size of each new tensor."""
         e = self.value
         if isinstance(e, int):
             return e
@@ -255,7 +254,7 @@ class IntNode(Node):
     add = _binary(operator.add)
     sub = _binary(operator.sub)
     mul = _binary(operator.mul)
-    # C++ divides towards zero, also where it calls it floor division
+    # C++ divides towards zero, even in what it calls floor division.
     floordiv = int_floordiv = _binary(truncdiv)
     mod = _binary(remainder)
     truediv = int_truediv = float_truediv = _binary(divide)
@@ -299,14 +298,14 @@ class BoolNode(Node):
     is_bool = _yes
 
     def guard_bool(self, file: str, line: int) -> bool:
-        """A real branch."""
+        """C++ or torch's Python branches on it."""
         certain = known(self.value)
         if certain is None and self.value is self.env.passed_over:
             self.env.passed_over = certain = False
         return certain if certain is not None else decide(self.value, _asked_by(file, line))
 
     def bool_(self) -> bool:
-        """Python asks."""
+        """Python branches on it."""
         value = self.value
         if isinstance(value, bool):
             return value

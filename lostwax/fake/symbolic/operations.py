@@ -1,8 +1,8 @@
 """What Python's operators mean on symbolic values: `int | Expr`, `float | Real` and `bool |
 BoolExpr`, mixed as Python mixes ints, floats and bools.
 
-Tables only, by the names that torch gives the operators. Must not know of torch's classes:
-`node.py` shows these operators on `torch.SymInt` and its kin.
+The tables use torch's names for the operators. Must not know of torch's classes: `classes.py` puts
+these operators on `torch.SymInt` and its kin.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Value: TypeAlias = "Size | Number | BoolExpr"
 
 @dataclass(frozen=True, slots=True)
 class BinaryOperator:
-    """A binary operator: on two sizes, and (None: a TypeError) on two floats."""
+    """A binary operator on two sizes, and on two floats (None: a TypeError)."""
 
     on_sizes: Callable[[Any, Any], Any]
     on_reals: Callable[[Any, Any], Any] | None
@@ -49,7 +49,7 @@ class BinaryOperator:
 
 
 def reflect(function: BinaryOperator) -> BinaryOperator:
-    """The same with its operands exchanged, for the right side of `2 - n`."""
+    """The operator with its operands exchanged, for `n` in `2 - n`."""
     if function.commutes:
         return function
     on_sizes, on_reals = function.on_sizes, function.on_reals
@@ -69,7 +69,7 @@ def to_real(value: Value) -> Number:
 
 
 def _power_of_sizes(a: Size, n: Size) -> Size | Number:
-    """An int for exponents from 0, a float below, as in Python: which one is a branch."""
+    """As in Python, an int for exponents from 0 and a float below: which one is a branch."""
     if decide(n >= 0):
         return power(a, specialize(n))
     return _real_power(real(a), real(n))
@@ -169,7 +169,7 @@ def either(a: Any, b: Any) -> Any:
 
 
 def have_same_truth(a: Any, b: Any) -> Any:
-    """`a == b`; against a number, as 0 or 1."""
+    """`a == b`; beside a number, a condition counts as 0 or 1."""
     if not _are_conditions(a, b):
         return BINARY["eq"](a, b)
     return (a & b) | (negate(a) & negate(b))
@@ -180,7 +180,7 @@ def _are_conditions(*values: Any) -> bool:
 
 
 def if_then_else(b: bool | BoolExpr, yes: Value, no: Value) -> Value:
-    """Between sizes, and between conditions, without a branch; between floats it is one."""
+    """It costs no branch between sizes or between conditions; between floats it is a branch."""
     if _are_conditions(yes, no):
         return (b & yes) | (negate(b) & no)  # type: ignore[operator]
     if isinstance(yes, (int, Expr)) and isinstance(no, (int, Expr)):

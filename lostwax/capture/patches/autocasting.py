@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 
-from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake import autocast
-from lostwax.location import Location, user_location
+from lostwax.location import user_location
 
 _Autocast: Any = torch.amp.autocast_mode.autocast
 _not_available: Any = torch.cuda.amp.common.amp_definitely_not_available
 
 
-def _available(plain: Any) -> bool:
+def _is_amp_absent(plain: Any) -> bool:
     """`amp_definitely_not_available()`: a capture computes nothing, and needs no device. Where it
     has nothing to do with CUDA, it is as in eager."""
     device = running[-1].absent_device
@@ -33,24 +33,24 @@ def _available(plain: Any) -> bool:
 
 def _takes_bfloat16(plain: Any, *args: Any, **kwargs: Any) -> bool:
     """`torch.cuda.is_bf16_supported()`."""
-    return True if _is_absent() else plain(*args, **kwargs)
+    return True if _is_cuda_absent() else plain(*args, **kwargs)
 
 
-def _made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+def _note_made(plain: Any, self: Any, *args: Any, **kwargs: Any) -> None:
     plain(self, *args, **kwargs)
     wanted = kwargs.get("enabled", args[2] if len(args) > 2 else True)
     if bool(wanted) is self._enabled:  # else torch has switched it off
         running[-1].autocasts.add(self)
 
 
-def _entered(plain: Any, self: Any) -> Any:
+def _note_entered(plain: Any, self: Any) -> Any:
     is_off = self.device == "cuda" and not self._enabled
-    if is_off and self not in running[-1].autocasts and _is_absent():
+    if is_off and self not in running[-1].autocasts and _is_cuda_absent():
         running[-1].unsure_autocast = running[-1].unsure_autocast or user_location()
     return plain(self)
 
 
-def _is_absent() -> bool:
+def _is_cuda_absent() -> bool:
     """Does torch switch autocast for CUDA off on this machine?"""
     return not torch.cuda.is_available()
 
@@ -59,43 +59,40 @@ def check(tracer: Tracer, around: bool) -> None:
     """Refuse what torch may have switched off; `around`: is there an autocast around the export?"""
     where = tracer.unsure_autocast
     device = tracer.absent_device
-    if device is None or device.type != "cuda" or not _is_absent():
+    if device is None or device.type != "cuda" or not _is_cuda_absent():
         return
     if where is None and (not around or autocast.find_enabled()):
         return
-    raise _unknown(where or user_location(), "around the export" if where is None else "here")
-
-
-def _unknown(where: Location | str, place: str) -> CaptureError:
-    return CaptureError(
+    place = "around the export" if where is None else "here"
+    raise CaptureError(
         f"nobody knows whether the torch.autocast {place} was to be on, and the program computes "
-        f"on cuda.\n  at {where}\n"
+        f"on cuda.\n  at {where or user_location()}\n"
         '  why: where there is no CUDA, torch switches torch.autocast("cuda") off when it is made\n'
         '  instead: say it in forward, `with torch.autocast("cuda", dtype):`, of a module or with '
         "inputs on cuda, which is captured as on a GPU; or export on a machine with CUDA"
     )
 
 
-def _telling(function: Any) -> Any:
-    """A function that switches autocast on or off."""
+def _make_telling(function: Any) -> Any:
+    """A function that switches autocast on or off, and tells the tracer."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if is_capturing():
             running[-1].casting = True
         return function(*args, **kwargs)
 
-    called.__name__ = function.__name__
-    called.stands_for = function  # type: ignore[attr-defined]
-    return called
+    return stand_for(function, called)
 
 
-ANSWERS = [
-    Answer(_not_available, _available),
-    Answer(torch.cuda.is_bf16_supported, _takes_bfloat16),
-    Answer(_Autocast.__init__, _made),
-    Answer(_Autocast.__enter__, _entered),
+CODE_SWAPS = [
+    CodeSwap(_not_available, _is_amp_absent),
+    CodeSwap(torch.cuda.is_bf16_supported, _takes_bfloat16),
+    CodeSwap(_Autocast.__init__, _note_made),
+    CodeSwap(_Autocast.__enter__, _note_entered),
 ]
 _SWITCHES = [name for name in dir(torch) if name.startswith("set_autocast") and "enabled" in name]
-SHOWN = [
-    Shown(torch, name, _telling(getattr(torch, name))) for name in _SWITCHES if "cache" not in name
+NAME_SWAPS = [
+    NameSwap(torch, name, _make_telling(getattr(torch, name)))
+    for name in _SWITCHES
+    if "cache" not in name
 ]

@@ -23,7 +23,7 @@ from torch.nn.modules import module as _modules
 from torch.utils.hooks import RemovableHandle
 
 from lostwax import torch_version
-from lostwax.capture.patches.swap import Answer
+from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace.gradient_steps import attach_gradient, wants_gradient
 from lostwax.capture.trace.tracer import Tracer
@@ -48,10 +48,10 @@ _CHECKPOINT: Any = torch.utils.checkpoint.CheckpointFunction
 
 def begin(tracer: Tracer, undo: Undo) -> None:
     """From here on functions are recorded with their backward, and hooks on gradients, too."""
-    tracer.observer.hook = partial(_hooked, tracer)
+    tracer.observer.hook = partial(_register_hook, tracer)
     if torch_version.APPLY_IS_C:
         undo.add(partial(_put_back, FunctionMeta.__dict__.get("__getattribute__")))
-        FunctionMeta.__getattribute__ = _looked_up  # type: ignore[method-assign]
+        FunctionMeta.__getattribute__ = _look_up  # type: ignore[method-assign]
 
 
 def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
@@ -69,13 +69,14 @@ def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
         bound.apply_defaults()
         args, kwargs = bound.args, bound.kwargs
     if not _can_attach(tracer, cls, args):
-        return _seen_through(tracer, cls, plain, args, kwargs)
+        return _record_through(tracer, cls, plain, args, kwargs)
     if tracer.tracked:
-        return original(_attaching(tracer, cls), *args, **kwargs)
-    return _attached(tracer, cls, _Context(args), args, kwargs)
+        return original(_make_attaching(tracer, cls), *args, **kwargs)
+    return _run_and_attach(tracer, cls, _Context(args), args, kwargs)
 
 
-ANSWERS = [] if torch_version.APPLY_IS_C else [Answer(_Function.__dict__["apply"].__func__, _apply)]
+_PYTHON_APPLY = [] if torch_version.APPLY_IS_C else [_Function.__dict__["apply"].__func__]
+CODE_SWAPS = [CodeSwap(function, _apply) for function in _PYTHON_APPLY]
 
 
 # -------------------------------------------------------------------------------- `apply` that is C
@@ -88,7 +89,7 @@ def _put_back(before: Any) -> None:
         del FunctionMeta.__getattribute__
 
 
-def _looked_up(cls: Any, name: str) -> Any:
+def _look_up(cls: Any, name: str) -> Any:
     """An attribute of a function's class. `apply` has no code that could be exchanged; who asks for
     it gets what stands in for it. Who holds it from before calls C++, which asks the class for what
     it needs: `_backward_cls` (nobody else does), `forward`, and then `setup_context`."""
@@ -96,7 +97,7 @@ def _looked_up(cls: Any, name: str) -> Any:
     if name not in _ASKED or not is_capturing():
         return found
     if name == "apply":
-        return partial(_called, cls) if isinstance(found, BuiltinMethodType) else found
+        return partial(_call_apply, cls) if isinstance(found, BuiltinMethodType) else found
     wanted, stand_in = _next.pop(name, (None, None))
     _next.clear()
     if name == "_backward_cls" and cls is not AutogradResult:
@@ -107,13 +108,13 @@ def _looked_up(cls: Any, name: str) -> Any:
     return stand_in if wanted is cls else found
 
 
-def _called(cls: Any, *args: Any, **kwargs: Any) -> Any:
+def _call_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     if is_capturing():
-        return _apply(_plainly, cls, *args, **kwargs)
+        return _apply(_apply_plainly, cls, *args, **kwargs)
     return cls.apply(*args, **kwargs)  # it was kept, and the capture is over
 
 
-def _plainly(cls: Any, *args: Any, **kwargs: Any) -> Any:
+def _apply_plainly(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`apply` itself."""
     count = len(_plain)
     _plain.append(cls)
@@ -141,13 +142,13 @@ def _stand_in(tracer: Tracer, cls: Any) -> Callable[..., Any] | None:
         args = given[1:] if whole else given
         follow: Any = cls
         if not _can_attach(tracer, cls, args):
-            return _seen_through(tracer, cls, cls.forward, given, kwargs)
+            return _record_through(tracer, cls, cls.forward, given, kwargs)
         if tracer.tracked:
-            follow = _attaching(tracer, cls)
+            follow = _make_attaching(tracer, cls)
             out = follow.forward(*given, **kwargs)
         else:
             context = _Context(args)
-            out = _attached(tracer, cls, context, args, kwargs)
+            out = _run_and_attach(tracer, cls, context, args, kwargs)
             follow = _Marking(context)
             if whole:
                 follow.setup_context(given[0])
@@ -190,7 +191,7 @@ def _has_gradient(value: Any) -> bool:
     return is_tensor and (value.is_floating_point() or value.is_complex())
 
 
-def _seen_through(
+def _record_through(
     tracer: Tracer, cls: Any, plain: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Any:
     """What the forward computes counts as computed where it is called: else its results would seem
@@ -204,13 +205,13 @@ def _seen_through(
             f"computes, where eager raises an error.\n  at {user_location()}\n"
             "  instead: give it a backward, or call it under torch.no_grad()",
         )
-    with _gradients(tracer):
+    with _with_gradients(tracer):
         return plain(*args, **kwargs)
 
 
 @contextmanager
-def _gradients(tracer: Tracer) -> Iterator[None]:
-    """Inside, what is recorded has gradients, also where autograd takes no note."""
+def _with_gradients(tracer: Tracer) -> Iterator[None]:
+    """Inside, gradients flow through what is recorded, also under `no_grad`."""
     before, tracer.grad = tracer.grad, True
     try:
         yield
@@ -218,7 +219,7 @@ def _gradients(tracer: Tracer) -> Iterator[None]:
         tracer.grad = before
 
 
-def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
+def _register_hook(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
     """`x.register_hook(hook)`: from here on `x` is the result of a function that does nothing, and
     has the hook as its backward."""
 
@@ -241,7 +242,7 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
                 "  why: the gradients of those uses would not pass through the hook\n"
                 "  instead: call x.register_hook(...) where x is computed, before it is used"
             )
-        new = _attached(tracer, Hook, _Context((fake,)), (fake,), {})
+        new = _run_and_attach(tracer, Hook, _Context((fake,)), (fake,), {})
         fake.tracked.root.write(tracer.value_of(new))
     elif torch.is_grad_enabled():
         wants_gradient(tracer, tracer.value_of(fake))
@@ -251,7 +252,7 @@ def _hooked(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any
 
 
 def _is_read(tracer: Tracer, value: Value) -> bool:
-    """Does a gradient come to it already?"""
+    """Do steps that gradients flow through read it already?"""
     return any(
         value in values_of([s.args, *s.kwargs.values()])
         for s in tracer.region.steps
@@ -263,7 +264,7 @@ def _is_read(tracer: Tracer, value: Value) -> bool:
 
 
 class _Context(FunctionCtx):
-    """What `forward` and `backward` know of each other."""
+    """What `forward` leaves for `backward`."""
 
     to_save: tuple[Any, ...] = ()
     saved_tensors: tuple[Any, ...] = ()
@@ -284,7 +285,7 @@ class _Context(FunctionCtx):
         return self.needed
 
 
-def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> Any:
+def _run_forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> Any:
     with torch.no_grad():
         if cls.setup_context is _Function.setup_context:
             return cls.forward(context, *args, **kwargs)
@@ -293,22 +294,22 @@ def _forward(cls: Any, context: _Context, args: Any, kwargs: dict[str, Any]) -> 
         return out
 
 
-def _attached(
+def _run_and_attach(
     tracer: Tracer, cls: Any, context: _Context, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     before = _values(tracer, args)
-    out = _apart(tracer, args, before, _forward(cls, context, args, kwargs))
+    out = _separate_outputs(tracer, args, before, _run_forward(cls, context, args, kwargs))
     _attach(tracer, cls, context, before, out)
     return out
 
 
 def _values(tracer: Tracer, args: tuple[Any, ...]) -> list[Value | None]:
-    """Of the arguments that may have a gradient, before the forward writes to them."""
+    """The values of the arguments that may have a gradient, before the forward writes to them."""
     return [tracer.value_of(tracer.adopt(a)) if _has_gradient(a) else None for a in args]
 
 
-def _apart(tracer: Tracer, args: Any, before: list[Value | None], out: Any) -> Any:
-    """The outputs; an argument among them that was not written to is a view of it, as in eager."""
+def _separate_outputs(tracer: Tracer, args: Any, before: list[Value | None], out: Any) -> Any:
+    """The outputs; in place of an argument that was not written to, a view of it, as in eager."""
     unwritten = {
         id(a)
         for a, value in zip(args, before, strict=False)
@@ -335,17 +336,17 @@ def _attach(
     followed = [i for i, o in enumerate(outputs) if _has_gradient(o) and id(o) not in stopped]
     if not followed:
         return
-    attached = _attached_outputs(tracer, cls, context, before, outputs, followed)
+    attached = _attach_outputs(tracer, cls, context, before, outputs, followed)
     dirty = {id(t) for t in context.dirty_tensors}
     for i, new in zip(followed, attached, strict=True):
         if id(outputs[i]) in dirty:
-            with _gradients(tracer):
+            with _with_gradients(tracer):
                 tracer.write(outputs[i], new)
         else:
-            _take(outputs[i], new)
+            _replace_output(outputs[i], new)
 
 
-def _attached_outputs(
+def _attach_outputs(
     tracer: Tracer, cls: Any, context: _Context, before: list[Value | None], outputs: list[Any],
     followed: list[int],
 ) -> list[FakeTensor]:  # fmt: skip
@@ -369,14 +370,14 @@ def _attached_outputs(
                     continue  # as eager does, where only this one needs a gradient
                 raise
             if one.meaning(i, known) != whole.meaning(i, known):
-                raise whole.refused(
+                raise whole.explain_refusal(
                     f"what argument {i} gets hangs on whether others need a gradient "
                     "(ctx.needs_input_grad), which is known only when the program is called"
                 )
     return whole.attach(outputs, followed)
 
 
-def _take(output: FakeTensor, new: FakeTensor) -> None:
+def _replace_output(output: FakeTensor, new: FakeTensor) -> None:
     """The output is `new` from now on. A view of an argument shares memory, and has a gradient of
     its own: like a detached tensor to which something was written."""
     if output.tracked.base is None:
@@ -386,7 +387,7 @@ def _take(output: FakeTensor, new: FakeTensor) -> None:
         track_view(output, new.tracked.value, output.tracked, view)
 
 
-def _attaching(tracer: Tracer, cls: Any) -> Any:
+def _make_attaching(tracer: Tracer, cls: Any) -> Any:
     """The function as autograd is to see it in a program that differentiates inside: autograd calls
     its backward, and what its forward returns has that backward in the program, too."""
     before: list[Value | None] = []
@@ -403,7 +404,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
         @staticmethod
         def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
             before.extend(_values(tracer, args))
-            out = _apart(tracer, args, before, cls.forward(ctx, *args, **kwargs))
+            out = _separate_outputs(tracer, args, before, cls.forward(ctx, *args, **kwargs))
             attach(ctx, args, out)
             return out
 
@@ -411,7 +412,7 @@ def _attaching(tracer: Tracer, cls: Any) -> Any:
         @staticmethod
         def forward(*args: Any, **kwargs: Any) -> Any:
             before.extend(_values(tracer, args))
-            return _apart(tracer, args, before, cls.forward(*args, **kwargs))
+            return _separate_outputs(tracer, args, before, cls.forward(*args, **kwargs))
 
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -452,7 +453,7 @@ class _Backward:
         outer = tracer.region
         tracer.region = tracer.inner = self.region
         try:
-            grads, self.given = self._given(outputs, followed)
+            grads, self.given = self._new_grads(outputs, followed)
             found = self._run(grads)
             self.results = {i: tracer.value_of(tracer.adopt(g)) for i, g in found.items()}
         finally:
@@ -475,7 +476,7 @@ class _Backward:
         def number(key: Any) -> int:
             return known.setdefault(key, len(known))
 
-        def named(held: Any) -> Any:
+        def name_values(held: Any) -> Any:
             leaves, structure = pytree.tree_flatten(held)
             return repr(structure), *[
                 numbers.get(v) or number(v) if isinstance(v, Value) else repr(v) for v in leaves
@@ -484,8 +485,8 @@ class _Backward:
         numbers = {g: number(("gradient", i)) for i, g in enumerate(self.given)}
         numbers |= {v: number(("saved", s)) for v, s in zip(self.inputs, self.saved, strict=True)}
         for step in self.region.steps:
-            args = [a for i, a in enumerate(step.args) if i not in _masks(step.target)]
-            key = (step.target, named(args), named(step.kwargs))
+            args = [a for i, a in enumerate(step.args) if i not in _find_masks(step.target)]
+            key = (step.target, name_values(args), name_values(step.kwargs))
             numbers |= {v: number((key, v.index)) for v in values_of(step.result)}
         result = self.results.get(place)
         return None if result is None else numbers.get(result) or number(result)
@@ -493,12 +494,12 @@ class _Backward:
     def _keep(self) -> None:
         """Let the context hold tensors of the inner graph."""
         context = self.context
-        context.saved_tensors = tuple(map(self._inner, context.to_save))
+        context.saved_tensors = tuple(map(self._make_inner, context.to_save))
         for name, held in list(context.__dict__.items()):
             if name not in ("to_save", "saved_tensors", "dirty_tensors", "non_differentiable"):
-                setattr(context, name, pytree.tree_map(self._inner, held))
+                setattr(context, name, pytree.tree_map(self._make_inner, held))
 
-    def _inner(self, held: Any) -> Any:
+    def _make_inner(self, held: Any) -> Any:
         if not isinstance(held, torch.Tensor):
             return held
         fake = self.tracer.adopt(held)
@@ -509,7 +510,7 @@ class _Backward:
             self.inside[inner] = inner
         return self.inside[fake]
 
-    def _given(self, outputs: list[Any], followed: list[int]) -> tuple[list[Any], list[Value]]:
+    def _new_grads(self, outputs: list[Any], followed: list[int]) -> tuple[list[Any], list[Value]]:
         """A gradient for each output, and those that the graph is given."""
         grads: list[Any] = []
         given: list[Value] = []
@@ -531,15 +532,15 @@ class _Backward:
             with torch.no_grad():
                 found = backward(self.context, *grads)
         except (LostwaxError, RuntimeError, TypeError, NotImplementedError) as error:
-            raise self.refused(str(error)) from error
+            raise self.explain_refusal(str(error)) from error
         found = list(found) if isinstance(found, (tuple, list)) else [found]
         if len(found) < len(self.args) or any(g is not None for g in found[len(self.args) :]):
             count = f"{len(found)} gradients for {len(self.args)} arguments"
-            raise self.refused(f"it returns {count}")
+            raise self.explain_refusal(f"it returns {count}")
         pairs = enumerate(zip(self.args, found, strict=False))
         return {i: g for i, (a, g) in pairs if g is not None and a is not None}
 
-    def refused(self, why: str) -> CaptureError:
+    def explain_refusal(self, why: str) -> CaptureError:
         return CaptureError(
             f"{self.cls.__name__}.backward cannot be captured.\n  at {self.where}\n  why: {why}\n"
             "  instead: if no gradients are needed, export under torch.no_grad(); else make it a "
@@ -547,7 +548,7 @@ class _Backward:
         )
 
 
-def _masks(target: Any) -> list[int]:
+def _find_masks(target: Any) -> list[int]:
     """The arguments that say which results an operator is to compute."""
     schema = getattr(target, "_schema", None)
     names = [] if schema is None else [a.name for a in schema.arguments]
@@ -578,10 +579,15 @@ def _free(region: Region, results: list[Value], own: set[Value], tracer: Tracer)
 
 
 def check_hooks(tracer: Tracer, modules: list[nn.Module]) -> None:
-    """Hooks on the gradients of modules would be lost."""
+    """Refuse hooks on the gradients of modules, which would be lost."""
     for what in _backward_hooks(modules) if tracer.sees_gradients else ():
         if tracer.differentiable:
-            raise _uncaptured_hooks(what)
+            raise CaptureError(
+                f"{what}, which cannot be captured.\n"
+                "  why: a program has no modules whose gradients they could see or change\n"
+                "  instead: remove them, or, if no gradients are needed, export under "
+                "torch.no_grad()"
+            )
         if tracer.users:
             tracer.observer.questions.note_joint(list(tracer.users), what, GRADIENTS)
 
@@ -592,11 +598,3 @@ def _backward_hooks(modules: list[nn.Module]) -> Iterator[str]:
     for module in modules:
         if module._backward_hooks or module._backward_pre_hooks:
             yield f"the {type(module).__name__} has backward hooks"
-
-
-def _uncaptured_hooks(what: str) -> CaptureError:
-    return CaptureError(
-        f"{what}, which cannot be captured.\n"
-        "  why: a program has no modules whose gradients they could see or change\n"
-        "  instead: remove them, or, if no gradients are needed, export under torch.no_grad()"
-    )

@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 
 import torch
 
-from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing
 from lostwax.errors import SettingsError
 from lostwax.location import user_location
 
 _C: Any = torch._C
 _ABSENT = object()
+_flush_denormal: Any = torch.set_flush_denormal
 _NAMES = {
     "_set_cublas_allow_tf32": "torch.backends.cuda.matmul.allow_tf32",
     "_set_cublas_allow_bf16_reduced_precision_reduction": (
@@ -65,30 +66,28 @@ _GETTERS: dict[str, Callable[..., Any]] = {
 """How their arguments would be if they changed nothing, where that is not what `_get_` gives."""
 
 
-def _checked(name: str) -> Shown | None:
+def _make_checked(name: str) -> NameSwap | None:
     function = getattr(_C, name, None)
     if function is None:
         return None
-    getter = _GETTERS.get(name) or _current(name.replace("_set_", "_get_", 1))
+    getter = _GETTERS.get(name) or _make_getter(name.replace("_set_", "_get_", 1))
 
     def called(*args: Any, **kwargs: Any) -> Any:
         if is_capturing() and (kwargs.get("warn_only") or getter(*args) != args):
             _refuse(_NAMES[name], args[-1] if args else kwargs)
         return function(*args, **kwargs)
 
-    called.__name__ = name
-    called.stands_for = function  # type: ignore[attr-defined]
-    return Shown(_C, name, called)
+    return NameSwap(_C, name, stand_for(function, called))
 
 
-def _current(name: str) -> Callable[..., Any]:
+def _make_getter(name: str) -> Callable[..., Any]:
     def current(*args: Any) -> Any:
         return (getattr(_C, name)(),)
 
     return current
 
 
-def _assigned(plain: Any, prop: Any, owner: Any, value: Any) -> None:
+def _check_assignment(plain: Any, prop: Any, owner: Any, value: Any) -> None:
     """`torch.backends.cudnn.benchmark = True` and its like."""
     if prop.getter() != value and prop.setter.__module__ != "torch.backends.opt_einsum":
         name = next((n for n, p in vars(type(owner)).items() if p is prop), "")
@@ -96,7 +95,7 @@ def _assigned(plain: Any, prop: Any, owner: Any, value: Any) -> None:
     plain(prop, owner, value)
 
 
-def _other_device(plain: Any, device: Any) -> None:
+def _check_device(plain: Any, device: Any) -> None:
     """`torch.set_default_device`."""
     if device is None or torch.device(device) != torch.get_default_device():
         _refuse("torch.set_default_device", device, "with torch.device(...): around what makes "
@@ -104,7 +103,7 @@ def _other_device(plain: Any, device: Any) -> None:
     plain(device)
 
 
-def _denormal(mode: bool) -> Any:
+def _check_denormal(mode: bool) -> Any:
     if is_capturing():
         _refuse("torch.set_flush_denormal", mode)
     return _flush_denormal(mode)
@@ -118,12 +117,12 @@ def _refuse(what: str, value: Any, instead: str = "") -> NoReturn:
     )
 
 
-_flush_denormal: Any = torch.set_flush_denormal
-_denormal.stands_for = _flush_denormal  # type: ignore[attr-defined]
 _Property: Any = torch.backends.ContextProp
-ANSWERS = [
-    Answer(_Property.__set__, _assigned),
-    Answer(torch.set_default_device, _other_device),
+CODE_SWAPS = [
+    CodeSwap(_Property.__set__, _check_assignment),
+    CodeSwap(torch.set_default_device, _check_device),
 ]
-SHOWN = [each for name in _NAMES if (each := _checked(name)) is not None]
-SHOWN.append(Shown(torch, "set_flush_denormal", _denormal))
+NAME_SWAPS = [each for name in _NAMES if (each := _make_checked(name)) is not None]
+NAME_SWAPS.append(
+    NameSwap(torch, "set_flush_denormal", stand_for(_flush_denormal, _check_denormal))
+)

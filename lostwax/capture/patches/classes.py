@@ -32,7 +32,7 @@ PASSING_ON.add(__file__)
 
 
 class _OfAsking(type):
-    """What makes `type(x)`, `type(name, bases, attributes)` and `isinstance(c, type)` go on."""
+    """Keeps `type(x)`, `type(name, bases, attributes)` and `isinstance(c, type)` working."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         if cls is not Asking:
@@ -60,33 +60,33 @@ def _class_of(fake: FakeTensor) -> type:
     return next(found, torch.Tensor)
 
 
-def _shown(fake: FakeTensor) -> type:
+def _show_class(fake: FakeTensor) -> type:
     is_asking = is_capturing() and is_user_code(sys._getframe(1).f_code)
     return _class_of(fake) if is_asking else FakeTensor
 
 
-def answer(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
-    """From here on these functions, those of the modules, and those that they name, are answered
-    so."""
+def answer_types(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
+    """From here on these functions, those of the modules, and those that they name, get the
+    tensor's class for a fake."""
     found = [*chain.from_iterable(_OF_CLASSES[cls] for cls in {*map(type, modules)})]
-    found += _asking(functions)
+    found += _find_type_reads(functions)
     if not found:
         return
     undo.add(partial(_put_back, found))
     for each in found:
         each.put(Asking)
-    if any(isinstance(each, _Shown) for each in found):
+    if any(isinstance(each, _ClassRead) for each in found):
         undo.add(partial(setattr, FakeTensor, "shown_class", FakeTensor))
-        FakeTensor.shown_class = property(_shown)
-        swap.show(_BUILTINS, undo)
+        FakeTensor.shown_class = property(_show_class)
+        swap.set_classes(_BUILTINS, undo)
 
 
-def _put_back(found: list[_Place]) -> None:
+def _put_back(found: list[_TypePlace]) -> None:
     for each in found:
         each.put(type)
 
 
-_BUILTINS = swap.classes_of([swap.Shown(builtins, "type", Asking)])
+_BUILTINS = swap.make_classes([swap.NameSwap(builtins, "type", Asking)])
 
 
 # ------------------------------------------------------------------------------- reading the code
@@ -108,7 +108,7 @@ class _Global(NamedTuple):
 
 
 class _Variable(NamedTuple):
-    """One of the function around."""
+    """A variable of the function around."""
 
     cell: Any
 
@@ -122,16 +122,16 @@ class _Defaults(NamedTuple):
     def put(self, value: Any) -> None:
         values = self.function.__defaults__ or ()
         if any(each is type or each is Asking for each in values):
-            self.function.__defaults__ = tuple([_exchanged(each, value) for each in values])
+            self.function.__defaults__ = tuple([_exchange(each, value) for each in values])
         by_name = self.function.__kwdefaults__ or {}
-        by_name.update({name: _exchanged(each, value) for name, each in by_name.items()})
+        by_name.update({name: _exchange(each, value) for name, each in by_name.items()})
 
 
-def _exchanged(each: Any, value: Any) -> Any:
+def _exchange(each: Any, value: Any) -> Any:
     return value if each is type or each is Asking else each
 
 
-class _Shown(NamedTuple):
+class _ClassRead(NamedTuple):
     """A function that reads `x.__class__`, or `builtins.type`."""
 
     function: FunctionType
@@ -140,10 +140,10 @@ class _Shown(NamedTuple):
         """Fakes show it, and `builtins`."""
 
 
-_Place = _Global | _Variable | _Defaults | _Shown
+_TypePlace = _Global | _Variable | _Defaults | _ClassRead
 
 
-def _asking(functions: Iterable[Any]) -> Iterator[_Place]:
+def _find_type_reads(functions: Iterable[Any]) -> Iterator[_TypePlace]:
     """Where these functions, and those that they name, have `type` from."""
     for function in reachable_functions(functions):
         if not isinstance(function, FunctionType):
@@ -151,19 +151,19 @@ def _asking(functions: Iterable[Any]) -> Iterator[_Place]:
         known = function.__globals__
         for part in code_names.nested_codes(function.__code__):
             if not _SHOWING.isdisjoint(part.co_names):
-                yield _Shown(function)
+                yield _ClassRead(function)
             read = [name for name in part.co_names if known.get(name, _ABSENT) is type]
             if "type" in part.co_names and "type" not in known:
                 read.append("type")
             yield from (_Global(known, name) for name in {*read} & code_names.globals_read(part))
         for cell in function.__closure__ or ():
-            if _content(cell) is type:
+            if _read_cell(cell) is type:
                 yield _Variable(cell)
         if any(value is type for _, value in code_names.argument_defaults(function)):
             yield _Defaults(function)
 
 
-def _content(cell: Any) -> Any:
+def _read_cell(cell: Any) -> Any:
     try:
         return cell.cell_contents
     except ValueError:  # it is not set
@@ -172,4 +172,4 @@ def _content(cell: Any) -> Any:
 
 _ABSENT = object()
 _SHOWING = frozenset(("__class__", "builtins", "__builtins__"))
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_asking(methods(cls))))
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_find_type_reads(methods(cls))))

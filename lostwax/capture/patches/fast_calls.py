@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch._ops import OpOverload
 
-from lostwax.capture.patches.swap import Shown
+from lostwax.capture.patches.swap import NameSwap, stand_for
 from lostwax.capture.threads import is_capturing, running
 from lostwax.capture.trace import single_step_composites
 from lostwax.fake.tensor import FakeTensor
@@ -33,7 +33,7 @@ _KNOWN: list[tuple[Any, str, OpOverload]] = [
 """As `torch.nn` finds them."""
 
 
-def _answering(function: Any, overload: OpOverload) -> Any:
+def _make_fast_call(function: Any, overload: OpOverload) -> Any:
     record = operator(overload)
 
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -46,13 +46,11 @@ def _answering(function: Any, overload: OpOverload) -> Any:
             return function(*args)
         return single_step_composites.record_direct(tracer, record, args, function)
 
-    called.__name__ = function.__name__
-    called.stands_for = function  # type: ignore[attr-defined]
-    return called
+    return stand_for(function, called)
 
 
-SHOWN = [
-    Shown(where, name, _answering(function, overload))
+NAME_SWAPS = [
+    NameSwap(where, name, _make_fast_call(function, overload))
     for where, name, overload in _KNOWN
     if isinstance(function := getattr(where, name), BuiltinFunctionType)  # torch's own
 ]

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.python import code_names
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import call_outside, is_capturing, running
@@ -39,26 +39,24 @@ def _note_answer(what: str, found: Any) -> None:
         running[-1].observer.asked_at(user_location(), what, found=kept)
 
 
-def _noting(name: str, function: Any) -> Any:
-    """A function of C that is taken note of."""
+def _make_noting(name: str, function: Any) -> Any:
+    """A function of C, whose answers are noted."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
         _note(name, (*args, *kwargs.values()), found)
         return found
 
-    called.__name__ = name
-    called.stands_for = function  # type: ignore[attr-defined]
-    return called
+    return stand_for(function, called)
 
 
-def _answer(name: str, plain: Any) -> Any:
+def _note_call(name: str, plain: Any) -> Any:
     found = plain()
     _note(name, (), found)
     return found
 
 
-def _flag(plain: Any, prop: Any, owner: Any, cls: Any = None) -> Any:
+def _note_flag(plain: Any, prop: Any, owner: Any, cls: Any = None) -> Any:
     """`torch.backends.cudnn.benchmark`, as a property of the module."""
     found = plain(prop, owner, cls)
     if is_asked_by_user():
@@ -67,7 +65,7 @@ def _flag(plain: Any, prop: Any, owner: Any, cls: Any = None) -> Any:
     return found
 
 
-def _answering(where: str) -> Any:
+def _make_noting_getter(where: str) -> Any:
     """What stands in for a `__getattr__`, or for a function or a property of that name."""
 
     def answer(plain: Any, *args: Any) -> Any:
@@ -86,35 +84,35 @@ _OLD = {
 }
 """Functions that torch warns of, and what is asked in their place."""
 _FUNCTIONS: dict[str, Any] = {name: getattr(torch, name) for name in (*MODES, *_OLD)}
-SHOWN = [
-    Shown(torch, name, _noting(name, function))
+NAME_SWAPS = [
+    NameSwap(torch, name, _make_noting(name, function))
     for name, function in _FUNCTIONS.items()
     if isinstance(function, BuiltinFunctionType)
 ]
-ANSWERS = [
-    Answer(function, partial(_answer, name))
+CODE_SWAPS = [
+    CodeSwap(function, partial(_note_call, name))
     for name, function in _FUNCTIONS.items()
     if isinstance(function, FunctionType)
 ]
 _cuda: Any = torch.backends.cuda
-ANSWERS += [
-    Answer(torch.backends.ContextProp.__get__, _flag),
-    Answer(
+CODE_SWAPS += [
+    CodeSwap(torch.backends.ContextProp.__get__, _note_flag),
+    CodeSwap(
         type(vars(type(torch.backends.quantized))["engine"]).__get__,
-        _answering("torch.backends.quantized.engine"),
+        _make_noting_getter("torch.backends.quantized.engine"),
     ),
-    Answer(_cuda.cuBLASModule.__getattr__, _answering("torch.backends.cuda.matmul.")),
+    CodeSwap(_cuda.cuBLASModule.__getattr__, _make_noting_getter("torch.backends.cuda.matmul.")),
     *(
-        Answer(getattr(_cuda, name), _answering(f"torch.backends.cuda.{name}()"))
+        CodeSwap(getattr(_cuda, name), _make_noting_getter(f"torch.backends.cuda.{name}()"))
         for name in [flag.split(".")[-1][:-2] for flag in sorted(FLAGS) if flag.endswith("()")]
         if hasattr(_cuda, name)
     ),
-    Answer(
+    CodeSwap(
         type(torch.utils.deterministic).fill_uninitialized_memory.fget,  # type: ignore[attr-defined]
-        _answering("torch.utils.deterministic.fill_uninitialized_memory"),
+        _make_noting_getter("torch.utils.deterministic.fill_uninitialized_memory"),
     ),
 ]
-_STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in SHOWN}
+_STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in NAME_SWAPS}
 
 
 def begin(
@@ -123,7 +121,7 @@ def begin(
     """From here on this tracer takes note of what these functions and those of the modules ask."""
     tracer.observer.mode_before = partial(call_outside, mode_answer)
     found = [each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]]
-    found += _imported(functions)
+    found += _find_imported(functions)
     changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]
     undo.add(partial(_put_back, changed))
     for known, name, function in changed:
@@ -136,7 +134,7 @@ def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
             known[name] = function
 
 
-def _imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
+def _find_imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
     """The globals by which these functions, and those that they name, know one of ours."""
     for function in reachable_functions(functions):
         code = getattr(function, "__code__", None)
@@ -150,4 +148,4 @@ def _is_ours(value: Any) -> bool:
     return isinstance(value, BuiltinFunctionType) and value in _STAND_INS
 
 
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_imported(methods(cls))))
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_find_imported(methods(cls))))

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lostwax.capture.patches.swap import Answer
+from lostwax.capture.patches.swap import CodeSwap
 from lostwax.errors import CaptureError
 from lostwax.location import user_location
 
@@ -62,5 +62,5 @@ def _would_nest(module: nn.TransformerEncoder) -> bool:
     return is_wanted and not module.training and not grad
 
 
-ENCODER = Answer(nn.TransformerEncoder.forward, _encode)
-NORM = Answer(_BatchNorm.forward, _normalize)
+ENCODER = CodeSwap(nn.TransformerEncoder.forward, _encode)
+NORM = CodeSwap(_BatchNorm.forward, _normalize)

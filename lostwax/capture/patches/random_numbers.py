@@ -21,7 +21,7 @@ import numpy as np
 from lostwax.cache import cached
 from lostwax.capture import threads
 from lostwax.capture.patches import swap
-from lostwax.capture.patches.swap import Answer, Answers, Shown
+from lostwax.capture.patches.swap import CodeSwap, CodeSwaps, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.undo import Undo
 
@@ -30,18 +30,18 @@ _Random: Any = random.Random
 _numpy_random: Any = np.random
 
 
-def own(undo: Undo) -> None:
-    """From here on what this thread draws is not drawn from the generators of all."""
+def separate_generators(undo: Undo) -> None:
+    """From here on, what this thread draws leaves the generators of all threads as they are."""
     if threads.is_alone():
         undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
         return
     undo.add(partial(_tell_of_copies, _python_state(), _numpy_state(), undo))
     _copies.clear()
-    _ANSWERS.give(undo)
-    swap.show(_classes(), undo)
+    _CODE_SWAPS.apply(undo)
+    swap.set_classes(_make_classes(), undo)
 
 
-def _tell(drawn: list[str], undo: Undo) -> None:
+def _tell_of_draws(drawn: list[str], undo: Undo) -> None:
     undo.notes.append(
         f"the module draws from Python's {' and '.join(drawn)}; the number is baked into "
         "the program. torch.rand would be drawn anew in each run."
@@ -60,7 +60,7 @@ def _put_back(python: Any, array: bytes, undo: Undo) -> None:
         if array:
             ctypes.memmove(_numpy_address(), array, len(array))
     if drawn:
-        _tell(drawn, undo)
+        _tell_of_draws(drawn, undo)
 
 
 def _numpy_state() -> bytes:
@@ -71,13 +71,13 @@ def _numpy_state() -> bytes:
 
 
 def _numpy_address() -> int:
-    """Where it lies; 0: it is of another kind, which somebody has chosen."""
+    """Where that state lies; 0 if somebody has chosen a generator of another kind."""
     generator = _numpy_random.get_bit_generator()
     return generator.ctypes.state_address if type(generator) is np.random.MT19937 else 0
 
 
 def _python_state() -> Any:
-    """The same of Python's."""
+    """The state of Python's generator."""
     if not _PYTHON_ADDRESS:
         return random.getstate()
     return ctypes.string_at(_PYTHON_ADDRESS, _MT19937_BYTES), _shared.gauss_next
@@ -116,7 +116,7 @@ def _tell_of_copies(python: Any, array: bytes, undo: Undo) -> None:
     drawn = sorted(_copies, reverse=True)
     _copies.clear()
     if drawn:
-        _tell(drawn, undo)
+        _tell_of_draws(drawn, undo)
     elif _python_state() != python or _numpy_state() != array:
         undo.notes.append(
             "Python's random or numpy.random was drawn from during the export, by another thread "
@@ -157,7 +157,7 @@ class _Drawing(random.Random):
         return _Random.getrandbits(self, k)  # type: ignore[no-any-return]
 
 
-def _seed(name: str) -> Any:
+def _make_seeding(name: str) -> Any:
     """A method that reads or sets a generator's state."""
 
     def answer(plain: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -168,36 +168,34 @@ def _seed(name: str) -> Any:
 
 
 _SEEDS = ("seed", "setstate", "getstate")
-_ANSWERS = Answers([Answer(getattr(random.Random, name), _seed(name)) for name in _SEEDS])
+_CODE_SWAPS = CodeSwaps([CodeSwap(getattr(_Random, name), _make_seeding(name)) for name in _SEEDS])
 
 
 @cached()
-def _classes() -> list[tuple[Any, type]]:
-    shown = [Shown(random, name, _of_python(name)) for name in ("random", "getrandbits")]
+def _make_classes() -> list[tuple[Any, type]]:
+    swaps = [NameSwap(random, name, _make_python_draw(name)) for name in ("random", "getrandbits")]
     shared = _numpy_random.mtrand._rand
     for name, function in vars(np.random).items():
         if getattr(function, "__self__", None) is shared or name in _BY_OTHER_NAMES:
             method = _BY_OTHER_NAMES.get(name, name)
-            shown.append(Shown(np.random, name, _of_numpy(method, function)))
-    return [*swap.classes_of(shown), (_shared, _Drawing)]
+            swaps.append(NameSwap(np.random, name, _make_numpy_draw(method, function)))
+    return [*swap.make_classes(swaps), (_shared, _Drawing)]
 
 
 _BY_OTHER_NAMES = {"seed": "seed", "ranf": "random_sample", "sample": "random_sample"}
 """Functions that are no methods, and the methods that they call."""
 
 
-def _of_python(name: str) -> Any:
+def _make_python_draw(name: str) -> Any:
     def draw(*args: Any) -> Any:
         return getattr(_shared, name)(*args)  # which asks for the thread
 
-    draw.stands_for = getattr(random, name)  # type: ignore[attr-defined]
-    return draw
+    return stand_for(getattr(random, name), draw)
 
 
-def _of_numpy(name: str, function: Any) -> Any:
+def _make_numpy_draw(name: str, function: Any) -> Any:
     def draw(*args: Any, **kwargs: Any) -> Any:
         asked = is_capturing() and ("numpy.random" in _copies or name != "get_state")
         return (getattr(_copy_of_numpy(), name) if asked else function)(*args, **kwargs)
 
-    draw.stands_for = function  # type: ignore[attr-defined]
-    return draw
+    return stand_for(function, draw)

@@ -2,9 +2,9 @@
 captures*: every other thread sees them as they are.
 
 Nothing is put into the places of functions, where other threads, tables and imports would find it.
-What a function does is exchanged by its code (`Answers`), and what an attribute of a module shows
-by the module's class (`Shown`); both ask for the thread first (`capture/threads.py`). All of it is
-made once, not for each capture. Must not know what the functions do.
+What a function does is exchanged by its code (`CodeSwap`), and what a name in a module shows by the
+module's class (`NameSwap`); both ask for the thread first (`capture/threads.py`). All of it is made
+once, not for each capture. Must not know what the functions do.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def set_all(owners: Sequence[Any], names: Sequence[str], values: Sequence[Any]) 
 # ---------------------------------------------------------------------------- the code of functions
 
 
-class Answer(NamedTuple):
+class CodeSwap(NamedTuple):
     """What a function of Python does while this thread captures. The answer is called with the
     function as it is, and with the arguments of the call."""
 
@@ -40,28 +40,28 @@ class Answer(NamedTuple):
     answer: Callable[..., Any]
 
 
-class Answers:
-    """Several of them, given together.
+class CodeSwaps:
+    """Swaps that are made together.
 
-    The code of the functions is exchanged, not they: who holds such a function calls what it
+    The code of the functions is exchanged, not the functions: who holds one of them calls what it
     should, and the tables that torch keeps of its functions stay right.
     """
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
-        self._answers = answers
-        self.functions = [each.function for each in answers]
-        self._names = ["__code__"] * len(answers)
+    def __init__(self, swaps: Sequence[CodeSwap]) -> None:
+        self._swaps = swaps
+        self.functions = [each.function for each in swaps]
+        self._names = ["__code__"] * len(swaps)
         self._plain: list[CodeType] = []
         self._stand_ins: list[CodeType] = []
 
-    def give(self, undo: Undo) -> None:
-        """From here on the functions answer so."""
+    def apply(self, undo: Undo) -> None:
+        """From here on the functions run the answers."""
         functions, names = self.functions, self._names
         before = list(map(_CODE, functions))
         undo.add(partial(set_all, functions, names, before))
         if not all(map(is_, before, self._stand_ins)) or not self._stand_ins:
             if not all(map(is_, before, self._plain)) or not self._plain:  # at first; or changed
-                self._stand_ins = list(map(_stand_in, self._answers, before))
+                self._stand_ins = list(map(_stand_in, self._swaps, before))
                 self._plain = before
             set_all(functions, names, self._stand_ins)
 
@@ -69,17 +69,17 @@ class Answers:
 _CODE = attrgetter("__code__")
 
 
-def _stand_in(answer: Answer, code: CodeType) -> CodeType:
+def _stand_in(swap: CodeSwap, code: CodeType) -> CodeType:
     """Code that asks for the thread, and for others does what this code does."""
-    function = answer.function
+    function = swap.function
     plain = FunctionType(
         code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
     )
     plain.__kwdefaults__ = function.__kwdefaults__
-    return _choosing(plain, answer.answer)
+    return _make_chooser(plain, swap.answer)
 
 
-def _choosing(plain: FunctionType, answer: Callable[..., Any]) -> CodeType:
+def _make_chooser(plain: FunctionType, answer: Callable[..., Any]) -> CodeType:
     def choose(*args: Any, **kwargs: Any) -> Any:
         if get_ident() == threads.capturing_thread:
             return answer(plain, *args, **kwargs)
@@ -93,13 +93,13 @@ def _choosing(plain: FunctionType, answer: Callable[..., Any]) -> CodeType:
 _CHOOSE = "what chooses"
 
 
-def _of_no_cells(*args: Any, **kwargs: Any) -> Any:
+def _without_cells(*args: Any, **kwargs: Any) -> Any:
     choose: Any = "what chooses"
     return choose(*args, **kwargs)
 
 
-def _of_one_cell() -> CodeType:
-    """Of a method that says `super()`: a function keeps the number of its cells."""
+def _with_one_cell() -> CodeType:
+    """For a method that says `super()`: its new code must have as many cells as the old."""
     cell = None
 
     def of_one_cell(*args: Any, **kwargs: Any) -> Any:
@@ -109,22 +109,28 @@ def _of_one_cell() -> CodeType:
     return of_one_cell.__code__
 
 
-_SHAPES = (_of_no_cells.__code__, _of_one_cell())
+_SHAPES = (_without_cells.__code__, _with_one_cell())
 
 
 # ------------------------------------------------------------------------ the attributes of modules
 
 
-class Shown(NamedTuple):
-    """What the attribute of a module shows while this thread captures. What stands in knows the
-    function itself as `stands_for`."""
+class NameSwap(NamedTuple):
+    """The function that an attribute of a module shows while this thread captures. It is marked by
+    `stand_for`."""
 
     where: Any
     name: str
     function: Callable[..., Any]
 
 
-def show(classes: Sequence[tuple[Any, type]], undo: Undo) -> None:
+def stand_for(original: Any, stand_in: Any) -> Any:
+    """Mark what stands in for a function, by whose name it goes."""
+    stand_in.__name__, stand_in.stands_for = original.__name__, original
+    return stand_in
+
+
+def set_classes(classes: Sequence[tuple[Any, type]], undo: Undo) -> None:
     """From here on these objects are of these classes."""
     owners = [owner for owner, _ in classes]
     names = ["__class__"] * len(owners)
@@ -133,23 +139,23 @@ def show(classes: Sequence[tuple[Any, type]], undo: Undo) -> None:
     set_all(owners, names, [cls for _, cls in classes])
 
 
-def classes_of(shown: Sequence[Shown]) -> list[tuple[Any, type]]:
+def make_classes(swaps: Sequence[NameSwap]) -> list[tuple[Any, type]]:
     """For each module, a class of modules that shows these."""
     return [
-        (module, _class_of(module, [each for each in shown if each.where is module]))
-        for module in dict.fromkeys(each.where for each in shown)
+        (module, _make_class(module, [each for each in swaps if each.where is module]))
+        for module in dict.fromkeys(each.where for each in swaps)
     ]
 
 
-def _class_of(module: ModuleType, shown: Sequence[Shown]) -> type:
+def _make_class(module: ModuleType, swaps: Sequence[NameSwap]) -> type:
     original: Any = type(module)
-    names = {each.name: _attribute(each) for each in shown}
+    names = {each.name: _make_property(each) for each in swaps}
     return type(original.__name__, (original,), {"__slots__": (), **names})
 
 
-def _attribute(shown: Shown) -> property:
-    """Only what is still there is stood in for: another function is the user's."""
-    _, name, function = shown
+def _make_property(swap: NameSwap) -> property:
+    """Only the original function is stood in for: another one in its place is the user's."""
+    _, name, function = swap
     original = function.stands_for  # type: ignore[attr-defined]
 
     def get(module: Any) -> Any:

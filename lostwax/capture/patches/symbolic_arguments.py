@@ -16,7 +16,7 @@ import torch
 from torch.utils._device import _device_constructors
 
 from lostwax import torch_version
-from lostwax.capture.patches.swap import Answer, Shown
+from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing, running
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
@@ -30,20 +30,18 @@ from lostwax.sym.numbers.real import MATH
 _LISTS = (list, tuple)  # and torch.Size
 
 
-def _choosing(function: Any, answer: Callable[..., Any]) -> Any:
-    """The function, but for calls that `answer` does not leave to it."""
+def _make_choosing(function: Any, answer: Callable[..., Any]) -> Any:
+    """The function, except where `answer` has a result for a call with symbols."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
         is_asked = is_capturing() and (kwargs or any(map(has_symbol, args)))
         result = answer(*args, **kwargs) if is_asked else None
         return function(*args, **kwargs) if result is None else result
 
-    called.__name__ = function.__name__
-    called.stands_for = function  # type: ignore[attr-defined]
-    return called
+    return stand_for(function, called)
 
 
-def _of_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
+def _take_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
     def answer(*args: Any, **kwargs: Any) -> Any:
         return function(*args) if len(args) == 1 and not kwargs else None
 
@@ -152,7 +150,7 @@ _KINDS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
-    *((math, name, _of_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
+    *((math, name, _take_symbol(getattr(torch, f"_sym_{name}"))) for name in MATH),
     (torch, "tensor", _tensor),
     (torch, "as_tensor", _tensor),
     (torch, "linspace", _linspace),
@@ -161,8 +159,9 @@ _OTHERS: list[tuple[Any, str, Callable[..., Any]]] = [
     (torch.nn.functional, "one_hot", _one_hot),
     (torch.nn.functional, "affine_grid", _affine_grid),
 ]
-SHOWN = [
-    Shown(where, name, _choosing(getattr(where, name), answer)) for where, name, answer in _OTHERS
+NAME_SWAPS = [
+    NameSwap(where, name, _make_choosing(getattr(where, name), answer))
+    for where, name, answer in _OTHERS
 ]
 
 
@@ -180,9 +179,9 @@ def _broadcast(*sizes: Sequence[Any]) -> list[Any]:
     return list(map(wrap, broadcast_sizes([tuple(map(unwrap, size)) for size in sizes])))
 
 
-ANSWERS = (
+CODE_SWAPS = (
     []
     if torch_version.INFER_SIZE_TAKES_SYMBOLS
-    else [Answer(torch.nn.functional.binary_cross_entropy, _cross_entropy)]
+    else [CodeSwap(torch.nn.functional.binary_cross_entropy, _cross_entropy)]
 )
 _device_constructors()  # a table that torch makes once, of the functions it finds: not of these

@@ -45,20 +45,20 @@ from lostwax.capture.python.reachable import unwrap
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.fake.undo import Undo
 
-ANSWERS = swap.Answers(
+CODE_SWAPS = swap.CodeSwaps(
     [
-        *torch_functions.ANSWERS,
-        *autocasting.ANSWERS,
-        *backends.ANSWERS,
-        *modes.ANSWERS,
-        *autograd_function.ANSWERS,
-        *symbolic_arguments.ANSWERS,
+        *torch_functions.CODE_SWAPS,
+        *autocasting.CODE_SWAPS,
+        *backends.CODE_SWAPS,
+        *modes.CODE_SWAPS,
+        *autograd_function.CODE_SWAPS,
+        *symbolic_arguments.CODE_SWAPS,
         nn_modules.ENCODER,
     ]
 )
-_AVERAGES = swap.Answers([nn_modules.NORM])
-_SHOWN = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
-CLASSES = swap.classes_of([each for where in _SHOWN for each in where.SHOWN])
+_AVERAGES = swap.CodeSwaps([nn_modules.NORM])
+_SHOWING = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
+CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_SWAPS])
 
 
 def apply(
@@ -68,12 +68,12 @@ def apply(
     modules of it."""
     threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
-    ANSWERS.give(undo)
+    CODE_SWAPS.apply(undo)
     if nn_modules.has_averages(modules):
-        _AVERAGES.give(undo)
-    swap.show([*CLASSES, *torch_functions.stances()], undo)
+        _AVERAGES.apply(undo)
+    swap.set_classes([*CLASSES, *torch_functions.stances()], undo)
     functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
-    classes.answer(functions, modules, undo)
+    classes.answer_types(functions, modules, undo)
     modes.begin(tracer, functions, modules, undo)
     unbound.show(functions, modules, undo)
-    random_numbers.own(undo)
+    random_numbers.separate_generators(undo)

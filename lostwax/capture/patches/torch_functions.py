@@ -16,23 +16,23 @@ import torch.utils.checkpoint
 from torch._higher_order_ops import utils as torch_wrappers
 
 from lostwax.capture import threads
-from lostwax.capture.patches.swap import Answer
+from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.errors import LostwaxError
 
 
-def _called(plain: Any, fn: Any, args: Any, kwargs: Any = None) -> Any:
+def _call_operator(plain: Any, fn: Any, args: Any, kwargs: Any = None) -> Any:
     """A control-flow operator that torch would compile first: so it reaches the tracer."""
     return fn(*args, **(kwargs or {}))
 
 
-def _as_it_is(plain: Any, model: Any = None, **options: Any) -> Any:
+def _leave_uncompiled(plain: Any, model: Any = None, **options: Any) -> Any:
     """`torch.compile` gives the function itself."""
     return model if model is not None else lambda function: function
 
 
-def _asserted(plain: Any, condition: Any, message: str) -> None:
+def _record_assertion(plain: Any, condition: Any, message: str) -> None:
     """`torch._assert`: of data it is a step of the program."""
     if isinstance(condition, torch.Tensor):
         torch.ops.aten._assert_async.msg(condition, message)
@@ -42,35 +42,35 @@ def _asserted(plain: Any, condition: Any, message: str) -> None:
         assert condition, message
 
 
-def _seeded(plain: Any, *args: Any, **kwargs: Any) -> None:
+def _refuse_seed(plain: Any, *args: Any, **kwargs: Any) -> None:
     """`torch.manual_seed`, `torch.seed` and `torch.initial_seed`."""
     refusals.refuse_generator()
 
 
-def _other_default(plain: Any, d: Any) -> None:
+def _set_default_dtype(plain: Any, d: Any) -> None:
     """`torch.set_default_dtype`: the operators of a program have no other default than its caller
     has."""
     if d is not torch.get_default_dtype():
         refusals.refuse_default(d)
 
 
-def _linearized(plain: Any, func: Any, *primals: Any) -> Any:
+def _refuse_linearize(plain: Any, func: Any, *primals: Any) -> Any:
     """`torch.func.linearize` traces by itself."""
     refusals.refuse_linearize()
 
 
-def _jitted(plain: Any, *args: Any, **kwargs: Any) -> Any:
+def _refuse_jiterator(plain: Any, *args: Any, **kwargs: Any) -> Any:
     """What `torch.cuda.jiterator` makes of source code."""
     refusals.refuse_jiterator()
 
 
-def _told_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+def _is_told_causal(plain: Any, mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """A hint that lets eager leave a mask away; without it the mask is used, and computes the same.
     To find out would need the mask's data."""
     return is_causal is True
 
 
-def _put_back(plain: Any, new_state: Any, *device: Any) -> None:
+def _set_rng_state(plain: Any, new_state: Any, *device: Any) -> None:
     """`torch.set_rng_state`, which `fork_rng` ends with. A checkpoint that is computed once more
     may call it: nothing is drawn while capturing."""
     frame = sys._getframe()
@@ -99,7 +99,7 @@ def _keep_saved(plain: Any, hooks: Any, *error: Any) -> Any:
     return None if isinstance(hooks, _FORGETTING) else plain(hooks, *error)
 
 
-def _differentiated(plain: Any, *args: Any, **kwargs: Any) -> Any:
+def _run_backward(plain: Any, *args: Any, **kwargs: Any) -> Any:
     """Autograd is to go back from a result. Where it has not seen the operators, it may fail."""
     try:
         return plain(*args, **kwargs)
@@ -109,19 +109,19 @@ def _differentiated(plain: Any, *args: Any, **kwargs: Any) -> Any:
         raise UntrackedError(*error.args) from error
 
 
-def _context(plain: Any) -> Any:
+def _get_context(plain: Any) -> Any:
     """`torch.library.get_ctx()` in a fake kernel of the user's."""
     contexts = threads.running[-1].contexts
     return contexts[-1] if contexts else plain()
 
 
-def _import(plain: Any, *args: Any) -> Any:
+def _import_outside(plain: Any, *args: Any) -> Any:
     """A module that is imported for the first time, in the middle of a capture, is no part of it:
     what it keeps of torch's functions, and the tensors that it makes, are real."""
     return threads.call_outside(plain, *args)
 
 
-def _of_devices(*names: str) -> list[Any]:
+def _device_functions(*names: str) -> list[Any]:
     """The functions of these names that there are for generators of devices, and for all of them;
     they are there without the device, too."""
     homes: tuple[Any, ...] = (torch.cuda.random, torch.xpu.random, torch.mps)
@@ -135,28 +135,28 @@ _importlib: Any = importlib
 _causal: Any = torch.nn.modules.transformer._detect_is_causal_mask
 _wrapper: Any = getattr(torch_wrappers, "_hop_compile_and_call", None)
 
-ANSWERS: list[Answer] = [
-    Answer(torch.compile, _as_it_is),
-    Answer(torch._assert, _asserted),
-    Answer(torch.random.manual_seed, _seeded),
-    Answer(torch.random.seed, _seeded),
-    Answer(torch.random.initial_seed, _seeded),
-    Answer(torch.random.set_rng_state, _put_back),
-    *(Answer(function, _seeded) for function in _of_devices("manual_seed", "seed", "initial_seed")),
-    *(Answer(function, _put_back) for function in _of_devices("set_rng_state")),
-    Answer(torch.set_default_dtype, _other_default),
-    Answer(torch.func.linearize, _linearized),
-    Answer(torch.compiler.is_exporting, _yes),
-    Answer(torch.compiler.is_compiling, _yes),
-    Answer(torch.backends.mha.get_fastpath_enabled, _no),
-    Answer(_causal, _told_causal),
-    Answer(torch.cuda.jiterator._JittedFunction.__call__, _jitted),
-    Answer(torch.library.get_ctx, _context),
-    Answer(torch.autograd.graph._engine_run_backward, _differentiated),
-    Answer(_Hooks.__enter__, _keep_saved),
-    Answer(_Hooks.__exit__, _keep_saved),
-    Answer(_importlib._bootstrap._find_and_load, _import),
-    *([] if _wrapper is None else [Answer(_wrapper, _called)]),
+CODE_SWAPS: list[CodeSwap] = [
+    CodeSwap(torch.compile, _leave_uncompiled),
+    CodeSwap(torch._assert, _record_assertion),
+    CodeSwap(torch.random.manual_seed, _refuse_seed),
+    CodeSwap(torch.random.seed, _refuse_seed),
+    CodeSwap(torch.random.initial_seed, _refuse_seed),
+    CodeSwap(torch.random.set_rng_state, _set_rng_state),
+    *(CodeSwap(f, _refuse_seed) for f in _device_functions("manual_seed", "seed", "initial_seed")),
+    *(CodeSwap(function, _set_rng_state) for function in _device_functions("set_rng_state")),
+    CodeSwap(torch.set_default_dtype, _set_default_dtype),
+    CodeSwap(torch.func.linearize, _refuse_linearize),
+    CodeSwap(torch.compiler.is_exporting, _yes),
+    CodeSwap(torch.compiler.is_compiling, _yes),
+    CodeSwap(torch.backends.mha.get_fastpath_enabled, _no),
+    CodeSwap(_causal, _is_told_causal),
+    CodeSwap(torch.cuda.jiterator._JittedFunction.__call__, _refuse_jiterator),
+    CodeSwap(torch.library.get_ctx, _get_context),
+    CodeSwap(torch.autograd.graph._engine_run_backward, _run_backward),
+    CodeSwap(_Hooks.__enter__, _keep_saved),
+    CodeSwap(_Hooks.__exit__, _keep_saved),
+    CodeSwap(_importlib._bootstrap._find_and_load, _import_outside),
+    *([] if _wrapper is None else [CodeSwap(_wrapper, _call_operator)]),
 ]
 
 
@@ -172,13 +172,13 @@ def stances() -> list[tuple[Any, type]]:
     cls = type(stance)
     if cls not in _FORCING.values():
         if cls not in _FORCING:
-            names = {"stance": property(_stance, _set_stance)}
+            names = {"stance": property(_get_stance, _set_stance)}
             _FORCING[cls] = type(cls.__name__, (cls,), names)
         cls = _FORCING[cls]
     return [(stance, cls)]
 
 
-def _stance(held: Any) -> Any:
+def _get_stance(held: Any) -> Any:
     return "force_eager" if threads.is_capturing() else held.__dict__["stance"]
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.patches.swap import Shown, set_all
+from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
 from lostwax.capture.python import code_names
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
@@ -36,7 +36,7 @@ class _Attribute:
 
     def __init__(self, name: str) -> None:
         self.original = getattr(_Tensor, name)
-        self.asking = self._by_fake(name)
+        self.asking = self._make_asking(name)
 
     def __get__(self, tensor: Any, cls: Any = None) -> Any:
         if tensor is not None:
@@ -44,12 +44,12 @@ class _Attribute:
         is_asking = is_capturing() and is_asked_by_user()
         return self.asking if is_asking else self.original
 
-    def _by_fake(self, name: str) -> Any:
-        return _going_by_fake(name, self.original)
+    def _make_asking(self, name: str) -> Any:
+        return _make_fake_call(name, self.original)
 
 
 class _Property(_Attribute):
-    """The same for what is read without a call."""
+    """Stands for a property."""
 
     def __set__(self, tensor: Any, value: Any) -> None:
         self.original.__set__(tensor, value)
@@ -57,18 +57,16 @@ class _Property(_Attribute):
     def __delete__(self, tensor: Any) -> None:
         self.original.__delete__(tensor)
 
-    def _by_fake(self, name: str) -> Any:
+    def _make_asking(self, name: str) -> Any:
         return _PropertyByFake(name, self.original)
 
 
-def _going_by_fake(name: str, original: Any) -> Any:
+def _make_fake_call(name: str, original: Any) -> Any:
     def called(*args: Any, **kwargs: Any) -> Any:
         is_fake = bool(args) and type(args[0]) is FakeTensor
         return (getattr(FakeTensor, name) if is_fake else original)(*args, **kwargs)
 
-    called.__name__ = name
-    called.stands_for = original  # type: ignore[attr-defined]
-    return called
+    return stand_for(original, called)
 
 
 class _PropertyByFake:
@@ -102,16 +100,16 @@ _NAMES = [
 _STAND_INS = list(map(_stand_in, _NAMES))
 _OWN = [vars(_Tensor).get(name) for name in _NAMES]
 """Some are of `torch.Tensor` itself, most of its base."""
-SHOWN = [
-    Shown(torch, name, _going_by_fake(name, getattr(torch, name)))
+NAME_SWAPS = [
+    NameSwap(torch, name, _make_fake_call(name, getattr(torch, name)))
     for name in ("is_inference", "is_conj", "is_neg")
 ]
 
 
 def show(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
-    """From here on the functions of these modules, and those that they name, are answered so."""
+    """From here on these functions, those of the modules, and those that they name, ask fakes."""
     classes = {*map(type, modules)}
-    if any(_OF_CLASSES[cls] for cls in classes) or any(_naming(functions)):
+    if any(_OF_CLASSES[cls] for cls in classes) or any(_find_naming(functions)):
         undo.add(_put_back)
         set_all([_Tensor] * len(_NAMES), _NAMES, _STAND_INS)
 
@@ -124,7 +122,7 @@ def _put_back() -> None:
             delattr(_Tensor, name)
 
 
-def _naming(functions: Iterable[Any]) -> Iterator[bool]:
+def _find_naming(functions: Iterable[Any]) -> Iterator[bool]:
     """Do these functions, or those that they name, have `torch.Tensor` and such a name in them?"""
     for function in reachable_functions(functions):
         code = getattr(function, "__code__", None)
@@ -142,4 +140,4 @@ def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:
     return is_class or "Tensor" in words
 
 
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: any(_naming(methods(cls))))
+_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: any(_find_naming(methods(cls))))

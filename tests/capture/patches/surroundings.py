@@ -53,7 +53,7 @@ def look(*modules: nn.Module) -> dict[str, Any]:
         "only cpu": torch._C._only_lift_cpu_tensors(),
         "mkldnn": torch._C._get_mkldnn_enabled(),
         "exporting": (torch.compiler.is_exporting(), torch.compiler.is_compiling()),
-        "codes": [each.__code__ for each in table.ANSWERS.functions],
+        "codes": [each.__code__ for each in table.CODE_SWAPS.functions],
         "classes": [type(owner) for owner, _ in table.CLASSES],
         "running": (list(threads.running), threads.is_capturing()),
         "collects": gc.isenabled(),

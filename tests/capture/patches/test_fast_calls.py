@@ -68,11 +68,11 @@ def test_known_calls_are_recorded_directly(direct: list[Any]) -> None:
 
 
 def test_functions_are_put_back() -> None:
-    before = [getattr(where, name) for where, name, _ in fast_calls.SHOWN]
+    before = [getattr(where, name) for where, name, _ in fast_calls.NAME_SWAPS]
     export(Layers(), (X,))
     with pytest.raises(CaptureError):
         export(lambda x: nn.functional.conv2d(x, X).resize_(1), (X,))
-    assert [getattr(where, name) for where, name, _ in fast_calls.SHOWN] == before
+    assert [getattr(where, name) for where, name, _ in fast_calls.NAME_SWAPS] == before
 
 
 def test_a_function_that_forward_puts_back_is_the_one_that_was_there() -> None:

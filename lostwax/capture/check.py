@@ -275,7 +275,7 @@ class _Case:
 
         def record(undo: Undo) -> None:
             recorder.provenance.catch_calls(list(modules.values()), undo)
-            with recorder.provenance.watching(sys._getframe()), recorder:
+            with recorder.provenance.watch_calls(sys._getframe()), recorder:
                 self._run_seeded(module, self._copy_inputs())
 
         run_and_undo(record)
@@ -369,7 +369,7 @@ class _ValueRecorder(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         meta: dict[str, Any] = {}
-        self.provenance.at(sys._getframe(1)).describe(func, meta)
+        self.provenance.place_at(sys._getframe(1)).describe(func, meta)
         call = next(reversed(meta["nn_module_stack"]), "")
         key = (call, meta["stack_trace"], _operator_name(func))
         kept = pytree.tree_map_only(torch.Tensor, lambda t: t.detach().clone(), out)

@@ -243,7 +243,7 @@ class Capture:
         patches.apply(tracer, self.call, functions, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
-            with collect_errors() as refusals, tracer.provenance.watching(sys._getframe()):
+            with collect_errors() as refusals, tracer.provenance.watch_calls(sys._getframe()):
                 out = self._compute_result(args, kwargs)
             _check_refusals(refusals)
             autocasting.check(tracer, around)
@@ -331,7 +331,7 @@ class Capture:
     def _run_again(self) -> caches.RecordedCall:
         """Make the call that would come next."""
         args, kwargs = unflatten_leaves(self.inputs.call_leaves, self.in_spec)
-        with self.tracer.provenance.watching(sys._getframe()):
+        with self.tracer.provenance.watch_calls(sys._getframe()):
             out = self._compute_result(args, kwargs)
         outputs, spec = pytree.tree_flatten(out)
         self._copy_literals(outputs)
@@ -372,9 +372,9 @@ class Capture:
         guards = self._sort_guards()
         promises = self.symbols.promises if self.symbols else ()
         seen = self.calls.values()
-        builder.body(self.tracer.region, [*values, *seen], guards.in_graph)
+        builder.add_steps(self.tracer.region, [*values, *seen], guards.in_graph)
         entered = {id(v): _argument_spec(v, builder.node(v)) for v in seen}
-        node = builder.output(values)
+        node = builder.add_output(values)
         names: Any = node.args[0]
         kinds = [kind for kind, _, _ in mutations]
         kinds += [(self._output_kind(i), None) for i in range(len(results))]
@@ -390,7 +390,7 @@ class Capture:
         layouts = layout_questions(self.tracer, self.inputs, values)
         asked = self.tracer.observer.questions
         return ExportedProgram(
-            graph_module=builder.module(),
+            graph_module=builder.make_module(),
             graph_signature=signature,
             state_dict=state_dict,
             constants=constants,
@@ -470,7 +470,7 @@ class Capture:
         """Placeholders and their specs: parameters, buffers, constants, then the user's inputs."""
         inputs, slots = self.inputs, self.state.slots
         self.retiring = not (self.was_alone and is_alone())
-        names = builder.placeholders(
+        names = builder.add_placeholders(
             identifiers(inputs.for_each_slot("p_", "b_"), [slot.name for slot in slots]),
             [inputs.initial[id(fake)] for _, fake in inputs.slots],
             self.retiring,
@@ -488,7 +488,7 @@ class Capture:
         for tensor, value in self.tracer.constants:
             path = paths.get(id(tensor)) or next(numbered)
             self.constant_names.append(path)
-            node = builder.placeholder(f"c_{identifier(path)}", value, value.fake)
+            node = builder.add_placeholder(f"c_{identifier(path)}", value, value.fake)
             specs.append(InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(node.name), path))
         for i, (leaf, name) in enumerate(zip(inputs.call_leaves, inputs.names, strict=True)):
             add = self._add_repeated_input if i in inputs.doubles else self._add_user_input
@@ -505,17 +505,17 @@ class Capture:
     def _add_user_input(self, builder: Builder, name: str, leaf: Any) -> ArgumentSpec:
         if isinstance(leaf, FakeTensor):
             value = self.inputs.initial[id(leaf)]
-            return TensorArgument(builder.placeholder(name, value, value.fake).name)
+            return TensorArgument(builder.add_placeholder(name, value, value.fake).name)
         if isinstance(leaf, (torch.SymInt, torch.SymFloat)) and id(leaf) in self.inputs.initial:
-            placed = builder.placeholder(name, self.inputs.initial[id(leaf)], leaf).name
+            placed = builder.add_placeholder(name, self.inputs.initial[id(leaf)], leaf).name
             is_int = isinstance(leaf, torch.SymInt)
             return SymIntArgument(placed) if is_int else SymFloatArgument(placed)
-        return ConstantArgument(builder.placeholder(name, None, leaf).name, leaf)
+        return ConstantArgument(builder.add_placeholder(name, None, leaf).name, leaf)
 
     def _add_repeated_input(self, builder: Builder, name: str, fake: FakeTensor) -> ArgumentSpec:
         """Add a placeholder that is not read: the same tensor comes in another place, too."""
         first = self.inputs.initial[id(fake)].fake
-        return TensorArgument(builder.placeholder(name, None, first).name)
+        return TensorArgument(builder.add_placeholder(name, None, first).name)
 
     def _state_and_constants(self) -> tuple[dict[str, Any], dict[str, Any]]:
         constants: dict[str, Any] = dict(self.state.non_persistent)

@@ -17,7 +17,7 @@ from torch import nn
 from lostwax.capture.example_call import as_call
 from lostwax.capture.export import Capture
 from lostwax.capture.shapes.spec import Spec, resolve_spec
-from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, new_place
+from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, new_place
 from lostwax.capture.threads import one_at_a_time
 from lostwax.errors import JointError
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -213,14 +213,14 @@ class _BackwardLines(Provenance):
     def __init__(self, paths: dict[int, str]) -> None:
         super().__init__(paths)
         self._counts_seen: list[int] = []
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, StepPlace] = {}
         """The places of forward operators, by autograd's sequence number, in order."""
 
     def begin_backward(self) -> None:
         """From here on, operators belong to the backward."""
         self._counts_seen = list(self._places)
 
-    def here(self) -> Place:
+    def here(self) -> StepPlace:
         if not self._counts_seen:
             place = super().here()
             # Operators that follow without a number of their own do not change the place.
@@ -230,7 +230,7 @@ class _BackwardLines(Provenance):
         found = None if node is None else self._forward_place(node._sequence_nr())
         return super().here() if found is None else OtherLine(new_place(None, ()), found)
 
-    def _forward_place(self, count: int) -> Place | None:
+    def _forward_place(self, count: int) -> StepPlace | None:
         """The place of the forward operator with this sequence number. An operator that writes
         takes several numbers: its node has the first, and we have seen a later one."""
         at = bisect_left(self._counts_seen, count)

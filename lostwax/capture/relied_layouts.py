@@ -42,7 +42,7 @@ def assert_layouts(
             f"  fix: {fix}capture it again with such an input"
         )
         empty = any(n.includes_empty for n in notes)
-        builder.layout_assertion(value, offset, empty, exact, text)
+        builder.assert_layout(value, offset, empty, exact, text)
 
 
 def layout_questions(

@@ -59,8 +59,8 @@ class Entered:
     outer: Entered | None
     frame: FrameType | None
     frames: Frames
-    place: Place | None
-    """Of all that is computed in it, if none of the user's code stands between."""
+    place: StepPlace | None
+    """The one place of all operators in it, if it runs no code of the user's."""
     stack: dict[str, tuple[str, str]] | None
     text: str | None
 
@@ -81,7 +81,7 @@ class Entered:
         return self.stack
 
 
-class Place:
+class StepPlace:
     """Where one step was recorded: in which module call, and the user's frames since."""
 
     __slots__ = ("entered", "frames")
@@ -109,25 +109,25 @@ class Place:
 
     def _source(self, target: Any, name: str) -> tuple[str, Any]:
         """The function that was called, by a name that no other call of it has."""
-        return name, _function(target)
+        return name, _find_function(target)
 
 
-def new_place(entered: Entered | None, frames: Frames) -> Place:
-    place = Place()
+def new_place(entered: Entered | None, frames: Frames) -> StepPlace:
+    place = StepPlace()
     place.entered = entered
     place.frames = frames
     return place
 
 
-class OtherLine(Place):
-    """A place whose line is that of another: of a derivative, that of the forward; of a view that
-    is taken again, where it was taken first."""
+class OtherLine(StepPlace):
+    """A place with the line of another: a derivative has that of the forward, and a view that is
+    taken again that of its first taking."""
 
     __slots__ = ("line",)
 
-    def __init__(self, here: Place, line: Place) -> None:
+    def __init__(self, here: StepPlace, line: StepPlace) -> None:
         self.entered, self.frames = here.entered, here.frames
-        self.line: Place = line.line if isinstance(line, OtherLine) else line
+        self.line: StepPlace = line.line if isinstance(line, OtherLine) else line
 
     def describe(self, target: Any, meta: dict[str, Any], name: str = "") -> None:
         self.line.describe(target, meta, name)
@@ -136,8 +136,8 @@ class OtherLine(Place):
         meta["stack_trace"] = trace
 
 
-class PartPlace(Place):
-    """The same of the parts of one composite operator: they come from the function that the user
+class PartPlace(StepPlace):
+    """The place of the parts of one composite operator: their source is the function that the user
     called."""
 
     __slots__ = ("calls", "source", "whole")
@@ -149,7 +149,7 @@ class PartPlace(Place):
 
     def _source(self, target: Any, name: str) -> tuple[str, Any]:
         if self.source is None:
-            function = _function(self.whole)
+            function = _find_function(self.whole)
             base = self.whole._schema.name.rpartition("::")[2]
             count = self.calls.get(base, 0)
             self.calls[base] = count + 1
@@ -158,7 +158,7 @@ class PartPlace(Place):
 
 
 @cached_by_identity(20_000)
-def _function(target: Any) -> Any:
+def _find_function(target: Any) -> Any:
     """What Python calls an operator: `aten.linear.default` → `torch.nn.functional.linear`,
     `aten.add.Tensor` → `torch.add`, `aten.view.default` → `torch.Tensor.view`. What is not there is
     the operator itself."""
@@ -181,7 +181,7 @@ _TYPE_NAMES = PerClass(__name__, "type names", lambda cls: f"{cls.__module__}.{c
 
 
 class CallWatcher(Protocol):
-    """Who wants to know with what some modules are called, and what they return."""
+    """What is told with which arguments some modules are called, and what they return."""
 
     @property
     def paths(self) -> Container[str]: ...
@@ -202,10 +202,10 @@ class Provenance:
         self._counts: dict[str, int] = {}
         self._entered: Entered | None = None
         self._bottom: FrameType | None = None
-        self._whole: Place | None = None
+        self._whole: StepPlace | None = None
         self._calls: dict[str, int] = {}
 
-    def here(self) -> Place:
+    def here(self) -> StepPlace:
         """The place of the operator being called now."""
         if self._whole is not None:
             return self._whole
@@ -220,12 +220,12 @@ class Provenance:
         # itself; but this is asked for every step, and to judge them costs as much as the rest.
         return new_place(entered, _walk(sys._getframe(4), stop))
 
-    def at(self, frame: FrameType) -> Place:
+    def place_at(self, frame: FrameType) -> StepPlace:
         """The place of a call that is made in this frame."""
         entered = self._entered
         return new_place(entered, _walk(frame, self._bottom if entered is None else entered.frame))
 
-    def part_of(self, whole: Any) -> Place:
+    def part_of(self, whole: Any) -> StepPlace:
         """The place of the parts of `whole`, which is being called now."""
         if self._whole is not None:
             return self._whole
@@ -248,14 +248,14 @@ class Provenance:
             self._whole = before
 
     @contextmanager
-    def watching(self, bottom: FrameType) -> Iterator[None]:
+    def watch_calls(self, bottom: FrameType) -> Iterator[None]:
         """Inside, calls of modules are noted. This frame and those above are not the program's."""
         self._bottom, self._whole = bottom, None
         try:
             yield
         finally:
             self._bottom = self._entered = None
-            self._whole = new_place(None, ())  # what is recorded from now on stands nowhere
+            self._whole = new_place(None, ())  # what is recorded from now on has no line
 
     def catch_calls(self, modules: Sequence[nn.Module], undo: Undo) -> None:
         """From here on calls of these modules come here; those of other threads wait."""
@@ -265,7 +265,7 @@ class Provenance:
         before = [(held, held[_COMPILED]) for held in all_held if _COMPILED in held]
         self._thread = get_ident()
         undo.add(partial(_let_go, all_held, before))
-        paths, called, watched = self._paths, self._called, _is_watched()
+        paths, called, watched = self._paths, self._call_module, _is_watched()
         for module, held, hooks in zip(modules, all_held, map(_HOOKS, all_held), strict=True):
             kind = _KINDS[module.__class__]
             alone = kind.alone and not (watched or any(hooks) or "forward" in held)
@@ -273,11 +273,11 @@ class Provenance:
                 hooks = (True,)
             held[_COMPILED] = partial(called, module, paths[id(module)], alone, hooks)
 
-    def _called(
+    def _call_module(
         self, module: Any, path: str, alone: bool, hooks: Any, /, *args: Any, **kwargs: Any
     ) -> Any:
         if get_ident() != self._thread:
-            return _called_elsewhere(module, args, kwargs)
+            return _call_elsewhere(module, args, kwargs)
         outer = self._entered
         entered = Entered()
         entered.path = path
@@ -290,7 +290,7 @@ class Provenance:
         if outer is None:
             entered.frames = _walk(frame.f_back, self._bottom)
         else:
-            entered.frames = _between(frame, outer.frame) if outer.place is None else ()
+            entered.frames = _frames_between(frame, outer.frame) if outer.place is None else ()
         entered.place = new_place(entered, ()) if alone else None
         entered.stack = entered.text = None
         watcher = self._watcher
@@ -320,8 +320,8 @@ def _let_go(all_held: list[dict[str, Any]], before: list[tuple[dict[str, Any], A
         held[_COMPILED] = compiled
 
 
-def _called_elsewhere(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A call in another thread: with fakes it cannot be, and the module holds fakes now."""
+def _call_elsewhere(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Another thread waits until the module holds no fakes; with fakes it is refused."""
     if any(type(leaf) is FakeTensor for leaf in pytree.tree_leaves((args, kwargs))):
         refuse_thread()
     wait()
@@ -334,23 +334,23 @@ _HOOKS = itemgetter(*_HOOK_NAMES)
 _GLOBAL_HOOKS = [getattr(nn.modules.module, f"_global{name}") for name in _HOOK_NAMES]
 
 
-class _Kind(NamedTuple):
+class _ModuleKind(NamedTuple):
     """What is known of a class of modules."""
 
     alone: bool
     """It is a module of torch whose `forward` calls nothing of the user's but modules."""
     has_own_call: bool
-    """More than its `forward` is called."""
+    """It has a `_call_impl` of its own, which is called instead of `forward`."""
 
 
-def _kind(cls: Any) -> _Kind:
+def _classify_module(cls: Any) -> _ModuleKind:
     package, _, name = cls.__module__.rpartition(".")
     alone = package == "torch.nn.modules" and name in _ALONE
-    return _Kind(alone, cls._call_impl is not _Module._call_impl)
+    return _ModuleKind(alone, cls._call_impl is not _Module._call_impl)
 
 
 _Module: Any = nn.Module
-_KINDS = PerClass(__name__, "kinds", _kind)
+_KINDS = PerClass(__name__, "kinds", _classify_module)
 _ALONE = frozenset(
     (
         "activation", "batchnorm", "container", "conv", "dropout", "flatten", "fold",
@@ -365,7 +365,7 @@ def _is_watched() -> bool:
     return any(_GLOBAL_HOOKS) or torch._C._len_torch_function_stack() > 0
 
 
-def _between(frame: Any, stop: FrameType | None) -> Frames:
+def _frames_between(frame: Any, stop: FrameType | None) -> Frames:
     """The user's frames between the call of a module and that of the module around it: nearly
     always one, the latter's `forward`, with torch's own before it."""
     before = frame.f_back

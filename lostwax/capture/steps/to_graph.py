@@ -33,7 +33,7 @@ from lostwax.sym.numbers.narrowing import spell
 from lostwax.sym.numbers.real import Real
 
 _BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, InnerGraph))
-"""What is something else in a node than in a step."""
+"""The classes of what a step and its node hold in different forms."""
 
 
 class Builder:
@@ -45,44 +45,44 @@ class Builder:
         self.grad = grad
         """Whether gradients flow through the program at all."""
         self._stops = False
-        """Whether some of its steps have none."""
+        """Whether gradients stop at some of its steps."""
         self._writer = GraphWriter()
         self._append, self._name = self._writer.append_ready, self._writer.free_name
         self.graph = self._writer.graph
         self.modules: dict[str, fx.GraphModule] = {}
         """The sub-graphs, by the name that the graph has for them."""
         self._nodes: dict[Value, fx.Node] = {}
-        self._made: dict[Step, fx.Node] = {}
+        self._step_nodes: dict[Step, fx.Node] = {}
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
-        self._several: dict[int, Any] = {}
+        self._size_lists: dict[int, Any] = {}
         """The lists of sizes, by identity of the tuple in the log."""
-        self._shared: list[tuple[Any, ...]] = []
-        """Those tuples: as long as they are here, an identity is that of one of them."""
+        self._size_tuples: list[tuple[Any, ...]] = []
+        """Those tuples, kept alive so that their ids stay theirs."""
         self._within: dict[int, list[fx.Node]] = {}
         """The nodes in each of those lists, by its identity."""
         self._detached: dict[Value, fx.Node] = {}
         self._lent: dict[int, FakeTensor] = {}
-        """What the graph has instead of fakes that retire, by their id."""
+        """The graph's own copies of fakes that retire, by the id of the fake."""
         self._unseen: dict[int, FakeTensor] = {}
-        """Of results that no one has seen, one for each type (by identity)."""
+        """One fake for all results of a type that no one has seen, by identity of the type."""
         self._numbers = Numbers(lambda f, args: self._call(f, args, {}, None), self._read, origins)
         self._current: Step | None = None
-        """The step that becomes a node: what it needs computed first stands on its line."""
-        self._asked = ""
+        """The step that becomes a node: nodes that it needs first get its line, too."""
+        self._asserted_line = ""
         """The line of the assertion that becomes a node."""
 
-    def placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
+    def add_placeholder(self, name: str, value: Value | None, val: Any) -> fx.Node:
         """An input; `val` is what the graph expects there."""
         name = self._name(name)
         if value is not None and value.type is not None:
-            val = self._fake(value)
+            val = self._fake_of(value)
         node = self._append("placeholder", name, name, (), ())
         node.meta["val"] = val
         if value is not None:
             self._nodes[value] = node
         return node
 
-    def placeholders(
+    def add_placeholders(
         self, names: Sequence[str], values: Sequence[Value], retiring: bool
     ) -> list[str]:
         """The inputs of a module's state, which may be many, and the names they get. `retiring`:
@@ -90,33 +90,33 @@ class Builder:
         nodes = self._writer.append_placeholders(names)
         for node, value in zip(nodes, values, strict=True):
             if retiring:
-                self._lent[id(value.fake)] = _own(value.fake)
-            node.meta["val"] = self._fake(value)
+                self._lent[id(value.fake)] = _copy_fake(value.fake)
+            node.meta["val"] = self._fake_of(value)
         self._nodes.update(zip(values, nodes, strict=True))
         return [node.name for node in nodes]
 
-    def body(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
+    def add_steps(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
         """Nodes for the steps that the outputs and the demands need, in the order they were
         recorded."""
         self._writer.reserve(TAKEN)  # a call shadows nothing that Python knows
         conditions = [guard.cond for guard in demands]
-        needed, read = live(region.steps, [*outputs, *conditions], self.origins)
+        needed, read = find_live(region.steps, [*outputs, *conditions], self.origins)
         self._stops = self.grad and not all(step.grad for step in region.steps)
-        due = self._due(region.steps, demands)
+        due = self._group_demands(region.steps, demands)
         for guard in due.pop(None, ()):
-            self._assertion(guard)
+            self._assert_guard(guard)
         for step in region.steps:
             if step in needed:
-                self._step(step)
+                self._add_step(step)
                 if step.result.__class__ is not Value:
                     for value in values_of(step.result):
                         if value in read:
-                            self._plain(value)
+                            self._node_of(value)
                 if due:
                     for guard in due.get(step, ()):
-                        self._assertion(guard)
+                        self._assert_guard(guard)
 
-    def _due(
+    def _group_demands(
         self, steps: Sequence[Step], demands: Sequence[Guard]
     ) -> dict[Step | None, list[Guard]]:
         """The demands by the step after which they can be checked; None: at once."""
@@ -128,12 +128,12 @@ class Builder:
             due.setdefault(max(made, key=order.__getitem__, default=None), []).append(guard)
         return due
 
-    def _assertion(self, guard: Guard) -> None:
-        """What must hold of the data for the program to be right, checked when it runs."""
+    def _assert_guard(self, guard: Guard) -> None:
+        """Add the check, when the program runs, of a condition on data that it relies on."""
         self._current, before = None, self._current
         where = guard.where
         frame = f'  File "{where.file}", line {where.line}, in {where.function}\n'
-        self._asked = f"{frame}    {where.text}\n"
+        self._asserted_line = f"{frame}    {where.text}\n"
         holds = self._numbers.node(guard.cond)
         said = guard.reason.partition(": ")[2] if guard.kind == "assert" else ""
         text = f"{spell(guard.cond) or guard.predicate} is required at {where}"
@@ -141,13 +141,13 @@ class Builder:
         self._call(aten._assert_scalar.default, (holds, text), {}, None)
         self._current = before
 
-    def layout_assertion(
+    def assert_layout(
         self, value: Value, offset: bool, empty: bool, exact: bool, text: str
     ) -> None:
-        """An input must lie in memory as the example's did; if it has no elements, only if
-        `empty`; of dimensions of size 1 only if `exact`."""
+        """Add the check that an input lies in memory as the example's did: `empty`, also if it has
+        no elements; `exact`, also the strides of dimensions of size 1."""
         assert value.type is not None
-        placeholder, t = self._plain(value), value.type
+        placeholder, t = self._node_of(value), value.type
         asked: list[tuple[Any, tuple[Any, ...], Any]] = [
             (aten.sym_stride.int, (placeholder, d), stride)
             for d, (size, stride) in enumerate(zip(t.size, t.stride, strict=True))
@@ -166,7 +166,7 @@ class Builder:
                 holds = self._call(operator.or_, (holds, is_empty), {}, None, True)
             self._call(aten._assert_scalar.default, (holds, text), {}, None)
 
-    def output(self, values: Sequence[Any]) -> fx.Node:
+    def add_output(self, values: Sequence[Any]) -> fx.Node:
         """The end of the program: one flat tuple."""
         args = tuple([self._operand(v, self.grad) for v in values])
         vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
@@ -176,7 +176,7 @@ class Builder:
         self._writer.finish()
         return node
 
-    def module(self) -> fx.GraphModule:
+    def make_module(self) -> fx.GraphModule:
         """The graph with its sub-graphs. FX would look at every node to find what it reads."""
         if self.modules:
             return _LazyGraphModule(self.modules, self.graph)
@@ -190,7 +190,7 @@ class Builder:
 
     # --------------------------------------------------------------------------------------- nodes
 
-    def _step(self, step: Step) -> None:
+    def _add_step(self, step: Step) -> None:
         self._current = step
         grad, result, nodes, kwargs = step.grad and self._stops, step.result, self._nodes, NO_KWARGS
         args = list(step.args)
@@ -200,18 +200,18 @@ class Builder:
                 node = None if grad else nodes.get(a)
                 args[i] = self._operand(a, grad) if node is None else node
             elif a.__class__ in _BUILT:
-                args[i] = self._several.get(id(a)) or self._operand(a, grad)
+                args[i] = self._size_lists.get(id(a)) or self._operand(a, grad)
         if step.kwargs:
             kwargs = {k: self._operand(v, grad) for k, v in step.kwargs.items()}
         if result.__class__ is Value:
             val: Any = result.fake
             if val is None or val.fake_type is not result.type:
-                val = self._fake(result)
+                val = self._fake_of(result)
             nodes[result] = self._call(step.target, tuple(args), kwargs, step, val, step.tensors)
         else:
-            val = self._fakes(result)
+            val = self._fakes_of(result)
             node = self._call(step.target, tuple(args), kwargs, step, val, step.tensors)
-            self._made[step] = node
+            self._step_nodes[step] = node
 
     def _call(
         self,
@@ -235,7 +235,7 @@ class Builder:
         if step is not None:
             step.place.describe(target, meta, name)
         else:
-            meta.update(stack_trace=self._asked, nn_module_stack={}, source_fn_stack=[])
+            meta.update(stack_trace=self._asserted_line, nn_module_stack={}, source_fn_stack=[])
         return node
 
     def _operand(self, value: Any, grad: bool) -> Any:
@@ -244,53 +244,53 @@ class Builder:
             step = value.step
             if grad and step is not None and not step.grad and self.grad:
                 return self._detach(value)
-            return self._plain(value)
+            return self._node_of(value)
         if cls is tuple:
-            return self._several.get(id(value)) or self._sizes(value)
+            return self._size_lists.get(id(value)) or self._share_sizes(value)
         if cls is list:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplify_number(value))
         if cls is InnerGraph:
-            return self._subgraph(value)
+            return self._add_subgraph(value)
         return value
 
-    def _sizes(self, numbers: tuple[Any, ...]) -> Any:
+    def _share_sizes(self, numbers: tuple[Any, ...]) -> Any:
         """A list of integers of which some are symbolic, as the log shares it."""
         found = immutable_list([self._operand(n, grad=False) for n in numbers])
-        self._several[id(numbers)] = found
-        self._shared.append(numbers)
+        self._size_lists[id(numbers)] = found
+        self._size_tuples.append(numbers)
         self._within[id(found)] = [n for n in found if n.__class__ is fx.Node]
         return found
 
-    def _subgraph(self, body: InnerGraph) -> fx.Node:
+    def _add_subgraph(self, body: InnerGraph) -> fx.Node:
         """The node that reads a graph of its own."""
         inner = Builder(self.mode, self.origins, grad=False)
         for i, value in enumerate(body.inputs):
-            inner.placeholder(f"arg_{i}", value, value.fake)
-        inner.body(body.region, body.outputs, ())
-        inner.output(body.outputs)
+            inner.add_placeholder(f"arg_{i}", value, value.fake)
+        inner.add_steps(body.region, body.outputs, ())
+        inner.add_output(body.outputs)
         name = self._name(body.name)
         self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
         return self._append("get_attr", name, name, (), ())
 
-    def _plain(self, value: Value) -> fx.Node:
+    def _node_of(self, value: Value) -> fx.Node:
         node = self._nodes.get(value)
         if node is None:
             assert value.step is not None, "a value of another capture"
-            made, index = self._made[value.step], value.index
+            made, index = self._step_nodes[value.step], value.index
             if index.__class__ is tuple:  # in a list among several results
-                made, index = self._list(made, index[0]), index[1]
-            node = self._nodes[value] = self._item(made, index, self._fake(value))
+                made, index = self._list_item(made, index[0]), index[1]
+            node = self._nodes[value] = self._add_item(made, index, self._fake_of(value))
         return node
 
-    def _list(self, made: fx.Node, index: int) -> fx.Node:
+    def _list_item(self, made: fx.Node, index: int) -> fx.Node:
         found = self._lists.get((made, index))
         if found is None:
-            found = self._lists[made, index] = self._item(made, index, made.meta["val"][index])
+            found = self._lists[made, index] = self._add_item(made, index, made.meta["val"][index])
         return found
 
-    def _item(self, made: fx.Node, index: Any, val: Any) -> fx.Node:
+    def _add_item(self, made: fx.Node, index: Any, val: Any) -> fx.Node:
         name, args = self._name("getitem"), (made, index)
         node = self._append("call_function", name, operator.getitem, args, (made,))
         node.meta.update(made.meta)
@@ -300,12 +300,12 @@ class Builder:
     def _detach(self, value: Value) -> fx.Node:
         node = self._detached.get(value)
         if node is None:
-            node = self._call(aten.detach.default, (self._plain(value),), {}, value.step)
-            node.meta["val"] = self._fake(value)
+            node = self._call(aten.detach.default, (self._node_of(value),), {}, value.step)
+            node.meta["val"] = self._fake_of(value)
             self._detached[value] = node
         return node
 
-    def _fake(self, value: Value) -> FakeTensor:
+    def _fake_of(self, value: Value) -> FakeTensor:
         fake: FakeTensor | None = value.fake
         if fake is not None and fake.fake_type is value.type:
             return self._lent.get(id(fake), fake)
@@ -316,29 +316,29 @@ class Builder:
             self._unseen[id(value.type)] = value.fake
         return value.fake  # type: ignore[no-any-return]
 
-    def _fakes(self, result: Any) -> Any:
+    def _fakes_of(self, result: Any) -> Any:
         if result.__class__ is Value:
-            return self._fake(result)
+            return self._fake_of(result)
         if isinstance(result, (list, tuple)):
-            members = [self._fake(r) if r.__class__ is Value else self._fakes(r) for r in result]
-            return type(result)(members)
+            return type(result)([self._fakes_of(r) for r in result])
         return result.fake if result.__class__ is Number else result
 
     def _read(self, origin: SymbolOrigin) -> fx.Node:
         """The node that gives the number at an origin."""
         value, dim = origin.value, origin.dim
         if dim is not None:
-            return self._call(aten.sym_size.int, (self._plain(value), dim), {}, value.step)
+            return self._call(aten.sym_size.int, (self._node_of(value), dim), {}, value.step)
         if value.__class__ is Number:
-            made = self._made[value.step]  # type: ignore[index]
-            return made if value.index is None else self._item(made, value.index, value.fake)
+            made = self._step_nodes[value.step]  # type: ignore[index]
+            return made if value.index is None else self._add_item(made, value.index, value.fake)
         if value.type is None:
-            return self._plain(value)
-        return self._call(aten._local_scalar_dense.default, (self._plain(value),), {}, value.step)
+            return self._node_of(value)
+        args = (self._node_of(value),)
+        return self._call(aten._local_scalar_dense.default, args, {}, value.step)
 
 
-def _own(fake: FakeTensor) -> FakeTensor:
-    """One like it, in the same memory."""
+def _copy_fake(fake: FakeTensor) -> FakeTensor:
+    """A fake like it, in the same memory."""
     own = fake.snapshot()
     if getattr(fake, "_is_parameter", False):
         own._is_param = True
@@ -346,7 +346,7 @@ def _own(fake: FakeTensor) -> FakeTensor:
 
 
 def _nodes_in(values: Sequence[Any], known: Mapping[int, list[fx.Node]]) -> list[fx.Node]:
-    """`known`: those in some lists, by their identity."""
+    """The nodes among the values; `known`: those in some lists, by identity of the list."""
     found: list[fx.Node] = []
     for v in values:
         if v.__class__ is _Node:
@@ -360,7 +360,7 @@ _NESTED = frozenset((immutable_list, tuple))
 _Node: Any = fx.Node
 
 
-def live(
+def find_live(
     steps: Sequence[Step], outputs: Sequence[Any], origins: SymbolOrigins
 ) -> tuple[set[Step | None], set[Value]]:
     """The steps that the outputs, or the world (random numbers), depend on, and the values read."""

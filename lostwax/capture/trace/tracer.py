@@ -22,7 +22,7 @@ from lostwax.capture.aliasing import storage
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
-from lostwax.capture.steps.provenance import OtherLine, Place, Provenance, operator_in_progress
+from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import outside_tensors, refusals
 from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, plan, record_kept
 from lostwax.capture.trace.grad_marks import GradMarks
@@ -250,14 +250,14 @@ class Tracer(Recorder):
     # ------------------------------------------------------------------------------ recording
 
     def append_step(
-        self, target: Any, operands: list[Any], kwargs: dict[str, Any], place: Place | None = None
+        self, target: Any, operands: list[Any], kwargs: dict[str, Any], at: StepPlace | None = None
     ) -> Step:
         grad = is_grad_enabled() if self.grad is None else self.grad
         step = Step()
         step.target = target
         step.args = tuple(operands)
         step.kwargs = kwargs
-        step.place = place or self.provenance.here()
+        step.place = at or self.provenance.here()
         step.grad = grad
         step.tensors = step.result = None
         self.region.steps.append(step)

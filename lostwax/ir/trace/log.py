@@ -66,7 +66,7 @@ class Step:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     place: Any
-    """Where it was recorded, for a capture to say (`provenance.Place`)."""
+    """Where it was recorded, for a capture to say (`provenance.StepPlace`)."""
     grad: bool
     """Whether gradients flow through it (`no_grad` regions switch that off)."""
     tensors: Sequence[int] | None

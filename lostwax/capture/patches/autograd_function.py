@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from types import BuiltinMethodType
@@ -25,6 +24,7 @@ from torch.utils.hooks import RemovableHandle
 from lostwax import torch_version
 from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.threads import is_capturing, running
+from lostwax.capture.trace.gradient_reach import can_have_gradient
 from lostwax.capture.trace.gradient_steps import attach_gradient, wants_gradient
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
@@ -175,7 +175,7 @@ def _can_attach(tracer: Tracer, cls: Any, args: tuple[Any, ...]) -> bool:
         tracer.differentiable
         and not torch._C._are_functorch_transforms_active()
         and _backward_of(cls) is not None
-        and any(map(_has_gradient, args))
+        and any(map(can_have_gradient, args))
     )
 
 
@@ -186,11 +186,6 @@ def _backward_of(cls: Any) -> Callable[..., Any] | None:
     return None if cls.backward is _Function.backward else cls.backward
 
 
-def _has_gradient(value: Any) -> bool:
-    is_tensor = isinstance(value, torch.Tensor)
-    return is_tensor and (value.is_floating_point() or value.is_complex())
-
-
 def _record_through(
     tracer: Tracer, cls: Any, plain: Callable[..., Any], args: Any, kwargs: dict[str, Any]
 ) -> Any:
@@ -199,24 +194,14 @@ def _record_through(
     if not tracer.differentiable:  # but for what has a gradient it has a backward of its own
         fakes = [a for a in args if isinstance(a, FakeTensor) and a.fake_mode is tracer]
         wants_gradient(tracer, *map(tracer.value_of, fakes))
-    elif _backward_of(cls) is None and any(map(_has_gradient, args)):
+    elif _backward_of(cls) is None and any(map(can_have_gradient, args)):
         warn(
             f"{cls.__name__} has no backward: the exported program differentiates what its forward "
             f"computes, where eager raises an error.\n  at {user_location()}\n"
             "  instead: give it a backward, or call it under torch.no_grad()",
         )
-    with _with_gradients(tracer):
+    with tracer.assume_grad(True):
         return plain(*args, **kwargs)
-
-
-@contextmanager
-def _with_gradients(tracer: Tracer) -> Iterator[None]:
-    """Inside, gradients flow through what is recorded, also under `no_grad`."""
-    before, tracer.grad = tracer.grad, True
-    try:
-        yield
-    finally:
-        tracer.grad = before
 
 
 def _register_hook(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:
@@ -276,7 +261,7 @@ class _Context(FunctionCtx):
     """Has the function looked at `needs_input_grad`?"""
 
     def __init__(self, args: tuple[Any, ...]) -> None:
-        self.needed = tuple(map(_has_gradient, args))
+        self.needed = tuple(map(can_have_gradient, args))
         self._input_grad_buffers = (None,) * len(args)  # nothing is there to be added to
 
     @property
@@ -305,7 +290,7 @@ def _run_and_attach(
 
 def _values(tracer: Tracer, args: tuple[Any, ...]) -> list[Value | None]:
     """The values of the arguments that may have a gradient, before the forward writes to them."""
-    return [tracer.value_of(tracer.adopt(a)) if _has_gradient(a) else None for a in args]
+    return [tracer.value_of(tracer.adopt(a)) if can_have_gradient(a) else None for a in args]
 
 
 def _separate_outputs(tracer: Tracer, args: Any, before: list[Value | None], out: Any) -> Any:
@@ -333,14 +318,14 @@ def _attach(
         )
     outputs = list(out) if isinstance(out, (tuple, list)) else [out]
     stopped = {id(t) for t in context.non_differentiable}
-    followed = [i for i, o in enumerate(outputs) if _has_gradient(o) and id(o) not in stopped]
+    followed = [i for i, o in enumerate(outputs) if can_have_gradient(o) and id(o) not in stopped]
     if not followed:
         return
     attached = _attach_outputs(tracer, cls, context, before, outputs, followed)
     dirty = {id(t) for t in context.dirty_tensors}
     for i, new in zip(followed, attached, strict=True):
         if id(outputs[i]) in dirty:
-            with _with_gradients(tracer):
+            with tracer.assume_grad(True):
                 tracer.write(outputs[i], new)
         else:
             _replace_output(outputs[i], new)

@@ -7,12 +7,14 @@ twins.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lostwax.capture.aliasing import self_overlap
 from lostwax.capture.trace.record import note_sizes
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.fake.write import flatten
 from lostwax.location import user_location
 from lostwax.memory import overlap
 from lostwax.ops.registry import Operator, operator
@@ -36,13 +38,13 @@ def write_copies(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, 
             "tensors"
         )
     named = _name_arguments(record, args, kwargs)
-    targets = [_adopt_all(tracer, named[name]) for name in record.mutates]
+    targets = [_map(tracer.adopt, named[name]) for name in record.mutates]
     for target in _flat(targets):
         self_overlap.check(record.overload, target.tracked)
         _check_alone(record, target, named)
     out = _evaluate_results(tracer, record, args, kwargs, targets)
     step = tracer.add_step(auto_functionalized, (record.overload,), named)
-    copies = [_new_copies(tracer, t) for t in targets]
+    copies = _map(lambda t: new_fake(tracer, tracer.value_of(t).type or t.fake_type), targets)
     tracer.set_results(step, (*(out if isinstance(out, tuple) else (out,)), *copies))
     note_sizes(tracer, out)
     for target, copy in zip(_flat(targets), _flat(copies), strict=True):
@@ -74,17 +76,13 @@ def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) ->
 def record_again(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """`auto_functionalized` itself, in a program that is captured again."""
     record = operator(args[0])
-    copies = {name: _copy_temporary(tracer, kwargs[name]) for name in record.mutates}
+
+    def copy(tensor: Any) -> FakeTensor:
+        return tracer.temporary(tracer.value_of(tracer.adopt(tensor)))
+
+    copies = {name: _map(copy, kwargs[name]) for name in record.mutates}
     out = write_copies(tracer, record, (), {**kwargs, **copies})
     return (*(out if isinstance(out, tuple) else (out,)), *copies.values())
-
-
-def _copy_temporary(tracer: Tracer, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, (list, tuple)):
-        return [_copy_temporary(tracer, v) for v in value]
-    return tracer.temporary(tracer.value_of(tracer.adopt(value)))
 
 
 def _name_arguments(record: Operator, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -106,24 +104,12 @@ def _evaluate_results(
         return tracer.compute(record.overload, args, kwargs)
 
 
-def _adopt_all(tracer: Tracer, value: Any) -> Any:
-    if value is None:
-        return None
+def _map(function: Callable[[Any], Any], value: Any) -> Any:
+    """The function of each tensor in an argument, which may be a list of them, or None."""
     if isinstance(value, (list, tuple)):
-        return [tracer.adopt(v) for v in value]
-    return tracer.adopt(value)
-
-
-def _new_copies(tracer: Tracer, value: Any) -> Any:
-    if value is None:
-        return None
-    if isinstance(value, list):
-        return [_new_copies(tracer, v) for v in value]
-    return new_fake(tracer, tracer.value_of(value).type or value.fake_type)
+        return [_map(function, each) for each in value]
+    return None if value is None else function(value)
 
 
 def _flat(values: list[Any]) -> list[FakeTensor]:
-    found = []
-    for value in values:
-        found += value if isinstance(value, list) else [] if value is None else [value]
-    return found
+    return [each for each in flatten(values) if each is not None]

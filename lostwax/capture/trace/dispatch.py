@@ -228,11 +228,8 @@ def _record_bags(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, 
 
 def _record_underived(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """As `record_by_rule`, but no gradient flows through the step."""
-    before, tracer.grad = tracer.grad, False
-    try:
+    with tracer.assume_grad(False):
         return record_by_rule(tracer, record, args, kwargs)
-    finally:
-        tracer.grad = before
 
 
 def record_kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

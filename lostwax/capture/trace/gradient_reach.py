@@ -6,6 +6,9 @@ Must not ask autograd: it has not seen most captures.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
 
 from lostwax.fake.asked_tensor import is_marked
 from lostwax.ir.trace.log import Value, values_of
@@ -13,6 +16,12 @@ from lostwax.ops.gradients import has_gradient
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
+
+
+def can_have_gradient(value: Any) -> bool:
+    """Is it a tensor of real or complex numbers?"""
+    is_tensor = isinstance(value, torch.Tensor)
+    return is_tensor and (value.is_floating_point() or value.is_complex())
 
 
 def is_differentiable(value: Value, or_marked: bool = False) -> bool:

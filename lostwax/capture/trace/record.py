@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import get_default_dtype, is_inference_mode_enabled
-from torch._ops import OpOverload
 
 from lostwax.capture.aliasing import storage
 from lostwax.capture.trace.gradient_steps import wants_gradient
@@ -25,7 +24,7 @@ from lostwax.ir.graph.numbers import SymbolOrigin, number_sources, solve_size
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, aten, operator
+from lostwax.ops.registry import Operator, aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
 from lostwax.types import TensorType
@@ -253,7 +252,7 @@ def is_gradless(value: Value) -> bool:
     step = value.step
     if step is None:
         return value.is_literal
-    return isinstance(step.target, OpOverload) and Trait.FACTORY in operator(step.target).traits
+    return has_trait(step.target, Trait.FACTORY)
 
 
 def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeTensor:

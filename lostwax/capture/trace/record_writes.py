@@ -11,6 +11,7 @@ import torch
 
 from lostwax.capture.aliasing import read_write_overlap, self_overlap, storage
 from lostwax.capture.trace import custom_ops, grad_marks
+from lostwax.capture.trace.gradient_reach import can_have_gradient
 from lostwax.capture.trace.record import is_gradless, record_view
 from lostwax.capture.trace.refusals import refuse_generator
 from lostwax.errors import CaptureError
@@ -152,14 +153,9 @@ def is_reading_write(record: Operator) -> bool:
 
 def record_fill(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """A whole number has no gradient, and torch's derivative of a fill does not know that."""
-    if not _is_real(args[0]) and _is_real(args[-1]):
+    if not can_have_gradient(args[0]) and can_have_gradient(args[-1]):
         args = (*args[:-1], tracer.evaluate(aten.detach.default, (args[-1],), {}))
     return record_write(tracer, record, args, kwargs)
-
-
-def _is_real(value: Any) -> bool:
-    is_tensor = isinstance(value, torch.Tensor)
-    return is_tensor and (value.is_floating_point() or value.is_complex())
 
 
 def copy_into(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:

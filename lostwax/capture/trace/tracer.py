@@ -263,6 +263,15 @@ class Tracer(Recorder):
         self.region.steps.append(step)
         return step
 
+    @contextmanager
+    def assume_grad(self, grad: bool) -> Iterator[None]:
+        """Inside, gradients flow through what is recorded, or do not, whatever autograd says."""
+        before, self.grad = self.grad, grad
+        try:
+            yield
+        finally:
+            self.grad = before
+
     def operand(self, value: Any) -> Any:
         if isinstance(value, torch.Generator):
             refusals.refuse_generator()

@@ -38,6 +38,18 @@ class OutputKind(Enum):
     TOKEN = 8
 
 
+INPUT_ORDER = (
+    InputKind.TOKEN,
+    InputKind.PARAMETER,
+    InputKind.BUFFER,
+    InputKind.CONSTANT_TENSOR,
+    InputKind.CUSTOM_OBJ,
+    InputKind.USER_INPUT,
+)
+"""The order of the placeholders of a graph."""
+STATE_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+
+
 # ------------------------------------------------------------------------------- kinds of argument
 
 

@@ -19,10 +19,10 @@ from torch.fx import Graph, GraphModule
 from lostwax import torch_version
 from lostwax.ir.data import ModuleCallSignature, Ref
 from lostwax.ir.graph.lookup import subgraphs
-from lostwax.ir.passes.transforms.copies import OF_STATE
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, mapping_keys
 from lostwax.ir.signature import (
+    STATE_WRITES,
     ConstantArgument,
     InputKind,
     OutputKind,
@@ -155,7 +155,7 @@ def _find_written_leaves(program: ExportedProgram) -> Iterator[str]:
     nodes = {n.name: n for n in program.graph.find_nodes(op="placeholder")}
     for spec in program.graph_signature.output_specs:
         name = spec.target or ""
-        if spec.kind in OF_STATE:
+        if spec.kind in STATE_WRITES:
             what, held = "parameter", program.state_dict.get(name)
         elif spec.kind is OutputKind.USER_INPUT_MUTATION:
             what, held = "input", nodes[name].meta["val"]

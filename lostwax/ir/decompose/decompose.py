@@ -33,12 +33,12 @@ from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.effects import has_effect, visible_nodes
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.numbers import SeenNumbers
-from lostwax.ir.graph.retype import same_type
+from lostwax.ir.graph.retype import mode_of, same_type
 from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import operator as record
-from lostwax.sym import BoolExpr, Expr, ShapeEnv
+from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
 
 
@@ -57,7 +57,7 @@ def decompose_program(
     program: AnyProgram, table: Mapping[OpOverload, Decomposition] | None = None
 ) -> AnyProgram:
     """Take the operators of the table apart; without a table, decompose to core ATen."""
-    mode = _mode_of(program.graph)
+    mode = mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)
 
     # The expander is entered once: entering it costs as much as recording an expansion.
@@ -77,15 +77,6 @@ def decompose_program(
         ),
         module_call_graph=[_rename_entry(e, names) for e in program.module_call_graph],
     )
-
-
-def _mode_of(graph: Graph) -> FakeTensorMode:
-    """The mode that the values of this graph belong to."""
-    for node in graph.nodes:
-        value = node.meta.get("val")
-        if isinstance(value, FakeTensor):
-            return value.fake_mode
-    return FakeTensorMode(shape_env=ShapeEnv())
 
 
 def _rename_argument(argument: Any, names: Mapping[str, str]) -> Any:

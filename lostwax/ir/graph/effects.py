@@ -83,11 +83,12 @@ def _is_view(target: Any) -> bool:
     return operator(target).kind == "view" or has_trait(target, Trait.SHARES_STORAGE)
 
 
-def memory_owner(node: Node) -> Node:
-    """The node that allocated the memory of this node's value."""
-    while (base := memory_base(node)) is not None:
-        node = base
-    return node
+def memory_chain(node: Node) -> list[Node]:
+    """The node, the node in whose memory it lies, and so on to the one that allocated it."""
+    chain = [node]
+    while (base := memory_base(chain[-1])) is not None:
+        chain.append(base)
+    return chain
 
 
 def visible_nodes(graph: Graph) -> set[Node]:

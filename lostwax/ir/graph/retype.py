@@ -20,6 +20,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.text import source_text
 from lostwax.ops.registry import operator
+from lostwax.sym import ShapeEnv
 
 PROVENANCE: dict[str, Any] = {"stack_trace": "", "nn_module_stack": {}, "source_fn_stack": []}
 """The keys of `meta` that say where a call comes from, each with its value for "unknown"."""
@@ -139,6 +140,15 @@ def same_type(a: Any, b: Any) -> bool:
     if isinstance(a, SYMBOLIC) or isinstance(b, SYMBOLIC):
         return unwrap(a) is unwrap(b)
     return a is b or (a.__class__ is b.__class__ and a == b)
+
+
+def mode_of(graph: Graph) -> FakeTensorMode:
+    """The mode that the values of this graph belong to."""
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            return value.fake_mode
+    return FakeTensorMode(shape_env=ShapeEnv())
 
 
 # --------------------------------------------------------------------------------------- provenance

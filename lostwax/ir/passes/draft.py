@@ -17,15 +17,16 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from lostwax.errors import PassError
-from lostwax.fake import FakeTensor, FakeTensorMode
+from lostwax.fake import FakeTensor
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.lookup import find_attribute, graph_modules
-from lostwax.ir.graph.retype import NodeForm, fill_provenance, node_forms, retype
+from lostwax.ir.graph.retype import NodeForm, fill_provenance, mode_of, node_forms, retype
 from lostwax.ir.graph.writer import insert_node
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.signature import (
+    INPUT_ORDER,
     ArgumentSpec,
     ConstantArgument,
     ExportGraphSignature,
@@ -38,7 +39,6 @@ from lostwax.ir.signature import (
     SymIntArgument,
     TensorArgument,
 )
-from lostwax.sym import ShapeEnv
 
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
@@ -47,14 +47,6 @@ _WRITTEN = (
     OutputKind.PARAMETER_MUTATION,
     OutputKind.GRADIENT_TO_PARAMETER,
 )
-_ORDER = [
-    InputKind.TOKEN,
-    InputKind.PARAMETER,
-    InputKind.BUFFER,
-    InputKind.CONSTANT_TENSOR,
-    InputKind.CUSTOM_OBJ,
-    InputKind.USER_INPUT,
-]
 
 
 class Draft:
@@ -78,7 +70,7 @@ class Draft:
             zip(placeholders, signature.input_specs, strict=True)
         )
         self.outputs: list[OutputSpec] = list(signature.output_specs)
-        self.mode = _mode_of(program)
+        self.mode = mode_of(program.graph)
         self._given = list(self.inputs.items())
         self._results: list[Any] = list(self.graph.output_node().args[0])  # type: ignore[arg-type]
         self._forms: dict[Node, NodeForm] = node_forms(m.graph for m in self.graph_modules())
@@ -141,10 +133,10 @@ class Draft:
 
     def _before_later(self, kind: InputKind) -> Any:
         """Insert the next node after all placeholders of this kind."""
-        height = _ORDER.index(kind)
+        height = INPUT_ORDER.index(kind)
         for node in self.graph.nodes:
             spec = self.inputs.get(node)
-            if spec is None or _ORDER.index(spec.kind) > height:
+            if spec is None or INPUT_ORDER.index(spec.kind) > height:
                 return self.graph.inserting_before(node)
         raise AssertionError("a graph without an output node")
 
@@ -334,13 +326,6 @@ class Draft:
             seen.add(name)
             name = self._renamed[name]
         return name
-
-
-def _mode_of(program: ExportedProgram) -> FakeTensorMode:
-    for node in program.graph.nodes:
-        if isinstance(node.meta.get("val"), FakeTensor):
-            return node.meta["val"].fake_mode  # type: ignore[no-any-return]
-    return FakeTensorMode(shape_env=ShapeEnv())
 
 
 def _free_name(name: str, taken: Iterable[str]) -> str:

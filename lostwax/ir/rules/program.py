@@ -18,6 +18,8 @@ from lostwax.ir.data import Program
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.graph import Found, have_same_type, value_text
 from lostwax.ir.signature import (
+    INPUT_ORDER,
+    STATE_WRITES,
     ArgumentSpec,
     ConstantArgument,
     CustomObjArgument,
@@ -91,17 +93,9 @@ def _is_of_kind(value: Any, arg: ArgumentSpec) -> bool:
             return True
 
 
-_INPUT_ORDER = [
-    InputKind.TOKEN,
-    InputKind.PARAMETER,
-    InputKind.BUFFER,
-    InputKind.CONSTANT_TENSOR,
-    InputKind.CUSTOM_OBJ,
-    InputKind.USER_INPUT,
-]
 _OUTPUT_ORDER = [
     {OutputKind.TOKEN},
-    {OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION},
+    set(STATE_WRITES),
     {OutputKind.USER_INPUT_MUTATION},
     {OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT},
     {OutputKind.GRADIENT_TO_PARAMETER, OutputKind.GRADIENT_TO_USER_INPUT},
@@ -112,9 +106,9 @@ def _kinds_in_order(program: Program) -> Found:
     signature = program.graph_signature
     last = 0
     for i in signature.input_specs:
-        height = _INPUT_ORDER.index(i.kind)
+        height = INPUT_ORDER.index(i.kind)
         if height < last:
-            yield i.arg.name, f"a {i.kind.name} stands after a {_INPUT_ORDER[last].name}"
+            yield i.arg.name, f"a {i.kind.name} stands after a {INPUT_ORDER[last].name}"
         last = max(last, height)
     last = 0
     for o in signature.output_specs:

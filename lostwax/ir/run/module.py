@@ -37,11 +37,11 @@ from lostwax.ir.run.write_back import (
     layout_free_graph,
 )
 from lostwax.ir.signature import (
+    STATE_WRITES,
     ConstantArgument,
     CustomObjArgument,
     InputKind,
     InputSpec,
-    OutputKind,
     OutputSpec,
     StateWrite,
 )
@@ -108,11 +108,7 @@ class ProgramModule(nn.Module):
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> ProgramModule:
         """Implement `.to()` and its like: from then on inputs must have the new dtype, and the
         graph names the new devices."""
-        before = [(t.dtype, t.device) for t in state_of(self)]
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        after = [(t.dtype, t.device) for t in state_of(self)]
-        casts = common_changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
-        moves = common_changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        casts, moves = note_changes(self, partial(super()._apply, fn, recurse))
         if casts or moves:
             constants = {k: _move_value(v, moves) for k, v in self._constants.items()}
             self._keep(_runner=self._runner.convert(casts, moves), _constants=constants)
@@ -137,14 +133,25 @@ class _Maker:
         raise NotPickledError("the module of a program")
 
 
-def state_of(module: nn.Module) -> list[torch.Tensor]:
+def note_changes(
+    module: nn.Module, convert: Callable[[], Any]
+) -> tuple[dict[torch.dtype, torch.dtype], dict[torch.device, torch.device]]:
+    """Convert a module; return how dtypes and how devices changed, old → new."""
+    types = [(t.dtype, t.device) for t in _state_of(module)]
+    convert()
+    after = _state_of(module)
+    casts = _common_changes((d, t.dtype) for (d, _), t in zip(types, after, strict=True))
+    return casts, _common_changes((d, t.device) for (_, d), t in zip(types, after, strict=True))
+
+
+def _state_of(module: nn.Module) -> list[torch.Tensor]:
     """The parameters and buffers under all their names: after a move to `meta`, a tensor that had
     two names is two."""
     parameters = module.named_parameters(remove_duplicate=False)
     return [t for _, t in (*parameters, *module.named_buffers(remove_duplicate=False))]
 
 
-def common_changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+def _common_changes(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return old → new dtype (or device), where every tensor with the old one changed alike."""
     found: dict[Any, set[Any]] = {}
     for before, after in pairs:
@@ -221,8 +228,7 @@ def own_state(program: Program) -> dict[str, Any]:
     shares its memory; tied tensors stay tied."""
     given: dict[str, Any] = {**program.constants, **program.state_dict}
     outputs = program.graph_signature.output_specs
-    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
-    names = {s.target for s in outputs if s.kind in kinds and s.target in given}
+    names = {s.target for s in outputs if s.kind in STATE_WRITES and s.target in given}
     names |= find_written_state(program)
     written = {storage_key(given[name]) for name in names if name is not None}
     made: dict[int, Any] = {}
@@ -647,9 +653,8 @@ def _state_overlap_check(program: Program, convention: Convention) -> StateCheck
     signature = program.graph_signature
     users = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     state = [s for s in signature.input_specs if s.kind is not InputKind.USER_INPUT]
-    kinds = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
     outputs = signature.output_specs
-    targets = {s.target for s in outputs if s.kind in kinds and not is_rebound(s)}
+    targets = {s.target for s in outputs if s.kind in STATE_WRITES and not is_rebound(s)}
     inputs = set(signature.user_inputs_to_mutate.values())
     return state_check(
         [str(s.target) for s in state],

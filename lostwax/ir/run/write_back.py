@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from lostwax.fake.convert import type_of
 from lostwax.ir.data import Program
 from lostwax.ir.graph.copying import copy_module
-from lostwax.ir.graph.effects import has_effect, memory_base
+from lostwax.ir.graph.effects import has_effect, memory_base, memory_chain
 from lostwax.ir.graph.gradient import gradient_source, with_gradient
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.graph.writer import graph_border
@@ -280,7 +280,7 @@ class _WriteBack:
 
     def save(self, value: Any, old: set[Node]) -> Any:
         """Return a copy if the value is about to be overwritten, or is a view of such a value."""
-        if not isinstance(value, Node) or old.isdisjoint(view_chain(value)):
+        if not isinstance(value, Node) or old.isdisjoint(memory_chain(value)):
             return value
         if value not in self.copies:
             base = memory_base(value)
@@ -327,14 +327,6 @@ class _WriteBack:
         outputs = [new if o is base else o for o in outputs]
         again = self.graph.call_function(with_gradient, (backward, outputs, inputs, saved))
         return self.graph.node_copy(value, lambda n: again if n is made else n)
-
-
-def view_chain(node: Node) -> list[Node]:
-    """The node, what it is a view of, what that is a view of, ..."""
-    chain = [node]
-    while (base := memory_base(chain[-1])) is not None:
-        chain.append(base)
-    return chain
 
 
 # ------------------------------------------------------------------------------- layouts of inputs

@@ -22,12 +22,12 @@ from lostwax.errors import VerificationError
 from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.data import ModuleCallSignature
-from lostwax.ir.graph.effects import view_base
+from lostwax.ir.graph.effects import memory_chain, view_base
 from lostwax.ir.graph.writer import graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import mapping_keys
 from lostwax.ir.run.calling import Convention
-from lostwax.ir.run.write_back import before_write, graph_with_writes, is_rebound, view_chain
+from lostwax.ir.run.write_back import before_write, graph_with_writes, is_rebound
 from lostwax.ir.signature import ConstantArgument, CustomObjArgument, InputKind, OutputKind
 from lostwax.ir.text import type_text
 from lostwax.ir.unflatten.call_tree import TreeCall, build_call_tree
@@ -75,16 +75,13 @@ class ModuleBodies:
 
     def _state(self, copies: dict[Node, Node]) -> dict[Node, list[str]]:
         """The inputs that are state, each with all its names."""
-        held = {**self.program.constants, **self.program.state_dict}
-        names: dict[int, list[str]] = {}
-        for name, value in held.items():
-            names.setdefault(id(value), []).append(name)
+        names = _state_names(self.program)
         found = {}
         placeholders = [n for n in self.program.graph.nodes if n.op == "placeholder"]
         specs = self.program.graph_signature.input_specs
         for node, spec in zip(placeholders, specs, strict=True):
             if spec.kind is not InputKind.USER_INPUT and spec.target is not None:
-                others = names.get(id(held.get(spec.target)), [])
+                others = names.get(spec.target, [])
                 found[copies[node]] = [spec.target, *(n for n in others if n != spec.target)]
         return found
 
@@ -435,7 +432,7 @@ def find_inner_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
     buffers = {s.target: n for n, s in specs if s.kind is InputKind.BUFFER}
     values: Sequence[Any] = graph.output_node().args[0]  # type: ignore[assignment]
     names = _state_names(program)
-    shown = Counter(n for value in values if isinstance(value, Node) for n in view_chain(value))
+    shown = Counter(n for value in values if isinstance(value, Node) for n in memory_chain(value))
     found = {}
     for i, (spec, value) in enumerate(zip(signature.output_specs, values, strict=True)):
         if spec.kind is OutputKind.BUFFER_MUTATION and value in owners and view_base(value) is None:
@@ -451,6 +448,7 @@ def find_inner_writes(program: ExportedProgram) -> dict[Node, tuple[int, str]]:
 
 
 def _state_names(program: ExportedProgram) -> dict[str, list[str]]:
+    """All names of the same state, by each of them."""
     held = {**program.constants, **program.state_dict}
     by_id: dict[int, list[str]] = {}
     for name, value in held.items():

@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +29,6 @@ from lostwax.ir.run.calling import accept_self, call_with_self
 from lostwax.ir.run.module import (
     buffer_ids,
     call_convention,
-    common_changes,
     compose_changes,
     explain_failure,
     hold_state,
@@ -36,8 +36,8 @@ from lostwax.ir.run.module import (
     make_rebind,
     make_rebuild,
     names_in_order,
+    note_changes,
     own_state,
-    state_of,
 )
 from lostwax.ir.run.questions import asks_check
 from lostwax.ir.run.settings import hold_to_settings
@@ -182,11 +182,7 @@ class UnflattenedModule(GraphsModule):
 
     def _apply(self, fn: Callable[[Any], Any], recurse: bool = True) -> UnflattenedModule:
         """Implement `.to()` and its like, as `program.module()` does."""
-        before = [(t.dtype, t.device) for t in state_of(self)]
-        super()._apply(fn, recurse)
-        after = [(t.dtype, t.device) for t in state_of(self)]
-        casts = common_changes((b[0], a[0]) for b, a in zip(before, after, strict=True))
-        moves = common_changes((b[1], a[1]) for b, a in zip(before, after, strict=True))
+        casts, moves = note_changes(self, partial(super()._apply, fn, recurse))
         if casts:
             casts = compose_changes(self._casts, casts)
             convention = call_convention(self._program, True, casts)

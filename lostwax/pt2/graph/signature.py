@@ -8,6 +8,7 @@ from typing import Any
 from lostwax.errors import LoadError
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.signature import (
+    STATE_WRITES,
     ArgumentSpec,
     ConstantArgument,
     CustomObjArgument,
@@ -35,12 +36,9 @@ def read_signature(given: Json, writes: Sequence[str | None] | None = None) -> E
     outputs = [_output(spec) for spec in given["output_specs"]]
     if writes is not None:
         for spec, write in zip(outputs, writes, strict=True):
-            if spec.kind in _TO_STATE and write is not None:
+            if spec.kind in STATE_WRITES and write is not None:
                 spec.write = StateWrite(write)
     return ExportGraphSignature([_input(spec) for spec in given["input_specs"]], outputs)
-
-
-_TO_STATE = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 def _one(given: Json) -> tuple[str, Any]:

@@ -23,7 +23,7 @@ from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.run.write_back import RESULTS, is_rebound, written_placeholders
-from lostwax.ir.signature import InputKind, InputSpec, OutputKind, OutputSpec
+from lostwax.ir.signature import STATE_WRITES, InputKind, InputSpec, OutputSpec
 from lostwax.ops.registry import aten
 
 
@@ -55,7 +55,7 @@ class SeparateWrites(Pass):
             if spec.target in kept:
                 draft.inputs[node] = replace(spec, target=kept[spec.target], persistent=True)
         draft.outputs[:] = [
-            replace(s, target=kept[s.target]) if s.kind in OF_STATE and s.target in kept else s
+            replace(s, target=kept[s.target]) if s.kind in STATE_WRITES and s.target in kept else s
             for s in draft.outputs
         ]
         for first, name in further_names(list(draft.inputs.values()), draft.outputs, held):
@@ -91,7 +91,7 @@ def further_names(
     """The further names of written state, as pairs: the name of its input, and another. `held` is
     the state by all its names."""
     known = {spec.target for spec in inputs}
-    written = [s.target for s in outputs if s.kind in OF_STATE and s.target]
+    written = [s.target for s in outputs if s.kind in STATE_WRITES and s.target]
     return [
         (first, name)
         for first in written
@@ -118,7 +118,7 @@ def lent_state(program: ExportedProgram) -> list[torch.Tensor]:
     state. A reader that copies would write to both, so for it this state must have memory of its
     own, as it has after the first call of the original."""
     held = {**program.constants, **program.state_dict}
-    specs = [s for s in program.graph_signature.output_specs if s.kind in OF_STATE]
+    specs = [s for s in program.graph_signature.output_specs if s.kind in STATE_WRITES]
     replaced = [held[s.target] for s in specs if s.target is not None and is_rebound(s)]
     tensors = [t for t in held.values() if isinstance(t, torch.Tensor)] if replaced else []
     return [
@@ -162,8 +162,5 @@ def returned_writes(values: Any, specs: list[OutputSpec]) -> Iterator[int]:
     """The indices of outputs that the original both rebound state to and returned."""
     results = {v for v, s in zip(values, specs, strict=True) if s.kind in RESULTS}
     for i, (value, spec) in enumerate(zip(values, specs, strict=True)):
-        if is_rebound(spec) and spec.kind in OF_STATE and value in results:
+        if is_rebound(spec) and spec.kind in STATE_WRITES and value in results:
             yield i
-
-
-OF_STATE = (OutputKind.PARAMETER_MUTATION, OutputKind.BUFFER_MUTATION)

@@ -16,7 +16,7 @@ from torch.fx import Graph, Node
 
 from lostwax.fake import FakeTensor
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.ir.graph.effects import memory_base, memory_owner, view_base, visible_nodes
+from lostwax.ir.graph.effects import memory_chain, view_base, visible_nodes
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ops.registry import aten, has_trait
@@ -51,16 +51,9 @@ def remove_no_ops(graph: Graph) -> int:
         node.replace_all_uses_with(same)
         graph.erase_node(node)
         if node in seen:
-            seen.update(_memory_chain(same))
+            seen.update(memory_chain(same))
         count += 1
     return count
-
-
-def _memory_chain(node: Node) -> list[Node]:
-    found = [node]
-    while (base := memory_base(found[-1])) is not None:
-        found.append(base)
-    return found
 
 
 def _unchanged_source(node: Node) -> Node | None:
@@ -86,7 +79,7 @@ def _may_go(node: Node, same: Node, graph: Graph, seen: set[Node]) -> bool:
     if view_base(node) is not None:
         # Else one object would be returned twice, or an input returned itself.
         return node not in returned or (same.op == "call_function" and same not in returned)
-    origin = memory_owner(same)
+    origin = memory_chain(same)[-1]
     return origin not in seen and _makes_memory(origin)
 
 

@@ -148,7 +148,7 @@ def test_nothing_is_checked_that_is_not_asked() -> None:
     assert program.asks is not None
     assert program.asks.questions == ()
     ours = program.module()
-    assert ours._running.asked is None  # type: ignore[union-attr]
+    assert ours._runner.check_asks is None  # type: ignore[union-attr]
     for _, example, other in ASKED.values():
         for x in (example, other):
             if x.dtype is torch.float32:
@@ -355,7 +355,7 @@ def test_where_it_does_not_matter_either_will_do() -> None:
 
 def test_tensors_that_cannot_be_one_are_not_checked() -> None:
     ours = export(lambda x, y: x.sum() + y.sum(), (torch.ones(2), torch.ones(3))).module()
-    assert ours._running.asked is None  # type: ignore[union-attr]
+    assert ours._runner.check_asks is None  # type: ignore[union-attr]
 
 
 def test_sizes_of_one_tensor_in_two_places() -> None:

@@ -28,8 +28,8 @@ DETACHED = View(aten.detach.default, (), {}, None)
 
 
 def assign_with_history(tracer: Tracer, tracked: Tracked, new: Value) -> None:
-    """To autograd a detached tensor is one of its own: a write to it, or to a view of it, is
-    seen in its history alone."""
+    """Assign as autograd sees it: a detached tensor has a history of its own, and a write to it, or
+    to a view of it, enters that history alone."""
     seen = is_grad_enabled() if tracer.grad is None else tracer.grad
     if tracked.base is not None:
         tracer.read(tracked if _is_detached(tracked) else tracked.base)
@@ -45,11 +45,11 @@ def assign_with_history(tracer: Tracer, tracked: Tracked, new: Value) -> None:
     new = tracer.lay_out(tracked.value, new)
     tracked.root.write(_put_in_place(tracer, tracked.value, new, seen))
     for head, value in heads:
-        _remember(tracer, head, value)
+        _note_history(tracer, head, value)
 
 
-def _remember(tracer: Tracer, head: Tracked, new: Value) -> None:
-    """A detached tensor has a new value."""
+def _note_history(tracer: Tracer, head: Tracked, new: Value) -> None:
+    """Note the history that a new value gives to a detached tensor."""
     assert head.view is not None
     history = new if may_have_gradient(tracer, new) else None
     head.view = head.view._replace(history=history)
@@ -59,7 +59,7 @@ def _remember(tracer: Tracer, head: Tracked, new: Value) -> None:
 
 
 def _put_in_place(tracer: Tracer, old: Value, new: Value, seen: bool) -> Value:
-    """A new value, with the gradient that it has where it was put in the place of the old."""
+    """The new value, with the gradient that autograd gives it in the place of the old."""
     if not seen:
         return _put_unseen(tracer, old, new)
     is_kept = not tracer.differentiable or keeps_gradient(old, new)
@@ -68,7 +68,7 @@ def _put_in_place(tracer: Tracer, old: Value, new: Value, seen: bool) -> Value:
 
 def wants_gradient(tracer: Tracer, *values: Value) -> bool:
     """Does a gradient of these reach something that the program is given? What is recorded
-    hangs on it: if not, a call in which one does is refused."""
+    depends on it: if none does, a call in which one does is refused."""
     if tracer.differentiable and any(map(is_differentiable, values)):
         return True
     sources = _find_changing(tracer, *values)
@@ -78,7 +78,7 @@ def wants_gradient(tracer: Tracer, *values: Value) -> bool:
 
 
 def may_have_gradient(tracer: Tracer, value: Value) -> bool:
-    """Has it a gradient, in this call or in another?"""
+    """Does it have a gradient, in this call or in another?"""
     return is_differentiable(value) or bool(_find_changing(tracer, value))
 
 
@@ -92,7 +92,7 @@ def _find_changing(tracer: Tracer, *values: Value) -> list[Value]:
 
 
 def give_own_leaf(tracer: Tracer, value: Value) -> Value:
-    """The value, which requires a gradient whatever the program is given."""
+    """The value, made to require a gradient whatever the program is given."""
     assert value.type is not None
     with torch._C._DisableTorchDispatch():
         leaf = torch.zeros((), dtype=value.type.dtype, device=value.type.device)
@@ -101,7 +101,7 @@ def give_own_leaf(tracer: Tracer, value: Value) -> Value:
 
 
 def _stop_gradient_of(tracer: Tracer, old: Value, new: Value) -> Value:
-    """A new value, and a gradient of zeros for the old: nothing is taken of that."""
+    """The new value, through which the old one gets a gradient of zeros."""
     assert old.type is not None
     options = {"dtype": torch.bool, "device": old.type.device}
     always = tracer.evaluate(aten.full.default, ([], True), options)
@@ -111,7 +111,7 @@ def _stop_gradient_of(tracer: Tracer, old: Value, new: Value) -> Value:
 
 
 def _put_unseen(tracer: Tracer, old: Value, new: Value) -> Value:
-    """A new value, with the gradient of the one in whose place autograd did not see it put."""
+    """The new value, with the gradient of the old one: autograd does not see the write."""
     if wants_gradient(tracer, old):
         return keep_gradient_of(tracer, old, tracer.lay_out(old, new))
     tracer.overwritten_unseen.update(gradient_sources(old, grad=True))

@@ -97,7 +97,7 @@ class CaptureObserver(Observer):
         self.questions.note(fake, what, self._tracer.value_of, real, where)
 
     def note_gradients(self, values: Sequence[Value]) -> None:
-        """What is recorded hangs on it that no gradient reaches these."""
+        """What is recorded relies on it that no gradient reaches these."""
         if not self.is_over:
             self.questions.note_joint(values, user_location(), GRADIENTS)
 

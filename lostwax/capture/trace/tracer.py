@@ -303,8 +303,8 @@ class Tracer(Recorder):
         return value if history is None else keep_gradient_of(self, history, value)
 
     def resolve_conjugate(self, fake: FakeTensor) -> FakeTensor:
-        """A tensor that is not conjugated when it is read: a real view has no way to do that. (What
-        is written to such a view goes its own way, through the inverses.)"""
+        """A copy of a conjugated tensor, which no real view can show; any other is itself. (Writes
+        to such a view reach the tensor through the views' inverses.)"""
         value = self.value_of(fake)
         if not storage.is_conjugated(value):
             return fake

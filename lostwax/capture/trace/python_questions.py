@@ -126,7 +126,7 @@ def refuse_version(what: str, where: Location | str) -> NoReturn:
 def _first_source(tracked: Tracked) -> Value:
     """What a tensor is made of, by the first argument of each step."""
     value = tracked.root.value
-    while value.step is not None and isinstance(value.step.args[0], Value):
+    while value.step is not None and value.step.args and isinstance(value.step.args[0], Value):
         value = value.step.args[0]
     return value
 

@@ -164,8 +164,7 @@ class Expander(Recorder):
 
     def set_results(self, step: Step, out: Any) -> Any:
         super().set_results(step, out)
-        for value in values_of(step.result):
-            value.fake = None  # C++ detaches what a factory makes, if somebody else holds it
+        _let_go_of_fakes(step)
         return out
 
     def _record_view(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -180,7 +179,10 @@ class Expander(Recorder):
         if not is_other and type(out) is FakeTensor and out.fake_type == base.fake_type:
             out.tracked = base.tracked  # the view is its base
             return out
-        return track_views(self.add_step(func, args, kwargs), base.tracked, args, kwargs, out)
+        step = self.add_step(func, args, kwargs)
+        track_views(step, base.tracked, args, kwargs, out)
+        _let_go_of_fakes(step)
+        return out
 
     def _evaluate_directly(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         with self.silent():
@@ -219,3 +221,10 @@ def wrap_all(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return type(value)([wrap_all(v) for v in value])
     return wrap(value)
+
+
+def _let_go_of_fakes(step: Step) -> None:
+    """C++ detaches what a factory returns if somebody else holds it, and a factory may return a
+    view (`empty_like` is a permuted `empty`): the values of a step do not hold their fakes."""
+    for value in values_of(step.result):
+        value.fake = None

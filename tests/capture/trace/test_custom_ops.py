@@ -210,3 +210,22 @@ def test_triton_kernels_stay_in_operators() -> None:
     assert "lostwax_test.launched" in targets(program)
     with pytest.raises(CaptureError, match=r"Triton kernel[\s\S]*test_custom_op[\s\S]*triton_op"):
         export(Of(lambda self, x: launched(x)), (X,))
+
+
+@torch.library.custom_op("lostwax_test::made_of_nothing", mutates_args=())
+def made_of_nothing() -> torch.Tensor:
+    return torch.ones(3)
+
+
+@made_of_nothing.register_fake
+def _() -> torch.Tensor:
+    return torch.empty(3)
+
+
+def test_python_asks_something_of_what_is_made_of_nothing() -> None:
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        made = made_of_nothing()
+        return x if made.is_conj() or made.is_neg() or made.is_inference() else x + made
+
+    program = export(forward, (torch.ones(3),))
+    assert torch.equal(program.module()(torch.ones(3)), torch.full((3,), 2.0))

@@ -422,6 +422,24 @@ def test_writes_into_any_strides_have_gradients() -> None:
     assert out.stride() == strides
 
 
+def test_a_factory_inside_a_decomposition_is_not_detached() -> None:
+    """`empty_like` of columns is a view of what is made: held by a step, C++ would detach it."""
+
+    def doubled(x: Tensor) -> Tensor:
+        out = torch.empty_like(x)
+        out.copy_(x * 2)
+        return out
+
+    x = torch.randn(6, 4).t().requires_grad_()
+    program = export(F.relu6, (x,), keep=[aten.relu6.default])
+    table = default_decompositions()
+    table[aten.relu6.default] = doubled
+    core = program.run_decompositions(table)
+    assert aten.detach.default not in {node.target for node in core.graph.nodes}
+    (found,) = torch.autograd.grad(core.module()(x).sum(), x)
+    assert torch.equal(found, torch.full((4, 6), 2.0))
+
+
 def test_defaults_of_writes_inside_an_operator() -> None:
     program = export(nn.AlphaDropout(0.5), (torch.ones(3),), keep=[aten.alpha_dropout.default])
     assert left(program)

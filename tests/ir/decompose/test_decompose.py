@@ -419,7 +419,8 @@ def test_writes_into_any_strides_have_gradients() -> None:
     out = program.run_decompositions().module()(x)
     (found,) = torch.autograd.grad(out.sum(), x)
     assert found[0, 0, 0].tolist() == [0, 2, 0, 2]
-    assert out.stride() == strides
+    assert out.stride()[::2] == strides[::2]  # torch 2.11 does not keep that of size 1
+    assert out.stride(3) == strides[3]
 
 
 def test_a_factory_inside_a_decomposition_is_not_detached() -> None:

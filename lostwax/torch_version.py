@@ -94,7 +94,7 @@ KIND_ERROR = TypeError if TORCH >= (2, 15) else RuntimeError
 GRID_SAMPLER_3D_IS_BICUBIC = TORCH >= (2, 15)
 """`grid_sampler_3d` interpolates with mode "bicubic", too."""
 
-GROUP_NORM_TAKES_ANY_STRIDES = TORCH >= (2, 15)
+GROUP_NORM_TAKES_ANY_STRIDES = TORCH >= (2, 14)
 """`native_group_norm` takes any strides, and refuses 0 channels or 0 positions. The gradient keeps
 the strides of an input that the kernel reads as it is."""
 

@@ -27,11 +27,11 @@ from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.state.unkept_changes import collect_changes
 from lostwax.capture.surroundings.world import World
 from lostwax.errors import DynamicShapesError, InputStructureError, InputValueError
-from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.run.module import LiveProgram
 from lostwax.ir.run.settings import settings_now
 from lostwax.location import Location, user_location, warn
+from lostwax.undo.undo import Undo, run_and_undo
 
 _Kinds = tuple[Any, ...]
 

@@ -24,7 +24,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lostwax.capture.check_inputs import DrawnCall, draw_calls, example_call
 from lostwax.capture.steps.provenance import Provenance
 from lostwax.errors import CheckError, InputStructureError, InputValueError
-from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
 from lostwax.ir.run.module import call_convention
@@ -32,6 +31,7 @@ from lostwax.ir.signature import InputKind
 from lostwax.ir.text import source_text, target_text, type_text
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
+from lostwax.undo.undo import Undo, run_and_undo
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 Close = Callable[[Any, Any], str]

@@ -87,7 +87,6 @@ from lostwax.fake import autocast
 from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.declared import read_declared
 from lostwax.ir.passes.transforms.unused import UnusedState
@@ -112,6 +111,7 @@ from lostwax.ir.trace.log import Value
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import put_divisions_last
 from lostwax.sym.numbers.real import Real
+from lostwax.undo.undo import Undo, run_and_undo
 
 
 def export(

@@ -13,12 +13,12 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 from lostwax.errors import CaptureError
-from lostwax.fake import thread_state
-from lostwax.fake.undo import Undo
 from lostwax.location import user_location
+from lostwax.undo import thread_state
+from lostwax.undo.undo import Undo
 
 if TYPE_CHECKING:
-    from lostwax.fake.thread_state import ThreadState
+    from lostwax.undo.thread_state import ThreadState
 
 running: list[Any] = []
 """The tracers of the running captures, the innermost last. All run in one thread: others wait."""

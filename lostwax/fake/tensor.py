@@ -344,3 +344,12 @@ def _current_index(kind: str) -> int:
     """Of the device that torch would take; 0 where there is no driver to ask."""
     is_there = kind == "cuda" and torch.cuda.is_initialized()
     return torch.cuda.current_device() if is_there else 0
+
+
+def storage_key(t: torch.Tensor) -> int:
+    """Return a number that is equal for tensors that share memory."""
+    if isinstance(t, FakeTensor):
+        return id(t.fake_storage)
+    if t.layout is not torch.strided:
+        return id(t)
+    return int(t.untyped_storage()._cdata)

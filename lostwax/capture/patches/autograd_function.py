@@ -30,7 +30,6 @@ from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake.convert import AutogradResult
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.fake.undo import Undo
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.numbers import number_sources
 from lostwax.ir.run.questions import GRADIENTS
@@ -41,6 +40,7 @@ from lostwax.ops.registry import aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
+from lostwax.undo.undo import Undo
 
 _Function: Any = torch.autograd.Function
 _CHECKPOINT: Any = torch.utils.checkpoint.CheckpointFunction

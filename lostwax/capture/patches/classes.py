@@ -25,8 +25,8 @@ from lostwax.capture.python import code_names
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo
 from lostwax.location import PASSING_ON, is_user_code
+from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
 

@@ -21,9 +21,9 @@ from lostwax.capture.python import code_names
 from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.fake.undo import Undo
 from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
 from lostwax.location import PASSING_ON, is_asked_by_user, user_location
+from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
 

@@ -23,7 +23,7 @@ from lostwax.capture import threads
 from lostwax.capture.patches import swap
 from lostwax.capture.patches.swap import CodeSwap, CodeSwaps, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing
-from lostwax.fake.undo import Undo
+from lostwax.undo.undo import Undo
 
 _shared: Any = random._inst
 _Random: Any = random.Random

@@ -18,8 +18,8 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from lostwax.capture import threads
-from lostwax.fake.undo import Undo
 from lostwax.location import PASSING_ON
+from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
 

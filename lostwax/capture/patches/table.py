@@ -43,7 +43,7 @@ from lostwax.capture.patches import (
 )
 from lostwax.capture.python.reachable import unwrap
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.fake.undo import Undo
+from lostwax.undo.undo import Undo
 
 CODE_SWAPS = swap.CodeSwaps(
     [

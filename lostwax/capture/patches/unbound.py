@@ -24,8 +24,8 @@ from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo
 from lostwax.location import PASSING_ON, is_asked_by_user
+from lostwax.undo.undo import Undo
 
 _Tensor: Any = torch.Tensor
 PASSING_ON.add(__file__)

@@ -13,8 +13,8 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any, TypeVar
 
-from lostwax.fake.undo import Undo
 from lostwax.location import is_user_code
+from lostwax.undo.undo import Undo
 
 T = TypeVar("T")
 FunctionKeys = frozenset[tuple[str, int, str]]

@@ -26,8 +26,8 @@ from lostwax.capture.python.iterators import Stream, describe_taken
 from lostwax.capture.python.reachable import CACHED, methods, reachable_functions, unwrap
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo
 from lostwax.location import Location
+from lostwax.undo.undo import Undo
 
 
 class WrittenGlobal(NamedTuple):

@@ -22,11 +22,10 @@ from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
 from lostwax.capture.state.unkept_changes import tell_of_change
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
-from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo
+from lostwax.fake.tensor import FakeTensor, storage_key
 from lostwax.ir.run.module import find_held as held_by
-from lostwax.ir.run.overlap import storage_key
 from lostwax.types import TensorType
+from lostwax.undo.undo import Undo
 
 
 class StateSlot:

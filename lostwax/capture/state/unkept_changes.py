@@ -10,8 +10,8 @@ from __future__ import annotations
 from contextvars import ContextVar
 from functools import partial
 
-from lostwax.fake.undo import Undo
 from lostwax.location import warn
+from lostwax.undo.undo import Undo
 
 _listening: ContextVar[list[str] | None] = ContextVar("listening", default=None)
 

@@ -27,8 +27,8 @@ from lostwax.cache import Cache, PerClass, cached_by_identity
 from lostwax.capture.threads import wait
 from lostwax.fake.refusals import refuse_thread
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.undo import Undo
 from lostwax.location import JUDGED, is_user_code
+from lostwax.undo.undo import Undo
 
 Frames = tuple[Any, ...]
 """The user's frames, innermost first: code, offset of the instruction, code, offset, ..."""

@@ -24,7 +24,6 @@ from lostwax.classes import PLAIN
 from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.fake.undo import Undo, run_and_undo
 from lostwax.ir.data import ModuleCallEntry, Program
 from lostwax.ir.decompose.core_aten import as_table
 from lostwax.ir.decompose.expander import Decomposition
@@ -40,6 +39,7 @@ from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
+from lostwax.undo.undo import Undo, run_and_undo
 
 
 class Origin(NamedTuple):

@@ -15,9 +15,9 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_dict, immutable_list
 
+from lostwax.fake.tensor import storage_key
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter
-from lostwax.ir.run.overlap import storage_key
 
 
 def copy_module(module: GraphModule) -> tuple[GraphModule, dict[Node, Node]]:

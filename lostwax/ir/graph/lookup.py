@@ -1,4 +1,5 @@
-"""Finds the sub-graphs that a graph refers to, by the attributes that hold them.
+"""Finds the sub-graphs that a graph refers to, by the attributes that hold them; the arguments of a
+call by their names, and those that it writes to.
 
 Must not change anything.
 """
@@ -8,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from torch.fx import GraphModule
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+
+from lostwax.ops.registry import operator
 
 
 def find_attribute(root: Any, path: str) -> Any:
@@ -30,3 +34,21 @@ def subgraphs(module: GraphModule) -> Iterator[tuple[str, GraphModule]]:
 def graph_modules(module: GraphModule) -> Iterator[GraphModule]:
     """The module and its sub-graphs, however deep, each once."""
     return (child for child in module.modules() if isinstance(child, GraphModule))
+
+
+def silent_writes(node: Node) -> tuple[str, ...]:
+    """The arguments that a call writes to although its schema does not say so."""
+    if not isinstance(node.target, OpOverload):
+        return ()
+    flag = operator(node.target).silent_flag
+    if flag is None or argument(node, node.target, flag) is not True:
+        return ()
+    is_given = isinstance(argument(node, node.target, "running_mean"), Node)
+    return ("running_mean", "running_var") if is_given else ()
+
+
+def argument(node: Node, overload: OpOverload, name: str) -> Any:
+    """An argument of a call by its name in the schema."""
+    names = operator(overload).argument_names
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return given.get(name)

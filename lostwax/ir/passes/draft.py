@@ -18,13 +18,13 @@ from torch.fx import Graph, GraphModule, Node
 
 from lostwax.errors import PassError
 from lostwax.fake import FakeTensor
+from lostwax.fake.tensor import storage_key
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.lookup import find_attribute, graph_modules
 from lostwax.ir.graph.retype import NodeForm, fill_provenance, mode_of, node_forms, retype
 from lostwax.ir.graph.writer import insert_node
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.signature import (
     INPUT_ORDER,
     ArgumentSpec,

@@ -21,7 +21,7 @@ from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.errors import LostwaxError
 from lostwax.fake import FakeTensor, rule_cache
 from lostwax.identity import Seen
-from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.graph.lookup import find_attribute, silent_writes
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
@@ -147,24 +147,6 @@ def _functional(module: GraphModule) -> Found:
         if silent_writes(node):
             flag = registry.operator(overload).silent_flag
             yield node, f"{overload} with {flag}=True writes to 'running_mean', 'running_var'"
-
-
-def silent_writes(node: Node) -> tuple[str, ...]:
-    """The arguments that a call writes to although its schema does not say so."""
-    if not isinstance(node.target, OpOverload):
-        return ()
-    flag = registry.operator(node.target).silent_flag
-    if flag is None or _argument(node, node.target, flag) is not True:
-        return ()
-    is_given = isinstance(_argument(node, node.target, "running_mean"), Node)
-    return ("running_mean", "running_var") if is_given else ()
-
-
-def _argument(node: Node, overload: OpOverload, name: str) -> Any:
-    """An argument of a call by its name in the schema."""
-    names = registry.operator(overload).argument_names
-    given = dict(zip(names, node.args, strict=False)) | node.kwargs
-    return given.get(name)
 
 
 def _schema(module: GraphModule) -> Found:

@@ -12,8 +12,7 @@ from torch._ops import HigherOrderOperator, OpOverload
 from torch.fx import GraphModule, Node
 
 from lostwax.ir.data import Program
-from lostwax.ir.graph.lookup import subgraphs
-from lostwax.ir.rules.graph import silent_writes
+from lostwax.ir.graph.lookup import silent_writes, subgraphs
 from lostwax.ops.registry import operator
 
 

@@ -18,6 +18,7 @@ from torch.fx import GraphModule
 
 from lostwax.errors import InputValueError, NotPickledError
 from lostwax.fake import FakeTensor
+from lostwax.fake.tensor import storage_key
 from lostwax.identity import ByIdentity
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
@@ -25,7 +26,7 @@ from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.verify import validate
 from lostwax.ir.run.calling import Convention, accept_self, call_with_self
 from lostwax.ir.run.in_place import find_written_state
-from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check, storage_key
+from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check
 from lostwax.ir.run.questions import asks_check, same_pairs
 from lostwax.ir.run.settings import hold_to_settings
 from lostwax.ir.run.write_back import (

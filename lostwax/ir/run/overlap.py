@@ -14,8 +14,8 @@ import torch
 from lostwax import memory
 from lostwax.classes import TENSORS
 from lostwax.errors import InputValueError
-from lostwax.fake import FakeTensor
 from lostwax.fake.convert import type_of
+from lostwax.fake.tensor import storage_key
 
 Check = Callable[[Sequence[Any]], None]
 
@@ -128,12 +128,3 @@ def _relation(a: torch.Tensor, b: torch.Tensor) -> tuple[Any, ...] | None:
 def do_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Is there memory that belongs to an element of both? Where sizes are not known, it may be."""
     return storage_key(a) == storage_key(b) and memory.overlap(type_of(a), type_of(b))
-
-
-def storage_key(t: torch.Tensor) -> int:
-    """Return a number that is equal for tensors that share memory."""
-    if isinstance(t, FakeTensor):
-        return id(t.fake_storage)
-    if t.layout is not torch.strided:
-        return id(t)
-    return int(t.untyped_storage()._cdata)

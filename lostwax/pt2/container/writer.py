@@ -18,7 +18,7 @@ from functools import partial
 from threading import Thread
 from typing import IO, Any, NamedTuple
 
-from lostwax.fake.undo import Undo, run_and_undo
+from lostwax.undo.undo import Undo, run_and_undo
 
 _ALIGNMENT = 64
 _FOLDER = "archive"

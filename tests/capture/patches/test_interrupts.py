@@ -37,7 +37,7 @@ def files(*names: str) -> set[str]:
 
 
 WATCHED = files(
-    "fake/undo.py", "fake/thread_state.py", "capture/patches/swap.py", "capture/patches/table.py",
+    "undo/undo.py", "undo/thread_state.py", "capture/patches/swap.py", "capture/patches/table.py",
     "capture/patches/random_numbers.py", "capture/threads.py", "collector.py",
 )  # fmt: skip
 ENTERING = {

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from lostwax.fake.tensor import storage_key
 from lostwax.identity import ByIdentity
 from lostwax.ir.graph.effects import view_base
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
-from lostwax.ir.run.overlap import storage_key
 from lostwax.ir.run.write_back import RESULTS, is_rebound, written_placeholders
 from lostwax.ir.signature import STATE_WRITES, InputKind, InputSpec, OutputSpec
 from lostwax.ops.registry import aten

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from lostwax.fake import FakeTensor
-from lostwax.ir.run.overlap import storage_key
+from lostwax.fake.tensor import storage_key
 
 Conversion = Callable[[torch.Tensor], torch.Tensor]
 

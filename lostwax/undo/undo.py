@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from lostwax.fake import thread_state
 from lostwax.identity import Seen
 from lostwax.location import warn
+from lostwax.undo import thread_state
 
 T = TypeVar("T")
 _TRIES = 3

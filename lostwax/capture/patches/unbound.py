@@ -9,6 +9,7 @@ changed a thousand times is slow for good in some Pythons.) Must not change what
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CodeType, FunctionType
@@ -24,7 +25,7 @@ from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import PASSING_ON, is_asked_by_user
+from lostwax.location import PASSING_ON, is_user_code
 from lostwax.undo.undo import Undo
 
 _Tensor: Any = torch.Tensor
@@ -41,7 +42,8 @@ class _Attribute:
     def __get__(self, tensor: Any, cls: Any = None) -> Any:
         if tensor is not None:
             return self.original.__get__(tensor, cls)
-        is_asking = is_capturing() and is_asked_by_user()
+        # Who names the class stands right here: what a fake does by `torch.Tensor.data` is its own.
+        is_asking = is_capturing() and is_user_code(sys._getframe(1).f_code)
         return self.asking if is_asking else self.original
 
     def _make_asking(self, name: str) -> Any:

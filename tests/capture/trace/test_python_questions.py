@@ -729,3 +729,15 @@ def test_what_a_capture_has_not_seen_is_not_noted() -> None:
 
     x = torch.ones(2)
     torch.testing.assert_close(export(forward, (x,)).module()(x), x * 2)
+
+
+def test_data_is_assigned_where_the_class_is_named() -> None:
+    """Who names `torch.Tensor` asks by the class; what a fake itself does so is its own."""
+
+    def forward(x: Tensor) -> Tensor:
+        y = x * 2 if type(x) is torch.Tensor else x
+        y.data = x + 1
+        return y
+
+    program = export(forward, (torch.ones(3),))
+    assert torch.equal(program.module()(torch.ones(3)), torch.full((3,), 2.0))

@@ -74,7 +74,7 @@ ARANGE_TRUNCATES_BOUNDS = TORCH < (2, 14)
 ATTENTION_LIFTS = TORCH >= (2, 14)
 """Attention of three dimensions is that of four, the first of size 1, and squeezed again."""
 
-ATTENTION_SHARES_ONE_HEAD = TORCH >= (2, 15)
+ATTENTION_SHARES_ONE_HEAD = TORCH >= (2, 14)
 """The CPU's fused attention is chosen, too, where key and value have one head for all queries."""
 
 ATTENTION_KEEPS_SYMBOLS = TORCH >= (2, 13)
@@ -84,9 +84,14 @@ ATTENTION_KEEPS_SYMBOLS = TORCH >= (2, 13)
 BESSEL_HAS_GRADIENT = TORCH >= (2, 15)
 """Bessel functions of the first and second kind, also modified ones, can be differentiated."""
 
-DTYPE_ERROR = NotImplementedError if TORCH >= (2, 14) else RuntimeError
-"""The class of many refusals of a dtype. (Seen in 2.15; in 2.14 right in any case, since it is a
-RuntimeError, too.)"""
+DTYPE_ERROR = NotImplementedError if TORCH >= (2, 15) else RuntimeError
+"""The class of many refusals of a dtype."""
+
+BOOL_ERROR = NotImplementedError if TORCH >= (2, 14) else RuntimeError
+"""The class in which pointwise operators refuse booleans."""
+
+FFT_DTYPE_ERROR = TypeError if TORCH >= (2, 14) else RuntimeError
+"""The class in which a Fourier transform refuses integers."""
 
 KIND_ERROR = TypeError if TORCH >= (2, 15) else RuntimeError
 """The class of refusals of complex numbers where an order is asked, or of real ones for complex."""

@@ -20,7 +20,7 @@ from lostwax.ops.shapes import compare_strides, fail, is_same, preserved_strides
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size
-from lostwax.torch_version import KIND_ERROR
+from lostwax.torch_version import FFT_DTYPE_ERROR
 from lostwax.types import Sizes, TensorType
 
 _COMPLEX = {
@@ -101,7 +101,7 @@ def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: b
 def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: bool) -> TensorType:
     if self.dtype not in _COMPLEX:
         dtype_found = scalar_type(self.dtype)
-        fail(f"Only supports floating-point dtypes, but found: {dtype_found}", KIND_ERROR)
+        fail(f"Only supports floating-point dtypes, but found: {dtype_found}", FFT_DTYPE_ERROR)
     dims = [wrap_dim(d, len(self.size)) for d in dim]
     *first, last = dims
     dtype, size = _COMPLEX[self.dtype], list(self.size)

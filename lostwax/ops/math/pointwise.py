@@ -46,7 +46,7 @@ from lostwax.ops.shapes import (
 )
 from lostwax.ops.spelling import cpp_type, raise_not_implemented, scalar_type
 from lostwax.ops.traits import Trait
-from lostwax.torch_version import DTYPE_ERROR
+from lostwax.torch_version import BOOL_ERROR, DTYPE_ERROR
 
 # -------------------------------------------------------------------------------------------- unary
 
@@ -174,7 +174,7 @@ def neg(x: TensorType) -> TensorType:
         fail(
             "Negation, the `-` operator, on a bool tensor is not supported. "
             "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
-            DTYPE_ERROR,
+            BOOL_ERROR,
         )
     return unary(x, x.dtype)
 
@@ -325,7 +325,7 @@ def _subtract(a: Operand, b: Operand, alpha: Scalar) -> TensorType:
         fail(
             "Subtraction, the `-` operator, with a bool tensor is not supported. "
             "If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
-            DTYPE_ERROR,
+            BOOL_ERROR,
         )
     if alpha.__class__ is not int:
         _check_alpha(dtype, alpha)

@@ -33,7 +33,7 @@ from lostwax.ops.shapes import (
 from lostwax.ops.spelling import raise_not_implemented, require_floating, scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import eq
-from lostwax.torch_version import DTYPE_ERROR
+from lostwax.torch_version import BOOL_ERROR
 
 
 def _activation_rule(name: str, refused: Dtypes) -> Rule:
@@ -95,7 +95,7 @@ register_table(
 @rule(aten.relu.default)
 def relu(x: TensorType) -> TensorType:
     if x.dtype is torch.bool:
-        fail("Boolean inputs not supported for relu", DTYPE_ERROR)
+        fail("Boolean inputs not supported for relu", BOOL_ERROR)
     if x.dtype.is_complex:
         fail("clamp is not supported for complex types", NotImplementedError)
     return unary(x, x.dtype)
@@ -127,7 +127,7 @@ def softshrink(x: TensorType, lambd: Scalar = 0.5) -> TensorType:
 @rule(aten.hardtanh.default)
 def hardtanh(x: TensorType, min_val: Scalar = -1, max_val: Scalar = 1) -> TensorType:
     if x.dtype is torch.bool:
-        fail("Bool inputs not supported for hardtanh", DTYPE_ERROR)
+        fail("Bool inputs not supported for hardtanh", BOOL_ERROR)
     if x.dtype is torch.uint8 and (min_val < 0 or max_val < 0):
         fail("cannot do hardtanh on an unsigned type with negative limits")
     if x.dtype.is_complex:

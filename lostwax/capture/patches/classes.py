@@ -12,17 +12,14 @@ import builtins
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from lostwax.cache import PerClass
 from lostwax.capture.patches import swap
 from lostwax.capture.python import code_names
-from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, is_user_code
@@ -65,11 +62,9 @@ def _show_class(fake: FakeTensor) -> type:
     return _class_of(fake) if is_asking else FakeTensor
 
 
-def answer_types(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
-    """From here on these functions, those of the modules, and those that they name, get the
-    tensor's class for a fake."""
-    found = [*chain.from_iterable(_OF_CLASSES[cls] for cls in {*map(type, modules)})]
-    found += _find_type_reads(functions)
+def answer_types(functions: Iterable[Any], undo: Undo) -> None:
+    """From here on these functions get the tensor's class for a fake."""
+    found = list(_find_type_reads(functions))
     if not found:
         return
     undo.add(partial(_put_back, found))
@@ -144,8 +139,8 @@ _TypePlace = _Global | _Variable | _Defaults | _ClassRead
 
 
 def _find_type_reads(functions: Iterable[Any]) -> Iterator[_TypePlace]:
-    """Where these functions, and those that they name, have `type` from."""
-    for function in reachable_functions(functions):
+    """Where these functions have `type` from."""
+    for function in functions:
         if not isinstance(function, FunctionType):
             continue
         known = function.__globals__
@@ -172,4 +167,3 @@ def _read_cell(cell: Any) -> Any:
 
 _ABSENT = object()
 _SHOWING = frozenset(("__class__", "builtins", "__builtins__"))
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_find_type_reads(methods(cls))))

@@ -13,12 +13,9 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
-from torch import nn
 
-from lostwax.cache import PerClass
 from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.python import code_names
-from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
@@ -115,14 +112,10 @@ CODE_SWAPS += [
 _STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in NAME_SWAPS}
 
 
-def begin(
-    tracer: Tracer, functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo
-) -> None:
-    """From here on this tracer takes note of what these functions and those of the modules ask."""
+def begin(tracer: Tracer, functions: Iterable[Any], undo: Undo) -> None:
+    """From here on this tracer takes note of what these functions ask."""
     tracer.observer.mode_before = partial(call_outside, mode_answer)
-    found = [each for cls in {*map(type, modules)} for each in _OF_CLASSES[cls]]
-    found += _find_imported(functions)
-    changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]
+    changed = [(known, name, known[name]) for known, name in _find_imported(functions)]
     undo.add(partial(_put_back, changed))
     for known, name, function in changed:
         known[name] = _STAND_INS[function]
@@ -135,8 +128,8 @@ def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
 
 
 def _find_imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
-    """The globals by which these functions, and those that they name, know one of ours."""
-    for function in reachable_functions(functions):
+    """The globals by which these functions know one of ours."""
+    for function in functions:
         code = getattr(function, "__code__", None)
         for part in code_names.nested_codes(code) if code is not None else ():
             for name in part.co_names:
@@ -146,6 +139,3 @@ def _find_imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], s
 
 def _is_ours(value: Any) -> bool:
     return isinstance(value, BuiltinFunctionType) and value in _STAND_INS
-
-
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_find_imported(methods(cls))))

@@ -41,7 +41,6 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
-from lostwax.capture.python.reachable import unwrap
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
 
@@ -62,18 +61,17 @@ CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_S
 
 
 def apply(
-    tracer: Tracer, mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
+    tracer: Tracer, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
 ) -> None:
-    """From here on this thread captures `mod`, with these functions in its attributes, and these
-    modules of it."""
+    """From here on this thread captures a call of these modules, which may reach these functions of
+    the user's."""
     threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
     CODE_SWAPS.apply(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)
     swap.set_classes([*CLASSES, *torch_functions.stances()], undo)
-    functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
-    classes.answer_types(functions, modules, undo)
-    modes.begin(tracer, functions, modules, undo)
-    unbound.show(functions, modules, undo)
+    classes.answer_types(functions, undo)
+    modes.begin(tracer, functions, undo)
+    unbound.show(functions, undo)
     random_numbers.separate_generators(undo)

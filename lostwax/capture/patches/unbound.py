@@ -16,12 +16,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from torch import nn
 
-from lostwax.cache import PerClass
 from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
 from lostwax.capture.python import code_names
-from lostwax.capture.python.reachable import methods, reachable_functions
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
@@ -108,10 +105,9 @@ NAME_SWAPS = [
 ]
 
 
-def show(functions: Iterable[Any], modules: Iterable[nn.Module], undo: Undo) -> None:
-    """From here on these functions, those of the modules, and those that they name, ask fakes."""
-    classes = {*map(type, modules)}
-    if any(_OF_CLASSES[cls] for cls in classes) or any(_find_naming(functions)):
+def show(functions: Iterable[Any], undo: Undo) -> None:
+    """From here on these functions ask fakes."""
+    if any(_find_naming(functions)):
         undo.add(_put_back)
         set_all([_Tensor] * len(_NAMES), _NAMES, _STAND_INS)
 
@@ -125,8 +121,8 @@ def _put_back() -> None:
 
 
 def _find_naming(functions: Iterable[Any]) -> Iterator[bool]:
-    """Do these functions, or those that they name, have `torch.Tensor` and such a name in them?"""
-    for function in reachable_functions(functions):
+    """Do these functions have `torch.Tensor` and such a name in them?"""
+    for function in functions:
         code = getattr(function, "__code__", None)
         if code is not None:
             held = [function.__globals__, dict(code_names.closure_variables(function))]
@@ -140,6 +136,3 @@ def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:
     known = (*code.co_names, *code.co_freevars)
     is_class = any(each.get(name) is _Tensor for each in held for name in known)
     return is_class or "Tensor" in words
-
-
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: any(_find_naming(methods(cls))))

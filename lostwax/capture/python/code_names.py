@@ -71,16 +71,19 @@ def _absolute_name(name: str, level: int, package: str) -> str:
     return f"{above}.{name}" if name else above
 
 
-def globals_set(code: CodeType) -> set[str]:
-    return {i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL"}
+@cached_by_identity(20_000)
+def globals_set(code: CodeType) -> frozenset[str]:
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL")
 
 
-def nonlocals_set(code: CodeType) -> set[str]:
+@cached_by_identity(20_000)
+def nonlocals_set(code: CodeType) -> frozenset[str]:
     """The variables of enclosing functions that it sets (`nonlocal`)."""
     instructions = dis.get_instructions(code) if code.co_freevars else ()
-    return {i.argval for i in instructions if i.opname == "STORE_DEREF"}
+    return frozenset(i.argval for i in instructions if i.opname == "STORE_DEREF")
 
 
+@cached_by_identity(20_000)
 def sets_items(code: CodeType) -> bool:
     """Does it have an `x[i] = y`?"""
     return any(i.opname in ("STORE_SUBSCR", "STORE_SLICE") for i in dis.get_instructions(code))

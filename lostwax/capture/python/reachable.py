@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -37,15 +38,25 @@ def unwrap(value: Any) -> Any:
     return value.fget if isinstance(value, property) else value
 
 
-def held_functions(modules: Iterable[nn.Module]) -> list[Any]:
+def user_functions(mod: Any, modules: Iterable[nn.Module]) -> list[Any]:
+    """The functions of the user's that a call of `mod` may reach, by reading what it, its modules
+    and their classes hold now: between two captures, users define functions and methods again."""
+    bases = dict.fromkeys(chain.from_iterable(cls.__mro__[:-1] for cls in {*map(type, modules)}))
+    starts = [*chain.from_iterable(vars(base).values() for base in bases)]
+    starts = [each if each.__class__ is FunctionType else unwrap(each) for each in starts]
+    starts += _held_functions(modules)
+    if not isinstance(mod, nn.Module):
+        starts.append(unwrap(mod))
+    return list(reachable_functions(starts))
+
+
+def _held_functions(modules: Iterable[nn.Module]) -> list[Any]:
     """The functions in attributes of the modules themselves, not of their classes."""
-    found: list[Any] = []
-    for attributes in map(vars, modules):
-        if not _HELD.isdisjoint(map(type, attributes.values())):  # rare
-            found += [
-                unwrap(v) for n, v in attributes.items() if type(v) in _HELD and n != _COMPILED
-            ]
-    return found
+    attributes = [*map(vars, modules)]
+    if _HELD.isdisjoint(map(type, chain.from_iterable(map(dict.values, attributes)))):
+        return []  # nearly always
+    held = chain.from_iterable(map(dict.items, attributes))
+    return [unwrap(v) for n, v in held if type(v) in _HELD and n != _COMPILED]
 
 
 _HELD = frozenset((FunctionType, MethodType, functools.partial))
@@ -58,21 +69,21 @@ def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None = None) 
     left, seen = list(starts), Seen()
     while left:
         function = left.pop()
-        if not isinstance(function, (FunctionType, CACHED)) or function in seen:
+        is_plain = function.__class__ is FunctionType
+        is_users = is_plain and is_user_code(function.__code__)
+        if is_plain and not is_users and not function.__dict__:
+            continue  # as most methods of torch's modules: it leads nowhere
+        if not (is_plain or isinstance(function, CACHED)) or function in seen:
             continue
         seen.add(function)
         left += [v for n, v in vars(function).items() if n == "__wrapped__"]
-        if isinstance(function, CACHED):
+        if not is_plain:
             yield function
-        code = function.__code__ if isinstance(function, FunctionType) else None
-        if code is None or code in seen or not is_user_code(code):
+        if not is_users or (ran is not None and function_key(function.__code__) not in ran):
             continue
-        if ran is not None and function_key(code) not in ran:
-            continue
-        seen.add(code)
         yield function
         left += _functions_closed_over(function)
-        for part in code_names.nested_codes(code):
+        for part in code_names.nested_codes(function.__code__):
             left += _functions_named(part, function.__globals__)
 
 

@@ -2,8 +2,8 @@
 containers in globals, and variables of enclosing functions. If a capture left its tensors there,
 eager code would find them.
 
-We find these places by reading the code of the modules' classes and of the functions that they
-name, once for each. Must not follow what is known only while the code runs.
+We find these places by reading the code of the functions that a call may reach. Must not follow
+what is known only while the code runs.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.cache import PerClass
 from lostwax.capture.python import code_names, function_caches
 from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.containers import GONE, STREAMS, items
 from lostwax.capture.python.iterators import Stream, describe_taken
-from lostwax.capture.python.reachable import CACHED, methods, reachable_functions, unwrap
+from lostwax.capture.python.reachable import CACHED
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import Location
@@ -79,12 +77,10 @@ Keeper = Any
 """A `WrittenGlobal`, a `ClosureCell`, or a cache of `functools.lru_cache`."""
 
 
-def restore_later(
-    mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
-) -> list[tuple[Keeper, Any]]:
-    """Read what `mod`, its modules and the functions in its attributes keep outside, and put it
-    back in the end. Returns what was read."""
-    before = [(each, _read_keeper(each)) for each in _keepers(mod, functions, modules)]
+def restore_later(functions: Iterable[Any], undo: Undo) -> list[tuple[Keeper, Any]]:
+    """Read what these functions keep outside, and put it back in the end. Returns what was read."""
+    keepers = {_key(each): each for each in _find_keepers(functions)}
+    before = [(each, _read_keeper(each)) for each in keepers.values()]
     undo.add(partial(_put_back_all, before, undo))
     return before
 
@@ -204,24 +200,14 @@ _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 # ------------------------------------------------------------------------------- reading the code
 
 
-def _keepers(mod: Any, functions: Sequence[Any], modules: Sequence[nn.Module]) -> list[Keeper]:
-    functions = [*functions, *([] if isinstance(mod, nn.Module) else [unwrap(mod)])]
-    of_classes = chain.from_iterable(_OF_CLASSES[cls] for cls in {*map(type, modules)})
-    found = {_key(each): each for each in chain(of_classes, _find_keepers(functions))}
-    return list(found.values())
-
-
 def _key(keeper: Keeper) -> Any:
     """Several functions may write to one global."""
     return (id(keeper.names), keeper.name) if type(keeper) is WrittenGlobal else id(keeper)
 
 
-_OF_CLASSES = PerClass(__name__, "of classes", lambda cls: tuple(_find_keepers(methods(cls))))
-
-
 def _find_keepers(functions: Iterable[Any]) -> Iterator[Keeper]:
-    """The places where these functions, and the ones that they name, keep something."""
-    for function in reachable_functions(functions):
+    """The places where these functions keep something."""
+    for function in functions:
         if isinstance(function, CACHED):
             yield function
             continue

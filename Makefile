@@ -6,6 +6,7 @@
 #   make test-gpu  the tests that need a CUDA device
 #   make test-core  of these tests what says most, for another torch: make test-core TORCH=2.11
 #   make bench   ours beside torch's, with the bars; nonzero when one is missed
+#   make bench-cold  first exports, ours beside torch's, each in a fresh process; takes an hour
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
 #   make lock    constraints.txt anew, with the registry's newest versions
@@ -22,7 +23,7 @@ BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test test-core test-gpu bench sweep fuzz venv lint types format lock fresh clean
+.PHONY: demo test test-core test-gpu bench bench-cold sweep fuzz venv lint types format lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
@@ -49,6 +50,10 @@ bench: $(STAMP)
 	@failed=0; for script in sym fake memory depth export_speed guards decompose passes archive; do \
 	    echo "== bench/$$script.py"; $(BIN)/python -m bench.$$script || failed=1; \
 	done; exit $$failed
+
+# Its models are those of other people's libraries too, and each figure has a process of its own.
+bench-cold: $(SWEEP_STAMP)
+	$(BIN)/python -m bench.cold
 
 sweep: $(SWEEP_STAMP)
 	$(BIN)/python -m sweep

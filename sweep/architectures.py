@@ -198,6 +198,8 @@ ARCHITECTURES = [
     _hf("StableLmForCausalLM", **_DECODER),
     _hf("MixtralForCausalLM", dtype=torch.float32,  # its grouped matmul wants rows of 16 bytes
         **{**_DECODER, **_EXPERTS, "intermediate_size": 32}),
+    _hf("Qwen3MoeForCausalLM", dtype=torch.float32, moe_intermediate_size=32, head_dim=8,
+        **{**_DECODER, **_EXPERTS}),
     _hf("MambaForCausalLM", vocab_size=99, hidden_size=32, num_hidden_layers=2, state_size=8,
         use_cache=False),
     _hf("T5ForConditionalGeneration", "seq2seq", **_T5),

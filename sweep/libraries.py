@@ -24,15 +24,27 @@ _libraries: list[Any] = []  # a torch.library.Library takes its operators with i
 
 def load() -> tuple[ModuleType, ModuleType]:
     """timm and transformers."""
+    return load_timm(), load_transformers()
+
+
+def load_timm() -> ModuleType:
+    return _load("timm")
+
+
+def load_transformers() -> ModuleType:
+    transformers = _load("transformers")
+    # Caches among a decoder's outputs: transformers leaves the registration to the user.
+    import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
+    return transformers
+
+
+def _load(name: str) -> ModuleType:
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error")
     try:
         _torchvision()
-        timm, transformers = import_module("timm"), import_module("transformers")
+        return import_module(name)
     except ModuleNotFoundError as error:
-        raise SystemExit(f"{error}: the sweep needs it; `make sweep` installs it") from error
-    # Caches among a decoder's outputs: transformers leaves the registration to the user.
-    import_module("transformers.integrations.executorch").register_dynamic_cache_export_support()
-    return timm, transformers
+        raise SystemExit(f"{error}: `make sweep` installs it") from error
 
 
 def _torchvision() -> None:

@@ -139,6 +139,36 @@ def test_the_log_tells_of_full_ones_and_of_all_at_the_end() -> None:
     assert "tests.kept    2     2    -      4" in table
 
 
+# ---------------------------------------------------------------------------------------- the page
+
+
+def import_all() -> None:
+    for each in walk_packages(lostwax.__path__, "lostwax."):
+        if not each.name.endswith("__main__"):
+            import_module(each.name)
+
+
+def written_bound(name: str) -> str:
+    """As the page has it."""
+    counts_hits = state(name).hits is not None
+    return (
+        f"{state(name).bound:,}{', oldest first' if counts_hits and state(name).bound > 1 else ''}"
+    )
+
+
+def test_the_page_has_every_cache() -> None:
+    import_all()
+    page = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    _, _, rest = page.partition("| cache | key | what is kept | bound |\n|---|---|---|---|\n")
+    table = rest.partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in table.splitlines()]
+    ours = [name for name in sorted(cache.CACHES) if not name.startswith("tests.")]
+    assert [(name, bound) for name, _, _, bound in rows] == [
+        (f"`{name}`", written_bound(name)) for name in ours
+    ]
+    assert all(key and kept for _, key, kept, _ in rows)
+
+
 # --------------------------------------------------------------------------------------- the source
 
 WRITING = frozenset(
@@ -397,12 +427,6 @@ def bind(monkeypatch: pytest.MonkeyPatch, bound: int) -> None:
     for each in cache.CACHES.values():
         if isinstance(each, Cache):
             monkeypatch.setattr(each, "bound", bound)
-
-
-def import_all() -> None:
-    for each in walk_packages(lostwax.__path__, "lostwax."):
-        if not each.name.endswith("__main__"):
-            import_module(each.name)
 
 
 @pytest.mark.filterwarnings("ignore")

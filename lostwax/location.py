@@ -74,16 +74,21 @@ PASSING_ON = {__file__}
 
 
 def asking_frame() -> FrameType:
-    """The frame that asks the question which is being answered. `isinstance(x, nn.Parameter)` asks
-    by way of a method of torch's, for the frame that it stands in."""
+    """The frame that asks the question which is being answered. `isinstance(x, nn.Parameter)` and
+    `if size:` ask by way of methods of torch's, for the frame that they stand in."""
     frame = sys._getframe()
     while frame.f_back is not None:
         code = frame.f_code
-        is_check = code.co_name == "__instancecheck__" and not is_user_code(code)
-        if not is_check and code.co_filename not in PASSING_ON:
+        if code.co_filename not in PASSING_ON and not _is_between(code):
             break
         frame = frame.f_back
     return frame
+
+
+def _is_between(code: CodeType) -> bool:
+    if code.co_name == "__bool__":  # who knows what others make of the truth
+        return is_of_torch(code.co_filename)
+    return code.co_name == "__instancecheck__" and not is_user_code(code)
 
 
 def is_asked_by_user() -> bool:

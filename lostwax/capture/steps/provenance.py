@@ -216,9 +216,7 @@ class Provenance:
             stop = entered.frame
         else:
             return entered.place
-        # The nearest four are the tracer's own, whatever way led here. `_walk` would pass them by
-        # itself; but this is asked for every step, and to judge them costs as much as the rest.
-        return new_place(entered, _walk(sys._getframe(4), stop))
+        return new_place(entered, _walk(sys._getframe(1), stop))
 
     def place_at(self, frame: FrameType) -> StepPlace:
         """The place of a call that is made in this frame."""
@@ -385,8 +383,11 @@ def _walk(frame: FrameType | None, stop: FrameType | None) -> Frames:
     found: list[Any] = []
     while frame is not stop and frame is not None:
         code = frame.f_code
-        judged = JUDGED.get(id(code))
-        if is_user_code(code) if judged is None else judged[1]:
+        try:  # this is asked for every step
+            is_users = JUDGED[id(code)][1]
+        except KeyError:
+            is_users = is_user_code(code)
+        if is_users:
             found += (code, frame.f_lasti)  # the line is counted out when asked
         frame = frame.f_back
     return tuple(found)

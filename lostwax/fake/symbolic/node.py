@@ -14,7 +14,6 @@ Python helpers ask.
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ from lostwax.branches import asked_after, raises_otherwise
 from lostwax.fake.symbolic import classes, layout
 from lostwax.fake.symbolic.face import EnvFace, env_face
 from lostwax.fake.symbolic.operations import BINARY, UNARY_REALS, have_same_truth, if_then_else
+from lostwax.location import PASSING_ON, asking_frame
 from lostwax.sym import (
     BoolExpr,
     Expr,
@@ -52,6 +52,8 @@ from lostwax.sym.numbers.real import (
     real,
     specialize_real,
 )
+
+PASSING_ON.add(__file__)
 
 _SymInt: Any = torch.SymInt
 _SymFloat: Any = torch.SymFloat
@@ -311,7 +313,7 @@ class BoolNode(Node):
             return value
         if value.env.known(value) is not None:
             return decide(value)
-        asking = sys._getframe(2)  # past `__bool__`
+        asking = asking_frame()
         if value.hint is None:
             decide_put_off(value.env, asking)
         elif later := asked_after(asking, value.hint):

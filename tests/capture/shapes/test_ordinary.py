@@ -235,6 +235,12 @@ def checked_values(x: Tensor) -> Tensor:
     return x * 2
 
 
+def counted(x: Tensor) -> Tensor:
+    if not x.nonzero().shape[0]:  # a size, whose truth torch asks of a condition
+        raise ValueError("nothing")
+    return x * 2
+
+
 ASSERTED: dict[str, Any] = {}
 exec('def f(x):\n    assert not x.isnan().any(), "pytest rewrites its own"\n    return x', ASSERTED)
 
@@ -256,6 +262,11 @@ def test_data_on_which_it_would_raise_are_asserted() -> None:
             )
             with pytest.raises(RuntimeError, match=text):
                 run(torch.full((5,), bad))
+
+    run = export(counted, (torch.ones(4),)).module()
+    assert torch.equal(run(torch.ones(4)), torch.full((4,), 2.0))
+    with pytest.raises(RuntimeError, match=r"is required at .* in counted: .*\n  because the orig"):
+        run(torch.zeros(4))
 
     run = export(ASSERTED["f"], (torch.ones(4),)).module()
     with pytest.raises(RuntimeError, match="is required at"):

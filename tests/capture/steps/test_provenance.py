@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.fx.passes.utils.source_matcher_utils import get_source_partitions
 
 import lostwax
 from lostwax.capture import export
+from lostwax.capture.steps.provenance import Provenance, StepPlace
 from lostwax.fake import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from tests.capture.small import Of, X
@@ -147,3 +149,15 @@ def test_what_no_line_has_computed_has_none() -> None:
     module.register_buffer("turned", torch.zeros(4, 8)[:, ::2])
     *_, last = [n for n in export(module, (X,)).graph.nodes if n.op == "call_function"]
     assert last.meta["stack_trace"] == ""
+
+
+def test_the_users_frames_are_found_however_deep_the_question_is() -> None:
+    provenance = Provenance({})
+
+    def ask(depth: int) -> StepPlace:
+        return provenance.here() if depth == 0 else ask(depth - 1)
+
+    for depth in range(6):
+        with provenance.watch_calls(sys._getframe()):
+            frames = ask(depth).frames
+        assert frames[::2] == (ask.__code__,) * (depth + 1)

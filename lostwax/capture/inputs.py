@@ -55,6 +55,7 @@ class CaptureInputs:
         entered = self._enter_state(tensors, [slot.name for slot in state.slots])
         self.slots = list(zip(state.slots, entered, strict=True))
         tracer.state_in = self.state_in
+        tracer.given_roots = self._roots
         self.fakes = dict(zip(map(id, tensors), entered, strict=True))
         """The fakes of the state, by the real tensor's id."""
         self.is_differentiable = any(tensor.requires_grad for tensor in tensors)
@@ -313,7 +314,7 @@ class CaptureInputs:
         states = {id(self._roots[id(fake)]) for _, fake in self.slots}
         is_state_shown = not shown.isdisjoint(states | {id(r.held.tracked.root) for r in replaced})
         for root, fake, held in replaced:
-            if any(root is read for _, read in self.tracer.state_views):
+            if self._is_read_elsewhere(root, fake, held):
                 state_views.refuse_replaced(root)
             if held is fake and any(result is fake for result in results):
                 state_views.refuse_memory_shown(root)
@@ -325,6 +326,15 @@ class CaptureInputs:
             has_changed = root.version or (held is not fake and fake.tracked.root is not root)
             if has_changed and is_seen:
                 state_views.refuse_old_shown(root)
+
+    def _is_read_elsewhere(self, root: Root, fake: FakeTensor, held: FakeTensor) -> bool:
+        """Does the program read replaced state through a view from before the call, or from another
+        place that holds it? If only its memory is replaced, other places still hold the same."""
+        itself = None if held is not fake else fake
+        return any(
+            root is read and (itself is None or self.fakes.get(id(tensor)) is not itself)
+            for tensor, read in self.tracer.state_views
+        )
 
     def _final_value(self, fake: FakeTensor) -> Value | None:
         """An input's value when the call is over; None if it is still the first."""

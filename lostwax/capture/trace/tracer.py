@@ -9,7 +9,7 @@ must not know of modules or signatures (`export.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import repeat
 from typing import Any, NoReturn
@@ -105,6 +105,8 @@ class Tracer(Recorder):
         """The graph of its own that is being recorded: what was made outside is only read."""
         self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
         """The state tensors in a storage."""
+        self.given_roots: Mapping[int, Root] = {}
+        """What the program is given, as it was at the start, by the ids of the fakes."""
         self.state_views: list[tuple[torch.Tensor, Root]] = []
         """Tensors from outside that are views of state; or state, read from elsewhere than its own
         place, `self.all[0]`."""
@@ -148,11 +150,10 @@ class Tracer(Recorder):
         fake = super().adopt(tensor)
         if fake.tracked is None and self.is_recording:
             outside_tensors.carry_constant(self, tensor, fake)
-        elif fake is not tensor and fake.tracked is not None and self.is_recording:
-            root = fake.tracked.root
+        elif fake is not tensor and id(fake) in self.given_roots and self.is_recording:
+            root = self.given_roots[id(fake)]
             outside_tensors.check_no_input(root)
-            if root.kind in ("the parameter", "the buffer"):  # whose own places hold fakes
-                self.state_views.append((tensor, root))
+            self.state_views.append((tensor, root))  # its own place holds the fake
         return fake
 
     # ------------------------------------------------------------------------------ operators

@@ -256,6 +256,35 @@ def test_a_view_of_what_is_replaced_is_refused() -> None:
     assert "instead: write into it, self.h.copy_(...); or take the view in forward" in text
 
 
+def a_list(m: Any) -> None:
+    m.held = [m.h]
+
+
+def test_state_a_list_is_not_what_replaces_it() -> None:
+    def replaced(m: Any, x: Any) -> Any:
+        m.h.data = x.flatten().clone()
+        m.h = m.h.flip(0)
+        return m.held[0] * 2
+
+    text = _refused(a_list, replaced)
+    assert "the buffer h is replaced by another tensor, and the program reads a view of it" in text
+    assert "or the tensor itself from elsewhere: a list or another attribute" in text
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_state_a_list_gets_other_memory_with_its_own_place(first: bool) -> None:
+    def moved(m: Any, x: Any) -> Any:
+        before = m.held[0] * 2 if first else m.h * 2
+        m.h.data = x.flatten() + before
+        return before, m.held[0] * 2
+
+    eager = Keeping(a_list, moved)
+    ours = lostwax.export(Keeping(a_list, moved), (torch.ones(2, 3),)).module()
+    for i in range(3):
+        x = torch.full((2, 3), float(i))
+        torch.testing.assert_close(ours(x), eager(x))
+
+
 @pytest.mark.parametrize("read", [lambda v: v.numpy(), lambda v: v.tolist(), lambda v: v.detach()])
 def test_reading_a_view_as_it_is_is_refused(read: Callable[[Any], Any]) -> None:
     text = _refused(a_view, lambda m, x: (read(m.v), x)[1] * 1)

@@ -151,12 +151,23 @@ class Captured:
         self, mode: Any, args: tuple[Any, ...], kwargs: Any, why: tuple[str, ...]
     ) -> Any:
         """Run the module itself and note which functions run: the module reads only a small part of
-        what a library has. The capture is for later calls."""
+        what a library has. The capture is for later calls: if it fails, the result must not be
+        lost, since the module has run and may have changed its state."""
         notes = FunctionNotes()
         result = notes.call(self.wrapped, *args, **kwargs)
         self._ran = union(self._ran or frozenset(), notes.ran())
-        self._capture_call(mode, args, kwargs, why)
+        try:
+            self._capture_call(mode, args, kwargs, why)
+        except Exception as error:
+            where, text = user_location(), str(error) or type(error).__name__
+            self._note_in_vain(where, text.splitlines()[0])
+            warn(f"lostwax.capture runs the module itself: a call cannot be captured.\n{text}")
         return result
+
+    def _note_in_vain(self, where: Location, why: str) -> None:
+        self.eager.append(f"the call at {where}: {why}")
+        self._is_eager = len(self.eager) >= _MOST_IN_VAIN
+        logs.dynamic.info("  the module itself runs: %s", why)
 
     def _tell_of_unsure(self, why: str) -> None:
         """Warn, once for each reason, that the module itself runs: we would not notice a change of
@@ -222,9 +233,7 @@ class Captured:
         program, world, lost = captured
         if lost:
             # The next call may set the same value again, and change nothing.
-            self.eager.append(f"the call at {where}: {lost[0]}")
-            self._is_eager = len(self.eager) >= _MOST_IN_VAIN
-            logs.dynamic.info("  the module itself runs: %s", lost[0])
+            self._note_in_vain(where, lost[0])
             return None
         world.note_caches()
         run = LiveProgram(program, find_root_module(self.wrapped))

@@ -265,6 +265,87 @@ def test_what_is_set_once_is_captured_by_the_next_call() -> None:
     assert "sets its attribute rows, which was None, to 2" in captured.eager[0]
 
 
+class Leaving(nn.Module):
+    """Leaves tensors in its attributes, which it does not read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.last, self.held = torch.zeros(2, 3), [torch.zeros(3)]
+
+    def forward(self, x: torch.Tensor, what: str) -> torch.Tensor:
+        y = self.linear(x)
+        if what == "results":
+            self.last = y.detach()
+        elif what == "inputs":
+            self.last = x
+        elif what == "weights":
+            self.last = self.linear.weight
+        elif what == "weights in a list":
+            self.held[0] = self.linear.weight
+        elif what == "new buffers" and not hasattr(self, "made"):
+            self.register_buffer("made", torch.arange(3.0))
+        return y * 2
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("results", "puts another tensor into its attribute last"),
+        ("inputs", "puts another tensor into its attribute last"),
+        ("weights", "registers last"),  # so torch takes it
+        ("weights in a list", "puts another tensor into its attribute held[0]"),
+        ("new buffers", "registers made"),
+    ],
+)
+def test_what_a_call_leaves_in_attributes_is_found_there(what: str, why: str) -> None:
+    torch.manual_seed(0)
+    ours, eager = Leaving(), Leaving()
+    eager.load_state_dict(ours.state_dict())
+    captured = lostwax.capture(ours)
+    for i in range(5):
+        x = torch.full((2, 3), float(i))
+        torch.testing.assert_close(captured(x, what), eager(x, what))
+        torch.testing.assert_close((ours.last, ours.held), (eager.last, eager.held))
+        assert (ours.last is x) is (eager.last is x)
+        torch.testing.assert_close(ours.state_dict(), eager.state_dict())
+    assert (ours.last is ours.linear.weight) is (what == "weights")
+    assert (ours.held[0] is ours.linear.weight) is (what == "weights in a list")
+    assert why in captured.eager[0]
+    assert len(captured.programs) == (what not in ("results", "inputs"))
+
+
+STEPS = iter([1])
+
+
+class Stepping(nn.Module):
+    """Asks for data, which cannot be captured, and might read what we cannot compare: so it runs
+    before it is captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        factor = self.next_step() if len(x) > 2 else 2
+        return x * factor if x.sum() > 0 else x
+
+    def next_step(self) -> int:
+        return next(STEPS)
+
+
+def test_a_result_is_not_lost_where_the_capture_fails() -> None:
+    module = Stepping()
+    captured = lostwax.capture(module)
+    with pytest.warns(UserWarning, match="a call cannot be captured") as told:
+        results = [captured(torch.ones(2)) for _ in range(4)]
+    torch.testing.assert_close(results, [torch.full((2,), 2.0)] * 4)
+    assert module.calls == 4
+    assert "if x.sum() > 0" in str(told[0].message)
+    assert len(captured.eager) == 3
+
+
 class Handing(nn.Module):
     """Its results are tensors that it holds itself."""
 

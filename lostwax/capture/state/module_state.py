@@ -19,7 +19,7 @@ from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.iterators import describe_taken
 from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
-from lostwax.capture.state.unkept_changes import tell_of_change
+from lostwax.capture.state.unkept_changes import note_change, tell_of_change
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
@@ -238,13 +238,15 @@ class ModuleState:
             prefix = f"{path}." if path else ""
             for name, tensor in (*module._parameters.items(), *module._buffers.items()):
                 if tensor is not None and prefix + name not in known:
+                    note_change(f"the module registers {prefix + name}")
                     yield KeptTensor(prefix + name, name, tensor)
 
     def _find_attributes(
         self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
     ) -> Iterator[KeptTensor]:
         """Tensors that the call left in plain attributes: a program loses them between two runs.
-        Those that each run makes before it reads them do not count."""
+        Those that each run makes before it reads them do not count; but whoever holds the module
+        finds them there, and so we note the change."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
         of_modules = zip(chain.from_iterable(self._module_values(saved)), repeat(False))
         of_classes = zip(chain.from_iterable(self._class_values(saved)), repeat(True))
@@ -254,7 +256,10 @@ class ModuleState:
                 (id(found), own.get(id(found)))
             ):
                 before = at.before if at.is_attribute else None
-                if not _is_made_anew(before, found, read):
+                is_made_anew = _is_made_anew(before, found, read)
+                if is_made_anew or id(found) in own or is_from_outside(found):  # and so no cache
+                    note_change(f"the module puts another tensor into its attribute {at.where}")
+                if not is_made_anew:
                     yield KeptTensor(at.where, at.name, found, is_shared)
 
     def _tell_of_values(self, saved: Snapshot, call: Any, fakes: Mapping[int, Any]) -> None:

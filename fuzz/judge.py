@@ -32,11 +32,17 @@ TOLD = re.compile(r"baked in|→|->|keeps no such state")
 """Warnings of an export which say that a later call will not be as eager."""
 WRITE = re.compile(r"\.\w+_\(| [-+*/|&]+= |\] = |out=")
 """Something is written in place."""
+_UNBACKED = re.compile(r"\bu\d+\b")
+"""The name of a size, or of another number, that depends on data."""
 UNREAD = "torch.export.load will not read this file, or not run it"
 UNCHECKED = "torch.export.load the program also runs where lostwax.load's refuses"
 """What `save` says of torch: that it will raise, and that later calls may not be as eager."""
+OVERWRITTEN = "modified by an inplace operation"
+"""What autograd says if something that a backward reads was written to since."""
 Made = tuple[list[Any], list[Tensor], dict[str, Tensor]]
 """A call: its results, its inputs, the state after it."""
+_OF_ALL_CALLS = ("gradients", "they share memory", "they do not share memory")
+"""What is compared when all calls are made, and so concerns later ones."""
 _LOOSE = ("torch", "folded")
 """Ways whose layouts, gradients and sharing are not ours to promise: what torch makes of a file,
 and what is a constant since it was folded."""
@@ -119,6 +125,8 @@ class _Judging:
         """What `save` says of torch."""
         self.unbacked = False
         """Do sizes depend on data? Then layouts may, too."""
+        self.reads_data = False
+        """Does any number depend on data? Then what is asserted of it may not hold."""
 
     def run(self) -> list[Finding]:
         eager = in_eager(self.script, python=False)
@@ -149,6 +157,7 @@ class _Judging:
         finally:
             self._check_untouched("export", before)
         self.unbacked = any(str(s).startswith("u") for s in exported.program.range_constraints)
+        self.reads_data = _reads_data(exported.program)
         self.told = [str(w.message) for w in told if TOLD.search(str(w.message))]
         for way, build in ways.WAYS.items():
             if self.only is not None and way not in self.only:
@@ -222,6 +231,7 @@ class _Judging:
                 kept.append([])
                 continue
             seen += 1
+            _look_at_tensors(changed)
             state = state_of(changed)
             inputs = _tensors((args, kwargs))
             self._compare(way, i, want, eager.calls[0], results, structure, inputs, state)
@@ -336,7 +346,7 @@ class _Judging:
 
     def _wrong(self, way: str, what: str, text: str, call: int, minor: bool = False) -> None:
         rank = "minor" if minor else "wrong"
-        if self.told and (call > 0 or what == "gradients"):
+        if self.told and (call > 0 or what in _OF_ALL_CALLS):
             rank, text = "told", self.told[0]
         elif UNCHECKED in self.said and call > 0:
             rank, text = "told", self.said
@@ -347,10 +357,12 @@ class _Judging:
         own = isinstance(error, LostwaxError) and not isinstance(error, VerificationError)
         own |= isinstance(error, RuntimeError) and any(a in text for a in ASSERTIONS)
         rank = "refused" if own else "bare"
+        if way == "passes" and OVERWRITTEN in text:
+            rank = "refused"  # NoOps removes copies: docs/passes.md
         if way == "torch" and (call > 0 or UNREAD in self.said):
             rank = "refused"  # torch has its own guards, and its own words
         what = type(error).__name__ + (" at the example" if call == 0 else "")
-        if own and call == 0 and way != ways.CAPTURED and not self.unbacked:
+        if own and call == 0 and way != ways.CAPTURED and not self.reads_data:
             rank = "bare"  # it was captured with this very call, and does not hang on its data
         self.findings.append(Finding(way, rank, what, text, call, error))
 
@@ -381,6 +393,7 @@ def in_eager(script: Script, *, python: bool) -> Session:
         except Exception as error:
             session.stopped = error
             break
+        _look_at_tensors(subject)
         after = state_of(subject)
         call = Call(
             structure, results, [_copy(r) for r in results], inputs,
@@ -409,7 +422,7 @@ def _slopes(calls: list[Made], names: Collection[str]) -> list[Tensor | None] | 
     # Attributes that a call has made are no names that a program would know.
     last = calls[-1][2] if calls else {}
     state = [last[name] for name in sorted(names) if name in last]
-    leaves += [t for t in state if isinstance(t, nn.Parameter) and t.requires_grad]
+    leaves += [t for t in state if isinstance(t, nn.Parameter) and t.requires_grad and t.is_leaf]
     if not wanted or not leaves:
         return None
     total = torch.stack([r.double().sum() for r in wanted]).sum()
@@ -424,6 +437,18 @@ def _has_slope(result: Tensor, call: Call) -> bool:
     except RuntimeError:
         return True
     return any(s is not None and bool(s.any()) for s in slopes)
+
+
+def _look_at_tensors(module: Any) -> None:
+    """Ask for the histories of the tensors that a module holds. A view whose base was written to
+    gets another one when it is asked for, and keeps that; a capture asks."""
+    for tensor in ways.tensors_of(module):
+        _ = tensor.grad_fn
+
+
+def _reads_data(program: Any) -> bool:
+    values = [n.meta.get("val") for m in program.graph_module.modules() for n in m.graph.nodes]
+    return any(_UNBACKED.search(str(getattr(value, "shape", value))) for value in values)
 
 
 def _quiet(way: str) -> AbstractContextManager[Any]:

@@ -72,7 +72,7 @@ from lostwax.capture.trace.grad_marks import (
 )
 from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
-from lostwax.capture.trace.refusals import refuse_what_cpp_refuses
+from lostwax.capture.trace.refusals import refuse_what_cpp_refuses, refuse_what_data_decides
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import (
     CaptureError,
@@ -273,6 +273,7 @@ class Capture:
             raise
         except RuntimeError as error:
             refuse_what_cpp_refuses(error)
+            refuse_what_data_decides(error, self.env.guards)
             raise
 
     def _find_changes(self, outputs: list[Any]) -> list[KeptTensor]:

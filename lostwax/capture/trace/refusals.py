@@ -7,15 +7,17 @@ Must not know who meets them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
 from torch._ops import OpOverload
 
-from lostwax.errors import CaptureError, NotYetError
+from lostwax.errors import CaptureError, DataDependentError, NotYetError
 from lostwax.fake.refusals import other_class_error
 from lostwax.location import Location, is_user_code, user_location
 from lostwax.ops.traits import Refusal
+from lostwax.sym import Guard
 
 _NAMES = {"cond": "torch.cond", "map_impl": "map", "invoke_subgraph": "a nested compile region"}
 _INSTEAD = {
@@ -106,6 +108,27 @@ def refuse_what_cpp_refuses(error: RuntimeError) -> None:
             f"  at {_raised_at(error)}\n"
             "  instead: fix that size, or write the function with others"
         ) from error
+
+
+def refuse_what_data_decides(error: RuntimeError, guards: Sequence[Guard]) -> None:
+    """If an operator fails for sizes that depend on data: say what was assumed of them. With others
+    eager may not fail."""
+    assumed = [guard for guard in guards if guard.kind == "assert"]
+    if not assumed or type(error) is not RuntimeError or _is_raised_by_user(error):
+        return
+    listed = "".join(f"\n    {guard.predicate}, at {guard.where}" for guard in assumed)
+    raise DataDependentError(
+        f"{error}\n  at {_raised_at(error)}\n  why: sizes depend on data, and this is so where "
+        f"they are as the lines before it ask for:{listed}\n"
+        "  instead: if they are others, state it before these lines, torch._check(n == 1)"
+    ) from error
+
+
+def _is_raised_by_user(error: BaseException) -> bool:
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and is_user_code(at.tb_frame.f_code)
 
 
 def _raised_at(error: BaseException) -> Location | str:

@@ -462,6 +462,33 @@ def test_a_size_that_would_have_to_be_two_is_refused() -> None:
     assert "instead: if it is always 1, state it" in str(error.value)
 
 
+def test_what_fails_only_for_the_sizes_that_were_assumed_says_so() -> None:
+    def forward(x, row, is_one):
+        some = x[x > 1]
+        if is_one:
+            torch._check(some.shape[0] == 1)
+        wide = row + some  # 3 of them, or 1
+        return torch.meshgrid(some, wide, indexing="ij")[0].view(-1)
+
+    x, row = torch.tensor([2.0, 0.0, 0.0]), torch.ones(3)
+    with pytest.raises(DataDependentError, match="view size is not compatible") as error:
+        export(forward, (x, row, False))
+    assert "u0 == 3, at test_data.py" in str(error.value)
+    assert "wide = row + some" in str(error.value)
+    ours = export(forward, (x, row, True)).module()
+    torch.testing.assert_close(ours(x, row, True), forward(x, row, True))
+
+
+def test_an_error_of_the_users_stays_as_it_is() -> None:
+    def forward(x, row):
+        wide = row + x[x > 1]
+        raise RuntimeError(f"no {wide.ndim}")
+
+    with pytest.raises(RuntimeError, match=r"^no 1$") as error:
+        export(forward, (torch.ones(2), torch.ones(3)))
+    assert type(error.value) is RuntimeError
+
+
 def test_what_is_written_to_has_the_size_of_what_is_written() -> None:
     def forward(x):
         rows = torch.unique(x, dim=0)  # one or two

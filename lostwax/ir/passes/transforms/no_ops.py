@@ -29,7 +29,8 @@ class NoOps(Pass):
     """Removes `_to_copy`, `clone`, `expand`, `slice`, `view`, `permute`… where they change nothing.
 
     A view goes if its sizes, strides and offset are those of what it views; a copy if also nobody
-    sees that it shares memory afterwards. `detach` stays: it stops gradients.
+    sees that it shares memory afterwards. `detach` stays: it stops gradients. A backward reads the
+    original where it read the copy: if a caller writes to that in between, autograd raises.
     """
 
     requires = ("functional",)

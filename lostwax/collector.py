@@ -14,7 +14,7 @@ _MOST = 300_000
 wait that long."""
 
 
-def pause(to_undo: Callable[[Callable[[], None]], None]) -> None:
+def pause(to_undo: Callable[[Callable[[], None]], object]) -> None:
     """Collect nothing from here on, until the function that `to_undo` is given is called."""
     if gc.isenabled():
         to_undo(_resume)

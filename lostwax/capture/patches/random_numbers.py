@@ -6,6 +6,8 @@ may draw meanwhile, nothing is put back, or they would draw the same numbers twi
 capturing thread draws from copies. A function that somebody holds (`from random import random`) is
 the generator's own and draws from it all the same: that the generator was drawn from is told of,
 though it may have been another thread. torch's generator is not drawn from.
+
+numpy loads its generators when somebody asks for them: it takes as long as a tenth of our import.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import random
 import struct
+import sys
 from functools import partial
 from typing import Any
 
@@ -27,7 +30,7 @@ from lostwax.undo.undo import Undo
 
 _shared: Any = random._inst
 _Random: Any = random.Random
-_numpy_random: Any = np.random
+_numpy: Any = np
 
 
 def separate_generators(undo: Undo) -> None:
@@ -35,10 +38,11 @@ def separate_generators(undo: Undo) -> None:
     if threads.is_alone():
         undo.add(partial(_put_back, _python_state(), _numpy_state(), undo))
         return
+    classes = _make_classes()
     undo.add(partial(_tell_of_copies, _python_state(), _numpy_state(), undo))
     _copies.clear()
     _CODE_SWAPS.apply(undo)
-    swap.set_classes(_make_classes(), undo)
+    swap.set_classes(classes, undo)
 
 
 def _tell_of_draws(drawn: list[str], undo: Undo) -> None:
@@ -51,28 +55,42 @@ def _tell_of_draws(drawn: list[str], undo: Undo) -> None:
 # ------------------------------------------------------------------------------- a thread alone
 
 
-def _put_back(python: Any, array: bytes, undo: Undo) -> None:
+def _put_back(python: Any, array: bytes | None, undo: Undo) -> None:
     drawn = [] if _python_state() == python else ["random"]
-    if _numpy_state() != array:
+    if _is_numpy_drawn(array):
         drawn.append("numpy.random")
     if drawn and threads.is_alone():  # else another may have drawn since
         _set_python_state(python)
         if array:
             ctypes.memmove(_numpy_address(), array, len(array))
+        elif array is None and "numpy.random" in drawn:
+            _numpy.random.seed()  # as it was: nobody knows where it stands
     if drawn:
         _tell_of_draws(drawn, undo)
 
 
-def _numpy_state() -> bytes:
+def _is_numpy_drawn(array: bytes | None) -> bool:
+    """Does numpy's generator stand elsewhere than at this state? One that was loaded since has been
+    drawn from, or seeded, if it is not where a new one is."""
+    now = _numpy_state()
+    if array is not None or not now:
+        return now != array
+    new = _numpy.random.RandomState()._bit_generator.ctypes.state_address
+    return now[_KEY_BYTES:] != ctypes.string_at(new + _KEY_BYTES, _MT19937_BYTES - _KEY_BYTES)
+
+
+def _numpy_state() -> bytes | None:
     """The state of numpy's own generator as it lies in memory: `get_state` takes as long as ten
-    operators."""
+    operators. None if nobody has loaded it."""
+    if "numpy.random" not in sys.modules:
+        return None
     address = _numpy_address()
     return ctypes.string_at(address, _MT19937_BYTES) if address else b""
 
 
 def _numpy_address() -> int:
     """Where that state lies; 0 if somebody has chosen a generator of another kind."""
-    generator = _numpy_random.get_bit_generator()
+    generator = _numpy.random.get_bit_generator()
     return generator.ctypes.state_address if type(generator) is np.random.MT19937 else 0
 
 
@@ -91,7 +109,8 @@ def _set_python_state(state: Any) -> None:
     _shared.gauss_next = state[1]
 
 
-_MT19937_BYTES = 4 * 624 + 4  # the key, and the position in it
+_KEY_BYTES = 4 * 624
+_MT19937_BYTES = _KEY_BYTES + 4  # the key, and the position in it
 
 
 def _find_python_state() -> int:
@@ -112,7 +131,7 @@ _copies: dict[str, Any] = {}
 """What the capturing thread draws from, by the generator's name, once it has drawn."""
 
 
-def _tell_of_copies(python: Any, array: bytes, undo: Undo) -> None:
+def _tell_of_copies(python: Any, array: bytes | None, undo: Undo) -> None:
     drawn = sorted(_copies, reverse=True)
     _copies.clear()
     if drawn:
@@ -136,7 +155,7 @@ def _copy_of_python() -> Any:
 
 def _copy_of_numpy() -> Any:
     if "numpy.random" not in _copies:
-        copy: Any = np.random.RandomState(type(_numpy_random.get_bit_generator())())
+        copy: Any = np.random.RandomState(type(_numpy.random.get_bit_generator())())
         copy.set_state(np.random.get_state())
         _copies["numpy.random"] = copy
     return _copies["numpy.random"]
@@ -174,7 +193,7 @@ _CODE_SWAPS = CodeSwaps([CodeSwap(getattr(_Random, name), _make_seeding(name)) f
 @cached()
 def _make_classes() -> list[tuple[Any, type]]:
     swaps = [NameSwap(random, name, _make_python_draw(name)) for name in ("random", "getrandbits")]
-    shared = _numpy_random.mtrand._rand
+    shared = _numpy.random.mtrand._rand
     for name, function in vars(np.random).items():
         if getattr(function, "__self__", None) is shared or name in _BY_OTHER_NAMES:
             method = _BY_OTHER_NAMES.get(name, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -144,7 +145,15 @@ def _is_holder(cls: type) -> bool:
 def _is_stream(cls: type) -> bool:
     """Is it a random generator, or an iterator that we cannot look into? Files do not count."""
     is_iterator = hasattr(cls, "__next__") and not issubclass(cls, io.IOBase)
-    return issubclass(cls, RANDOM_GENERATORS) or (is_iterator and not _GETTERS[cls])
+    return GENERATORS[cls] or (is_iterator and not _GETTERS[cls])
+
+
+def _is_generator(cls: type) -> bool:
+    """numpy loads its generators when somebody asks for them; before, no class is one."""
+    known: tuple[type, ...] = (random.Random,)
+    if "numpy.random" in sys.modules:
+        known += (np.random.Generator, np.random.RandomState, np.random.BitGenerator)
+    return issubclass(cls, known)
 
 
 def _is_odd(cls: type) -> bool:
@@ -190,9 +199,8 @@ _CONTAINERS = (list, dict, set, deque)
 _PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 _GETTERS = PerClass(__name__, "getters", _getters)
 """For each class: the functions that return the containers an object of it consists of."""
-RANDOM_GENERATORS = (
-    random.Random, np.random.Generator, np.random.RandomState, np.random.BitGenerator,
-)  # fmt: skip
+GENERATORS = PerClass(__name__, "generators", _is_generator)
+"""Is it a random generator?"""
 STREAMS = PerClass(__name__, "streams", _is_stream)
 """Is it an iterator or a random generator, which gives another value each time?"""
 HOLDERS = PerClass(__name__, "holders", _is_holder)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lostwax.capture.python.containers import RANDOM_GENERATORS, STREAMS
+from lostwax.capture.python.containers import GENERATORS, STREAMS
 
 
 class Stream:
@@ -30,13 +30,13 @@ class Stream:
         return not _are_same(_position(self.value), self._before)
 
     def put_back(self) -> None:
-        if isinstance(self.value, RANDOM_GENERATORS) and self.is_moved():
+        if GENERATORS[type(self.value)] and self.is_moved():
             _set_position(self.value, self._before)
 
 
 def describe_taken(stream: Stream, where: str) -> str:
     """The text that tells the user of a stream that was moved."""
-    kind, is_random = type(stream.value).__name__, isinstance(stream.value, RANDOM_GENERATORS)
+    kind, is_random = type(stream.value).__name__, GENERATORS[type(stream.value)]
     end = (
         "It stands where it did before. torch.rand would be drawn anew in each run."
         if is_random

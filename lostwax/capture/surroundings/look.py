@@ -33,9 +33,9 @@ from lostwax.cache import PerClass
 from lostwax.capture.python import code_names
 from lostwax.capture.python.containers import (
     CLASSES,
+    GENERATORS,
     GONE,
     HOLDERS,
-    RANDOM_GENERATORS,
     STREAMS,
     is_object,
     items,
@@ -226,7 +226,7 @@ class Look:
                 self._left += [(_join(path, f"({i})"), each) for i, each in enumerate(held)]
 
     def _visit_stream(self, path: str, value: Any) -> None:
-        if isinstance(value, RANDOM_GENERATORS) and not isinstance(value, SystemRandom):
+        if GENERATORS[type(value)] and not isinstance(value, SystemRandom):
             self._add(path, WorldEntry("object", value))
             if self._is_new(value):
                 self.random.append(value)

@@ -182,6 +182,40 @@ def test_random_functions_that_are_held_are_put_back_where_no_other_thread_is() 
     subprocess.run([sys.executable, "-c", _HELD], check=True)
 
 
+_LOADED_MEANWHILE = """
+import sys, warnings
+import numpy as np, torch
+from lostwax import export
+
+def told(f):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        export(f, (torch.ones(2),))
+    return [each for each in told if "numpy.random; the number is" in str(each.message)]
+
+assert not told(lambda x: x + 1)
+assert "numpy.random" not in sys.modules
+"""
+
+
+@pytest.mark.parametrize(
+    ("draw", "is_told"),
+    [
+        ("np.random.rand()", True),
+        ("[np.random.seed(0), np.random.rand()][1]", True),
+        ("len(np.random.__name__)", False),
+    ],
+)
+def test_a_generator_that_the_export_itself_loads_is_told_of(draw: str, is_told: bool) -> None:
+    tried = f"""
+assert bool(told(lambda x: x * float({draw}))) is {is_told}
+assert "numpy.random" in sys.modules
+drawn = np.random.rand()
+assert drawn not in np.random.RandomState(0).rand(3)
+"""
+    subprocess.run([sys.executable, "-c", _LOADED_MEANWHILE + tried], check=True)
+
+
 def test_random_functions_that_are_held_are_told_of() -> None:
     # Here threads of the test runner may live beside: nothing is put back then.
     for draw in (random.random, np.random.rand):

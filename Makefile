@@ -9,6 +9,7 @@
 #   make bench-cold  first exports, ours beside torch's, each in a fresh process; takes an hour
 #   make sweep   timm and transformers architectures exported and compared with eager
 #   make fuzz    random programs through every way, compared with eager; COUNT=20000 SEED=0
+#   make index   which file of lostwax/ops knows which operator, anew
 #   make lock    constraints.txt anew, with the registry's newest versions
 #   make fresh   demo and tests in empty Debian 12 and 13 roots (as root; needs debootstrap)
 
@@ -23,7 +24,7 @@ BASE := $(VENV)/.installed
 STAMP := $(VENV)/.installed-test
 SWEEP_STAMP := $(VENV)/.installed-sweep
 
-.PHONY: demo test test-core test-gpu bench bench-cold sweep fuzz venv lint types format lock fresh clean
+.PHONY: demo test test-core test-gpu bench bench-cold sweep fuzz venv lint types format index lock fresh clean
 
 demo: $(BASE)
 	$(BIN)/python -m examples.demo
@@ -68,6 +69,9 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 
 venv: $(STAMP)
+
+index: $(STAMP)
+	$(BIN)/python -m tests.ops.index
 
 lock: $(STAMP)
 	$(BIN)/python .ci/lock

@@ -12,8 +12,10 @@ house.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable, Hashable
 from functools import lru_cache, wraps
+from types import ModuleType
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
@@ -56,10 +58,16 @@ def empty_caches() -> None:
         each.clear()
 
 
-def _register(name: str, cache: _Registered) -> None:
-    if name in CACHES:
+def _register(home: str, name: str, cache: _Registered) -> None:
+    """A module has one cache of a name. (Its loading may have been interrupted; then it is loaded
+    again, as another object.)"""
+    module = sys.modules.get(home)
+    if name in CACHES and _homes[name] is module:
         raise AssertionError(f"two caches are called {name!r}")
-    CACHES[name] = cache
+    CACHES[name], _homes[name] = cache, module
+
+
+_homes: dict[str, ModuleType | None] = {}
 
 
 class Cache(Generic[Key, Found]):
@@ -75,7 +83,7 @@ class Cache(Generic[Key, Found]):
         self.misses = 0
         self.table: dict[Key, Found] = {} if table is None else table
         """Always the same object: others hold it. Only `keep` writes to it."""
-        _register(self.name, self)
+        _register(home, self.name, self)
 
     def keep(self, key: Key, found: Found) -> Found:
         """Keep what was found for a key; a full cache is emptied first."""
@@ -137,7 +145,7 @@ def cached(bound: int = 1) -> Callable[[Function], Function]:
     def decorate(find: Function) -> Function:
         kept: Any = lru_cache(maxsize=bound)(find)
         name = _full_name(find.__module__, find.__qualname__)
-        _register(name, _Counted(name, kept))
+        _register(find.__module__, name, _Counted(name, kept))
         return kept  # type: ignore[no-any-return]
 
     return decorate

@@ -18,21 +18,12 @@ from torch import is_grad_enabled, is_inference_mode_enabled
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lostwax import ops
 from lostwax.cache import Cache, cached_by_identity
 from lostwax.classes import LISTS, PLAIN, SYMBOLIC
 from lostwax.errors import MixedModeError, NonFakeInputError, UnsupportedFakeError
 from lostwax.fake import autocast, data, fallback, rule_cache, shared_rule_cache
 from lostwax.fake.asked_tensor import is_marked
-from lostwax.fake.composite import (
-    attention,
-    composites,
-    dropouts,
-    layers,
-    resampling,
-    sized,
-    spectral,
-)
+from lostwax.fake.composite import index
 from lostwax.fake.convert import FakeTensorConverter
 from lostwax.fake.observer import Observer
 from lostwax.fake.refusals import RETIRED
@@ -41,19 +32,12 @@ from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
 from lostwax.fake.write import write
 from lostwax.location import user_location
-from lostwax.ops.registry import Operator, Ways, choose, operator
+from lostwax.ops.registry import FAMILIES, Operator, Ways, choose, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
 from lostwax.types import TensorType
 
-assert ops  # importing the families fills the registry
-assert attention  # and these add how composite operators are taken apart
-assert composites
-assert dropouts
-assert layers
-assert resampling
-assert sized
-assert spectral
+FAMILIES.add(index.FAMILIES)  # how composite operators are taken apart
 
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 

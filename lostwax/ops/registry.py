@@ -1,6 +1,7 @@
 """The table of operators: what is known of each ATen overload, one record an operator.
 
-A family file (`pointwise.py`, `views.py`, ...) fills it:
+A family file (`pointwise.py`, `views.py`, ...) fills it, when one of its operators is first met
+(`families.py`):
 
     @rule(aten.mm.default)
     def mm(a: TensorType, b: TensorType) -> TensorType: ...
@@ -23,6 +24,8 @@ import torch
 from torch._ops import OpOverload
 
 from lostwax import torch_version
+from lostwax.ops import index
+from lostwax.ops.families import Families
 from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import Size
 
@@ -93,8 +96,6 @@ class Operator:
     argument_names: tuple[str, ...] = ()
     kind: str = "functional"
     """functional | view | inplace | out | mixed (some arguments written, some outputs new)"""
-    decomposition: Rule | None = None
-    """A function of tensors that computes the same by other operators."""
     view_inverse: Rule | None = None
     """For a view: (base, written view, *other arguments) -> the base with the view written back."""
     parts: Rule | None = None
@@ -126,6 +127,17 @@ class Result:
 _facts: dict[OpOverload, dict[str, Any]] = {}
 """What the family files have registered: fields of `Operator`, by overload."""
 
+_decompositions: dict[OpOverload, Rule] = {}
+"""Functions of tensors that compute the same by other operators."""
+
+FAMILIES = Families()
+"""The files that fill `_facts`."""
+FAMILIES.add(index.FAMILIES)
+
+DECOMPOSITIONS = Families()
+"""The files that fill `_decompositions`. Few programs ask for them."""
+DECOMPOSITIONS.add(index.DECOMPOSITIONS)
+
 _operators: dict[int, Operator] = {}
 """By the id of the overload, since torch hashes overloads in Python, which is slow. The records
 keep the overloads alive."""
@@ -140,7 +152,7 @@ def _record_facts(overloads: Iterable[OpOverload], **fields: Any) -> None:
     for overload in filter_present(overloads):
         assert id(overload) not in _operators, f"{overload} is in use before all of it is known"
         known = _facts.setdefault(overload, {})
-        if twice := known.keys() & fields.keys():
+        if (twice := known.keys() & fields.keys()) and not FAMILIES.is_torn:
             raise AssertionError(f"{overload} has two of {', '.join(twice)}")
         known.update(fields)
 
@@ -180,7 +192,21 @@ def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
 def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
     """Register how an operator is computed by others: a function of tensors, with the arguments of
     the schema, that returns what the operator returns."""
-    return _register_as("decomposition", overloads)
+
+    def register(function: Rule) -> Rule:
+        for overload in filter_present(overloads):
+            if overload in _decompositions and not DECOMPOSITIONS.is_torn:
+                raise AssertionError(f"{overload} has two decompositions")
+            _decompositions[overload] = function
+        return function
+
+    return register
+
+
+def find_decomposition(overload: OpOverload) -> Rule | None:
+    """The decomposition that is registered for an operator."""
+    DECOMPOSITIONS.load(overload._schema.name)
+    return _decompositions.get(overload)
 
 
 def composite(*overloads: OpOverload) -> Callable[[Rule], Rule]:
@@ -255,11 +281,19 @@ def choose(record: Operator, ways: Ways[T]) -> T:
 
 def overloads_with_rules() -> frozenset[OpOverload]:
     """Every overload with a rule of its own, not one that an in-place or `out=` form borrows."""
+    FAMILIES.load_all()
     return frozenset(overload for overload, known in _facts.items() if "rule" in known)
+
+
+def overloads_with_decompositions() -> frozenset[OpOverload]:
+    """Every overload with a decomposition of ours."""
+    DECOMPOSITIONS.load_all()
+    return frozenset(_decompositions)
 
 
 def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
+    FAMILIES.load(schema.name)
     record = Operator(overload, **_facts.get(overload, {}))
     record.argument_names = tuple(a.name for a in schema.arguments)
     writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
@@ -270,6 +304,7 @@ def _describe(overload: OpOverload) -> Operator:
     if record.mutates and not record.changes_metadata:
         record.twin = functional_twin(overload)
         if record.rule is None and record.twin is not None and record.kind in ("inplace", "out"):
+            FAMILIES.load(record.twin._schema.name)
             twin = _facts.get(record.twin, {})
             record.rule, record.by_twin = twin.get("rule"), True
             record.data_dependent = twin.get("data_dependent", False)

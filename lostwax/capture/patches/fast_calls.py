@@ -34,8 +34,6 @@ _KNOWN: list[tuple[Any, str, OpOverload]] = [
 
 
 def _make_fast_call(function: Any, overload: OpOverload) -> Any:
-    record = operator(overload)
-
     def called(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not args or type(args[0]) is not FakeTensor or not is_capturing():
             return function(*args, **kwargs)
@@ -44,7 +42,7 @@ def _make_fast_call(function: Any, overload: OpOverload) -> Any:
             return function(*args)
         if tracer.keep and overload in tracer.keep:
             return function(*args)
-        return single_step_composites.record_direct(tracer, record, args, function)
+        return single_step_composites.record_direct(tracer, operator(overload), args, function)
 
     return stand_for(function, called)
 

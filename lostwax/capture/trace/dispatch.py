@@ -44,14 +44,12 @@ from lostwax.capture.trace.record_writes import (
 )
 from lostwax.errors import CaptureError
 from lostwax.fake import fallback
-from lostwax.fake.composite import recurrent
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.write import flatten
 from lostwax.ir.run.questions import answer
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
-from lostwax.ops.nn.rnn import PACKED
 from lostwax.ops.registry import Operator, Ways, aten, choose, operator
 from lostwax.ops.shapes import fail
 from lostwax.ops.traits import Trait
@@ -95,6 +93,9 @@ def _take_apart(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
 
 def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Taken apart by torch's Python, which chooses no operator that one device has."""
+    from lostwax.fake.composite import recurrent
+    from lostwax.ops.nn.rnn import PACKED
+
     if tracer.casts:
         args, is_cast = recurrent.cast_arguments(tracer, record.overload, args)
         if is_cast:

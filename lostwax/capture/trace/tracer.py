@@ -52,7 +52,6 @@ _function_modes: Any = torch._C._len_torch_function_stack
 _dispatch_modes: Any = torch._C._len_torch_dispatch_stack
 _autocast: Any = torch._C._is_any_autocast_enabled
 _transform: Any = torch._C._functorch.peek_interpreter_stack
-_VIEW = operator(aten.view.default)
 
 
 class Tracer(Recorder):
@@ -196,7 +195,9 @@ class Tracer(Recorder):
     def view(self, fake: FakeTensor, size: tuple[Any, ...]) -> Any:
         """What is known need not go through C++, which reads the sizes one by one."""
         is_active = torch._C._get_dispatch_mode(self._mode_key) is self
-        out = record_known_view(self, _VIEW, fake, size) if is_active and self.sees_all() else None
+        out = None
+        if is_active and self.sees_all():
+            out = record_known_view(self, operator(aten.view.default), fake, size)
         return super().view(fake, size) if out is None else out
 
     @contextmanager

@@ -52,14 +52,11 @@ def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
         return view_strides(t, size, must=False) is not None
 
     if t.is_contiguous or rule_cache.ask_truth(
-        mode, rule_cache.question(mode, _RESHAPE, (x, shape), {}), is_view
+        mode, rule_cache.question(mode, operator(aten.reshape.default), (x, shape), {}), is_view
     ):
         return mode.call(aten.view.default, x, shape)
     copy = mode.call(aten.clone.default, x, memory_format=torch.contiguous_format)
     return mode.call(aten._unsafe_view.default, copy, shape)
-
-
-_RESHAPE = operator(aten.reshape.default)
 
 
 @composite(aten.flatten.using_ints)

@@ -17,7 +17,7 @@ from lostwax.cache import cached, cached_by_identity
 from lostwax.fake import fallback
 from lostwax.ir.decompose.expander import Composite, Decomposition
 from lostwax.ops.decompositions.whole import WHOLE
-from lostwax.ops.registry import operator
+from lostwax.ops.registry import find_decomposition, operator
 
 Table = Mapping[OpOverload, Decomposition]
 
@@ -125,10 +125,10 @@ def default_decomposition(op: OpOverload) -> Decomposition | None:
     """The decomposition of this operator to core ATen; None if it is core, or stays whole."""
     if not isinstance(op, OpOverload) or is_core(op):
         return None
-    record = operator(op)
-    if record.decomposition is not None:
-        return record.decomposition
-    if record.parts is not None or (fallback.is_composite(op) and not fallback.user_kernel(op)):
+    if (ours := find_decomposition(op)) is not None:
+        return ours
+    is_composite = fallback.is_composite(op) and not fallback.user_kernel(op)
+    if operator(op).parts is not None or is_composite:
         return Composite(op)
     return None if str(op) in WHOLE else fallback.torch_decompositions().get(op)
 

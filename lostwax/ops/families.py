@@ -1,0 +1,56 @@
+"""Which files know something of an operator. They are loaded when it is first met, so that a
+program costs the families that it uses, and no others.
+
+The lists are generated (`index.py`, `make index`): a file registers what it knows, and nobody lists
+it by hand. Must not know what is registered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from itertools import chain
+
+from lostwax import torch_version
+
+
+def index_name(operator: str) -> str:
+    """The name of an operator in an index: `add` for `aten::add` and for `aten::add_`, as who knows
+    the one mostly knows the other."""
+    return operator.removeprefix("aten::").rstrip("_")
+
+
+class Families:
+    """Files by the operators that they know something of."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, tuple[str, ...]] = {}
+        self._loaded: set[str] = set()
+        self.is_torn = False
+        """Was the loading of a file ever cut short? What it said before, it says again."""
+
+    def add(self, index: Mapping[str, str]) -> None:
+        """Add files, each with the names of its operators."""
+        for file, names in index.items():
+            for name in names.split():
+                self._files[name] = (*self._files.get(name, ()), file)
+
+    def load(self, operator: str) -> None:
+        """Load what is known of the operator of this name, `aten::add`."""
+        for file in self._files.get(index_name(operator), ()):
+            if file not in self._loaded:
+                self._load(file)
+
+    def load_all(self) -> None:
+        for file in sorted({*chain.from_iterable(self._files.values())} - self._loaded):
+            self._load(file)
+
+    def _load(self, file: str) -> None:
+        try:
+            import_module(file)
+        except BaseException as error:
+            self.is_torn = True
+            if isinstance(error, (ImportError, AttributeError)) and not torch_version.is_tested():
+                raise torch_version.missing(error) from error
+            raise
+        self._loaded.add(file)

@@ -1,0 +1,110 @@
+"""Writes the lists of operators and the files that know something of them: `lostwax/ops/index.py`
+and `lostwax/fake/composite/index.py`.
+
+    make index
+
+Every file of these folders is loaded, and for each operator that is registered the file is noted
+that is being loaded. Operators that this torch lacks are noted, too: the lists serve every torch.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import sys
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterable
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from lostwax.ops import registry
+from lostwax.ops.families import index_name
+
+ROOT = Path(__file__).parents[2]
+TABLES = {
+    "FAMILIES": "Files, and the operators that they know something of.",
+    "DECOMPOSITIONS": "Files, and the operators that they take apart.",
+}
+Index = dict[str, dict[str, set[str]]]
+"""Name of a table → file → operators."""
+
+
+def find_registered(folder: str) -> Index:
+    """Load all files of a folder; in this process none of them is loaded yet."""
+    found: Index = {table: defaultdict(set) for table in TABLES}
+    plain = registry.filter_present
+
+    def note(overloads: Iterable[Any]) -> list[Any]:
+        overloads = list(overloads)
+        frame = sys._getframe(1)
+        table = "DECOMPOSITIONS" if _is_decomposition(frame) else "FAMILIES"
+        found[table][_loading(frame)] |= {index_name(_name(each)) for each in overloads}
+        return plain(overloads)
+
+    registry.filter_present = note
+    try:
+        for each in pkgutil.walk_packages(import_module(folder).__path__, f"{folder}."):
+            import_module(each.name)
+    finally:
+        registry.filter_present = plain
+    return {
+        table: {file: names for file, names in sorted(files.items()) if file.startswith(folder)}
+        for table, files in found.items()
+    }
+
+
+def _is_decomposition(frame: FrameType) -> bool:
+    return frame.f_code.co_qualname.startswith("decomposition.")
+
+
+def _loading(frame: FrameType) -> str:
+    """The file that is being loaded."""
+    at: FrameType | None = frame
+    while at is not None and at.f_code.co_name != "<module>":
+        at = at.f_back
+    assert at is not None
+    return str(at.f_globals["__name__"])
+
+
+def _name(each: Any) -> str:
+    """The name of an overload, of an operator, or of one that this torch lacks."""
+    if isinstance(each, registry.Absent):
+        return each._name
+    return str(each._schema.name if hasattr(each, "_schema") else each._qualified_op_name)
+
+
+def write_text(folder: str, found: Index) -> str:
+    lines = ['"""Which file knows something of which operator. Made by `make index`."""', ""]
+    lines += ["from __future__ import annotations"]
+    for table, files in found.items():
+        if not files and folder != "lostwax.ops":
+            continue
+        lines += ["", f"{table} = {{"]
+        for file, names in files.items():
+            lines += [f'    "{file}": """']
+            listed = textwrap.wrap(" ".join(sorted(names)), 92, break_on_hyphens=False)
+            lines += [*textwrap.indent("\n".join(listed), " " * 8).splitlines(), '    """,']
+        lines += ["}", f'"""{TABLES[table]}"""']
+    return "\n".join(lines) + "\n"
+
+
+FOLDERS = ("lostwax.ops", "lostwax.fake.composite")
+
+
+def path_of(folder: str) -> Path:
+    return ROOT.joinpath(*folder.split("."), "index.py")
+
+
+def main() -> None:
+    texts = {folder: write_text(folder, find_registered(folder)) for folder in FOLDERS}
+    for folder, text in texts.items():
+        if "--print" in sys.argv:
+            print(text, end="")
+        else:
+            path_of(folder).write_text(text)
+
+
+if __name__ == "__main__":
+    main()

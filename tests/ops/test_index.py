@@ -1,0 +1,96 @@
+"""Files of operators are loaded when one of their operators is met, by lists that are generated."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+
+from lostwax.ops import registry
+from lostwax.ops.families import Families, index_name
+from tests.ops import index
+
+
+def python(*args: str) -> str:
+    run = subprocess.run([sys.executable, *args], capture_output=True, text=True, check=True)
+    return run.stdout
+
+
+@pytest.mark.core
+def test_the_lists_are_up_to_date():
+    listed = "".join(index.path_of(folder).read_text() for folder in index.FOLDERS)
+    found = python("-m", "tests.ops.index", "--print")
+    assert found == listed, "`make index` writes them"
+
+
+@pytest.mark.parametrize("folder", index.FOLDERS)
+def test_a_list_names_files_of_its_own_folder(folder):
+    """What a layer loads by name is its own: no import upwards hides in a list."""
+    tables = [n for n in ast.parse(index.path_of(folder).read_text()).body if hasattr(n, "value")]
+    files = chain.from_iterable(t.value.keys for t in tables if isinstance(t.value, ast.Dict))
+    assert all(file.value.startswith(f"{folder}.") for file in files)
+
+
+def test_one_operator_loads_its_family_alone():
+    code = """
+import sys
+from lostwax.ops.registry import aten, operator
+record = operator(aten.softplus_backward.grad_input)
+print(record.rule is not None, *(n for n in sys.modules if n.startswith("lostwax.ops.nn.")))
+"""
+    assert python("-c", code).split() == ["True", "lostwax.ops.nn.activations"]
+
+
+def test_a_load_that_is_interrupted_is_made_again():
+    code = """
+import torch
+from lostwax import export
+from lostwax.ops import registry
+
+plain, calls = registry.mark, []
+
+def interrupted(*args):
+    plain(*args)
+    calls.append(args)
+    if len(calls) == 1:
+        raise KeyboardInterrupt
+
+registry.mark = interrupted
+x = (torch.ones(2, 3),)
+try:
+    export(torch.nn.ReLU(), x)
+except KeyboardInterrupt:
+    print("interrupted")
+print(export(torch.nn.ReLU(), x).module()(x[0]).shape)
+"""
+    assert python("-c", code).split("\n")[:2] == ["interrupted", "torch.Size([2, 3])"]
+
+
+def test_a_file_that_fails_is_not_taken_for_loaded(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "failing_family.py").write_text("raise KeyboardInterrupt")
+    families = Families()
+    families.add({"failing_family": "one two"})
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            families.load("aten::two_")
+    assert families.is_torn
+    families.load("aten::three")
+
+
+def test_two_rules_for_one_operator_are_refused():
+    known = next(iter(registry.overloads_with_rules()))
+    monkeyed = {id(known): registry._operators.pop(id(known), None)}
+    try:
+        with pytest.raises(AssertionError, match="has two of"):
+            registry.rule(known)(lambda x: x)
+    finally:
+        registry._operators.update({k: v for k, v in monkeyed.items() if v is not None})
+
+
+def test_names_in_an_index():
+    names = ["aten::add", "aten::add_", "aten::__ilshift__", "mine::op"]
+    assert list(map(index_name, names)) == ["add", "add", "__ilshift", "mine::op"]

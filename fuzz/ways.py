@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import lostwax
 from lostwax import passes
 from lostwax.errors import LostwaxError
-from lostwax.ir import ExportedProgram
+from lostwax.ir.program import ExportedProgram
 
 
 class NotCopied(LostwaxError):

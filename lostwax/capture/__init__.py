@@ -7,16 +7,17 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from lostwax.capture.adaptive import Captured, capture
 from lostwax.capture.export import export
 
-__all__ = ["Captured", "capture", "export"]
+__all__ = ["export"]
 
 
 class _Callable(ModuleType):
-    def __call__(self, *args: Any, **kwargs: Any) -> Captured:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A callable that runs a module through captured programs: `adaptive.capture`."""
+        from lostwax.capture.adaptive import capture
+
         return capture(*args, **kwargs)
 
 
-_Callable.__call__.__doc__ = capture.__doc__
 sys.modules[__name__].__class__ = _Callable

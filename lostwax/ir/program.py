@@ -1,7 +1,7 @@
 """ExportedProgram: a program, and what users do with it.
 
-It is made by capture, read by passes and writers, and run by `module()`. Must not know how it was
-made.
+It is made by capture, read by passes and writers, and run by `module()`. What a method needs is
+loaded by its first call: few programs are asked for everything. Must not know how it was made.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
 from lostwax.errors import NotCallableError, NotPickledError
-from lostwax.ir import text
 from lostwax.ir.data import ModuleCallEntry, Program
-from lostwax.ir.decompose.decompose import decompose_program
-from lostwax.ir.graph.copying import copy_module, copy_shared
-from lostwax.ir.rules.verify import validate
-from lostwax.ir.run.module import program_module
 
 
 @dataclass(repr=False, eq=False)
@@ -43,6 +38,8 @@ class ExportedProgram(Program):
         copied, so that running changes neither the program nor another module of it. Without
         `check_guards` the conditions on dynamic sizes are not checked.
         """
+        from lostwax.ir.run.module import program_module
+
         return program_module(self, check_guards)
 
     def run_decompositions(
@@ -58,10 +55,14 @@ class ExportedProgram(Program):
         signature and the constraints stay as they are. (`decomp_table` is torch.export's name of
         the argument.)
         """
+        from lostwax.ir.decompose.decompose import decompose_program
+
         return decompose_program(self, decomp_table if table is None else table)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""
+        from lostwax.ir.rules.verify import validate
+
         validate(self)
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -76,6 +77,8 @@ class ExportedProgram(Program):
     def __deepcopy__(self, memo: dict[int, Any]) -> ExportedProgram:
         """Copy the program, with a graph and state of its own. Structures and guards, which nothing
         changes, are shared. (FX's own copy of a graph may choose other names.)"""
+        from lostwax.ir.graph.copying import copy_module, copy_shared
+
         copy_shared((*self.state_dict.values(), *self.constants.values()), memo)
         for leaf in tree_leaves(self.example_inputs):
             if isinstance(leaf, torch.Tensor) and not leaf.is_leaf:
@@ -95,13 +98,16 @@ class ExportedProgram(Program):
         raise NotPickledError("a program")
 
     def __str__(self) -> str:
-        return text.program_text(self)
+        from lostwax.ir.text import program_text
 
-    def __repr__(self) -> str:
-        return text.program_text(self)
+        return program_text(self)
+
+    __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return text.program_html(self)
+        from lostwax.ir.notebook import program_html
+
+        return program_html(self)
 
 
 def _copy_entry(entry: ModuleCallEntry, memo: dict[int, Any]) -> ModuleCallEntry:

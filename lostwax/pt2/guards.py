@@ -25,8 +25,9 @@ from lostwax.location import NOWHERE, Location
 from lostwax.pt2 import original, peer
 from lostwax.pt2.graph.spelling import SymbolWriter
 from lostwax.pt2.graph.symbols import SymbolReader
-from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, parse, show
+from lostwax.sym import BoolExpr, Expr, Guard, Size, Symbol, current, evaluate, show
 from lostwax.sym.numbers.real import complete_values, definition
+from lostwax.sym.text.parse import parse
 from lostwax.sym.text.show import CUT
 
 

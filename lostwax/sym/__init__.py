@@ -29,9 +29,7 @@ from lostwax.sym.expressions.expr import (
 )
 from lostwax.sym.guards import Guard, Violation
 from lostwax.sym.reasoning.facts import Range
-from lostwax.sym.text.parse import parse
-from lostwax.sym.text.show import show, to_srepr
-from lostwax.sym.text.srepr import parse_srepr
+from lostwax.sym.text.show import show
 
 __all__ = [
     "Atom",
@@ -58,10 +56,7 @@ __all__ = [
     "minimum",
     "ne",
     "negate",
-    "parse",
-    "parse_srepr",
     "quotient",
     "show",
     "specialize",
-    "to_srepr",
 ]

@@ -15,7 +15,7 @@ from torch import nn
 
 from lostwax.capture import export
 from lostwax.errors import InputStructureError, InputValueError
-from lostwax.ir import register_dataclass
+from lostwax.ir.pytree import register_dataclass
 from tests.capture.small import Of, X, inputs, same
 
 Point = namedtuple("Point", "a b")

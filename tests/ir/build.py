@@ -17,14 +17,13 @@ from torch import fx
 from torch.utils import _pytree
 
 from lostwax.fake import FakeTensor, FakeTensorMode
-from lostwax.ir import (
+from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.signature import (
     ConstantArgument,
-    ExportedProgram,
     ExportGraphSignature,
     InputKind,
     InputSpec,
-    ModuleCallEntry,
-    ModuleCallSignature,
     OutputKind,
     OutputSpec,
     SymIntArgument,

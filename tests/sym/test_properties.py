@@ -10,6 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lostwax import sym
+from lostwax.sym.text.parse import parse
+from lostwax.sym.text.show import to_srepr
+from lostwax.sym.text.srepr import parse_srepr
 from tests.sym.trees import build, evaluate, value
 from tests.sym.trial import CONDITIONS, NUMBERS, Spec, Stop, Tally, Trial, names
 
@@ -144,7 +147,7 @@ def test_one_value_has_one_form(tree, data):
 def test_python_text_comes_back_as_the_same_object(tree):
     symbols = fresh()
     e = build(tree, symbols)
-    again = sym.parse(sym.show(e), symbols)
+    again = parse(sym.show(e), symbols)
     assert again is e or (isinstance(e, int) and again == e), sym.show(e)
 
 
@@ -163,7 +166,7 @@ def test_text_over_sources_comes_back(tree):
     e = build(tree, symbols)
     sources = {"b": "x.shape[0]", "p": "y['k'].shape[1]", "a": "n"}
     table = {next(iter(symbols[k].symbols())): text for k, text in sources.items()}
-    again = sym.parse(sym.show(e, table), {text: symbols[k] for k, text in sources.items()})
+    again = parse(sym.show(e, table), {text: symbols[k] for k, text in sources.items()})
     assert again is e or (isinstance(e, int) and again == e), sym.show(e, table)
 
 
@@ -171,8 +174,8 @@ def test_text_over_sources_comes_back(tree):
 def test_srepr_text_comes_back_as_the_same_object(tree):
     symbols = fresh()
     e = build(tree, symbols)
-    again = sym.parse_srepr(sym.to_srepr(e), symbols)
-    assert again is e or (isinstance(e, int) and again == e), sym.to_srepr(e)
+    again = parse_srepr(to_srepr(e), symbols)
+    assert again is e or (isinstance(e, int) and again == e), to_srepr(e)
 
 
 @settings(max_examples=60)
@@ -182,8 +185,8 @@ def test_srepr_text_means_the_same_to_sympy(tree):
     sympy = pytest.importorskip("sympy")
     functions = vars(pytest.importorskip("torch.utils._sympy.functions"))
     symbols = fresh()
-    theirs = sympy.sympify(sym.to_srepr(build(tree, symbols)), locals=dict(functions))
-    back = sym.parse_srepr(sympy.srepr(theirs), symbols)
+    theirs = sympy.sympify(to_srepr(build(tree, symbols)), locals=dict(functions))
+    back = parse_srepr(sympy.srepr(theirs), symbols)
     got, _ = value(back, by_symbol(symbols))
     assert all_equal(got, evaluate(tree, COLUMNS)[0]), sympy.srepr(theirs)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from lostwax import sym
+from lostwax.sym.text.parse import parse
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Program:
 
     def ask(self, env: sym.ShapeEnv, sizes: dict[str, Any]) -> None:
         for text in self.constraints:
-            env.learn(sym.parse(text, sizes))
+            env.learn(parse(text, sizes))
         self.trace(*sizes.values())
 
     def run_with(self, fix: str) -> sym.ShapeEnv:

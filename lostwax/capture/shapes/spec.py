@@ -21,8 +21,8 @@ from lostwax.capture.shapes.reader import (
     spec_error,
 )
 from lostwax.errors import DynamicShapesError, ParseError
-from lostwax.sym import Condition, Size, parse
-from lostwax.sym.text.parse import PYTHON, Parser
+from lostwax.sym import Condition, Size
+from lostwax.sym.text.parse import PYTHON, Parser, parse
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Any
 
 from lostwax.errors import SaveError
 from lostwax.pt2.limits import MAX_CHAIN
-from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known, to_srepr
+from lostwax.sym import BoolExpr, Expr, Size, Symbol, current, evaluate, known
 from lostwax.sym.expressions.expr import Atom
 from lostwax.sym.numbers.real import (
     Real,
@@ -25,6 +25,7 @@ from lostwax.sym.numbers.real import (
     evaluate_real,
 )
 from lostwax.sym.text.parse import MAX_BITS, MAX_DEGREE, MAX_DEPTH, MAX_LENGTH, extent
+from lostwax.sym.text.show import to_srepr
 
 _LONG, _DEEP = 1200, 24
 """Characters and levels of a text that is written out: far above what sizes of models need."""

@@ -22,8 +22,6 @@ from lostwax.sym import (
     Expr,
     ShapeEnv,
     Size,
-    parse,
-    parse_srepr,
 )
 from lostwax.sym.numbers.integers import choose, indicator
 from lostwax.sym.numbers.real import MATH, Number, Real, apply, real_symbol
@@ -36,9 +34,11 @@ from lostwax.sym.text.parse import (
     Parser,
     Refusal,
     extent,
+    parse,
     power,
 )
 from lostwax.sym.text.srepr import FUNCTIONS as _ON_INTEGERS
+from lostwax.sym.text.srepr import parse_srepr
 
 _PLAIN = re.compile(r"Symbol\('(\w+)'(?:, \w+=True)*\)", re.ASCII)
 _UNBACKED = re.compile(r"u\d+", re.ASCII)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lostwax.capture import export
 from lostwax.errors import LostwaxError, VerificationError
-from lostwax.ir import ExportedProgram
+from lostwax.ir.program import ExportedProgram
 from tests.capture.compare import aliasing, differences, run
 from tests.capture.programs import Program, generate
 

@@ -19,9 +19,9 @@ from examples.models import MODELS
 from lostwax import default_decompositions, detect_fake_mode, export, torch_version
 from lostwax.errors import DecompositionError
 from lostwax.fake.symbolic.node import wrap
-from lostwax.ir import ExportedProgram
 from lostwax.ir.decompose.core_aten import is_core
 from lostwax.ir.graph.numbers import SeenNumbers
+from lostwax.ir.program import ExportedProgram
 from lostwax.ops.decompositions.whole import WHOLE
 from lostwax.torch_version import TORCH
 from tests.ir.build import Builder

@@ -11,7 +11,7 @@ from torch.fx.passes.infra.pass_base import PassBase, PassResult
 
 import lostwax
 from lostwax.errors import PassError
-from lostwax.ir import InputKind, OutputKind
+from lostwax.ir.signature import InputKind, OutputKind
 from lostwax.passes import (
     PROPERTIES,
     CommonSubexpressions,

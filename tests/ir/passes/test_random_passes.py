@@ -14,7 +14,7 @@ import torch
 
 from lostwax import Dim, default_decompositions, export
 from lostwax.errors import PassError
-from lostwax.ir import ExportedProgram
+from lostwax.ir.program import ExportedProgram
 from lostwax.passes import (
     CommonSubexpressions,
     ConstantFolding,

@@ -13,17 +13,16 @@ from torch.utils import _pytree
 from lostwax.errors import VerificationError
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
-from lostwax.ir import (
-    RULES,
+from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.rules.verify import RULES, verify
+from lostwax.ir.signature import (
     ConstantArgument,
-    ExportedProgram,
     InputKind,
-    ModuleCallEntry,
     OutputKind,
     OutputSpec,
     SymIntArgument,
     TensorArgument,
-    verify,
 )
 from lostwax.types import TensorType
 from tests.ir.build import Builder

@@ -9,6 +9,9 @@ import pytest
 
 from lostwax import sym
 from lostwax.errors import ParseError
+from lostwax.sym.text.parse import parse
+from lostwax.sym.text.show import to_srepr
+from lostwax.sym.text.srepr import parse_srepr
 
 
 @pytest.fixture
@@ -115,7 +118,7 @@ def test_repr_is_the_text(sizes):
     ],
 )
 def test_reading(text, expected, names):
-    got, want = sym.parse(text, names), sym.parse(expected, names)
+    got, want = parse(text, names), parse(expected, names)
     assert got is want or got == want
 
 
@@ -132,11 +135,11 @@ def test_reading_follows_python(names):
         "2**-0*s1",
     ]
     for text in texts:
-        assert sym.parse(text, values) == eval(text, {}, values), text
+        assert parse(text, values) == eval(text, {}, values), text
 
 
 def test_paths_are_names(sizes):
-    got = sym.parse(
+    got = parse(
         "L['x'].size()[0] + d[\"k\"].shape[-1]",
         {"L['x'].size()[0]": sizes[0], 'd["k"].shape[-1]': 2},
     )
@@ -172,20 +175,20 @@ def test_paths_are_names(sizes):
 )
 def test_errors_say_what_and_where(text, message, position, names):
     with pytest.raises(ParseError) as caught:
-        sym.parse(text, names)
+        parse(text, names)
     assert message in str(caught.value)
     assert (caught.value.text, caught.value.position) == (text, position)
 
 
 def test_the_caret_points_at_the_place(names):
     with pytest.raises(ParseError) as caught:
-        sym.parse("s0 + s1*(zz + 1)", names)
+        parse("s0 + s1*(zz + 1)", names)
     assert str(caught.value).splitlines()[1:] == ["  s0 + s1*(zz + 1)", "           ^"]
 
 
 def test_the_caret_points_at_the_place_in_a_long_text(names):
     with pytest.raises(ParseError) as caught:
-        sym.parse("s0 + " * 100 + "zz" + " + s0" * 100, names)
+        parse("s0 + " * 100 + "zz" + " + s0" * 100, names)
     _, scene, caret = str(caught.value).splitlines()
     assert scene[caret.index("^") :].startswith("zz")
     assert len(scene) < 100
@@ -248,13 +251,13 @@ S1 = "Symbol('s1', integer=True)"
     ],
 )
 def test_reading_srepr(text, expected, names):
-    got, want = sym.parse_srepr(text, names), sym.parse(expected, names)
+    got, want = parse_srepr(text, names), parse(expected, names)
     assert got is want or (isinstance(want, int) and got == want), (got, want)
 
 
 def test_truncation_of_a_negative_number_goes_up():
     text = "TruncToInt(IntTrueDiv(Symbol('n', integer=True), Integer(3)))"
-    assert [sym.parse_srepr(text, {"n": n}) for n in (-7, -6, -1, 0, 1, 7)] == [-2, -2, 0, 0, 0, 2]
+    assert [parse_srepr(text, {"n": n}) for n in (-7, -6, -1, 0, 1, 7)] == [-2, -2, 0, 0, 0, 2]
 
 
 def test_unknown_symbols_can_be_made(env):
@@ -264,7 +267,7 @@ def test_unknown_symbols_can_be_made(env):
         made[name] = assumptions
         return env.symbol(name, hint=4)
 
-    sym.parse_srepr("Add(Symbol('s77', positive=True, integer=True), Symbol('s3'))", {}, make)
+    parse_srepr("Add(Symbol('s77', positive=True, integer=True), Symbol('s3'))", {}, make)
     assert made == {"s77": {"positive": True, "integer": True}, "s3": {}}
 
 
@@ -296,21 +299,21 @@ def test_unknown_symbols_can_be_made(env):
 )
 def test_srepr_errors(text, message, names):
     with pytest.raises(ParseError) as caught:
-        sym.parse_srepr(text, names)
+        parse_srepr(text, names)
     assert message in str(caught.value)
 
 
 def test_writing_srepr(env):
     n, s, u = env.symbol("n", hint=3, lo=1), env.symbol("s", hint=3), env.unbacked("u")
-    assert sym.to_srepr(n) == "Symbol('n', positive=True, integer=True)"
-    assert sym.to_srepr(s) == "Symbol('s', nonnegative=True, integer=True)"
-    assert sym.to_srepr(u) == "Symbol('u', integer=True)"
+    assert to_srepr(n) == "Symbol('n', positive=True, integer=True)"
+    assert to_srepr(s) == "Symbol('s', nonnegative=True, integer=True)"
+    assert to_srepr(u) == "Symbol('u', integer=True)"
     given = {next(iter(n.symbols())): "N", next(iter(s.symbols())): "S"}
-    assert sym.to_srepr(2 * n * n + s - 1, given) == (
+    assert to_srepr(2 * n * n + s - 1, given) == (
         "Add(Mul(Integer(2), Pow(N, Integer(2))), S, Integer(-1))"
     )
-    assert sym.to_srepr((n + s) // 2, given) == "FloorDiv(Add(N, S), Integer(2))"
-    assert sym.to_srepr(sym.eq(s % 8, 0), given) == "Equality(PythonMod(S, Integer(8)), Integer(0))"
+    assert to_srepr((n + s) // 2, given) == "FloorDiv(Add(N, S), Integer(2))"
+    assert to_srepr(sym.eq(s % 8, 0), given) == "Equality(PythonMod(S, Integer(8)), Integer(0))"
 
 
 # ---- hostile texts
@@ -338,7 +341,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-@pytest.mark.parametrize("read", [sym.parse, sym.parse_srepr])
+@pytest.mark.parametrize("read", [parse, parse_srepr])
 def test_hostile_texts_are_refused_quickly(what, read, names):
     start = time.process_time()
     with pytest.raises(ParseError) as caught:
@@ -349,11 +352,11 @@ def test_hostile_texts_are_refused_quickly(what, read, names):
 
 def test_a_long_sum_is_read_quickly(names):
     start = time.process_time()
-    e = sym.parse(LINE, names)
+    e = parse(LINE, names)
     assert time.process_time() - start < 2.0
     assert sum(e.terms.values()) == sum(range(6_000))
 
 
 def test_python_digits_of_other_scripts_are_not_numbers(names):
     with pytest.raises(ParseError):
-        sym.parse("s0 + \N{ARABIC-INDIC DIGIT THREE}", names)
+        parse("s0 + \N{ARABIC-INDIC DIGIT THREE}", names)

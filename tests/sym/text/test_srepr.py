@@ -9,6 +9,8 @@ import zipfile
 import pytest
 
 from lostwax import sym
+from lostwax.sym.text.show import to_srepr
+from lostwax.sym.text.srepr import parse_srepr
 
 torch = pytest.importorskip("torch")
 
@@ -66,7 +68,7 @@ def test_every_expression_is_read_and_agrees_with_its_hint(written):
 
     assert len(written) > 10
     for text, hint in written.items():
-        e = sym.parse_srepr(text, names, make)
+        e = parse_srepr(text, names, make)
         if hint is not None:
             assert (e if isinstance(e, int) else e.hint) == hint, text
 
@@ -82,6 +84,6 @@ def test_what_we_write_means_the_same_to_torch(written):
         return names.setdefault(name, env.symbol(name, hint=7, lo=None))
 
     for text in written:
-        ours = sym.parse_srepr(text, names, make)
-        theirs = sympy.sympify(sym.to_srepr(ours), locals=functions)
-        assert sym.parse_srepr(sympy.srepr(theirs), names) is ours, text
+        ours = parse_srepr(text, names, make)
+        theirs = sympy.sympify(to_srepr(ours), locals=functions)
+        assert parse_srepr(sympy.srepr(theirs), names) is ours, text

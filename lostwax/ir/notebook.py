@@ -1,0 +1,36 @@
+"""A program as a notebook shows it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+
+from lostwax.ir.data import Program
+from lostwax.ir.text import graph_text, ranges_text, type_text
+
+
+def program_html(program: Program) -> str:
+    """What a notebook shows: counts, inputs and outputs as tables, the graph folded in."""
+    signature = program.graph_signature
+    inputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.input_specs]
+    outputs = [(s.arg.name, s.kind.name, s.target or "") for s in signature.output_specs]
+    calls = sum(1 for node in program.graph.nodes if node.op == "call_function")
+    values = {n.name: type_text(n.meta.get("val")) for n in program.graph.nodes}
+    return (
+        f"<b>ExportedProgram</b> ({html.escape(program.dialect)}): {calls} operators, "
+        f"{len(inputs)} inputs, {len(outputs)} outputs"
+        + _fold_html("Inputs", _html_table(inputs, values.get))
+        + _fold_html("Outputs", _html_table(outputs, values.get))
+        + _fold_html("Graph", f"<pre>{html.escape(graph_text(program.graph))}</pre>")
+        + f"<div>Range constraints: {html.escape(ranges_text(program))}</div>"
+    )
+
+
+def _fold_html(title: str, content: str) -> str:
+    return f"<details><summary>{title}</summary>{content}</details>"
+
+
+def _html_table(rows: list[tuple[str, str, str]], type_of: Callable[[str], str | None]) -> str:
+    cells = ((name, kind, target, type_of(name) or "") for name, kind, target in rows)
+    lines = ("".join(f"<td>{html.escape(c)}</td>" for c in row) for row in cells)
+    return "<table>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"

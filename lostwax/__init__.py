@@ -179,7 +179,7 @@ def _import(module: str) -> Any:
         version = sys.modules.get("lostwax.torch_version")  # not there: torch itself does not load
         if version is None or version.is_tested():
             raise
-        raise version.missing(error) from error
+        raise version.make_import_error(error) from error
 
 
 def __dir__() -> list[str]:

@@ -28,7 +28,7 @@ OUTERMOST: set[CodeType] = set()
 def raises_otherwise(frame: FrameType | None, answer: bool) -> bool:
     """The frame is about to follow `answer`. Would it raise with the other answer, and would
     neither the user's code nor Python itself catch that?"""
-    raised = _raising(frame.f_code).get((frame.f_lasti, not answer)) if frame else None
+    raised = _find_raising(frame.f_code).get((frame.f_lasti, not answer)) if frame else None
     if frame is None or raised is None or is_caught(frame, raised.offset):
         return False
     callers = list(_callers(frame))
@@ -69,7 +69,7 @@ def asked_after(frame: FrameType | None, answer: bool) -> frozenset[int]:
     With `answer` the next part is asked, and one of them may still say that nothing is raised. With
     the other answer no further part is asked, and nothing is raised either. Empty if the frame is
     in no such condition."""
-    return _moot(frame.f_code).get((frame.f_lasti, answer), _NOWHERE) if frame else _NOWHERE
+    return _find_moot(frame.f_code).get((frame.f_lasti, answer), _NOWHERE) if frame else _NOWHERE
 
 
 _NOWHERE: frozenset[int] = frozenset()
@@ -88,7 +88,7 @@ class _Step(NamedTuple):
 
 
 @cached_by_identity(1000)
-def _moot(code: CodeType) -> dict[tuple[int, bool], frozenset[int]]:
+def _find_moot(code: CodeType) -> dict[tuple[int, bool], frozenset[int]]:
     steps = _steps(code)
     found: dict[tuple[int, bool], frozenset[int]] = {}
     for i, jumps_if, asked in _jumps(steps):
@@ -109,7 +109,7 @@ def _only_asks_on(steps: list[_Step], way_out: object) -> frozenset[int]:
         if step.jumps_if is not None:
             if not is_looking or step.target != way_out:
                 return _NOWHERE
-            later += _asked_at(steps, i)
+            later += _find_asking(steps, i)
         elif _goes_elsewhere(step):
             return _NOWHERE
         else:
@@ -136,7 +136,7 @@ class _Raised(NamedTuple):
 
 
 @cached_by_identity(1000)
-def _raising(code: CodeType) -> dict[tuple[int, bool], _Raised]:
+def _find_raising(code: CodeType) -> dict[tuple[int, bool], _Raised]:
     """For each place where a truth is asked, and each answer after which the code raises: where it
     raises."""
     steps = _steps(code)
@@ -177,10 +177,10 @@ def _jumps(steps: list[_Step]) -> Iterator[tuple[int, bool, list[int]]]:
     """Yield each step that jumps on a truth, the truth on which it jumps, and where it is asked."""
     for i, step in enumerate(steps):
         if step.jumps_if is not None:
-            yield i, step.jumps_if, _asked_at(steps, i)
+            yield i, step.jumps_if, _find_asking(steps, i)
 
 
-def _asked_at(steps: list[_Step], i: int) -> list[int]:
+def _find_asking(steps: list[_Step], i: int) -> list[int]:
     """Where the truth on which this step jumps may be asked."""
     return [steps[i].offset, *[s.offset for s in steps[max(i - 1, 0) : i] if s.asks]]
 

@@ -44,7 +44,7 @@ if not is_tested():
     )
 
 
-def missing(error: Exception) -> ImportError:
+def make_import_error(error: Exception) -> ImportError:
     """Make the error for a torch that nobody tested and that lacks something that is needed."""
     return ImportError(
         f"lostwax does not work with torch {torch.__version__}, which lacks something that it "

@@ -121,7 +121,7 @@ class CaptureInputs:
         """The state that was in a storage at the start."""
         if storage not in self._shared:
             return []
-        memory = self.tracer.fake_tensor_converter.kept_storage
+        memory = self.tracer.fake_tensor_converter.find_kept_storage
         return [
             (self._roots[id(fake)], slot.tensor)
             for slot, fake in self.slots

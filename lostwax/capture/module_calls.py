@@ -59,13 +59,13 @@ class PreservedCalls:
         self._open: dict[Entered, PreservedCall] = {}
         self.tracer: Tracer | None = None
 
-    def entering(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def note_entry(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         names = [*argument_names(entered.module.forward, len(args), kwargs), *kwargs]
         leaves, spec = pytree.tree_flatten((args, kwargs))
         check_leaves(leaves, f"in a call of {entered.name}, ", lambda: call_paths(spec, names))
         self._open[entered] = PreservedCall(entered.name, names, self._current_values(leaves), spec)
 
-    def leaving(self, entered: Entered, result: Any) -> None:
+    def note_exit(self, entered: Entered, result: Any) -> None:
         call = self._open.pop(entered)
         leaves, spec = pytree.tree_flatten(result)
         check_leaves(leaves, f"the result of {entered.name}", lambda: leaf_paths(spec))

@@ -52,7 +52,7 @@ def _ask(name: str, what: str) -> Any:
     own = getattr(torch.Tensor, name)
 
     def read(self: AskedTensor) -> Any:
-        self.fake_mode.observer.asked(self, what)
+        self.fake_mode.observer.note_question(self, what)
         return own.__get__(self)
 
     return property(read)
@@ -63,25 +63,25 @@ def _ask_method(name: str, what: str) -> Any:
     own = getattr(torch.Tensor, name)
 
     def call(self: AskedTensor, *args: Any, **kwargs: Any) -> Any:
-        self.fake_mode.observer.asked(self, what)
+        self.fake_mode.observer.note_question(self, what)
         return own(self, *args, **kwargs)
 
     return call
 
 
-def _ask_real_one(name: str) -> Any:
+def _ask_real(name: str) -> Any:
     """The same of a method that the tensor answers which the fake stands for, if there is one."""
     own = getattr(torch.Tensor, name)
 
     def call(self: AskedTensor) -> Any:
-        self.fake_mode.observer.asked(self, f"{name}()")
-        real = self._real_one()
+        self.fake_mode.observer.note_question(self, f"{name}()")
+        real = self._find_real()
         return own(self if real is None else real)
 
     return call
 
 
-def _refused(what: str, instead: str) -> Any:
+def _make_refusal(what: str, instead: str) -> Any:
     """A method that needs the data."""
 
     def call(self: AskedTensor, *args: Any, **kwargs: Any) -> NoReturn:
@@ -121,13 +121,13 @@ class AskedTensor(torch.Tensor):
     @property
     def requires_grad(self) -> bool:
         """Also where autograd does not see the operators, and a tracer knows better."""
-        self.fake_mode.observer.asked(self, "requires_grad")
+        self.fake_mode.observer.note_question(self, "requires_grad")
         return self._requires_grad()
 
     @requires_grad.setter
     def requires_grad(self, value: bool) -> None:
         self.check_thread()
-        self.fake_mode.observer.assigning(self, "requires_grad", value)
+        self.fake_mode.observer.note_assignment(self, "requires_grad", value)
         _own_requires_grad.__set__(self, value)
 
     def _requires_grad(self) -> bool:
@@ -139,13 +139,13 @@ class AskedTensor(torch.Tensor):
 
     @property
     def grad(self) -> torch.Tensor | None:
-        self.fake_mode.observer.asked(self, "grad is None")
+        self.fake_mode.observer.note_question(self, "grad is None")
         return _own_grad.__get__(self)  # type: ignore[no-any-return]
 
     @grad.setter
     def grad(self, value: torch.Tensor | None) -> None:
         self.check_thread()
-        self.fake_mode.observer.assigning(self, "grad", value)
+        self.fake_mode.observer.note_assignment(self, "grad", value)
         _own_grad.__set__(self, value)
 
     @grad.deleter
@@ -155,7 +155,7 @@ class AskedTensor(torch.Tensor):
     @property
     def grad_fn(self) -> Any:  # type: ignore[override]
         """Where autograd does not see the operators there is none to show."""
-        self.fake_mode.observer.asked(self, "grad_fn is None")
+        self.fake_mode.observer.note_question(self, "grad_fn is None")
         found = _own_grad_fn.__get__(self)
         if found is None and not is_marked(self) and self.fake_mode.observer.has_gradient(self):
             raise UnsupportedFakeError(
@@ -167,7 +167,7 @@ class AskedTensor(torch.Tensor):
 
     @property
     def is_leaf(self) -> bool:  # type: ignore[override]
-        self.fake_mode.observer.asked(self, "is_leaf")
+        self.fake_mode.observer.note_question(self, "is_leaf")
         if not _own_is_leaf.__get__(self):
             return False
         return _own_requires_grad.__get__(self) or not self._requires_grad()
@@ -193,15 +193,15 @@ class AskedTensor(torch.Tensor):
     _version = _ask("_version", "_version")
     _base = _ask("_base", "_base is None")
     untyped_storage = _ask_method("untyped_storage", "untyped_storage().nbytes()")
-    is_inference = _ask_real_one("is_inference")
-    is_conj = _ask_real_one("is_conj")
-    is_neg = _ask_real_one("is_neg")
-    _is_view = _ask_real_one("_is_view")
+    is_inference = _ask_real("is_inference")
+    is_conj = _ask_real("is_conj")
+    is_neg = _ask_real("is_neg")
+    _is_view = _ask_real("_is_view")
 
     @property
     def _is_param(self) -> bool:
         """`isinstance(x, nn.Parameter)` asks it."""
-        self.fake_mode.observer.asked(self, "class")
+        self.fake_mode.observer.note_question(self, "class")
         return getattr(self, "_is_parameter", False)
 
     @_is_param.setter
@@ -211,25 +211,27 @@ class AskedTensor(torch.Tensor):
     def __getattr__(self, name: str) -> Any:
         """What a user has put on the real tensor."""
         if not name.startswith("_"):
-            self.fake_mode.observer.asked(self, f"attribute {name}")
-            real = self._real_one()
+            self.fake_mode.observer.note_question(self, f"attribute {name}")
+            real = self._find_real()
             if real is not None and name in vars(real):
                 return vars(real)[name]
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
 
-    def _real_one(self) -> torch.Tensor | None:
+    def _find_real(self) -> torch.Tensor | None:
         """The tensor that it stands for, if it is one that a program is given."""
-        return self.fake_mode.fake_tensor_converter.real_one(self)  # type: ignore[no-any-return]
+        return self.fake_mode.fake_tensor_converter.find_real(self)  # type: ignore[no-any-return]
 
     # --------------------------------------------------------------------------------------- layout
 
     def stride(self, *args: Any, **kwargs: Any) -> Any:
         t = self.fake_type
         if not t.is_symbolic:
-            self.fake_mode.observer.asked(self, "stride()")
+            self.fake_mode.observer.note_question(self, "stride()")
             return super().stride(*args, **kwargs)
         strides = visible_strides(t, self.fake_storage.first)
-        self.fake_mode.observer.asked(self, UNSURE_STRIDE if strides is t.stride else "stride()")
+        self.fake_mode.observer.note_question(
+            self, UNSURE_STRIDE if strides is t.stride else "stride()"
+        )
         return _strides(tuple(map(wrap, strides)), *args, **kwargs)
 
     storage_offset = _ask_method("storage_offset", "storage_offset()")
@@ -282,16 +284,18 @@ class AskedTensor(torch.Tensor):
             return self.item()
         return [self.select(0, i).tolist() for i in range(len(self))]
 
-    numpy = _refused(
+    numpy = _make_refusal(
         "numpy()", "keep the computation in torch, or convert after running the real program"
     )
-    __array__ = _refused("conversion to a numpy array", "keep the computation in torch")
-    storage = _refused("storage()", "`untyped_storage()` knows its size; compute with operators")
-    pin_memory = _refused("pin_memory()", "pin what a program is given, before the call")
-    apply_ = _refused("calling Python for each element", "compute with operators")
+    __array__ = _make_refusal("conversion to a numpy array", "keep the computation in torch")
+    storage = _make_refusal(
+        "storage()", "`untyped_storage()` knows its size; compute with operators"
+    )
+    pin_memory = _make_refusal("pin_memory()", "pin what a program is given, before the call")
+    apply_ = _make_refusal("calling Python for each element", "compute with operators")
     map_ = map2_ = apply_
-    __dlpack__ = _refused("handing memory to another library", "keep the computation in torch")
-    __reduce_ex__ = _refused(
+    __dlpack__ = _make_refusal("handing memory to another library", "keep the computation in torch")
+    __reduce_ex__ = _make_refusal(
         "pickling", "save the real tensor, or the program that lostwax exported"
     )
 

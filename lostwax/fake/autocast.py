@@ -91,7 +91,7 @@ def evaluate_part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any
         return call(func, args, kwargs)
     there = _devices(args, kwargs)
     if Trait.PARTS_ARE_CAST in operator(func).traits:
-        return mode.reentered(_find_parts(func), args, kwargs)
+        return mode.reenter(_find_parts(func), args, kwargs)
     for device in around:
         kernel = _kernel(func, device) if device in there else None
         if kernel is not None:

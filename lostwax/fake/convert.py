@@ -86,7 +86,7 @@ class FakeTensorConverter:
         """Make this the fake of a tensor, which is kept alive until `forget`."""
         self._kept[id(tensor)] = (tensor, fake)
 
-    def known(self, tensor: torch.Tensor) -> FakeTensor | None:
+    def find_fake(self, tensor: torch.Tensor) -> FakeTensor | None:
         """The fake that a tensor has already."""
         kept = self._kept.get(id(tensor))
         if kept is not None:
@@ -94,12 +94,12 @@ class FakeTensorConverter:
         found = self._fakes.get(id(tensor))
         return found[1] if found is not None and found[0]() is tensor else None
 
-    def kept_storage(self, tensor: torch.Tensor) -> FakeStorage | None:
+    def find_kept_storage(self, tensor: torch.Tensor) -> FakeStorage | None:
         """The fake storage of a tensor that is kept."""
         known = self._kept_storages.get(tensor.untyped_storage()._cdata)
         return None if known is None else known[1]
 
-    def real_one(self, fake: FakeTensor) -> torch.Tensor | None:
+    def find_real(self, fake: FakeTensor) -> torch.Tensor | None:
         """The tensor that a fake was kept for."""
         return next((real for real, kept in self._kept.values() if kept is fake), None)
 

@@ -47,7 +47,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     kernel = user_kernel(func)
     if kernel is not None:
         with mode.give_context(_FakeContext(mode, func)):
-            out = mode.reentered(kernel, args, kwargs)
+            out = mode.reenter(kernel, args, kwargs)
         _check_returned(func, out)
         return out
     if is_composite(func):
@@ -59,7 +59,7 @@ def evaluate(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     _refuse_layouts(func)
     decompose = torch_decompositions().get(func)
     if decompose is not None:
-        return mode.reentered(decompose, args, kwargs)
+        return mode.reenter(decompose, args, kwargs)
     return _run_on_meta(mode, record, args, kwargs)
 
 
@@ -150,14 +150,14 @@ def run_or_specialize(
     reads plain ones, or takes no size for 1 unless it must be), run it again on the example's
     sizes, which costs a guard."""
     try:
-        return mode.reentered(function, args, kwargs)
+        return mode.reenter(function, args, kwargs)
     except LostwaxError:
         raise
     except RuntimeError:
         if not _has_symbolic(args) and not _has_symbolic(kwargs.values()):
             raise
     args, kwargs = _specialize(args), {k: _specialize(v) for k, v in kwargs.items()}
-    return mode.reentered(function, args, kwargs)
+    return mode.reenter(function, args, kwargs)
 
 
 def _has_symbolic(values: Iterable[Any]) -> bool:

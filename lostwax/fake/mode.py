@@ -197,7 +197,7 @@ class FakeTensorMode(TorchDispatchMode):
             return self.evaluate(func, args, kwargs)  # autograd has nothing to record
         if record.rule is None and fallback.is_composite(func):
             return self.in_autograd(fallback.run_or_specialize, self, func, args, kwargs)
-        return self.in_autograd(self.reentered, func, args, kwargs)
+        return self.in_autograd(self.reenter, func, args, kwargs)
 
     def in_autograd(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call something whose operators go by way of autograd."""
@@ -231,23 +231,23 @@ class FakeTensorMode(TorchDispatchMode):
         return torch_fake_impl.set_ctx_getter(lambda: context)
 
     @contextmanager
-    def silent(self) -> Iterator[None]:
+    def pause_recording(self) -> Iterator[None]:
         """Inside, evaluating leaves no trace: a mode that records does not."""
         yield
 
     def call(self, func: OpOverload, *args: Any, **kwargs: Any) -> Any:
         """An operator called from inside the evaluation of a composite: a tracer records it."""
         if self.casts:
-            return autocast.evaluate_part(self, func, args, kwargs, self._called)
-        return self._called(func, args, kwargs)
+            return autocast.evaluate_part(self, func, args, kwargs, self._call_part)
+        return self._call_part(func, args, kwargs)
 
-    def _called(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    def _call_part(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         if is_grad_enabled():  # by way of C++, which knows symbolic numbers, not expressions
             args, kwargs = self.wrap(args), {k: self.wrap(v) for k, v in kwargs.items()}
             return self._evaluate_tracked(func, args, kwargs)
         return self.evaluate(func, args, kwargs)
 
-    def reentered(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    def reenter(self, function: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
         """Run torch code whose operators come back to this mode, from inside a dispatch (where it
         is off)."""
         outer = torch._C._get_dispatch_mode(_FAKE)
@@ -295,12 +295,12 @@ class FakeTensorMode(TorchDispatchMode):
         if cls in SYMBOLIC:
             return unwrap(value)
         if cls is torch.device:
-            return self._modelled(value)
+            return self._find_device(value)
         if isinstance(value, torch.Tensor):
             return self.adopt(value).fake_type
         return value
 
-    def _modelled(self, device: torch.device) -> torch.device:
+    def _find_device(self, device: torch.device) -> torch.device:
         """The device that is meant: to C++, a fake on an absent device is on `meta`, so what C++
         makes for it is asked for there. A mode that models such a device has no other `meta`."""
         if device.type == "meta" and self.absent_device is not None:
@@ -395,9 +395,9 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     # version.
     if is_inference_mode_enabled() and not _is_inference(base):
         with torch.inference_mode(False):
-            fake = _viewed(mode, out, base.fake_storage)
+            fake = _make_views(mode, out, base.fake_storage)
     else:
-        fake = _viewed(mode, out, base.fake_storage)
+        fake = _make_views(mode, out, base.fake_storage)
     if constant:
         data.propagate_constants(record, args, kwargs, fake)
     return fake
@@ -406,7 +406,7 @@ def _view(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
 _is_inference: Any = torch.Tensor.is_inference  # without the tracer's answer
 
 
-def _viewed(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
+def _make_views(mode: FakeTensorMode, out: Any, storage: FakeStorage) -> Any:
     if out.__class__ is TensorType:
         return new_fake(mode, out, storage)
     return [new_fake(mode, o, storage) for o in out]

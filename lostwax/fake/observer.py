@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class Observer:
     """One who takes note of nothing, and leaves everything to torch."""
 
-    def asked(self, fake: FakeTensor, what: str) -> None:
+    def note_question(self, fake: FakeTensor, what: str) -> None:
         """Python asks a fake something that an operator does not answer: `"stride()"`,
         `"requires_grad"`, `"class"`. Who asks is told by `location.asking_frame`."""
 
-    def asked_at(
+    def note_question_at(
         self,
         where: Location | str,
         what: str,
@@ -39,17 +39,17 @@ class Observer:
         asks not the fakes, but what is computed from all of them. A question to torch itself
         (`"torch.is_grad_enabled()"`) has no fakes, but what was found."""
 
-    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+    def note_layout_choice(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         """By the strides of `source`, `out` shares memory with it, or does not."""
 
     def has_gradient(self, fake: FakeTensor) -> bool:
         """Does a gradient reach it that autograd does not know of?"""
         return False
 
-    def assigning(self, fake: FakeTensor, name: str, value: Any) -> None:
+    def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
         """`x.requires_grad = value` or `x.grad = value` is about to be done."""
 
-    def data_assigned(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
+    def note_new_data(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
         """`x.data = y` was done: x was of the type `before`, and this was tracked of it."""
 
     def hook_gradient(self, fake: FakeTensor, hook: Callable[[Any], Any]) -> Any:

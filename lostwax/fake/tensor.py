@@ -83,7 +83,7 @@ class FakeTensor(AskedTensor):
         if self.constant is not None:
             self.constant_version = other.constant_version
         if tracked is not None and other.tracked is not None:
-            self.fake_mode.observer.data_assigned(self, other, before, tracked)
+            self.fake_mode.observer.note_new_data(self, other, before, tracked)
 
     def view(self, *size: Any, **kwargs: Any) -> Any:
         return super().view(*size, **kwargs) if kwargs else self.fake_mode.view(self, size)
@@ -95,7 +95,7 @@ class FakeTensor(AskedTensor):
             out = self._contiguous(t)
         if out is None:
             out = super().contiguous(*args, **kwargs)
-        self.fake_mode.observer.layout_decided(self, out, "contiguous()")
+        self.fake_mode.observer.note_layout_choice(self, out, "contiguous()")
         return out
 
     def _contiguous(self, t: TensorType) -> Any:
@@ -135,7 +135,7 @@ class FakeTensor(AskedTensor):
             kwargs["device"] = concrete_device(kwargs["device"])
         out: Any = super().to(*args, **kwargs)
         if "memory_format" in kwargs:
-            self.fake_mode.observer.layout_decided(self, out, "to(memory_format=...)")
+            self.fake_mode.observer.note_layout_choice(self, out, "to(memory_format=...)")
         return out  # type: ignore[no-any-return]
 
     def cuda(self, device: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
@@ -257,8 +257,8 @@ def _of_symbols(t: TensorType, device: torch.device, requires_grad: bool) -> Any
     # three times the cost.
     return _make_wrapper(
         FakeTensor,
-        _wrapped(t.size),
-        _wrapped(t.stride),
+        _wrap_all(t.size),
+        _wrap_all(t.stride),
         wrap(t.offset),
         None,
         t.dtype,
@@ -274,7 +274,7 @@ def _of_symbols(t: TensorType, device: torch.device, requires_grad: bool) -> Any
     )
 
 
-def _wrapped(numbers: Sizes) -> list[Any]:
+def _wrap_all(numbers: Sizes) -> list[Any]:
     return [n if n.__class__ is int else wrap(n) for n in numbers]
 
 

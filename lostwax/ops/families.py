@@ -51,6 +51,6 @@ class Families:
         except BaseException as error:
             self.is_torn = True
             if isinstance(error, (ImportError, AttributeError)) and not torch_version.is_tested():
-                raise torch_version.missing(error) from error
+                raise torch_version.make_import_error(error) from error
             raise
         self._loaded.add(file)

@@ -56,7 +56,7 @@ def guards_code(program: ExportedProgram) -> list[str]:
     """The guards as torch has them: those whose symbols can be read off the inputs."""
     if not program.guards:
         return []
-    names = {s: path for path, size in _places(program) for s in _alone(size)}
+    names = {s: path for path, size in _places(program) for s in _find_lone_symbol(size)}
     texts = (show(g.cond, names) for g in program.guards if g.cond.symbols() <= names.keys())
     return [text for text in texts if CUT not in text]
 
@@ -187,7 +187,7 @@ def _sizes(paths: list[str], values: list[Any]) -> list[tuple[str, Size]]:
     return found
 
 
-def _alone(size: Size) -> tuple[Symbol, ...]:
+def _find_lone_symbol(size: Size) -> tuple[Symbol, ...]:
     """The symbol, if a size is just that symbol."""
     if not isinstance(size, Expr) or len(size.symbols()) != 1:
         return ()

@@ -20,16 +20,16 @@ class Diary(Observer):
     def __init__(self) -> None:
         self.pages: list[Any] = []
 
-    def asked(self, fake: FakeTensor, what: str) -> None:
+    def note_question(self, fake: FakeTensor, what: str) -> None:
         self.pages.append(what)
 
-    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+    def note_layout_choice(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         self.pages.append(what)
 
-    def assigning(self, fake: FakeTensor, name: str, value: Any) -> None:
+    def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
         self.pages.append((name, value))
 
-    def data_assigned(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
+    def note_new_data(self, fake: FakeTensor, other: FakeTensor, before: Any, tracked: Any) -> None:
         self.pages.append(before)
 
     def deep_copy(self, fake: FakeTensor) -> FakeTensor | None:

@@ -76,12 +76,12 @@ def check(tracer: Tracer, around: bool) -> None:
 def _make_telling(function: Any) -> Any:
     """A function that switches autocast on or off, and tells the tracer."""
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         if is_capturing():
             running[-1].casting = True
         return function(*args, **kwargs)
 
-    return stand_for(function, called)
+    return stand_for(function, call)
 
 
 CODE_SWAPS = [

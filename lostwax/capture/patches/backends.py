@@ -72,12 +72,12 @@ def _make_checked(name: str) -> NameSwap | None:
         return None
     getter = _GETTERS.get(name) or _make_getter(name.replace("_set_", "_get_", 1))
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         if is_capturing() and (kwargs.get("warn_only") or getter(*args) != args):
             _refuse(_NAMES[name], args[-1] if args else kwargs)
         return function(*args, **kwargs)
 
-    return NameSwap(_C, name, stand_for(function, called))
+    return NameSwap(_C, name, stand_for(function, call))
 
 
 def _make_getter(name: str) -> Callable[..., Any]:

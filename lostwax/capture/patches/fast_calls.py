@@ -34,7 +34,7 @@ _KNOWN: list[tuple[Any, str, OpOverload]] = [
 
 
 def _make_fast_call(function: Any, overload: OpOverload) -> Any:
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs or not args or type(args[0]) is not FakeTensor or not is_capturing():
             return function(*args, **kwargs)
         tracer = running[-1]
@@ -44,7 +44,7 @@ def _make_fast_call(function: Any, overload: OpOverload) -> Any:
             return function(*args)
         return single_step_composites.record_direct(tracer, operator(overload), args, function)
 
-    return stand_for(function, called)
+    return stand_for(function, call)
 
 
 NAME_SWAPS = [

@@ -33,18 +33,18 @@ def _note(name: str, args: tuple[Any, ...], found: Any) -> None:
 def _note_answer(what: str, found: Any) -> None:
     kept = found if type(found) in (bool, int, str) else str(found)
     if is_mode(what):
-        running[-1].observer.asked_at(user_location(), what, found=kept)
+        running[-1].observer.note_question_at(user_location(), what, found=kept)
 
 
 def _make_noting(name: str, function: Any) -> Any:
     """A function of C, whose answers are noted."""
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
         _note(name, (*args, *kwargs.values()), found)
         return found
 
-    return stand_for(function, called)
+    return stand_for(function, call)
 
 
 def _note_call(name: str, plain: Any) -> Any:

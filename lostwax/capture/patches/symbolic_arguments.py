@@ -33,12 +33,12 @@ _LISTS = (list, tuple)  # and torch.Size
 def _make_choosing(function: Any, answer: Callable[..., Any]) -> Any:
     """The function, except where `answer` has a result for a call with symbols."""
 
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         is_asked = is_capturing() and (kwargs or any(map(has_symbol, args)))
         result = answer(*args, **kwargs) if is_asked else None
         return function(*args, **kwargs) if result is None else result
 
-    return stand_for(function, called)
+    return stand_for(function, call)
 
 
 def _take_symbol(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,7 +125,7 @@ def _linspace(start: Any, end: Any, steps: Any, **options: Any) -> Any:
         return None
     tracer = running[-1]
     if options.get("device") is None:
-        with tracer.silent():
+        with tracer.pause_recording():
             options["device"] = torch.empty(0).device  # torch knows which is the default
     return tracer.call(aten.linspace.default, start, end, steps, **options)
 

@@ -61,11 +61,11 @@ class _Property(_Attribute):
 
 
 def _make_fake_call(name: str, original: Any) -> Any:
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: Any, **kwargs: Any) -> Any:
         is_fake = bool(args) and type(args[0]) is FakeTensor
         return (getattr(FakeTensor, name) if is_fake else original)(*args, **kwargs)
 
-    return stand_for(original, called)
+    return stand_for(original, call)
 
 
 class _PropertyByFake:

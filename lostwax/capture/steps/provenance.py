@@ -186,9 +186,11 @@ class CallWatcher(Protocol):
     @property
     def paths(self) -> Container[str]: ...
 
-    def entering(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None: ...
+    def note_entry(
+        self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None: ...
 
-    def leaving(self, entered: Entered, result: Any) -> None: ...
+    def note_exit(self, entered: Entered, result: Any) -> None: ...
 
 
 class Provenance:
@@ -294,7 +296,7 @@ class Provenance:
         watcher = self._watcher
         if watcher is not None:
             if path in watcher.paths:
-                watcher.entering(entered, args, kwargs)
+                watcher.note_entry(entered, args, kwargs)
             else:
                 watcher = None
         self._entered = entered
@@ -304,7 +306,7 @@ class Provenance:
             else:  # all that torch does then
                 result = module.forward(*args, **kwargs)
             if watcher is not None:
-                watcher.leaving(entered, result)
+                watcher.note_exit(entered, result)
             return result
         finally:
             self._entered = outer

@@ -100,7 +100,7 @@ def _evaluate_results(
         return None
     if any(r.written for r in record.results):
         return new_fake(tracer, targets[0].fake_type)
-    with tracer.silent():
+    with tracer.pause_recording():
         return tracer.compute(record.overload, args, kwargs)
 
 

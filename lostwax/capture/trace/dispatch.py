@@ -134,7 +134,7 @@ def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
         refusals.refuse_operator(record.overload, PACKED)
     with fallback.without_mkldnn():
         function = record.overload.decompose
-        return tracer.provenance.as_one(record.overload, tracer.reentered, function, args, kwargs)
+        return tracer.provenance.as_one(record.overload, tracer.reenter, function, args, kwargs)
 
 
 def _refuse(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> NoReturn:
@@ -185,7 +185,7 @@ def _view_or_copy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
         return out
     name = f"{record.overload._schema.name.removeprefix('aten::')}()"
     if out.fake_storage is not source.fake_storage:
-        tracer.observer.layout_decided(source, out, name)
+        tracer.observer.note_layout_choice(source, out, name)
     elif source.tracked is not None and source.tracked.root.kind:
         # Written to, it has the example's layout in the program, also where the input has another.
         root = source.tracked.root
@@ -203,7 +203,7 @@ def _record_in_order(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
     name = record.overload._schema.name.removeprefix("aten::")
     for each in args:
         if isinstance(each, torch.Tensor):
-            tracer.observer.layout_asked(tracer.adopt(each), name, exact=False)
+            tracer.observer.note_layout(tracer.adopt(each), name, exact=False)
     return record_by_rule(tracer, record, args, kwargs)
 
 
@@ -243,7 +243,7 @@ def record_kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
             f"statistics, and a program shows all that it writes.\n  at {user_location()}\n"
             "  instead: export module.eval(), or leave it out of keep="
         )
-    with tracer.silent():
+    with tracer.pause_recording():
         out = tracer.compute(record.overload, args, kwargs)
     arguments = flatten([args, list(kwargs.values())])
     memories = {a.fake_storage for a in arguments if isinstance(a, FakeTensor)}
@@ -336,8 +336,8 @@ def _record_resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
         return tracer.bare.call_unrecorded(record.overload, args, kwargs)
     of_conjugate = Trait.RESOLVES_CONJUGATE in record.traits
     asked = "is_conj()" if of_conjugate else "is_neg()"
-    tracer.observer.asked_at(user_location(), asked, [tensor])
-    given = tracer.fake_tensor_converter.real_one(tensor)
+    tracer.observer.note_question_at(user_location(), asked, [tensor])
+    given = tracer.fake_tensor_converter.find_real(tensor)
     has_bit = given is not None and answer(asked, given)
     if has_bit or (of_conjugate and _is_conjugate(tracer.adopt(tensor))):
         return tracer.call(aten.clone.default, tensor)

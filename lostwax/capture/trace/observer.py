@@ -56,15 +56,15 @@ class CaptureObserver(Observer):
 
     # ---------------------------------------------------------------------------------- questions
 
-    def asked(self, fake: FakeTensor, what: str) -> None:
+    def note_question(self, fake: FakeTensor, what: str) -> None:
         fake.check_thread()
         if what in LAYOUT_QUESTIONS:
             # What torch asks counts, too; but strides of dimensions of size 1 do not matter to it.
-            self.layout_asked(fake, what, "stride" in what and is_asked_by_user())
+            self.note_layout(fake, what, "stride" in what and is_asked_by_user())
         elif self._is_noting() and fake.tracked is not None and is_asked_by_user():
             self._note(fake, what, user_location())
 
-    def asked_at(
+    def note_question_at(
         self,
         where: Location | str,
         what: str,
@@ -76,7 +76,7 @@ class CaptureObserver(Observer):
         known = [fake for fake in fakes if fake.tracked is not None]
         if what in LAYOUTS:
             for fake in known:
-                self.layout_asked(fake, what, what == STRIDES)
+                self.note_layout(fake, what, what == STRIDES)
         elif not self._is_noting():
             return
         elif is_mode(what):
@@ -93,7 +93,7 @@ class CaptureObserver(Observer):
         return self._tracer.is_recording and not self.is_over
 
     def _note(self, fake: FakeTensor, what: str, where: Location | str) -> None:
-        real = self._tracer.fake_tensor_converter.real_one(fake)
+        real = self._tracer.fake_tensor_converter.find_real(fake)
         self.questions.note(fake, what, self._tracer.value_of, real, where)
 
     def note_gradients(self, values: Sequence[Value]) -> None:
@@ -110,13 +110,13 @@ class CaptureObserver(Observer):
 
     # ------------------------------------------------------------------------------------ layouts
 
-    def layout_asked(self, fake: FakeTensor, what: str, exact: bool) -> None:
+    def note_layout(self, fake: FakeTensor, what: str, exact: bool) -> None:
         """The layout of a fake has decided something. `exact`: also that of dimensions of size
         1."""
         if self._tracer.is_recording and fake.tracked is not None:
             self._tracer.reliance.note(fake.tracked.root, what, exact=exact)
 
-    def layout_decided(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
+    def note_layout_choice(self, source: FakeTensor, out: FakeTensor, what: str) -> None:
         tracer = self._tracer
         if tracer.is_recording and source.tracked is not None and out.tracked is not None:
             roots = (source.tracked.root, out.tracked.root)
@@ -136,7 +136,7 @@ class CaptureObserver(Observer):
             return False
         return is_differentiable(tracer.value_of(fake), has_leaves)
 
-    def assigning(self, fake: FakeTensor, name: str, value: Any) -> None:
+    def note_assignment(self, fake: FakeTensor, name: str, value: Any) -> None:
         tracer = self._tracer
         if not tracer.is_recording or fake.tracked is None:
             return
@@ -145,7 +145,7 @@ class CaptureObserver(Observer):
         elif (is_marked(fake) or self.has_gradient(fake)) is not value:
             tracer.grad_marks.note_requires_grad(fake, value)
 
-    def data_assigned(
+    def note_new_data(
         self, fake: FakeTensor, other: FakeTensor, before: TensorType, tracked: Any
     ) -> None:
         """It has the memory of the other, and the gradient that it had."""

@@ -47,7 +47,7 @@ def carry_constant(tracer: Tracer, tensor: torch.Tensor, fake: FakeTensor) -> No
 
 def find_state(tracer: Tracer, tensor: torch.Tensor) -> Root | None:
     """What of the program's state, or of its inputs, a real tensor is, or shows."""
-    known = tracer.fake_tensor_converter.known(tensor)
+    known = tracer.fake_tensor_converter.find_fake(tensor)
     if known is not None and known.tracked is not None:
         return known.tracked.root  # type: ignore[no-any-return]
     shown = _find_shown_state(tracer, tensor, FakeTensorMode.adopt(tracer, tensor))

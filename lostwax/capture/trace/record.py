@@ -118,7 +118,7 @@ _SymInt: Any = torch.SymInt
 
 def record_call(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     if record.rule is None:  # evaluated by other operators, which are not the program's
-        with tracer.silent():
+        with tracer.pause_recording():
             out = tracer.compute(record.overload, args, kwargs)
     else:
         out = tracer.compute(record.overload, args, kwargs)
@@ -153,7 +153,7 @@ def record_plain_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[
             return record_view(tracer, record, args, kwargs)
     except RuntimeError:  # which the program may catch: with other strides it would not be raised
         what = f"{record.overload} that fails"
-        tracer.observer.layout_asked(tracer.adopt(args[0]), what, exact=False)
+        tracer.observer.note_layout(tracer.adopt(args[0]), what, exact=False)
         raise
     answer, operands = asked
     base = args[0]
@@ -216,7 +216,7 @@ def record_whole_view(
             "  why: a program has views of one tensor only\n"
             "  instead: let it return copies (x.clone()), and declare no alias in its schema"
         )
-    with tracer.silent():
+    with tracer.pause_recording():
         out = tracer.compute(record.overload, args, kwargs) if out is None else out
         if out is base:
             out = tracer.compute(aten.alias.default, (base,), {})

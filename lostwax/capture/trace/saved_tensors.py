@@ -49,7 +49,7 @@ class SavedTensors:
         """The tensor that gets the gradient of a leaf: itself, or what it is a copy of."""
         self._is_asking = True
         try:
-            with self._mode.silent(), torch.enable_grad():
+            with self._mode.pause_recording(), torch.enable_grad():
                 found: Any = self._mode.in_autograd(fake.view_as, fake).grad_fn
         finally:
             self._is_asking = False

@@ -348,7 +348,7 @@ class Tracer(Recorder):
             super().assign(tracked, new)
         self.reliance.note_write(root, before)
         for tensor, _ in self.state_views:
-            known = self.fake_tensor_converter.known(tensor)
+            known = self.fake_tensor_converter.find_fake(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:
                 check_history(root, tensor, known.tracked)
 

@@ -83,7 +83,7 @@ def contiguous(
     t = x.fake_type
     is_so = t.is_contiguous if memory_format is torch.contiguous_format else t.is_channels_last
     out = x if is_so else mode.call(aten.clone.default, x, memory_format=memory_format)
-    mode.observer.layout_decided(x, out, "contiguous()")
+    mode.observer.note_layout_choice(x, out, "contiguous()")
     return out
 
 
@@ -105,7 +105,7 @@ def _to(
     is_kept = memory_format in (None, torch.preserve_format) or suggested_format(t) is memory_format
     if same_dtype and same_device and is_kept and not copy:
         if memory_format is not None:
-            mode.observer.layout_decided(x, x, "to(memory_format=...)")
+            mode.observer.note_layout_choice(x, x, "to(memory_format=...)")
         return x
     options = {"dtype": dtype or t.dtype, "device": device, "memory_format": memory_format}
     options = {k: v for k, v in options.items() if v is not None}
@@ -253,7 +253,7 @@ def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool 
     if wrap and t.ndim == 2:
         if not t.is_contiguous:
             kernel = partial(aten.fill_diagonal_.default._op_dk, _BY_TORCH)
-            return mode.reentered(kernel, (x, fill_value, wrap), {})
+            return mode.reenter(kernel, (x, fill_value, wrap), {})
         flat = mode.call(aten.view.default, x, [product(t.size)])
         diagonal = mode.call(aten.slice.Tensor, flat, 0, None, None, t.size[1] + 1)
     else:  # C++ would count the places in memory

@@ -225,7 +225,7 @@ def group_norm(
 @composite(aten.ctc_loss.IntList)
 def ctc_loss(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
     # C++ writes the lengths into memory, which a fake does not have.
-    return mode.reentered(_ctc_loss, args, kwargs)
+    return mode.reenter(_ctc_loss, args, kwargs)
 
 
 @composite(aten.ctc_loss.Tensor)

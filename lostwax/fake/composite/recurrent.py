@@ -36,13 +36,13 @@ def cast_arguments(mode: FakeTensorMode, func: OpOverload, args: Any) -> tuple[A
     # For cuDNN's layers, torch's autocast kernel casts to float16, whatever was asked for.
     dtype = torch.float16 if device == "cuda" else torch.get_autocast_dtype(device)
 
-    def lowered(value: Any) -> Any:
+    def lower(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [lowered(v) for v in value]
+            return [lower(v) for v in value]
         kind = value.dtype if isinstance(value, torch.Tensor) else None
         return to_dtype(mode, value, dtype) if kind in CASTABLE else value
 
-    return tuple(map(lowered, args)), True
+    return tuple(map(lower, args)), True
 
 
 def _has_kernel(func: OpOverload, device: str, args: Any) -> bool:

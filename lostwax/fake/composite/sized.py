@@ -48,7 +48,7 @@ def _evaluate_if_symbolic(overload: OpOverload, function: Rule) -> Rule:
             out = function(mode, *args, **kwargs)
             if out is not NotImplemented:
                 return out
-        return mode.reentered(kernel, args, kwargs)
+        return mode.reenter(kernel, args, kwargs)
 
     return evaluate
 
@@ -98,7 +98,7 @@ def cosine_similarity(
 ) -> Any:
     spread = broadcast_tensors(mode, (x1, x2))
     kernel = partial(aten.cosine_similarity.default._op_dk, _BY_TORCH)
-    return mode.reentered(kernel, (*spread, dim, eps), {})
+    return mode.reenter(kernel, (*spread, dim, eps), {})
 
 
 @composite_if_symbolic(aten.diff.default)

@@ -84,7 +84,7 @@ class _Patch:
     def binary_of_symint(self, cls: Any, name: str, ours: Any, function: BinaryOperator) -> None:
         """As `binary`, with a short cut for two integers: the hottest code of symbolic tracing."""
         before = getattr(cls, name, _refuse_operand)
-        wrap, on_sizes, mixed = self.wrap, function.on_sizes, self.mixed
+        wrap, on_sizes, apply_mixed = self.wrap, function.on_sizes, self.apply_mixed
 
         def method(self: Any, other: Any) -> Any:
             node = self.node
@@ -96,7 +96,7 @@ class _Patch:
             elif kind is _SymInt and other.node.__class__ is ours:
                 result = on_sizes(node.value, other.node.value)
             else:
-                return mixed(function, node.value, other)
+                return apply_mixed(function, node.value, other)
             if result.__class__ is Expr and result.face is not None:
                 return result.face  # `wrap`, without a call
             return wrap(result)
@@ -105,13 +105,13 @@ class _Patch:
 
     def binary(self, cls: Any, name: str, ours: Any, function: Callable[[Any, Any], Any]) -> None:
         before = getattr(cls, name, _refuse_operand)
-        mixed = self.mixed
+        apply_mixed = self.apply_mixed
 
         def method(self: Any, other: Any) -> Any:
             node = self.node
             if node.__class__ is not ours:
                 return before(self, other)
-            return mixed(function, node.value, other)
+            return apply_mixed(function, node.value, other)
 
         self.put(cls, name, method)
 
@@ -129,7 +129,7 @@ class _Patch:
 
         self.put(cls, name, method)
 
-    def mixed(self, function: Callable[[Any, Any], Any], value: Any, other: Any) -> Any:
+    def apply_mixed(self, function: Callable[[Any, Any], Any], value: Any, other: Any) -> Any:
         """Apply `function` to our value and to whatever the user wrote."""
         number = self.operand(other)
         if number is NotImplemented:
@@ -186,22 +186,22 @@ def _install_format(cls: Any, ours: Any, plain: type) -> None:
     """f"{n}" gives the text "s0"; f"{n:03d}" needs digits and specialises, as `int(n)` does."""
     before = cls.__format__
 
-    def formatted(self: Any, spec: str) -> str:
+    def format_number(self: Any, spec: str) -> str:
         if spec and self.node.__class__ is ours:
             return format(plain(self), spec)
         return before(self, spec)  # type: ignore[no-any-return]
 
-    _Patch.put(cls, "__format__", formatted)
+    _Patch.put(cls, "__format__", format_number)
 
 
 def _install_hash(ours: Any) -> None:
     """The hash is that of the example's number, with a guard: a key of a dict is one number."""
     before: Any = _SymInt.__hash__
 
-    def hashed(self: Any) -> int:
+    def hash_number(self: Any) -> int:
         return hash(int(self)) if self.node.__class__ is ours else before(self)
 
-    _Patch.put(_SymInt, "__hash__", hashed)
+    _Patch.put(_SymInt, "__hash__", hash_number)
 
 
 # ------------------------------------------------------------------------------------- torch._check

@@ -44,17 +44,17 @@ def _example(n: Size) -> int | None:
 def is_channels_last(ndim: int) -> Layout:
     """Is it dense with the channels innermost? `ndim` is 4 or 5."""
 
-    def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+    def ask(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
         return len(size) == ndim and _is_dense_in(_CHANNELS_LAST[ndim], size, stride)
 
-    return asked
+    return ask
 
 
 def has_channels_last_strides(ndim: int) -> Layout:
     """Do the strides grow in the order of channels-last? Gaps are allowed; ambiguous strides count
     as contiguous."""
 
-    def asked(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
+    def ask(size: Sequence[Size], stride: Sequence[Size]) -> Condition:
         if len(size) != ndim:
             return False
         parts = [ne(stride[1], 0)]
@@ -66,7 +66,7 @@ def has_channels_last_strides(ndim: int) -> Layout:
             least = stride[d] * maximum(size[d], 1)
         return reduce(lambda a, b: a & b, parts)
 
-    return asked
+    return ask
 
 
 def is_non_overlapping_and_dense(size: Sequence[Size], stride: Sequence[Size]) -> Condition:

@@ -61,12 +61,12 @@ def decompose_program(
     expansions = Expansions(as_table(table), mode)
 
     # The expander is entered once: entering it costs as much as recording an expansion.
-    def rewritten(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
+    def rewrite(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
         collector.pause(undo.add)
         with no_grad(), without_autocast(), expansions.expander:
             return _rewrite(program.graph_module, expansions, mode, program.named_by_calls)
 
-    module, names = run_and_undo(rewritten)
+    module, names = run_and_undo(rewrite)
     signature = program.graph_signature
     return replace(
         program,

@@ -120,7 +120,7 @@ class Expander(Recorder):
             if isinstance(decomposition, Composite):
                 return self._take_apart(func, args, kwargs)
             args, kwargs = wrap_all(args), {k: wrap_all(v) for k, v in kwargs.items()}
-            return self.reentered(decomposition, args, kwargs)
+            return self.reenter(decomposition, args, kwargs)
         finally:
             self._open.pop()
 
@@ -131,7 +131,7 @@ class Expander(Recorder):
             return super().evaluate(func, args, kwargs)
         with fallback.without_mkldnn():
             if Trait.RECURRENT in record.traits:
-                return self.reentered(func.decompose, args, kwargs)
+                return self.reenter(func.decompose, args, kwargs)
             return fallback.evaluate(self, record, args, kwargs)
 
     def record_plain(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -139,7 +139,7 @@ class Expander(Recorder):
         record = operator(func)
         as_aten = getattr(func, "impl_aten", None) if func.namespace == "prims" else None
         if as_aten is not None:
-            return self.reentered(as_aten, args, kwargs)
+            return self.reenter(as_aten, args, kwargs)
         if Trait.LITERAL in record.traits:
             return self.adopt(args[0])
         if record.evaluation is not None and record.rule is None:
@@ -152,7 +152,7 @@ class Expander(Recorder):
 
     def _record_functional(self, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
         symbols = len(self.shape_env.symbols) if record.data_dependent else 0
-        with self.silent():
+        with self.pause_recording():
             out = self.compute(record.overload, args, kwargs)
         if record.data_dependent and len(self.shape_env.symbols) != symbols:
             raise CannotExpand(f"the size of what {record.overload} returns depends on data")
@@ -173,7 +173,7 @@ class Expander(Recorder):
             kwargs = dict(kwargs)
             args = (kwargs.pop(record.argument_names[0]),)
         base = self.adopt(args[0])
-        with self.silent():
+        with self.pause_recording():
             out = self.compute(func, args, kwargs)
         is_other = Trait.NOT_ITS_BASE in record.traits
         if not is_other and type(out) is FakeTensor and out.fake_type == base.fake_type:
@@ -185,7 +185,7 @@ class Expander(Recorder):
         return out
 
     def _evaluate_directly(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        with self.silent():
+        with self.pause_recording():
             out = self.compute(func, args, kwargs)
         if isinstance(out, SYMBOLIC):
             raise CannotExpand(f"{func} asks for data")

@@ -142,7 +142,7 @@ class Draft:
 
     def fake(self, tensor: torch.Tensor) -> FakeTensor:
         """Make the fake of a real tensor, for this program."""
-        with self.mode.silent():
+        with self.mode.pause_recording():
             return self.mode.from_tensor(tensor, static_shapes=True)
 
     # ----------------------------------------------------------------------------------- edits
@@ -161,7 +161,7 @@ class Draft:
         """Inside, operators may be evaluated on fakes, under the conditions of this program alone.
         New conditions on sizes become conditions of the program."""
         env = self.mode.shape_env
-        with torch.no_grad(), self.mode.silent():
+        with torch.no_grad(), self.mode.pause_recording():
             if env is None:
                 yield
                 return

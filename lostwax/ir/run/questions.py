@@ -375,7 +375,7 @@ def _must_be_the_mode(question: Question) -> AsksCheck:
         found = mode_answer(what)
         fake = next((each for each in (*state, *inputs) if type(each) is FakeTensor), None)
         if fake is not None:
-            fake.fake_mode.observer.asked_at(question.where, what, found=found)
+            fake.fake_mode.observer.note_question_at(question.where, what, found=found)
         if found != wanted:
             raise InputValueError(
                 f"{what} is {found} here, and was {wanted} at capture, where the original asks it\n"
@@ -427,7 +427,7 @@ def _ask_again(question: Question, tensors: Sequence[Any]) -> None:
     the new program, too."""
     fakes = [tensor for tensor in tensors if type(tensor) is FakeTensor]
     if fakes:
-        tell = fakes[0].fake_mode.observer.asked_at
+        tell = fakes[0].fake_mode.observer.note_question_at
         tell(question.where, question.what, fakes, is_joint=question.computed)
 
 
@@ -456,7 +456,7 @@ def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksChec
             exact = any(tensor.fake_type.size[d] == 1 for d in dims)
             asked = [STRIDES if exact else VISIBLE_STRIDES, *([OFFSET] if offset else ())]
             for what in asked:
-                tensor.fake_mode.observer.asked_at("", what, [tensor])
+                tensor.fake_mode.observer.note_question_at("", what, [tensor])
 
     return check
 
@@ -464,7 +464,7 @@ def _ask_layout_again(index: int, dims: Sequence[Any], offset: bool) -> AsksChec
 def _ask_layouts_again(state: Sequence[Any], inputs: Sequence[Any]) -> None:
     for tensor in inputs:
         if type(tensor) is FakeTensor:
-            tensor.fake_mode.observer.asked_at("", VISIBLE_STRIDES, [tensor])
+            tensor.fake_mode.observer.note_question_at("", VISIBLE_STRIDES, [tensor])
 
 
 def _fix(question: Question, named: _CallTensor) -> str:

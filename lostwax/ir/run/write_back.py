@@ -112,7 +112,7 @@ def replace_dtypes_and_devices(
         if a.is_floating_point and b.is_floating_point
     }
 
-    def replaced(value: Any) -> Any:
+    def replace_value(value: Any) -> Any:
         if isinstance(value, torch.dtype):
             return casts.get(value, value)
         return extremes.get(value, value) if value.__class__ is float else value
@@ -122,8 +122,8 @@ def replace_dtypes_and_devices(
             node.args = replace_devices(node.args, moves)
             node.kwargs = replace_devices(node.kwargs, moves)
         if casts and not has_trait(node.target, Trait.RANGE):
-            node.args = map_aggregate(node.args, replaced)
-            node.kwargs = map_aggregate(node.kwargs, replaced)
+            node.args = map_aggregate(node.args, replace_value)
+            node.kwargs = map_aggregate(node.kwargs, replace_value)
             if len(node.all_input_nodes) > 1 and isinstance(node.target, OpOverload):
                 node.target = _cast_to_state_types(node.target, casts)
 

@@ -44,7 +44,7 @@ class Recorder(FakeTensorMode):
     """What the call returns, without recording anything."""
 
     @contextmanager
-    def silent(self) -> Iterator[None]:
+    def pause_recording(self) -> Iterator[None]:
         before, self.is_recording = self.is_recording, False
         try:
             yield
@@ -165,7 +165,7 @@ class Recorder(FakeTensorMode):
     def take_view(self, base: Value, view: View) -> Value:
         """The same view of another value of the base."""
         args = (self.temporary(base), *view.args)
-        with self.silent():
+        with self.pause_recording():
             out = self.compute(view.func, args, view.kwargs)
         step = self.add_step(view.func, args, view.kwargs)
         step.grad = view.grad  # as when it was made: here it is only read
@@ -213,7 +213,7 @@ class Recorder(FakeTensorMode):
         position = () if view.position is None else (view.position,)
         fakes = (self.temporary(base.value), self.temporary(new))
         args = (*fakes, *position, *map(self.wrap, view.args))
-        return self.value_of(self.reentered(inverse, args, view.kwargs))
+        return self.value_of(self.reenter(inverse, args, view.kwargs))
 
     def lay_out(self, like: Value, value: Value) -> Value:
         """The value in the layout of the one it replaces: later views count on its strides."""

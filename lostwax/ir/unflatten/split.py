@@ -66,7 +66,7 @@ class ModuleBodies:
             self.writes.setdefault(name, []).append((copies[target], copies[value]))
         self.written = {target for pairs in self.writes.values() for target, _ in pairs}
         self.signatures = {e.fqn: e.signature for e in program.module_call_graph if e.signature}
-        self.escaping = self._escaping()
+        self.escaping = self._find_escaping()
         self.subgraphs: list[tuple[str, str, GraphModule]] = []
         self.of: dict[str, dict[str, ModuleBody]] = {}
         """By the path of a module: its bodies, by the names of its calls."""
@@ -85,11 +85,11 @@ class ModuleBodies:
                 found[copies[node]] = [spec.target, *(n for n in others if n != spec.target)]
         return found
 
-    def _escaping(self) -> dict[TreeCall, dict[Node, None]]:
+    def _find_escaping(self) -> dict[TreeCall, dict[Node, None]]:
         """The values of each call that are read outside of it, in order."""
         found: dict[TreeCall, dict[Node, None]] = {call: {} for call in self.tree.calls()}
 
-        def used(node: Node, at: TreeCall) -> None:
+        def note_use(node: Node, at: TreeCall) -> None:
             outside = set(at.chain())
             for call in self.owners[node].chain() if node in self.owners else ():
                 if call not in outside:
@@ -98,16 +98,16 @@ class ModuleBodies:
         for node in self.owners:
             for user in node.users:
                 if user not in self.numbers:
-                    used(node, self.owners.get(user, self.tree))
+                    note_use(node, self.owners.get(user, self.tree))
         for call in self.tree.calls():
             for _, value in self.writes.get(call.name, ()):
-                used(value, call)
+                note_use(value, call)
             signature = self.signatures.get(call.name)
             if call.parent is not None and signature is not None:
                 for node in self.named_nodes(signature.inputs, call):
-                    used(node, call.parent)
+                    note_use(node, call.parent)
                 for node in self.named_nodes(signature.outputs, call):
-                    used(node, call)
+                    note_use(node, call)
         return found
 
     def named_nodes(self, args: Sequence[Any], call: TreeCall) -> list[Node]:

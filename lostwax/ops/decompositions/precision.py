@@ -23,14 +23,14 @@ def compute_in_float32(function: Callable[..., Any]) -> Callable[..., Any]:
     the result once, at the end."""
 
     @wraps(function)
-    def computed(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+    def compute(self: Tensor, *args: Any, **kwargs: Any) -> Any:
         wider = _WIDER.get(self.dtype)
         if wider is None:
             return function(self, *args, **kwargs)
         rest = [cast(a, wider) if _is_low(a) else a for a in args]
         return cast(function(cast(self, wider), *rest, **kwargs), self.dtype)
 
-    return computed
+    return compute
 
 
 def _is_low(value: Any) -> bool:

@@ -210,33 +210,33 @@ def frexp(x: TensorType) -> tuple[TensorType, TensorType]:
 
 
 def _binary_same_rule(name: str, refused: Dtypes) -> Rule:
-    def promoted(a: Operand, b: Operand, **_: object) -> TensorType:
+    def promote_both(a: Operand, b: Operand, **_: object) -> TensorType:
         dtype = common_dtype(a, b)
         if dtype in refused:
             refuse_dtype(name, dtype)
         return binary(a, b, dtype)
 
-    return promoted
+    return promote_both
 
 
 def _binary_float_rule(name: str, refused: Dtypes) -> Rule:
-    def promoted_to_float(a: Operand, b: Operand) -> TensorType:
+    def promote_to_float(a: Operand, b: Operand) -> TensorType:
         dtype = common_dtype(a, b)
         if dtype in refused:
             refuse_dtype(name, dtype)
         return binary(a, b, float_dtype(dtype))
 
-    return promoted_to_float
+    return promote_to_float
 
 
 def _binary_bool_rule(name: str, refused: Dtypes) -> Rule:
-    def compared(a: Operand, b: Operand) -> TensorType:
+    def compare_both(a: Operand, b: Operand) -> TensorType:
         dtype = common_dtype(a, b)
         if dtype in refused:
             refuse_dtype(name, dtype)
         return binary(a, b, torch.bool, dtype)
 
-    return compared
+    return compare_both
 
 
 _POLYNOMIALS = " ".join(

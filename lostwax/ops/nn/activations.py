@@ -59,10 +59,10 @@ def _backward_rule_input_first(name: str, refused: Dtypes) -> Rule:
     """This kernel takes the input first, so that its layout wins where the two differ."""
     backward = _backward_rule(name, refused)
 
-    def swapped(grad: TensorType, x: TensorType, *_: object) -> TensorType:
+    def swap(grad: TensorType, x: TensorType, *_: object) -> TensorType:
         return backward(x, grad)  # type: ignore[no-any-return]
 
-    return swapped
+    return swap
 
 
 register_table(

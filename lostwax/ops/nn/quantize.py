@@ -16,7 +16,7 @@ from lostwax.types import TensorType
 Rounded = tuple[TensorType, TensorType]
 
 
-def _rounded(x: TensorType) -> Rounded:
+def _round(x: TensorType) -> Rounded:
     return elementwise((x,), x.dtype), elementwise((x,), torch.bool)
 
 
@@ -24,7 +24,7 @@ def _rounded(x: TensorType) -> Rounded:
 def per_tensor(
     self: TensorType, scale: float, zero_point: int, quant_min: int, quant_max: int
 ) -> Rounded:
-    return _rounded(self)
+    return _round(self)
 
 
 @rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
@@ -36,7 +36,7 @@ def per_tensor_computed(
     quant_min: int,
     quant_max: int,
 ) -> Rounded:
-    return _rounded(self)
+    return _round(self)
 
 
 @rule(aten.fake_quantize_per_channel_affine_cachemask.default)
@@ -48,7 +48,7 @@ def per_channel(
     quant_min: int,
     quant_max: int,
 ) -> Rounded:
-    return _rounded(self)
+    return _round(self)
 
 
 mark(Trait.SIZES_STATE, aten._fused_moving_avg_obs_fq_helper.default)

@@ -39,13 +39,13 @@ def _require_upsampling(x: Sizes, output_size: Sequence[Size], n: int) -> None:
 
 
 def _sizes_text(have: Sequence[Size], want: Sequence[Size], n: int) -> str:
-    def spelled(sizes: Sequence[Size]) -> str:
+    def spell(sizes: Sequence[Size]) -> str:
         return ", ".join(f"{d}: {s}" for d, s in zip(_SIDES[n], sizes, strict=True))
 
     link = "and output" if n == 1 else "output"
     return (
         "Input and output sizes should be greater than 0, but got "
-        f"input ({spelled(have)}) {link} ({spelled(want)})"
+        f"input ({spell(have)}) {link} ({spell(want)})"
     )
 
 

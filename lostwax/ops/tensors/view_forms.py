@@ -124,11 +124,11 @@ refuse_operators(
 def _copy_rule(view_rule: Rule) -> Rule:
     """The rule of `x_copy`: new row-major tensors of the sizes that the view rule gives."""
 
-    def copied(*args: Any, **kwargs: Any) -> Any:
+    def copy(*args: Any, **kwargs: Any) -> Any:
         out = view_rule(*args, **kwargs)
         return [t.fresh() for t in out] if isinstance(out, list) else out.fresh()
 
-    return copied
+    return copy
 
 
 _COPIES: dict[OpOverload, Rule] = {

@@ -74,7 +74,7 @@ class Archive:
     def check(self, name: str) -> bytes | memoryview:
         """The bytes of any record, checked."""
         record = self.record(name)
-        data = self._plain(record) if record.method == _STORED else self._expand(name, record)
+        data = self._view_stored(record) if record.method == _STORED else self._expand(name, record)
         if zlib.crc32(data) != record.crc:
             raise LoadError(f"{name} is damaged: its checksum is not what the archive says")
         return data
@@ -89,7 +89,7 @@ class Archive:
             self._expanded[name] = bytearray(self._expand(name, record))
         return self._expanded[name], 0, record.size
 
-    def _plain(self, record: Record) -> memoryview:
+    def _view_stored(self, record: Record) -> memoryview:
         return self.view[record.offset : record.offset + record.size]
 
     def _expand(self, name: str, record: Record) -> bytes:

@@ -242,13 +242,13 @@ class WeightReader:
         lying = {} if sharing is None else sharing["lying"]
         kinds: dict[str, _Kind] = {}
         for name in _names_in_order(entries, sharing):
-            with _reading(folder, name):
+            with _name_in_errors(folder, name):
                 kinds[name] = _kind(lying.get(name), folder, entries[name])
         first = _find_tied(kinds, records) if sharing is None else sharing["tied"]
         found: dict[str, torch.Tensor] = {}
         count = Counter[_Kind]()
         for name, kind in kinds.items():
-            with _reading(folder, name):
+            with _name_in_errors(folder, name):
                 other = first.get(name, name)
                 if kinds.get(other) == kind and other in found:
                     found[name] = found[other]
@@ -344,7 +344,7 @@ def _kind(lying: Any, folder: str, entry: Json) -> _Kind:
 
 
 @contextmanager
-def _reading(folder: str, name: str) -> Iterator[None]:
+def _name_in_errors(folder: str, name: str) -> Iterator[None]:
     where = (f"the tensor {name!r} of {folder}",)
     try:
         yield

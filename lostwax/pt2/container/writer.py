@@ -61,20 +61,20 @@ class Writer:
     def checksums(self) -> list[tuple[str, int]]:
         """The name and checksum of each record so far."""
         self._checksums.finish()
-        return [(entry.name.decode(), _joined(entry)) for entry in self._entries]
+        return [(entry.name.decode(), _join_checksums(entry)) for entry in self._entries]
 
     def close(self) -> None:
         """Write the directory, and the checksums that were not known when their headers were
         written."""
         self._checksums.finish()
-        directory = b"".join(_directory_entry(e, _joined(e)) for e in self._entries)
+        directory = b"".join(_directory_entry(e, _join_checksums(e)) for e in self._entries)
         start = self._at
         self._put(directory)
         self._put(_end(len(self._entries), start, len(directory)))
         for entry in self._entries:
             if entry.size >= _LARGE:
                 self._file.seek(self._start + entry.header + 14)
-                self._file.write(struct.pack("<I", _joined(entry)))
+                self._file.write(struct.pack("<I", _join_checksums(entry)))
         self._file.seek(self._start + self._at)
 
     def abandon(self) -> None:
@@ -156,7 +156,7 @@ class _Checksums:
             crcs[i] = zlib.crc32(part)
 
 
-def _joined(entry: _Entry) -> int:
+def _join_checksums(entry: _Entry) -> int:
     """The checksum of a record from those of its parts."""
     crc, left = entry.crcs[0], entry.size - _CHUNK
     for part in entry.crcs[1:]:

@@ -189,7 +189,7 @@ def _constraints(given: Json, symbols: SymbolReader) -> RangeConstraints:
     own = given.get("lostwax")
     names = own["ranges"] if isinstance(own, dict) else list(limits)
     in_files = {told["name"]: name for name, told in symbols.told.items()}
-    found = ((symbols.named(n), limits[in_files.get(n, n)]) for n in map(_text, names))
+    found = ((symbols.find_named(n), limits[in_files.get(n, n)]) for n in map(_text, names))
     return RangeConstraints((e, both) for e, both in found if e is not None)
 
 
@@ -470,7 +470,7 @@ class _GraphReader:
 
     def _symbolic(self, given: Json) -> Any:
         kind, value = _union(given)
-        return self._value(value) if kind == "as_name" else _plain(kind, value)
+        return self._value(value) if kind == "as_name" else _check_plain(kind, value)
 
     def _subgraph(self, given: Json) -> fx.Node:
         wanted = given["name"]
@@ -497,7 +497,7 @@ def _union(given: Json) -> tuple[str, Any]:
     return kind, value
 
 
-def _plain(kind: str, value: Any) -> Any:
+def _check_plain(kind: str, value: Any) -> Any:
     wanted = {"as_int": int, "as_float": float, "as_bool": bool, "as_string": str}[kind]
     if kind == "as_float":
         return _float(value)
@@ -518,11 +518,11 @@ def _float(value: Any) -> float:
 
 
 def _literal(kind: str) -> Callable[[_GraphReader, Any], Any]:
-    return lambda reader, value: _plain(kind, value)
+    return lambda reader, value: _check_plain(kind, value)
 
 
 def _literals(kind: str) -> Callable[[_GraphReader, Any], Any]:
-    return lambda reader, values: [_plain(kind, v) for v in values]
+    return lambda reader, values: [_check_plain(kind, v) for v in values]
 
 
 def _read_from(table: Mapping[int, Any], what: str) -> Callable[[_GraphReader, Any], Any]:
@@ -551,7 +551,7 @@ _ARGUMENTS: dict[str, Callable[[_GraphReader, Any], Any]] = {
     ],
     **{f"as_{kind}": _literal(f"as_{kind}") for kind in ("int", "float", "bool", "string")},
     **{f"as_{kind}s": _literals(f"as_{kind}") for kind in ("int", "float", "bool", "string")},
-    "as_int_lists": lambda reader, lists: [[_plain("as_int", v) for v in vs] for vs in lists],
+    "as_int_lists": lambda reader, lists: [[_check_plain("as_int", v) for v in vs] for vs in lists],
     "as_float_lists": lambda reader, lists: [[_float(v) for v in values] for values in lists],
     "as_complex": _complex,
     **dict.fromkeys(_SYMBOLIC, _GraphReader._symbolic),

@@ -135,7 +135,7 @@ class SymbolReader:
             except ParseError as error:
                 raise LoadError(f"this is not an expression of sizes: {error}") from integers
 
-    def named(self, text: str) -> Expr | None:
+    def find_named(self, text: str) -> Expr | None:
         """The symbol of this name, or the expression `s77 + 1`; None if the program has no such."""
         made = {s.name: s.expr for s in self.env.symbols}  # also of what floats define
         try:

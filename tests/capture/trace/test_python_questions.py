@@ -724,7 +724,7 @@ def test_what_a_capture_has_not_seen_is_not_noted() -> None:
     def forward(x: Tensor) -> Tensor:
         fake: Any = x
         unknown = new_fake(fake.fake_mode, fake.fake_type)
-        fake.fake_mode.observer.asked_at("a line", GRADIENTS, [unknown], is_joint=True)
+        fake.fake_mode.observer.note_question_at("a line", GRADIENTS, [unknown], is_joint=True)
         return x * 2
 
     x = torch.ones(2)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from types import CodeType, FrameType
 
-from lostwax.cache import Cache
+from lostwax.cache import Cache, cached
 
 _HOUSE = str(Path(__file__).parent) + "/"
 
@@ -60,6 +60,7 @@ def is_of_torch(file: str) -> bool:
     return in_packages or file.startswith(_HOUSE)
 
 
+@cached(2000)
 def _judge(file: str) -> bool:
     if is_of_torch(file) or file.startswith(("<frozen", "<string>", "<eval")):
         return False

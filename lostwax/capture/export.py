@@ -36,7 +36,7 @@ from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
 from lostwax.capture.python.assignments import functions_of, line_that_reads
-from lostwax.capture.python.reachable import user_functions
+from lostwax.capture.python.reachable import Reach
 from lostwax.capture.relied_layouts import (
     assert_layouts,
     check_replaced_layouts,
@@ -236,13 +236,11 @@ class Capture:
         args, kwargs = unflatten_leaves(inputs.call_leaves, self.in_spec)
         arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
         containers = find_containers(arguments)
-        functions = user_functions(
-            self.call, self.state.modules
-        )  # before caught calls are among them
+        reach = Reach(self.call, self.state.modules)  # before caught calls are in the modules
         tracer.provenance.catch_calls(self.state.modules, undo)
         self.state.replace(inputs.fakes, undo)
-        kept_before = global_state.restore_later(functions, undo)
-        patches.apply(tracer, functions, self.state.modules, undo)
+        kept_before = global_state.restore_later(reach, undo)
+        patches.apply(tracer, reach, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
             with collect_errors() as refusals, tracer.provenance.watch_calls(sys._getframe()):

@@ -20,6 +20,7 @@ from torch import nn
 
 from lostwax.capture.patches import swap
 from lostwax.capture.python import code_names
+from lostwax.capture.python.reachable import Reach, ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, is_user_code
@@ -63,9 +64,9 @@ def _show_class(fake: FakeTensor) -> type:
     return _class_of(fake) if is_asking else FakeTensor
 
 
-def answer_types(functions: Iterable[Any], undo: Undo) -> None:
+def answer_types(reach: Reach, undo: Undo) -> None:
     """From here on these functions get the tensor's class for a fake."""
-    found = list(_find_type_reads(functions))
+    found = reach.find(_find_type_reads)
     if not found:
         return
     undo.add(partial(_put_back, found))
@@ -139,23 +140,27 @@ class _ClassRead(NamedTuple):
 _TypePlace = _Global | _Variable | _Defaults | _ClassRead
 
 
-def _find_type_reads(functions: Iterable[Any]) -> Iterator[_TypePlace]:
+def _find_type_reads(functions: Iterable[ReadFunction]) -> Iterator[_TypePlace]:
     """Where these functions have `type` from."""
-    for function in functions:
+    for function, code, named in functions:
         if not isinstance(function, FunctionType):
             continue
+        if not _SHOWING.isdisjoint(code.names):
+            yield _ClassRead(function)
         known = function.__globals__
-        for part in code_names.nested_codes(function.__code__):
-            if not _SHOWING.isdisjoint(part.co_names):
-                yield _ClassRead(function)
-            read = [name for name in part.co_names if known.get(name, _ABSENT) is type]
-            if "type" in part.co_names and "type" not in known:
-                read.append("type")
-            yield from (_Global(known, name) for name in {*read} & code_names.globals_read(part))
+        read = [name for name, value in named.items() if value is type]
+        if "type" in code.names and "type" not in known:
+            read.append("type")
+        if read:
+            loaded = set[str]().union(*map(code_names.globals_read, code.codes))
+            yield from (_Global(known, name) for name in loaded.intersection(read))
         for cell in function.__closure__ or ():
             if _read_cell(cell) is type:
                 yield _Variable(cell)
-        if any(value is type for _, value in code_names.argument_defaults(function)):
+        has_defaults = function.__defaults__ or function.__kwdefaults__
+        if has_defaults and any(
+            value is type for _, value in code_names.argument_defaults(function)
+        ):
             yield _Defaults(function)
 
 
@@ -166,5 +171,4 @@ def _read_cell(cell: Any) -> Any:
         return None
 
 
-_ABSENT = object()
 _SHOWING = frozenset(("__class__", "builtins", "__builtins__"))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
-from lostwax.capture.python import code_names
+from lostwax.capture.python.reachable import Reach, ReadFunction
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
@@ -112,10 +112,11 @@ CODE_SWAPS += [
 _STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in NAME_SWAPS}
 
 
-def begin(tracer: Tracer, functions: Iterable[Any], undo: Undo) -> None:
+def begin(tracer: Tracer, reach: Reach, undo: Undo) -> None:
     """From here on this tracer takes note of what these functions ask."""
     tracer.observer.mode_before = partial(call_outside, mode_answer)
-    changed = [(known, name, known[name]) for known, name in _find_imported(functions)]
+    found = reach.find(_find_imported)
+    changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]
     undo.add(partial(_put_back, changed))
     for known, name, function in changed:
         known[name] = _STAND_INS[function]
@@ -127,14 +128,12 @@ def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
             known[name] = function
 
 
-def _find_imported(functions: Iterable[Any]) -> Iterator[tuple[dict[str, Any], str]]:
+def _find_imported(functions: Iterable[ReadFunction]) -> Iterator[tuple[dict[str, Any], str]]:
     """The globals by which these functions know one of ours."""
-    for function in functions:
-        code = getattr(function, "__code__", None)
-        for part in code_names.nested_codes(code) if code is not None else ():
-            for name in part.co_names:
-                if _is_ours(function.__globals__.get(name)):
-                    yield function.__globals__, name
+    for function, _, named in functions:
+        for name, value in named.items():
+            if _is_ours(value):
+                yield function.__globals__, name
 
 
 def _is_ours(value: Any) -> bool:

@@ -22,7 +22,6 @@ The module's own state is the business of `module_state.py`. Must not do anythin
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import nn
 
@@ -41,6 +40,7 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
+from lostwax.capture.python.reachable import Reach
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
 
@@ -60,18 +60,15 @@ _SHOWING = (symbolic_arguments, fast_calls, autocasting, backends, modes, unboun
 CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_SWAPS])
 
 
-def apply(
-    tracer: Tracer, functions: Sequence[Any], modules: Sequence[nn.Module], undo: Undo
-) -> None:
-    """From here on this thread captures a call of these modules, which may reach these functions of
-    the user's."""
+def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo) -> None:
+    """From here on this thread captures a call of these modules that may run these functions."""
     threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
     CODE_SWAPS.apply(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)
     swap.set_classes([*CLASSES, *torch_functions.stances()], undo)
-    classes.answer_types(functions, undo)
-    modes.begin(tracer, functions, undo)
-    unbound.show(functions, undo)
+    classes.answer_types(reach, undo)
+    modes.begin(tracer, reach, undo)
+    unbound.show(reach, undo)
     random_numbers.separate_generators(undo)

@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
 
 from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
 from lostwax.capture.python import code_names
+from lostwax.capture.python.code_names import Outline
+from lostwax.capture.python.reachable import Reach, ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
@@ -105,9 +106,9 @@ NAME_SWAPS = [
 ]
 
 
-def show(functions: Iterable[Any], undo: Undo) -> None:
+def show(reach: Reach, undo: Undo) -> None:
     """From here on these functions ask fakes."""
-    if any(_find_naming(functions)):
+    if reach.find(_find_naming):
         undo.add(_put_back)
         set_all([_Tensor] * len(_NAMES), _NAMES, _STAND_INS)
 
@@ -120,19 +121,22 @@ def _put_back() -> None:
             delattr(_Tensor, name)
 
 
-def _find_naming(functions: Iterable[Any]) -> Iterator[bool]:
-    """Do these functions have `torch.Tensor` and such a name in them?"""
-    for function in functions:
-        code = getattr(function, "__code__", None)
-        if code is not None:
-            held = [function.__globals__, dict(code_names.closure_variables(function))]
-            yield any(map(partial(_names_one, held), code_names.nested_codes(code)))
+def _find_naming(functions: Iterable[ReadFunction]) -> Iterator[Any]:
+    """The functions that have `torch.Tensor` and such a name in them."""
+    for function, code, named in functions:
+        if _names_tensor(function, code, named):
+            words = [word for each in code.codes for word in code_names.words(each)]
+            if not _ASKED.isdisjoint(words):
+                yield function
 
 
-def _names_one(held: list[dict[str, Any]], code: CodeType) -> bool:
-    words = {*code.co_names, *(each for each in code.co_consts if isinstance(each, str))}
-    if words.isdisjoint(_NAMES):
-        return False
-    known = (*code.co_names, *code.co_freevars)
-    is_class = any(each.get(name) is _Tensor for each in held for name in known)
-    return is_class or "Tensor" in words
+def _names_tensor(function: Any, code: Outline, named: dict[str, Any]) -> bool:
+    """May it have the class from a global, the function around, or from torch?"""
+    if [name for name, value in named.items() if value is _Tensor] or "Tensor" in code.names:
+        return True
+    closure = code_names.closure_variables(function) if code.codes else ()
+    in_closure = any(value is _Tensor for _, value in closure)
+    return in_closure or any("Tensor" in each.co_consts for each in code.codes)
+
+
+_ASKED = frozenset(_NAMES)

@@ -1,11 +1,16 @@
-"""Reads which names a function uses, and what its code does with them. Must not run anything."""
+"""Reads which names a function uses, and what its code does with them.
+
+A library's class reaches thousands of functions, and the first export reads all of them. So we look
+at the bytes: whether an instruction occurs at all is one search in them, and most do not. Must not
+run anything.
+"""
 
 from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
 from types import CodeType, FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from lostwax.cache import cached_by_identity
 
@@ -28,18 +33,60 @@ def argument_defaults(function: FunctionType) -> Iterator[tuple[str, Any]]:
     yield from (function.__kwdefaults__ or {}).items()
 
 
-def nested_codes(code: CodeType) -> Iterator[CodeType]:
+class Outline(NamedTuple):
+    """What stands in a function's code and in the functions defined in it."""
+
+    codes: tuple[CodeType, ...]
+    names: tuple[str, ...]
+    """Of globals and of attributes."""
+    operations: bytes
+    """The instructions, without their arguments."""
+
+    def has_imports(self) -> bool:
+        return _IMPORT_NAME in self.operations
+
+    def globals_set(self) -> set[str]:
+        if _STORE_GLOBAL not in self.operations:
+            return set()
+        return set[str]().union(*map(_globals_set, self.codes))
+
+    def nonlocals_set(self) -> set[str]:
+        """The variables of enclosing functions that are set (`nonlocal`)."""
+        if _STORE_DEREF not in self.operations:
+            return set()
+        return set[str]().union(*map(_nonlocals_set, self.codes))
+
+    def sets_items(self) -> bool:
+        """Is there an `x[i] = y`?"""
+        return any(each in self.operations for each in _STORE_ITEM)
+
+
+EMPTY = Outline((), (), b"")
+
+
+@cached_by_identity(20_000)
+def outline(code: CodeType) -> Outline:
+    inner = [outline(each) for each in code.co_consts if type(each) is CodeType]
+    if not inner:
+        return Outline((code,), code.co_names, code.co_code[::2])
+    return Outline(
+        (code, *[part for each in inner for part in each.codes]),
+        tuple(dict.fromkeys([*code.co_names, *[name for each in inner for name in each.names]])),
+        b"".join([code.co_code[::2], *[each.operations for each in inner]]),
+    )
+
+
+def nested_codes(code: CodeType) -> tuple[CodeType, ...]:
     """A code object, and those of the functions defined in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from nested_codes(constant)
+    return outline(code).codes
 
 
 @cached_by_identity(20_000)
 def globals_read(code: CodeType) -> frozenset[str]:
     """The globals that it reads. (`code.co_names` has the names of attributes, too.)"""
-    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in _READING)
+    names = code.co_names
+    found = [names[argument >> 1] for argument in _arguments(code, _LOAD_GLOBAL)]
+    return frozenset(found + [names[argument] for argument in _arguments(code, _LOAD_NAME)])
 
 
 def words(code: CodeType) -> tuple[str, ...]:
@@ -53,15 +100,13 @@ def modules_imported(code: CodeType, known: dict[str, Any]) -> tuple[str, ...]:
     return tuple([_absolute_name(name, level, package) for name, level in _imports(code)])
 
 
-@cached_by_identity(20_000)
-def _imports(code: CodeType) -> tuple[tuple[str, int], ...]:
-    found, level = [], 0
-    for each in dis.get_instructions(code):
-        if each.opname == "LOAD_CONST" and isinstance(each.argval, int):
-            level = each.argval
-        elif each.opname == "IMPORT_NAME":
-            found.append((each.argval, level))
-    return tuple(found)
+def _imports(code: CodeType) -> Iterator[tuple[str, int]]:
+    """The names that it imports, each with how many packages up it begins (`from .. import x`)."""
+    for at in _positions(code, _IMPORT_NAME):
+        name, before = _argument(code, at)
+        _, before = _argument(code, before)  # the names that it takes from the module
+        level, _ = _argument(code, before)
+        yield code.co_names[name], code.co_consts[level]
 
 
 def _absolute_name(name: str, level: int, package: str) -> str:
@@ -71,22 +116,47 @@ def _absolute_name(name: str, level: int, package: str) -> str:
     return f"{above}.{name}" if name else above
 
 
-@cached_by_identity(20_000)
-def globals_set(code: CodeType) -> frozenset[str]:
-    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname == "STORE_GLOBAL")
+def _globals_set(code: CodeType) -> set[str]:
+    return {code.co_names[argument] for argument in _arguments(code, _STORE_GLOBAL)}
 
 
-@cached_by_identity(20_000)
-def nonlocals_set(code: CodeType) -> frozenset[str]:
-    """The variables of enclosing functions that it sets (`nonlocal`)."""
-    instructions = dis.get_instructions(code) if code.co_freevars else ()
-    return frozenset(i.argval for i in instructions if i.opname == "STORE_DEREF")
+def _nonlocals_set(code: CodeType) -> set[str]:
+    own = len({*code.co_varnames, *code.co_cellvars})
+    stored = _arguments(code, _STORE_DEREF)  # its own variables are numbered first
+    return {code.co_freevars[argument - own] for argument in stored if argument >= own}
 
 
-@cached_by_identity(20_000)
-def sets_items(code: CodeType) -> bool:
-    """Does it have an `x[i] = y`?"""
-    return any(i.opname in ("STORE_SUBSCR", "STORE_SLICE") for i in dis.get_instructions(code))
+# -------------------------------------------------------------------------------------- the bytes
 
 
-_READING = ("LOAD_GLOBAL", "LOAD_NAME")
+def _positions(code: CodeType, operation: int) -> Iterator[int]:
+    """Where this instruction stands in the code."""
+    operations = code.co_code[::2]
+    at = operations.find(operation)
+    while at >= 0:
+        yield at
+        at = operations.find(operation, at + 1)
+
+
+def _argument(code: CodeType, at: int) -> tuple[int, int]:
+    """The argument of the instruction at a position, and the position of the instruction before.
+    What does not fit into a byte stands in instructions of its own, in front."""
+    written, shift = code.co_code, 8
+    argument = written[2 * at + 1]
+    at -= 1
+    while at >= 0 and written[2 * at] == dis.EXTENDED_ARG:
+        argument |= written[2 * at + 1] << shift
+        shift, at = shift + 8, at - 1
+    return argument, at
+
+
+def _arguments(code: CodeType, operation: int) -> list[int]:
+    return [_argument(code, at)[0] for at in _positions(code, operation)]
+
+
+_LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
+_LOAD_NAME = dis.opmap["LOAD_NAME"]
+_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
+_STORE_DEREF = dis.opmap["STORE_DEREF"]
+_IMPORT_NAME = dis.opmap["IMPORT_NAME"]
+_STORE_ITEM = [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]

@@ -12,16 +12,16 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from types import CodeType
 from typing import Any, NamedTuple
 
 from torch import nn
 
-from lostwax.capture.python import code_names, function_caches
+from lostwax.capture.python import function_caches
 from lostwax.capture.python.assignments import functions_of, line_that_sets
+from lostwax.capture.python.code_names import Outline
 from lostwax.capture.python.containers import GONE, STREAMS, items
 from lostwax.capture.python.iterators import Stream, describe_taken
-from lostwax.capture.python.reachable import CACHED
+from lostwax.capture.python.reachable import CACHED, Reach, ReadFunction
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import Location
@@ -77,10 +77,11 @@ Keeper = Any
 """A `WrittenGlobal`, a `ClosureCell`, or a cache of `functools.lru_cache`."""
 
 
-def restore_later(functions: Iterable[Any], undo: Undo) -> list[tuple[Keeper, Any]]:
-    """Read what these functions keep outside, and put it back in the end. Returns what was read."""
-    keepers = {_key(each): each for each in _find_keepers(functions)}
-    before = [(each, _read_keeper(each)) for each in keepers.values()]
+def restore_later(reach: Reach, undo: Undo) -> list[tuple[Keeper, Any]]:
+    """Read what these functions keep outside of modules, and put it back in the end. Returns what
+    was read."""
+    found = {_key(each): each for each in reach.find(_find_keepers)}
+    before = [(each, _read_keeper(each)) for each in found.values()]
     undo.add(partial(_put_back_all, before, undo))
     return before
 
@@ -205,27 +206,30 @@ def _key(keeper: Keeper) -> Any:
     return (id(keeper.names), keeper.name) if type(keeper) is WrittenGlobal else id(keeper)
 
 
-def _find_keepers(functions: Iterable[Any]) -> Iterator[Keeper]:
+def _find_keepers(functions: Iterable[ReadFunction]) -> Iterator[Keeper]:
     """The places where these functions keep something."""
-    for function in functions:
+    for function, code, named in functions:
         if isinstance(function, CACHED):
             yield function
             continue
-        for part in code_names.nested_codes(function.__code__):
-            yield from _find_written_globals(part, function.__globals__)
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or ()):  # noqa: B905
-            found = ClosureCell(cell, name, function.__qualname__)
-            if name in code_names.nonlocals_set(function.__code__) or STREAMS[type(found.value)]:
-                yield found
+        for name in _find_written_globals(code, named):
+            yield WrittenGlobal(function.__globals__, name)
+        if function.__closure__ is not None:
+            stores = code.nonlocals_set()
+            for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+                found = ClosureCell(cell, name, function.__qualname__)
+                if name in stores or STREAMS[type(found.value)]:
+                    yield found
 
 
-def _find_written_globals(code: CodeType, known: dict[str, Any]) -> Iterator[WrittenGlobal]:
-    stores = code_names.globals_set(code)
-    stores |= {name for name in code.co_names if STREAMS[type(known.get(name))]}
-    yield from (WrittenGlobal(known, name) for name in stores)
-    containers = [n for n in code.co_names if type(known.get(n)) in _CONTAINERS and n not in stores]
-    if containers and (code_names.sets_items(code) or not _CHANGING.isdisjoint(code.co_names)):
-        yield from (WrittenGlobal(known, name) for name in containers)
+def _find_written_globals(code: Outline, named: dict[str, Any]) -> set[str]:
+    """The globals that a code sets, changes or takes a value from, as far as its names tell."""
+    found = code.globals_set()
+    found.update([name for name, value in named.items() if STREAMS[type(value)]])
+    containers = [name for name, value in named.items() if type(value) in _CONTAINERS]
+    if containers and (code.sets_items() or not _CHANGING.isdisjoint(code.names)):
+        found.update(containers)
+    return found
 
 
 _CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))

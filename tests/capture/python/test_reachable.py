@@ -3,7 +3,11 @@ not at an earlier capture, and each function of its own, also where several shar
 
 from __future__ import annotations
 
+import gc
+import types
+import weakref
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -11,7 +15,8 @@ import torch
 from torch import is_grad_enabled, nn
 
 from lostwax import export
-from lostwax.capture.python.reachable import reachable_functions, user_functions
+from lostwax.cache import CACHES
+from lostwax.capture.python.reachable import reachable_functions
 
 COUNT = 0
 
@@ -100,7 +105,7 @@ class Other(nn.Module):
 
 @pytest.mark.parametrize("cls", [Both, Other])
 def test_functions_that_share_their_code_are_read_each(cls: Any) -> None:
-    assert asking_the_class in user_functions(cls(), [cls()])
+    assert asking_the_class in reachable_functions([cls.forward])
     code_of(cls(), torch.randn(3, 3))
 
 
@@ -108,3 +113,136 @@ def test_a_function_that_wraps_itself_is_read_once() -> None:
     looped = wrap(plain)
     looped.__wrapped__ = looped
     assert list(reachable_functions([looped])).count(looped) == 1
+
+
+def test_a_variable_that_an_inner_function_sets_is_put_back() -> None:
+    total: Any = None
+
+    def add(x: torch.Tensor) -> torch.Tensor:
+        def inner() -> torch.Tensor:
+            nonlocal total
+            total = x * 2
+            return total  # type: ignore[no-any-return]
+
+        return inner()
+
+    class Net(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return add(x)
+
+    with pytest.warns(UserWarning, match="keeps a tensor in total"):
+        export(Net(), (torch.ones(2),))
+    assert total is None
+
+
+def count_outlines() -> int:
+    return CACHES["capture.python.code_names.outline"].state().misses
+
+
+def count_readings() -> int:
+    return CACHES["capture.python.reachable.found in classes"].state().misses
+
+
+def test_each_code_is_read_once() -> None:
+    """Several classes with one base, exported several times: as many readings as functions."""
+
+    class Base(nn.Module):
+        def helper(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+    class Left(Base):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.helper(x) + sum(y for y in (x, x))
+
+    class Right(Base):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.helper(x) - 1
+
+    x = torch.ones(2, 3)
+    export(nn.Linear(3, 3), (x,))
+    codes, readings = count_outlines(), count_readings()
+    export(nn.Sequential(Left(), Right()), (x,))
+    inner = sum(type(each).__name__ == "code" for each in Left.forward.__code__.co_consts)
+    assert (count_outlines() - codes, count_readings() - readings) == (3 + inner, 1)
+    export(nn.Sequential(Right(), Left()), (x,))
+    assert (count_outlines() - codes, count_readings() - readings) == (3 + inner, 1)
+    export(nn.Sequential(Left()), (x,))
+    assert (count_outlines() - codes, count_readings() - readings) == (3 + inner, 2)
+
+
+def test_nothing_of_torch_is_read() -> None:
+    x = torch.ones(2, 3)
+    codes = count_outlines()
+    export(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.GELU()), (x,))
+    assert count_outlines() == codes
+
+
+class Held(nn.Module):
+    """Reads a global that something else may come to be."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if DATA is None else x + 1
+
+
+class Data:
+    pass
+
+
+DATA: Any = Data()
+
+
+def test_a_reading_does_not_keep_what_it_read_alive() -> None:
+    global DATA
+    export(Held(), (torch.ones(2),))
+    seen = weakref.ref(DATA)
+    DATA = None
+    gc.collect()
+    assert seen() is None
+
+
+def hide(value: Any) -> Any:
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return value(x)  # type: ignore[no-any-return]
+
+    return inner
+
+
+@pytest.mark.filterwarnings("ignore:the module sets COUNT")
+@pytest.mark.parametrize("way", ["code", "cell", "default", "module", "new name", "method"])
+def test_every_way_to_bind_it_anew_is_seen(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "COUNT", 0)
+    home = types.ModuleType("home")
+    home.called = plain  # type: ignore[attr-defined]
+    through = hide(plain)
+
+    def default(x: torch.Tensor, f: Any = plain) -> torch.Tensor:
+        return f(x)  # type: ignore[no-any-return]
+
+    exec("def new(x):\n    return later(x) if 'later' in globals() else x", names := {})
+    new = FunctionType(names["new"].__code__.replace(co_filename=__file__), names)
+
+    class Net(nn.Module):
+        def helper(self, x: torch.Tensor) -> torch.Tensor:
+            return x
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return home.called(through(default(new(self.helper(x)))))  # type: ignore[no-any-return]
+
+    x = torch.ones(2)
+    export(Net(), (x,))
+    if way == "code":
+        through.__code__ = hide(counting).__code__
+        through.__closure__[0].cell_contents = counting
+    elif way == "cell":
+        through.__closure__[0].cell_contents = counting
+    elif way == "default":
+        default.__defaults__ = (counting,)
+    elif way == "module":
+        home.called = counting  # type: ignore[attr-defined]
+    elif way == "new name":
+        names["later"] = counting
+    else:
+        Net.helper = lambda self, x: counting(x)  # type: ignore[method-assign]
+    assert COUNT == 0
+    export(Net(), (x,))
+    assert COUNT == 0, way

@@ -346,6 +346,15 @@ def test_a_result_is_not_lost_where_the_capture_fails() -> None:
     assert len(captured.eager) == 3
 
 
+def test_a_lazy_module_is_captured_when_it_has_run() -> None:
+    module = nn.Sequential(nn.LazyLinear(3), nn.ReLU(), nn.LazyBatchNorm1d())
+    captured = lostwax.capture(module)
+    results = [captured(torch.ones(2, 4)) for _ in range(3)]
+    assert len(captured.programs) == 1
+    assert module[2].num_batches_tracked == 3
+    torch.testing.assert_close(results, [torch.zeros(2, 3)] * 3)
+
+
 class Handing(nn.Module):
     """Its results are tensors that it holds itself."""
 

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules import module as module_file
+from torch.nn.parameter import is_lazy
 
 from lostwax.cache import PerClass
 from lostwax.capture.python import code_names
@@ -286,7 +287,10 @@ class Look:
         for name, value in held.items():
             if name in ("_parameters", "_buffers"):
                 self._add_order(_join(path, f".{name}"), value)
-            if name in ("_parameters", "_buffers") and module in self._registered:
+            if name in ("_parameters", "_buffers") and any(map(is_lazy, value.values())):
+                at = path.replace("\0", "").rstrip(",")
+                self.unsure.append(f"{at} has parameters that get a size in its first call")
+            elif name in ("_parameters", "_buffers") and module in self._registered:
                 self.state.append(value)
                 for key, tensor in value.items():
                     at = _join(path, f".{key}")

@@ -183,9 +183,7 @@ def ldl_factor_ex(
 
 
 @rule(aten.linalg_cholesky_ex.default)
-def cholesky_ex(
-    self: TensorType, upper: bool = False, check_errors: bool = False
-) -> tuple[TensorType, TensorType]:
+def cholesky_ex(self: TensorType, *_: object, **__: object) -> tuple[TensorType, TensorType]:
     _require_square(self, "linalg.cholesky")
     _require_fractional(self, "linalg.cholesky")
     return _new_columns(self, self.size), _new_info(self)
@@ -496,11 +494,7 @@ def solve_triangular(
 
 @rule(aten.triangular_solve.default)
 def triangular_solve(
-    self: TensorType,
-    A: TensorType,
-    upper: bool = True,
-    transpose: bool = False,
-    unitriangular: bool = False,
+    self: TensorType, A: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType]:
     for name, x in (("b", self), ("A", A)):
         if len(x.size) < 2:

@@ -476,18 +476,14 @@ def softmax_backward(
 
 
 @rule(aten._masked_softmax.default)
-def masked_softmax(
-    x: TensorType, mask: TensorType, dim: int | None = None, mask_type: int | None = None
-) -> TensorType:
+def masked_softmax(x: TensorType, mask: TensorType, *_: object, **__: object) -> TensorType:
     if mask.dtype is not torch.bool:
         fail("Mask should be a boolean tensor")
     return x.fresh()
 
 
 @rule(aten._masked_softmax_backward.default)
-def masked_softmax_backward(
-    grad: TensorType, output: TensorType, mask: TensorType, dim: int | None = None
-) -> TensorType:
+def masked_softmax_backward(grad: TensorType, *_: object, **__: object) -> TensorType:
     return grad.fresh()
 
 
@@ -512,12 +508,7 @@ def _histogram(x: TensorType, bins: int) -> TensorType:
 
 @rule(aten.histogram.bin_ct)
 def histogram(
-    x: TensorType,
-    bins: int = 100,
-    *,
-    range: Sequence[float] | None = None,
-    weight: TensorType | None = None,
-    density: bool = False,
+    x: TensorType, bins: int = 100, *_: object, weight: TensorType | None = None, **__: object
 ) -> Pair:
     _check_weight(x.size, weight)
     return _histogram(x, bins), x.fresh((bins + 1,))
@@ -559,12 +550,7 @@ def _check_weight(size: Sizes, weight: TensorType | None) -> None:
 
 @rule(aten._histogramdd_bin_edges.default)
 def histogramdd_bin_edges(
-    x: TensorType,
-    bins: Sequence[int],
-    *,
-    range: Sequence[float] | None = None,
-    weight: TensorType | None = None,
-    density: bool = False,
+    x: TensorType, bins: Sequence[int], *_: object, weight: TensorType | None = None, **__: object
 ) -> list[TensorType]:
     _check_bins(x, len(bins), weight)
     return [x.fresh((n + 1,)) for n in bins]
@@ -572,12 +558,7 @@ def histogramdd_bin_edges(
 
 @rule(aten._histogramdd_from_bin_cts.default)
 def histogramdd(
-    x: TensorType,
-    bins: Sequence[int],
-    *,
-    range: Sequence[float] | None = None,
-    weight: TensorType | None = None,
-    density: bool = False,
+    x: TensorType, bins: Sequence[int], *_: object, weight: TensorType | None = None, **__: object
 ) -> TensorType:
     _check_bins(x, len(bins), weight)
     return x.fresh(tuple(bins))

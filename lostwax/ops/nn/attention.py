@@ -165,7 +165,7 @@ def flash_attention_for_cpu(
     _require_flash_arguments(query, key, value, dropout_p)
     if attn_mask is not None:
         _require_mask(attn_mask, query, key)
-    b, h, t, _ = query.size
+    b, h, t = query.size[:3]
     out = TensorType(query.size, query.dtype, query.device, preserved_strides(query))
     return out, _logsumexp(query, b, h, t)
 
@@ -218,12 +218,8 @@ def flash_attention_for_cpu_backward(
     query: TensorType,
     key: TensorType,
     value: TensorType,
-    out: TensorType,
-    logsumexp: TensorType,
-    dropout_p: float,
-    is_causal: bool,
-    attn_mask: Optional = None,
-    scale: float | None = None,
+    *_: object,
+    **__: object,
 ) -> tuple[TensorType, TensorType, TensorType]:
     return time_major(query), time_major(key), time_major(value)
 
@@ -233,15 +229,9 @@ def flash_attention_for_cpu_backward(
 
 @rule(aten._scaled_dot_product_flash_attention.default)
 def flash_attention(
-    query: TensorType,
-    key: TensorType,
-    value: TensorType,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    scale: float | None = None,
+    query: TensorType, key: TensorType, *_: object, **__: object
 ) -> tuple[object, ...]:
-    b, h, t, _ = query.size
+    b, h, t = query.size[:3]
     seed = query.fresh((2,), torch.uint64)
     return (
         TensorType(query.size, query.dtype, query.device, preserved_strides(query)),
@@ -263,11 +253,10 @@ def efficient_attention(
     value: TensorType,
     attn_bias: Optional,
     compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
+    *_: object,
+    **__: object,
 ) -> tuple[TensorType, ...]:
-    b, h, t, _ = query.size
+    b, h, t = query.size[:3]
     rows = (t + 31) // 32 * 32 if compute_log_sumexp else 0
     seed = TensorType((), torch.int64, _CPU)
     out = time_major(query.replace(size=(b, h, t, value.size[3])))
@@ -287,13 +276,11 @@ def efficient_attention_forward(
     dropout_p: float,
     custom_mask_type: int,
     compute_log_sumexp: bool = False,
-    *,
-    scale: float | None = None,
-    seqlen_k: Optional = None,
-    window_size: int | None = None,
+    *_: object,
+    **__: object,
 ) -> tuple[object, ...]:
     """Here the heads come after time. `cu_seqlens_q` packs sequences of several lengths."""
-    b, t, h, _ = query.size
+    b, t, h = query.size[:3]
     batches, longest = b, t
     if cu_seqlens_q is not None:
         batches = cu_seqlens_q.size[0] - 1
@@ -312,12 +299,10 @@ def cudnn_attention(
     value: TensorType,
     attn_bias: Optional,
     compute_log_sumexp: bool,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    return_debug_mask: bool = False,
-    scale: float | None = None,
+    *_: object,
+    **__: object,
 ) -> tuple[object, ...]:
-    b, h, t, _ = query.size
+    b, h, t = query.size[:3]
     size = (b, h, t, value.size[3])
     out = TensorType(size, query.dtype, query.device, preserved_strides(query.replace(size=size)))
     seed = query.fresh((), torch.int64)

@@ -7,6 +7,7 @@ dimensions only where oneDNN takes the call. Callers add the batch dimension to 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -289,7 +290,7 @@ def _convolve(
     return _new_dense(x, size, _wants_channels_last(x, weight, g))
 
 
-@rule(aten.convolution.default, aten.convolution_overrideable.default)
+@rule(aten.convolution.default, aten.convolution_overrideable.default, aten._convolution.default)
 def convolution(
     input: TensorType,
     weight: TensorType,
@@ -300,32 +301,14 @@ def convolution(
     transposed: bool,
     output_padding: list[Size],
     groups: Size,
+    *_: object,
+    **__: object,
 ) -> TensorType:
     g = Geometry(weight, stride, padding, dilation, transposed, output_padding, groups)
     return _convolve(input, weight, bias, g)
 
 
 mark(Trait.ONE_FOR_ONE, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
-
-
-@rule(aten._convolution.default)
-def convolution_with_options(
-    input: TensorType,
-    weight: TensorType,
-    bias: TensorType | None,
-    stride: list[Size],
-    padding: list[Size],
-    dilation: list[Size],
-    transposed: bool,
-    output_padding: list[Size],
-    groups: Size,
-    benchmark: bool,
-    deterministic: bool,
-    cudnn_enabled: bool,
-    allow_tf32: bool,
-) -> TensorType:
-    g = Geometry(weight, stride, padding, dilation, transposed, output_padding, groups)
-    return _convolve(input, weight, bias, g)
 
 
 @rule(aten.mkldnn_convolution.default)
@@ -342,14 +325,21 @@ def mkldnn_convolution(
     return _convolve(self, weight, bias, g)
 
 
-def _gradients(
+@rule(aten.convolution_backward.default)
+def convolution_backward(
     grad_output: TensorType,
     input: TensorType,
     weight: TensorType,
-    bias_sizes: Sequence[Size] | None,
-    g: Geometry,
-    output_mask: Sequence[bool],
+    bias_sizes: list[Size] | None,
+    stride: list[Size],
+    padding: list[Size],
+    dilation: list[Size],
+    transposed: bool,
+    output_padding: list[Size],
+    groups: Size,
+    output_mask: list[bool],
 ) -> tuple[TensorType | None, TensorType | None, TensorType | None]:
+    g = Geometry(weight, stride, padding, dilation, transposed, output_padding, groups)
     channels_last = _wants_channels_last(input, weight, g)
     weight_gradient = _new_dense(weight, weight.size, channels_last)
     if (
@@ -368,39 +358,11 @@ def _gradients(
     )
 
 
-@rule(aten.convolution_backward.default)
-def convolution_backward(
-    grad_output: TensorType,
-    input: TensorType,
-    weight: TensorType,
-    bias_sizes: list[Size] | None,
-    stride: list[Size],
-    padding: list[Size],
-    dilation: list[Size],
-    transposed: bool,
-    output_padding: list[Size],
-    groups: Size,
-    output_mask: list[bool],
-) -> tuple[TensorType | None, TensorType | None, TensorType | None]:
-    g = Geometry(weight, stride, padding, dilation, transposed, output_padding, groups)
-    return _gradients(grad_output, input, weight, bias_sizes, g, output_mask)
-
-
 @rule(aten.convolution_backward_overrideable.default)
 def convolution_backward_overrideable(
-    grad_output: TensorType,
-    input: TensorType,
-    weight: TensorType,
-    stride: list[Size],
-    padding: list[Size],
-    dilation: list[Size],
-    transposed: bool,
-    output_padding: list[Size],
-    groups: Size,
-    output_mask: list[bool],
-) -> tuple[TensorType | None, TensorType | None, TensorType | None]:
-    g = Geometry(weight, stride, padding, dilation, transposed, output_padding, groups)
-    return _gradients(grad_output, input, weight, None, g, output_mask)
+    grad_output: TensorType, input: TensorType, weight: TensorType, *given: Any, **named: Any
+) -> Any:
+    return convolution_backward(grad_output, input, weight, None, *given, **named)
 
 
 @rule(aten.conv_tbc.default)

@@ -28,13 +28,7 @@ def _check_embedding_indices(indices: TensorType, op: str) -> None:
 
 
 @rule(aten.embedding.default)
-def embedding(
-    weight: TensorType,
-    indices: TensorType,
-    padding_idx: Size = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> TensorType:
+def embedding(weight: TensorType, indices: TensorType, *_: object, **__: object) -> TensorType:
     if len(weight.size) != 2:
         fail("'weight' must be 2-D")
     if indices.dtype not in _INDEX:
@@ -48,20 +42,14 @@ mark(Trait.ROW_MAJOR, aten.embedding.default)
 
 
 @rule(aten.embedding_renorm.default)
-def embedding_renorm(
-    self: TensorType, indices: TensorType, max_norm: float, norm_type: float
-) -> TensorType:
+def embedding_renorm(self: TensorType, indices: TensorType, *_: object, **__: object) -> TensorType:
     _check_embedding_indices(indices, "embedding_renorm_")
     return new_like(self)
 
 
 @rule(aten.embedding_dense_backward.default)
 def embedding_dense_backward(
-    grad_output: TensorType,
-    indices: TensorType,
-    num_weights: Size,
-    padding_idx: Size,
-    scale_grad_by_freq: bool,
+    grad_output: TensorType, indices: TensorType, num_weights: Size, *_: object, **__: object
 ) -> TensorType:
     _check_embedding_indices(indices, "embedding_backward")
     return grad_output.fresh((num_weights, grad_output.size[-1]))
@@ -148,22 +136,14 @@ def embedding_bag_dense_backward(
     bag_size: TensorType,
     maximum_indices: TensorType,
     num_weights: Size,
-    scale_grad_by_freq: bool,
-    mode: int,
-    per_sample_weights: TensorType | None,
-    padding_idx: int = -1,
+    *_: object,
+    **__: object,
 ) -> TensorType:
     return grad.fresh((num_weights, grad.size[1]))
 
 
 @rule(aten._embedding_bag_per_sample_weights_backward.default)
 def embedding_bag_per_sample_weights_backward(
-    grad: TensorType,
-    weight: TensorType,
-    indices: TensorType,
-    offsets: TensorType,
-    offset2bag: TensorType,
-    mode: int,
-    padding_idx: int = -1,
+    grad: TensorType, weight: TensorType, indices: TensorType, *_: object, **__: object
 ) -> TensorType:
     return grad.fresh((indices.size[0],))

@@ -122,11 +122,7 @@ def binary_cross_entropy(
 
 @rule(aten.binary_cross_entropy_backward.default)
 def binary_cross_entropy_backward(
-    grad_output: TensorType,
-    self: TensorType,
-    target: TensorType,
-    weight: Optional = None,
-    reduction: int = MEAN,
+    grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
     return TensorType(self.size, self.dtype, self.device, preserved_strides(self))
 
@@ -261,9 +257,8 @@ def nll_loss2d_backward(
     self: TensorType,
     target: TensorType,
     weight: Optional,
-    reduction: int,
-    ignore_index: Size,
-    total_weight: TensorType,
+    *_: object,
+    **__: object,
 ) -> TensorType:
     _check_nll2d(self, target, weight)
     if not self.is_contiguous:

@@ -8,12 +8,13 @@ For a half-precision input with float32 parameters, the statistics are float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like, suggested_format
-from lostwax.ops.registry import aten, mark, rule, writes_silently
+from lostwax.ops.registry import Rule, aten, mark, rule, writes_silently
 from lostwax.ops.shapes import fail, is_met, require, show, wrap_dim
 from lostwax.ops.spelling import require_floating
 from lostwax.ops.traits import Trait
@@ -56,33 +57,6 @@ def _require_channels(x: TensorType, **parameters: Optional) -> Size:
     return c
 
 
-def _batch_norm(
-    x: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    training: bool,
-) -> Three:
-    c = _require_channels(
-        x, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
-    )
-    dtype = x.dtype
-    if weight is not None or running_mean is not None or bias is not None:
-        dtype = _statistics_dtype(x, weight, bias, running_mean, running_var)
-    require_floating(x.dtype, "batch_norm")
-    if training:
-        for s in x.size:
-            ok = s >= 1
-            if ok is not True and not is_met(ok):
-                fail(
-                    "input tensor must have at least one element, "
-                    f"but got input_sizes = {show(x.size)}"
-                )
-    saved = x.fresh((c if training or x.device.type == "cuda" else 0,), dtype)
-    return fresh_like(x, x.size), saved, saved
-
-
 @rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
 def native_batch_norm(
     input: TensorType,
@@ -91,10 +65,26 @@ def native_batch_norm(
     running_mean: Optional,
     running_var: Optional,
     training: bool,
-    momentum: float,
-    eps: float,
+    *_: object,
+    **__: object,
 ) -> Three:
-    return _batch_norm(input, weight, bias, running_mean, running_var, training)
+    c = _require_channels(
+        input, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+    )
+    dtype = input.dtype
+    if weight is not None or running_mean is not None or bias is not None:
+        dtype = _statistics_dtype(input, weight, bias, running_mean, running_var)
+    require_floating(input.dtype, "batch_norm")
+    if training:
+        for s in input.size:
+            ok = s >= 1
+            if ok is not True and not is_met(ok):
+                fail(
+                    "input tensor must have at least one element, "
+                    f"but got input_sizes = {show(input.size)}"
+                )
+    saved = input.fresh((c if training or input.device.type == "cuda" else 0,), dtype)
+    return fresh_like(input, input.size), saved, saved
 
 
 writes_silently(
@@ -109,27 +99,9 @@ mark(Trait.ONE_FOR_ONE, aten.batch_norm.default, aten.layer_norm.default, aten.g
 
 @rule(aten._native_batch_norm_legit.no_stats)
 def native_batch_norm_without_statistics(
-    input: TensorType,
-    weight: Optional,
-    bias: Optional,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Three:
-    return _batch_norm(input, weight, bias, None, None, training)
-
-
-@rule(aten._native_batch_norm_legit_no_training.default)
-def native_batch_norm_for_inference(
-    input: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: TensorType,
-    running_var: TensorType,
-    momentum: float,
-    eps: float,
-) -> Three:
-    return _batch_norm(input, weight, bias, running_mean, running_var, False)
+    input: TensorType, weight: Optional, bias: Optional, training: bool, *_: object, **__: object
+) -> Any:
+    return native_batch_norm(input, weight, bias, None, None, training)
 
 
 @rule(aten._native_batch_norm_legit_functional.default)
@@ -140,55 +112,41 @@ def native_batch_norm_functional(
     running_mean: TensorType,
     running_var: TensorType,
     training: bool,
-    momentum: float,
-    eps: float,
+    *_: object,
+    **__: object,
 ) -> tuple[TensorType, ...]:
-    out = _batch_norm(input, weight, bias, running_mean, running_var, training)
+    out = native_batch_norm(input, weight, bias, running_mean, running_var, training)
     return (*out, running_mean.fresh(), running_var.fresh())
 
 
-def _add_reserve(three: Three) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-    return (*three, three[0].fresh((0,), torch.uint8))
+def _batch_norm_rule(
+    training: bool, *, has_reserve: bool = True, is_functional: bool = False
+) -> Rule:
+    """The rule of an overload that does not take `training`. It may also return memory for cuDNN,
+    and the new statistics."""
+
+    def batch_norm(
+        input: TensorType,
+        weight: Optional,
+        bias: Optional,
+        running_mean: Optional,
+        running_var: Optional,
+        *_: object,
+        **__: object,
+    ) -> tuple[TensorType, ...]:
+        given = (running_mean, running_var)
+        out = native_batch_norm(input, weight, bias, *given, training)
+        reserve = [input.fresh((0,), torch.uint8)] if has_reserve else []
+        updated = [each.fresh() for each in given if each is not None] if is_functional else []
+        return (*out, *reserve, *updated)
+
+    return batch_norm
 
 
-@rule(aten._batch_norm_with_update.default)
-def batch_norm_with_update(
-    input: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: TensorType,
-    running_var: TensorType,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    return _add_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
-
-
-@rule(aten._batch_norm_with_update_functional.default)
-def batch_norm_with_update_functional(
-    input: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: TensorType,
-    running_var: TensorType,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    out = _add_reserve(_batch_norm(input, weight, bias, running_mean, running_var, True))
-    return (*out, running_mean.fresh(), running_var.fresh())
-
-
-@rule(aten._batch_norm_no_update.default)
-def batch_norm_no_update(
-    input: TensorType,
-    weight: Optional,
-    bias: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    momentum: float,
-    eps: float,
-) -> tuple[TensorType, ...]:
-    return _add_reserve(_batch_norm(input, weight, bias, running_mean, running_var, False))
+rule(aten._native_batch_norm_legit_no_training.default)(_batch_norm_rule(False, has_reserve=False))
+rule(aten._batch_norm_no_update.default)(_batch_norm_rule(False))
+rule(aten._batch_norm_with_update.default)(_batch_norm_rule(True))
+rule(aten._batch_norm_with_update_functional.default)(_batch_norm_rule(True, is_functional=True))
 
 
 @rule(aten.batch_norm_update_stats.default)
@@ -209,14 +167,7 @@ def batch_norm_stats(input: TensorType, eps: float) -> tuple[TensorType, TensorT
 
 
 @rule(aten.batch_norm_elemt.default)
-def batch_norm_elemt(
-    input: TensorType,
-    weight: Optional,
-    bias: Optional,
-    mean: TensorType,
-    invstd: TensorType,
-    eps: float,
-) -> TensorType:
+def batch_norm_elemt(input: TensorType, *_: object, **__: object) -> TensorType:
     return fresh_like(input, input.size)
 
 
@@ -229,7 +180,7 @@ def _gradients(x: TensorType, c: Size, dtype: torch.dtype, output_mask: Sequence
     )
 
 
-@rule(aten.native_batch_norm_backward.default)
+@rule(aten.native_batch_norm_backward.default, aten.batch_norm_backward.default)
 def native_batch_norm_backward(
     grad_out: TensorType,
     input: TensorType,
@@ -241,24 +192,8 @@ def native_batch_norm_backward(
     train: bool,
     eps: float,
     output_mask: Sequence[bool],
-) -> Masked:
-    dtype = _statistics_dtype(input, weight, running_mean, running_var)
-    return _gradients(input, input.size[1], dtype, output_mask)
-
-
-@rule(aten.batch_norm_backward.default)
-def batch_norm_backward(
-    grad_out: TensorType,
-    input: TensorType,
-    weight: TensorType,
-    running_mean: Optional,
-    running_var: Optional,
-    save_mean: Optional,
-    save_var: Optional,
-    update: bool,
-    eps: float,
-    output_mask: Sequence[bool],
-    reserve: TensorType,
+    *_: object,
+    **__: object,
 ) -> Masked:
     dtype = _statistics_dtype(input, weight, running_mean, running_var)
     return _gradients(input, input.size[1], dtype, output_mask)

@@ -21,33 +21,17 @@ def _round(x: TensorType) -> Rounded:
 
 
 @rule(aten.fake_quantize_per_tensor_affine_cachemask.default)
-def per_tensor(
-    self: TensorType, scale: float, zero_point: int, quant_min: int, quant_max: int
-) -> Rounded:
+def per_tensor(self: TensorType, *_: object, **__: object) -> Rounded:
     return _round(self)
 
 
 @rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
-def per_tensor_computed(
-    self: TensorType,
-    scale: TensorType,
-    zero_point: TensorType,
-    fake_quant_enabled: TensorType,
-    quant_min: int,
-    quant_max: int,
-) -> Rounded:
+def per_tensor_computed(self: TensorType, *_: object, **__: object) -> Rounded:
     return _round(self)
 
 
 @rule(aten.fake_quantize_per_channel_affine_cachemask.default)
-def per_channel(
-    self: TensorType,
-    scale: TensorType,
-    zero_point: TensorType,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-) -> Rounded:
+def per_channel(self: TensorType, *_: object, **__: object) -> Rounded:
     return _round(self)
 
 

@@ -222,22 +222,14 @@ def _sample_grid(x: TensorType, grid: TensorType, interpolation_mode: int, n: in
 
 @rule(aten.grid_sampler_2d.default, aten._grid_sampler_2d_cpu_fallback.default)
 def grid_sampler_2d(
-    input: TensorType,
-    grid: TensorType,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
+    input: TensorType, grid: TensorType, interpolation_mode: int, *_: object, **__: object
 ) -> TensorType:
     return _sample_grid(input, grid, interpolation_mode, 2)
 
 
 @rule(aten.grid_sampler_3d.default)
 def grid_sampler_3d(
-    input: TensorType,
-    grid: TensorType,
-    interpolation_mode: int,
-    padding_mode: int,
-    align_corners: bool,
+    input: TensorType, grid: TensorType, interpolation_mode: int, *_: object, **__: object
 ) -> TensorType:
     return _sample_grid(input, grid, interpolation_mode, 3)
 

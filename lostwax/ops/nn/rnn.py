@@ -64,11 +64,7 @@ def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
 
 @rule(aten._thnn_fused_lstm_cell.default)
 def fused_lstm_cell(
-    input_gates: TensorType,
-    hidden_gates: TensorType,
-    cx: TensorType,
-    input_bias: Optional = None,
-    hidden_bias: Optional = None,
+    input_gates: TensorType, hidden_gates: TensorType, cx: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType, TensorType]:
     _require_gates(input_gates, hidden_gates)
     return cx.fresh(), cx.fresh(), input_gates.fresh()
@@ -89,11 +85,7 @@ def fused_lstm_cell_backward(
 
 @rule(aten._thnn_fused_gru_cell.default)
 def fused_gru_cell(
-    input_gates: TensorType,
-    hidden_gates: TensorType,
-    hx: TensorType,
-    input_bias: Optional = None,
-    hidden_bias: Optional = None,
+    input_gates: TensorType, hidden_gates: TensorType, hx: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType]:
     _require_gates(input_gates, hidden_gates)
     batch, hidden = hx.size

@@ -155,13 +155,7 @@ mark(Trait.AS_FIRST, aten.index_put.default)
 
 
 @rule(aten._index_put_impl.default)
-def index_put_impl(
-    self: TensorType,
-    indices: Indices,
-    values: TensorType,
-    accumulate: bool = False,
-    unsafe: bool = False,
-) -> TensorType:
+def index_put_impl(self: TensorType, *_: object, **__: object) -> TensorType:
     return new_like(self)
 
 
@@ -188,9 +182,7 @@ def unsafe_masked_index(
 
 
 @rule(aten._unsafe_masked_index_put_accumulate.default)
-def unsafe_masked_index_put_accumulate(
-    self: TensorType, mask: TensorType, indices: Indices, values: TensorType
-) -> TensorType:
+def unsafe_masked_index_put_accumulate(self: TensorType, *_: object, **__: object) -> TensorType:
     return new_like(self)
 
 

@@ -333,12 +333,7 @@ def rrelu_with_noise(
 
 @rule(*find_overloads("rrelu_with_noise_functional"))
 def rrelu_with_noise_functional(
-    self: TensorType,
-    noise: TensorType,
-    lower: Scalar = 0.125,
-    upper: Scalar = 1 / 3,
-    training: bool = False,
-    generator: Generator = None,
+    self: TensorType, noise: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType]:
     _check_noise(self, noise)
     return new_like(self), new_like(noise)

@@ -57,13 +57,11 @@ def copied(self: TensorType) -> TensorType:
 @rule(aten._to_copy.default)
 def to_copy(
     self: TensorType,
-    *,
+    *_: object,
     dtype: torch.dtype | None = None,
-    layout: torch.layout | None = None,
     device: torch.device | str | None = None,
-    pin_memory: bool | None = None,
-    non_blocking: bool = False,
     memory_format: torch.memory_format | None = None,
+    **__: object,
 ) -> TensorType:
     where = self.device if device is None else torch.device(device)
     return TensorType(self.size, dtype or self.dtype, where, copy_strides(self, memory_format))

@@ -37,9 +37,7 @@ def sort(x: TensorType, dim: int = -1, descending: bool = False) -> Pair:
 
 
 @rule(aten.sort.stable)
-def sort_stable(
-    x: TensorType, *, stable: bool | None, dim: int = -1, descending: bool = False
-) -> Pair:
+def sort_stable(x: TensorType, *_: object, dim: int = -1, **__: object) -> Pair:
     return _sort(x, dim)
 
 
@@ -179,13 +177,7 @@ def bucketize_scalar(
 
 
 @rule(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar)
-def isin(
-    elements: TensorType,
-    tests: TensorType | Scalar,
-    *,
-    assume_unique: bool = False,
-    invert: bool = False,
-) -> TensorType:
+def isin(elements: TensorType, *_: object, **__: object) -> TensorType:
     if elements.dtype.is_complex:
         dtype = scalar_type(elements.dtype)
         fail(f"Unsupported input type encountered for isin(): {dtype}", DTYPE_ERROR)
@@ -193,9 +185,7 @@ def isin(
 
 
 @rule(aten.isin.Scalar_Tensor)
-def isin_scalar(
-    element: Scalar, tests: TensorType, *, assume_unique: bool = False, invert: bool = False
-) -> TensorType:
+def isin_scalar(element: Scalar, tests: TensorType, *_: object, **__: object) -> TensorType:
     return tests.fresh((), torch.bool)
 
 
@@ -235,24 +225,13 @@ def unique(fresh: Fresh, x: TensorType, sorted: bool = True, return_inverse: boo
 
 
 @rule(aten.unique_dim.default, data=True)
-def unique_dim(
-    fresh: Fresh,
-    x: TensorType,
-    dim: int,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> Triple:
+def unique_dim(fresh: Fresh, x: TensorType, dim: int, *_: object, **__: object) -> Triple:
     return _unique_slices(fresh, x, dim)
 
 
 @rule(aten.unique_dim_consecutive.default, data=True)
 def unique_dim_consecutive(
-    fresh: Fresh,
-    x: TensorType,
-    dim: int,
-    return_inverse: bool = False,
-    return_counts: bool = False,
+    fresh: Fresh, x: TensorType, dim: int, *_: object, **__: object
 ) -> Triple:
     return _unique_slices(fresh, x, dim)
 

@@ -1,8 +1,8 @@
 """Every exception that lostwax raises. The docstring of a class is its help page: it says what the
 cause is and, under "What to do", how to go on. `docs/errors.md` shows each with an example.
 
-Layer 0: imports nothing of the house. An error says what was refused, where in the user's code,
-why, and what to write instead; it carries the values it speaks of.
+Layer 0: imports nothing of the house but `location`. An error says what was refused, where in the
+user's code, why, and what to write instead; it carries the values it speaks of.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import pickle
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
+
+from lostwax.location import user_location
 
 
 class LostwaxError(Exception):
@@ -26,6 +28,12 @@ class LostwaxError(Exception):
         super().__init__(*args)
         for seen in _watching.lists[-1:]:
             seen.append(self)
+
+    @classmethod
+    def here(cls, what: str, *, why: str = "", instead: str) -> Self:
+        """The error about what the user's code does now, with its line."""
+        reason = f"  why: {why}\n" if why else ""
+        return cls(f"{what}.\n  at {user_location()}\n{reason}  instead: {instead}")
 
 
 class _Watching(threading.local):

@@ -13,7 +13,6 @@ from threading import RLock, get_ident
 from typing import TYPE_CHECKING, Any
 
 from lostwax.errors import CaptureError
-from lostwax.location import user_location
 from lostwax.undo import thread_state
 from lostwax.undo.undo import Undo
 
@@ -42,12 +41,12 @@ _LONGEST = 120.0
 def wait() -> None:
     """Wait, in a thread that does not capture, until no capture runs."""
     if not one_at_a_time.acquire(timeout=_LONGEST):
-        raise CaptureError(
-            "a module is called in this thread while another thread exports it, and that takes too "
-            f"long.\n  at {user_location()}\n"
-            "  why: while it is exported, its parameters have no data; and if its own forward "
-            "waits for this thread, it waits for ever\n"
-            "  instead: call a module's parts in the thread that calls its forward"
+        raise CaptureError.here(
+            "a module is called in this thread while another thread exports it, and that takes "
+            "too long",
+            why="while it is exported, its parameters have no data; and if its own forward waits "
+            "for this thread, it waits for ever",
+            instead="call a module's parts in the thread that calls its forward",
         )
     one_at_a_time.release()
 

@@ -158,10 +158,9 @@ class AskedTensor(torch.Tensor):
         self.fake_mode.observer.note_question(self, "grad_fn is None")
         found = _own_grad_fn.__get__(self)
         if found is None and not is_marked(self) and self.fake_mode.observer.has_gradient(self):
-            raise UnsupportedFakeError(
-                f"grad_fn of {self!r} was asked for, and a capture keeps no graph for backward.\n"
-                f"  at {user_location()}\n"
-                "  instead: to know whether it has a gradient, x.requires_grad and x.is_leaf"
+            raise UnsupportedFakeError.here(
+                f"grad_fn of {self!r} was asked for, and a capture keeps no graph for backward",
+                instead="to know whether it has a gradient, x.requires_grad and x.is_leaf",
             )
         return found
 
@@ -175,12 +174,11 @@ class AskedTensor(torch.Tensor):
     def retain_grad(self) -> None:
         self.check_thread()
         if self._requires_grad() and not is_marked(self):
-            raise UnsupportedFakeError(
-                f"retain_grad() of {self!r}, which the program only computes.\n"
-                f"  at {user_location()}\n"
-                "  why: a program leaves no gradients behind in its values\n"
-                "  instead: call it on what the program returns, or not while exporting: "
-                "if not torch.compiler.is_exporting()"
+            raise UnsupportedFakeError.here(
+                f"retain_grad() of {self!r}, which the program only computes",
+                why="a program leaves no gradients behind in its values",
+                instead="call it on what the program returns, or not while exporting: if not "
+                "torch.compiler.is_exporting()",
             )
         super().retain_grad()
 

@@ -22,7 +22,6 @@ from lostwax.fake.asked_tensor import is_marked_leaf
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
-from lostwax.location import user_location
 from lostwax.ops.registry import operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
@@ -121,12 +120,11 @@ def _check_custom(func: OpOverload, args: Any, kwargs: dict[str, Any]) -> None:
     if fallback.is_composite(func) or not any(d in CASTABLE for d in given):
         return
     name = func._schema.name
-    raise CaptureError(
-        f"{name} is called under torch.autocast, and does not say what it does there.\n"
-        f"  at {user_location()}\n"
-        "  why: its kernel may call operators that autocast casts; a program runs it without\n"
-        f'  instead: say it, torch.library.register_autocast("{name}", device_type, dtype): its '
-        "arguments are cast; or call it inside of torch.autocast(device_type, enabled=False)"
+    raise CaptureError.here(
+        f"{name} is called under torch.autocast, and does not say what it does there",
+        why="its kernel may call operators that autocast casts; a program runs it without",
+        instead=f'say it, torch.library.register_autocast("{name}", device_type, dtype): its '
+        "arguments are cast; or call it inside of torch.autocast(device_type, enabled=False)",
     )
 
 
@@ -153,10 +151,10 @@ def _find_kernel(func: OpOverload, device: str) -> Callable[..., Any] | None:
     if not _C._dispatch_has_kernel_for_dispatch_key(func.name(), name):
         return None
     if name not in _KEYS:
-        raise UnsupportedFakeError(
-            f"torch.autocast({device!r}) around {func} cannot be followed: torch does not show its "
-            f"kernels for {device} to Python.\n  at {user_location()}\n"
-            "  instead: cast with x.to(dtype)"
+        raise UnsupportedFakeError.here(
+            f"torch.autocast({device!r}) around {func} cannot be followed: torch does not show "
+            f"its kernels for {device} to Python",
+            instead="cast with x.to(dtype)",
         )
     key = _KEYS[name]
     return lambda *args, **kwargs: func._op_dk(key, *args, **kwargs)

@@ -19,7 +19,6 @@ from lostwax.errors import UnsupportedFakeError
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.location import user_location
 from lostwax.sym import ShapeEnv, Size, learn
 from lostwax.types import (
     Sizes,
@@ -236,20 +235,19 @@ def _check_class(tensor: torch.Tensor) -> None:
     """Refuse a subclass that decides itself what operators do: a fake would not do so."""
     cls = type(tensor)
     if is_lazy(tensor):
-        raise UnsupportedFakeError(
-            "a lazy module's parameter has no size before the first call.\n"
-            f"  at {user_location()}\n"
-            "  instead: call the module once before: module(*args)"
+        raise UnsupportedFakeError.here(
+            "a lazy module's parameter has no size before the first call",
+            instead="call the module once before: module(*args)",
         )
     if cls.__module__.startswith("torch._subclasses.") or issubclass(cls, torch.nn.Buffer):
         return
     function = getattr(cls.__torch_function__, "__func__", cls.__torch_function__)
     if cls.__torch_dispatch__ is torch.Tensor.__torch_dispatch__ and function in _FUNCTIONS:
         return
-    raise UnsupportedFakeError(
+    raise UnsupportedFakeError.here(
         f"a tensor of class {cls.__qualname__} cannot be made fake: the class decides itself what "
-        f"operators do.\n  at {user_location()}\n"
-        "  instead: pass the tensors it is made of"
+        "operators do",
+        instead="pass the tensors it is made of",
     )
 
 
@@ -271,10 +269,9 @@ def check_supported(tensor: torch.Tensor) -> None:
     elif tensor.is_nested:
         what = "a nested tensor"
     if what is not None:
-        raise UnsupportedFakeError(
-            f"{what} cannot be made fake: lostwax models strided tensors only.\n"
-            f"  at {user_location()}\n"
-            "  instead: convert it to a dense strided tensor first"
+        raise UnsupportedFakeError.here(
+            f"{what} cannot be made fake: lostwax models strided tensors only",
+            instead="convert it to a dense strided tensor first",
         )
 
 

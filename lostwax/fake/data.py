@@ -131,10 +131,10 @@ def _find_answers(fake: FakeTensor) -> DataAnswers:
 
 
 def refuse_data(operation: str, why: str) -> NoReturn:
-    raise DataDependentError(
-        f"{operation} cannot be evaluated on fake tensors here: {why}.\n  at {user_location()}\n"
-        "  instead: give the mode a place for unknown sizes, FakeTensorMode(shape_env=ShapeEnv()), "
-        "or avoid the operator"
+    raise DataDependentError.here(
+        f"{operation} cannot be evaluated on fake tensors here: {why}",
+        instead="give the mode a place for unknown sizes, FakeTensorMode(shape_env=ShapeEnv()), "
+        "or avoid the operator",
     )
 
 
@@ -314,12 +314,11 @@ def is_alike(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     x, y = args
     if isinstance(x, FakeTensor) or not isinstance(y, FakeTensor):
         return True
-    raise UnsupportedFakeError(
-        f"a tensor of size {tuple(x.shape)} is given other data (x.data = ...).\n"
-        f"  at {user_location()}\n"
-        "  why: it is neither an input nor state of the module, and what is given is computed\n"
-        '  instead: register a buffer, self.register_buffer("x", ...), and write to it; '
-        "or compute with a copy, x = x.clone()"
+    raise UnsupportedFakeError.here(
+        f"a tensor of size {tuple(x.shape)} is given other data (x.data = ...)",
+        why="it is neither an input nor state of the module, and what is given is computed",
+        instead='register a buffer, self.register_buffer("x", ...), and write to it; or compute '
+        "with a copy, x = x.clone()",
     )
 
 

@@ -85,10 +85,10 @@ class _FakeContext:
     def new_dynamic_size(self, *, min: int = 0, max: int | None = None) -> Any:
         """A size that only the data know, at least `min`."""
         if self._env is None:
-            raise DataDependentError(
-                f"the fake kernel of {self._name} asks for a dynamic size, and this FakeTensorMode "
-                f"has no ShapeEnv.\n  at {user_location()}\n"
-                "  instead: build the mode with FakeTensorMode(shape_env=ShapeEnv())"
+            raise DataDependentError.here(
+                f"the fake kernel of {self._name} asks for a dynamic size, and this "
+                "FakeTensorMode has no ShapeEnv",
+                instead="build the mode with FakeTensorMode(shape_env=ShapeEnv())",
             )
         if min < 0:
             raise ValueError(f"new_dynamic_size(min={min}): a size cannot be negative")
@@ -107,10 +107,10 @@ def _check_returned(func: OpOverload, out: Any) -> None:
     if not returns or (is_listed and all(map(_has_type, returns, given))):
         return
     said = ", ".join(map(str, returns))
-    raise CaptureError(
+    raise CaptureError.here(
         f"the fake kernel of {func._schema.name} returns {_describe(out)}, and the operator "
-        f"{said if is_one else f'({said})'}.\n  at {user_location()}\n"
-        f'  instead: return that from the function under register_fake("{func._schema.name}")'
+        f"{said if is_one else f'({said})'}",
+        instead=f'return that from the function under register_fake("{func._schema.name}")',
     )
 
 
@@ -287,22 +287,22 @@ def _refuse_layouts(func: OpOverload) -> None:
     """Nested and sparse tensors have no sizes and strides that a type could hold."""
     namespace, _, name = func._schema.name.partition("::")
     if namespace == "quantized":
-        raise UnsupportedFakeError(
+        raise UnsupportedFakeError.here(
             f"{func._schema.name} works on quantized tensors and packed weights, which programs "
-            f"cannot have.\n  at {user_location()}\n"
-            "  instead: export the module as it was before it was quantized"
+            "cannot have",
+            instead="export the module as it was before it was quantized",
         )
     if func._schema.name in ("aten::set", "aten::set_"):
-        raise UnsupportedFakeError(
-            f"the storage of a tensor needs its data, and a fake tensor has none.\n"
-            f"  at {user_location()}\n  instead: compute with the tensor, not with its storage"
+        raise UnsupportedFakeError.here(
+            "the storage of a tensor needs its data, and a fake tensor has none",
+            instead="compute with the tensor, not with its storage",
         )
     for kind, instead in _LAYOUTS.items():
         named = kind in name and kind != "mkldnn"  # most of those take and give dense tensors
         if namespace == "aten" and (named or _BY_NAME.get(name) == kind):
-            raise UnsupportedFakeError(
-                f"{name} deals with {kind} tensors, which cannot be fake, and programs cannot have."
-                f"\n  at {user_location()}\n  instead: {instead}"
+            raise UnsupportedFakeError.here(
+                f"{name} deals with {kind} tensors, which cannot be fake, and programs cannot have",
+                instead=f"{instead}",
             )
 
 

@@ -31,7 +31,6 @@ from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device, new_fake
 from lostwax.fake.write import write
-from lostwax.location import user_location
 from lostwax.ops.registry import FAMILIES, Operator, Ways, choose, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Expr, ShapeEnv
@@ -314,12 +313,11 @@ class FakeTensorMode(TorchDispatchMode):
                 self._refuse_mixed(tensor)
             return tensor
         if not self.allow_non_fake_inputs and not isinstance(tensor, FakeTensor):
-            raise NonFakeInputError(
+            raise NonFakeInputError.here(
                 f"a real tensor of size {tuple(tensor.shape)} met an operator under a "
-                "FakeTensorMode.\n"
-                f"  at {user_location()}\n"
-                "  instead: convert it first, mode.from_tensor(x), or build the mode with "
-                "allow_non_fake_inputs=True"
+                "FakeTensorMode",
+                instead="convert it first, mode.from_tensor(x), or build the mode with "
+                "allow_non_fake_inputs=True",
             )
         return self.from_tensor(tensor, static_shapes=True)
 
@@ -337,11 +335,9 @@ class FakeTensorMode(TorchDispatchMode):
 
     def _refuse_mixed(self, value: Any) -> None:
         value.check_thread()
-        raise MixedModeError(
-            f"{value!r} belongs to another FakeTensorMode than the one evaluating this operator.\n"
-            f"  at {user_location()}\n"
-            "  instead: make all fakes under one mode; "
-            "mode.from_tensor(other) makes a fake of a fake"
+        raise MixedModeError.here(
+            f"{value!r} belongs to another FakeTensorMode than the one evaluating this operator",
+            instead="make all fakes under one mode; mode.from_tensor(other) makes a fake of a fake",
         )
 
 
@@ -458,9 +454,9 @@ _STRATEGIES: Ways[Strategy] = (
 def _launch(mode: FakeTensorMode, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """A Triton kernel, in the fake kernel of a user's operator: it changes no tensor's type."""
     if func._name != "triton_kernel_wrapper_mutation":
-        raise UnsupportedFakeError(
-            f"{func._name} takes functions, and fake tensors cannot run those.\n"
-            f"  at {user_location()}\n  instead: call the functions themselves"
+        raise UnsupportedFakeError.here(
+            f"{func._name} takes functions, and fake tensors cannot run those",
+            instead="call the functions themselves",
         )
 
 

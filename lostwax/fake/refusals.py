@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from lostwax.errors import CaptureError, UnsupportedFakeError
-from lostwax.location import Location, user_location
+from lostwax.location import Location
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -18,32 +18,31 @@ def refuse_use(mode: FakeTensorMode) -> NoReturn:
     """Refuse the use of a fake that belongs to another thread's capture, or to one that is over."""
     if mode.thread != RETIRED:
         refuse_thread()
-    raise CaptureError(
+    raise CaptureError.here(
         "a tensor is used that stood in for a parameter or buffer while its module was exported, "
-        f"and the export is over.\n  at {user_location()}\n"
-        "  why: it has no data, and is no part of the module any more: it was read from the module "
-        "while that was exported, by another thread or by forward, and kept\n"
-        "  instead: read it from the module again; and neither read nor change a module in one "
-        "thread while another exports it"
+        "and the export is over",
+        why="it has no data, and is no part of the module any more: it was read from the module "
+        "while that was exported, by another thread or by forward, and kept",
+        instead="read it from the module again; and neither read nor change a module in one "
+        "thread while another exports it",
     )
 
 
 def refuse_thread() -> NoReturn:
     """Refuse the use of a fake that belongs to another thread's capture."""
-    raise CaptureError(
-        "a tensor of a capture that runs in another thread is used in this one.\n"
-        f"  at {user_location()}\n"
-        "  why: while a module is exported, its parameters and buffers have no data\n"
-        "  instead: neither read nor change a module in one thread while another exports it (to "
-        "call it is to wait until that is done); and where a forward hands work to other threads, "
-        "compute in the thread that calls it"
+    raise CaptureError.here(
+        "a tensor of a capture that runs in another thread is used in this one",
+        why="while a module is exported, its parameters and buffers have no data",
+        instead="neither read nor change a module in one thread while another exports it (to call "
+        "it is to wait until that is done); and where a forward hands work to other threads, "
+        "compute in the thread that calls it",
     )
 
 
 def refuse(fake: Any, what: str, instead: str) -> NoReturn:
-    raise UnsupportedFakeError(
-        f"{what} needs the data of {fake!r}, and a fake tensor has none.\n"
-        f"  at {user_location()}\n  instead: {instead}"
+    raise UnsupportedFakeError.here(
+        f"{what} needs the data of {fake!r}, and a fake tensor has none",
+        instead=f"{instead}",
     )
 
 

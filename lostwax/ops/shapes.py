@@ -15,7 +15,6 @@ import torch
 from torch import get_default_dtype
 
 from lostwax.errors import DataDependentError
-from lostwax.location import user_location
 from lostwax.sym import BoolExpr, Expr, Size, decide, eq, expect, known, quotient
 from lostwax.types import (
     Sizes,
@@ -156,12 +155,11 @@ def _broadcast_dim(x: Size, y: Size, dim: int, a: Sizes, b: Sizes) -> Size:
 
 def _refuse_broadcast_of_data(text: str, a: Sizes, b: Sizes) -> NoReturn:
     """Refuse two sizes that eager could broadcast, since the unknown one may be 1 at run time."""
-    raise DataDependentError(
-        f"sizes {show(a)} and {show(b)} are broadcast, and one of them depends on data.\n"
-        f"  at {user_location()}\n"
-        f"  why: a size that is not known is taken to be the other one, not 1, which cannot be in "
-        f"all places: {text}\n"
-        "  instead: if it is always 1, state it before that line, torch._check(n == 1)"
+    raise DataDependentError.here(
+        f"sizes {show(a)} and {show(b)} are broadcast, and one of them depends on data",
+        why="a size that is not known is taken to be the other one, not 1, which cannot be in all "
+        f"places: {text}",
+        instead="if it is always 1, state it before that line, torch._check(n == 1)",
     )
 
 

@@ -17,7 +17,6 @@ from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import user_location
 from lostwax.memory import byte_span, overlap, places, span
 from lostwax.ops.registry import operator
 from lostwax.ops.traits import Trait
@@ -47,12 +46,11 @@ def _check_pair(func: OpOverload, target: FakeTensor, read: FakeTensor) -> None:
     if written is None or seen is None:
         return
     if _is_disturbed(written, seen, is_pointwise, is_apart):
-        raise CaptureError(
-            f"{func} reads the memory that it writes to.\n"
-            f"  at {user_location()}\n"
-            "  why: what it leaves would depend on the order of its elements; eager refuses most "
-            "such writes\n"
-            "  instead: read a copy, x.clone()"
+        raise CaptureError.here(
+            f"{func} reads the memory that it writes to",
+            why="what it leaves would depend on the order of its elements; eager refuses most "
+            "such writes",
+            instead="read a copy, x.clone()",
         )
 
 

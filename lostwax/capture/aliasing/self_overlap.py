@@ -11,7 +11,6 @@ from torch._ops import OpOverload
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.views import Tracked
-from lostwax.location import user_location
 from lostwax.memory import expanded_sizes, repeats
 from lostwax.ops.registry import has_trait
 from lostwax.ops.traits import Trait
@@ -26,11 +25,11 @@ def check(func: OpOverload, target: Tracked) -> None:
         is_contiguous = each.type._contiguous  # if that is known already
         if not is_contiguous and _shows_twice(each) and not _writes_one_value(func, target, each):
             part = "" if each is target else "part of a "
-            raise CaptureError(
+            raise CaptureError.here(
                 f"{func} writes to a {part}tensor of size {tuple(each.type.size)} whose elements "
-                f"share memory ({_cause(each)}).\n  at {user_location()}\n"
-                "  why: several values would be written to one place\n"
-                "  instead: write to a copy, x.clone()"
+                f"share memory ({_cause(each)})",
+                why="several values would be written to one place",
+                instead="write to a copy, x.clone()",
             )
         each = each.base
 

@@ -14,7 +14,6 @@ import torch
 
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.views import Root, Tracked, View
-from lostwax.location import user_location
 from lostwax.memory import lies_within, overlap, span
 from lostwax.ops.registry import aten
 from lostwax.types import TensorType
@@ -60,11 +59,12 @@ def views_of_state(t: TensorType, root: Root) -> list[View]:
 
 
 def refuse(root: Root, tensor: torch.Tensor, why: str) -> NoReturn:
-    raise CaptureError(
+    raise CaptureError.here(
         f"a tensor of size {tuple(tensor.shape)}, which is no parameter and no buffer, shares "
-        f"memory with {root.kind} {root.name}.\n  at {user_location()}\n  why: {why}\n"
-        f"  instead: take the view where it is used, in forward, of self.{root.name}; or keep a "
-        "copy (x.clone()) that does not change with it"
+        f"memory with {root.kind} {root.name}",
+        why=f"{why}",
+        instead=f"take the view where it is used, in forward, of self.{root.name}; or keep a copy "
+        "(x.clone()) that does not change with it",
     )
 
 
@@ -92,13 +92,12 @@ def check_history(root: Root, tensor: torch.Tensor, shown: Tracked) -> None:
     """To autograd a detached tensor is one of its own: what is written to one that is kept, and has
     a gradient, is its history in the next call."""
     if any(each.view is not None and each.view.history is not None for each in shown.way()):
-        raise CaptureError(
+        raise CaptureError.here(
             f"a value that has a gradient is written to a tensor of size {tuple(tensor.shape)}, "
-            f"which is kept from before the call and is detached from {root.kind} {root.name}.\n"
-            f"  at {user_location()}\n"
-            "  why: autograd would go through this write in later calls, too, and a program keeps "
-            "no such history\n"
-            "  instead: write under torch.no_grad(), or write the value's detach()"
+            f"which is kept from before the call and is detached from {root.kind} {root.name}",
+            why="autograd would go through this write in later calls, too, and a program keeps no "
+            "such history",
+            instead="write under torch.no_grad(), or write the value's detach()",
         )
 
 

@@ -14,7 +14,6 @@ from torch._ops import OpOverload
 from lostwax.errors import CaptureError
 from lostwax.ir.trace.log import Value
 from lostwax.ir.trace.views import Root, Tracked, walk_views
-from lostwax.location import user_location
 from lostwax.memory import lies_within, shows_all
 from lostwax.ops.registry import functional_twin, has_trait
 from lostwax.ops.traits import Trait
@@ -24,18 +23,16 @@ from lostwax.types import TensorType
 
 def check_writable(root: Root) -> None:
     if root.others:
-        raise CaptureError(
-            f"{root.kind} {root.name} is written to, and shares memory with another input.\n"
-            f"  at {user_location()}\n"
-            "  why: the program could not show the write through the other one\n"
-            "  instead: pass a copy (x.clone()) of one of them"
+        raise CaptureError.here(
+            f"{root.kind} {root.name} is written to, and shares memory with another input",
+            why="the program could not show the write through the other one",
+            instead="pass a copy (x.clone()) of one of them",
         )
     if root.kind == "the constant":
-        raise CaptureError(
-            f"{root.kind} {root.name} is written to, and is no state of the module.\n"
-            f"  at {user_location()}\n"
-            "  why: the write would be lost between two runs of the program\n"
-            "  instead: register it, self.register_buffer(...), or write to a copy (x.clone())"
+        raise CaptureError.here(
+            f"{root.kind} {root.name} is written to, and is no state of the module",
+            why="the write would be lost between two runs of the program",
+            instead="register it, self.register_buffer(...), or write to a copy (x.clone())",
         )
 
 
@@ -43,11 +40,10 @@ def check_metadata(tracked: Tracked) -> None:
     """A constant belongs to the user: it must look the same after the run. And a tensor that is
     two inputs would have to change in both."""
     if tracked.base is None and (tracked.root.kind == "the constant" or tracked.root.others):
-        raise CaptureError(
-            f"{tracked.root.kind} {tracked.root.name} gets other sizes or strides in place.\n"
-            f"  at {user_location()}\n"
-            "  why: the change would be lost between two runs of the program\n"
-            "  instead: use the operator that returns a view, x.t() instead of x.t_()"
+        raise CaptureError.here(
+            f"{tracked.root.kind} {tracked.root.name} gets other sizes or strides in place",
+            why="the change would be lost between two runs of the program",
+            instead="use the operator that returns a view, x.t() instead of x.t_()",
         )
 
 
@@ -143,10 +139,10 @@ def refuse_others(seen: TensorType) -> NoReturn:
 
 
 def _refuse_strided(seen: TensorType, why: str) -> NoReturn:
-    raise CaptureError(
-        f"as_strided({tuple(seen.size)}, {tuple(seen.stride)}, {seen.offset}) cannot be captured.\n"
-        f"  at {user_location()}\n  why: {why}; a program knows values, not memory\n"
-        "  instead: slice the tensor that owns the memory, or copy first (x.clone())"
+    raise CaptureError.here(
+        f"as_strided({tuple(seen.size)}, {tuple(seen.stride)}, {seen.offset}) cannot be captured",
+        why=f"{why}; a program knows values, not memory",
+        instead="slice the tensor that owns the memory, or copy first (x.clone())",
     )
 
 

@@ -221,11 +221,10 @@ def _register_hook(tracer: Tracer, fake: FakeTensor, hook: Callable[[Any], Any])
     if tracer.differentiable and torch.is_grad_enabled():
         value = tracer.value_of(fake)
         if fake.tracked.base is not None or fake.tracked.root.kind or _is_read(tracer, value):
-            raise CaptureError(
-                "a hook is registered on a tensor that is an input, a view, or was used before.\n"
-                f"  at {user_location()}\n"
-                "  why: the gradients of those uses would not pass through the hook\n"
-                "  instead: call x.register_hook(...) where x is computed, before it is used"
+            raise CaptureError.here(
+                "a hook is registered on a tensor that is an input, a view, or was used before",
+                why="the gradients of those uses would not pass through the hook",
+                instead="call x.register_hook(...) where x is computed, before it is used",
             )
         new = _run_and_attach(tracer, Hook, _Context((fake,)), (fake,), {})
         fake.tracked.root.write(tracer.value_of(new))
@@ -310,11 +309,10 @@ def _attach(
 ) -> None:
     """From here on the outputs have the backward as their gradient."""
     if context.output_grad_dtypes is not None:
-        raise CaptureError(
-            f"{cls.__name__}: ctx.set_output_grad_dtype cannot be captured.\n"
-            f"  at {user_location()}\n"
-            "  why: a program has no place for the dtype of a gradient\n"
-            "  instead: convert the gradient at the beginning of the backward"
+        raise CaptureError.here(
+            f"{cls.__name__}: ctx.set_output_grad_dtype cannot be captured",
+            why="a program has no place for the dtype of a gradient",
+            instead="convert the gradient at the beginning of the backward",
         )
     outputs = list(out) if isinstance(out, (tuple, list)) else [out]
     stopped = {id(t) for t in context.non_differentiable}

@@ -16,7 +16,6 @@ import torch
 from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.threads import is_capturing
 from lostwax.errors import SettingsError
-from lostwax.location import user_location
 
 _C: Any = torch._C
 _ABSENT = object()
@@ -110,10 +109,10 @@ def _check_denormal(mode: bool) -> Any:
 
 
 def _refuse(what: str, value: Any, instead: str = "") -> NoReturn:
-    raise SettingsError(
-        f"{what} is set to {value!r} in a program to be captured.\n  at {user_location()}\n"
-        "  why: it is read when operators run, and a program has nothing to set it with\n"
-        f"  instead: {instead or 'set it before the export and before calls of the program'}"
+    raise SettingsError.here(
+        f"{what} is set to {value!r} in a program to be captured",
+        why="it is read when operators run, and a program has nothing to set it with",
+        instead=f"{instead or 'set it before the export and before calls of the program'}",
     )
 
 

@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from lostwax.capture.patches.swap import CodeSwap
 from lostwax.errors import CaptureError
-from lostwax.location import user_location
 
 
 def has_averages(modules: Sequence[nn.Module]) -> bool:
@@ -46,12 +45,11 @@ def _normalize(plain: Any, self: _BatchNorm, input: torch.Tensor) -> torch.Tenso
 def _encode(plain: Any, self: nn.TransformerEncoder, *args: Any, **kwargs: Any) -> Any:
     padding = args[2] if len(args) > 2 else kwargs.get("src_key_padding_mask")
     if padding is not None and _would_nest(self):
-        raise CaptureError(
-            "nn.TransformerEncoder makes nested tensors here, which no program can have.\n"
-            f"  at {user_location()}\n"
-            "  why: with src_key_padding_mask, in eval mode and without gradients, it leaves "
-            "padding out and returns zeros there, if the mask has it at the end\n"
-            "  instead: nn.TransformerEncoder(..., enable_nested_tensor=False)"
+        raise CaptureError.here(
+            "nn.TransformerEncoder makes nested tensors here, which no program can have",
+            why="with src_key_padding_mask, in eval mode and without gradients, it leaves padding "
+            "out and returns zeros there, if the mask has it at the end",
+            instead="nn.TransformerEncoder(..., enable_nested_tensor=False)",
         )
     return plain(self, *args, **kwargs)
 

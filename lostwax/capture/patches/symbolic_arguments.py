@@ -22,7 +22,6 @@ from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import has_symbol
-from lostwax.location import user_location
 from lostwax.ops.registry import aten
 from lostwax.ops.shapes import broadcast_sizes
 from lostwax.sym.numbers.real import MATH
@@ -72,10 +71,10 @@ def _check_readable(numbers: Sequence[Any], options: Mapping[str, Any]) -> None:
     know its class."""
     if any(isinstance(n, torch.SymBool) for n in numbers):
         among = f"with {', '.join(options)}" if options else "among others than numbers"
-        raise CaptureError(
-            f"torch.tensor of a comparison of numbers that vary, {among}.\n  at {user_location()}\n"
-            "  instead: compare tensors, a > b, without item(); or torch.tensor of numbers alone, "
-            "in lists of one length, with no options but dtype and device"
+        raise CaptureError.here(
+            f"torch.tensor of a comparison of numbers that vary, {among}",
+            instead="compare tensors, a > b, without item(); or torch.tensor of numbers alone, in "
+            "lists of one length, with no options but dtype and device",
         )
 
 

@@ -15,7 +15,6 @@ from lostwax.capture.trace.record import note_sizes
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.fake.write import flatten
-from lostwax.location import user_location
 from lostwax.memory import overlap
 from lostwax.ops.registry import Operator, operator
 
@@ -31,11 +30,10 @@ def write_copies(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, 
     )
 
     if not can_auto_functionalize(record.overload):
-        raise CaptureError(
+        raise CaptureError.here(
             f"{record.overload} writes to its arguments, and nothing says how to compute that "
-            f"without writing.\n  at {user_location()}\n"
-            "  instead: use its functional form, or write a custom operator that returns new "
-            "tensors"
+            "without writing",
+            instead="use its functional form, or write a custom operator that returns new tensors",
         )
     named = _name_arguments(record, args, kwargs)
     targets = [_map(tracer.adopt, named[name]) for name in record.mutates]
@@ -65,11 +63,10 @@ def _check_alone(record: Operator, target: FakeTensor, named: dict[str, Any]) ->
         and overlap(each.fake_type, target.fake_type)
     ]
     if len(shared) > 1:
-        raise CaptureError(
-            f"{record.overload} writes to memory that its arguments {' and '.join(shared)} share."
-            f"\n  at {user_location()}\n"
-            "  why: what it reads there depends on the order of its writes\n"
-            "  instead: pass a copy (x.clone()) of one of them"
+        raise CaptureError.here(
+            f"{record.overload} writes to memory that its arguments {' and '.join(shared)} share",
+            why="what it reads there depends on the order of its writes",
+            instead="pass a copy (x.clone()) of one of them",
         )
 
 

@@ -106,29 +106,26 @@ def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
                 tracer.casts = around
     if _has_varying_length(tracer, record, args):
         if tracer.casts:
-            raise CaptureError(
-                f"{record.overload} over a length that varies, under autocast.\n"
-                f"  at {user_location()}\n"
-                "  why: it stays one operator, and autocast would cast parts of it\n"
-                "  instead: fix the length; or cast the layer and its input, x.to(dtype), and call "
-                "it inside of torch.autocast(device, enabled=False)"
+            raise CaptureError.here(
+                f"{record.overload} over a length that varies, under autocast",
+                why="it stays one operator, and autocast would cast parts of it",
+                instead="fix the length; or cast the layer and its input, x.to(dtype), and call "
+                "it inside of torch.autocast(device, enabled=False)",
             )
         if tracer.tracked and is_grad_enabled():
-            raise CaptureError(
-                f"{record.overload} over a length that varies has no derivative in a program.\n"
-                f"  at {user_location()}\n"
-                "  why: it stays one operator, since its steps would hold for one length alone\n"
-                "  instead: fix the length, and let other sizes vary"
+            raise CaptureError.here(
+                f"{record.overload} over a length that varies has no derivative in a program",
+                why="it stays one operator, since its steps would hold for one length alone",
+                instead="fix the length, and let other sizes vary",
             )
         return record_call(tracer, record, args, kwargs)
     layer = recurrent.LAYERS.get(record.overload)
     if layer is not None:
         return tracer.provenance.as_one(record.overload, layer, tracer, *args)
     if record.rule is None and args[6] and args[7] and args[5] > 1:
-        raise CaptureError(
-            f"{record.overload} of a packed sequence cannot be captured with dropout.\n"
-            f"  at {user_location()}\n"
-            "  instead: pass a padded sequence, or call eval() first"
+        raise CaptureError.here(
+            f"{record.overload} of a packed sequence cannot be captured with dropout",
+            instead="pass a padded sequence, or call eval() first",
         )
     if record.rule is None and tracer.adopt(args[1]).known_constant() is None:
         refusals.refuse_operator(record.overload, PACKED)
@@ -145,11 +142,10 @@ def _refuse(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any])
 def _record_observer(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """An observer of quantization-aware training, whose first call gives its state a size."""
     if tracer.adopt(args[3]).fake_type.size == (0,):
-        raise CaptureError(
-            f"{record.overload} would give its running statistics their size: they have none yet.\n"
-            f"  at {user_location()}\n"
-            "  why: a program's state keeps its types, the next run counts on them\n"
-            "  instead: call the module once before exporting, module(*args)"
+        raise CaptureError.here(
+            f"{record.overload} would give its running statistics their size: they have none yet",
+            why="a program's state keeps its types, the next run counts on them",
+            instead="call the module once before exporting, module(*args)",
         )
     return record_write(tracer, record, args, kwargs)
 
@@ -238,10 +234,10 @@ def record_kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     flag = record.silent_flag
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
     if flag is not None and given.get(flag) and given.get("running_mean") is not None:
-        raise CaptureError(
+        raise CaptureError.here(
             f"{record.overload} cannot be kept as one operator here: in training it writes to its "
-            f"statistics, and a program shows all that it writes.\n  at {user_location()}\n"
-            "  instead: export module.eval(), or leave it out of keep="
+            "statistics, and a program shows all that it writes",
+            instead="export module.eval(), or leave it out of keep=",
         )
     with tracer.pause_recording():
         out = tracer.compute(record.overload, args, kwargs)

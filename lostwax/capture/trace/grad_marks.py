@@ -19,7 +19,7 @@ from lostwax.fake.asked_tensor import is_marked, is_marked_leaf
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.ir.trace.log import Value
-from lostwax.location import Location, user_location
+from lostwax.location import Location
 from lostwax.types import TensorType
 
 
@@ -60,9 +60,10 @@ class GradMarks:
                 "exporting",
             )
         if not value and not is_marked_leaf(fake):
-            raise CaptureError(
-                f"requires_grad = False of {fake!r}, which is computed with gradients: only leaves "
-                f"can be told so.\n  at {user_location()}\n  instead: x = x.detach()"
+            raise CaptureError.here(
+                f"requires_grad = False of {fake!r}, which is computed with gradients: only "
+                "leaves can be told so",
+                instead="x = x.detach()",
             )
         self.has_leaves = True
 
@@ -88,11 +89,11 @@ def refuse_replaced(what: str) -> NoReturn:
 def check_data(before: TensorType, now: TensorType) -> None:
     """What has a gradient keeps its size and dtype: the gradient has them, too."""
     if (before.size, before.dtype) != (now.size, now.dtype):
-        raise CaptureError(
+        raise CaptureError.here(
             f"a tensor of size {tuple(before.size)} and {before.dtype}, which has a gradient, is "
-            f"given data of size {tuple(now.size)} and {now.dtype}.\n  at {user_location()}\n"
-            "  why: its gradient would have to change its size, too\n"
-            "  instead: use the other tensor itself, y.detach()"
+            f"given data of size {tuple(now.size)} and {now.dtype}",
+            why="its gradient would have to change its size, too",
+            instead="use the other tensor itself, y.detach()",
         )
 
 
@@ -100,10 +101,10 @@ def check_own(fake: FakeTensor, what: str, instead: str) -> None:
     """What the caller holds requires a gradient, or none, as it comes: no program changes that."""
     root = fake.tracked.root
     if root.kind and fake.tracked is root:
-        raise CaptureError(
-            f"{root.kind} {root.name}, {what}.\n  at {user_location()}\n"
-            "  why: the caller's tensor would have to change; a program takes its inputs as they "
-            f"come\n  instead: {instead}"
+        raise CaptureError.here(
+            f"{root.kind} {root.name}, {what}",
+            why="the caller's tensor would have to change; a program takes its inputs as they come",
+            instead=f"{instead}",
         )
 
 

@@ -22,7 +22,6 @@ from lostwax.errors import CaptureError
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.trace.views import Root, make_root
-from lostwax.location import user_location
 from lostwax.ops.registry import aten, operator
 
 if TYPE_CHECKING:
@@ -91,22 +90,22 @@ def detach(tracer: Tracer, tensor: torch.Tensor) -> FakeTensor:
 def check_no_input(root: Root) -> None:
     """Is it a real tensor that the module has for itself, and an input of the example at once?"""
     if root.kind == "the input":
-        raise CaptureError(
+        raise CaptureError.here(
             f"{root.kind} {root.name} of the example is also a tensor that the module reads "
-            "without being given it: a global, one in a closure or in an attribute.\n"
-            f"  at {user_location()}\n"
-            "  why: in other calls they are two tensors, and the program would not know which is "
-            f"meant\n  instead: pass a copy in the example, {root.name}.clone()"
+            "without being given it: a global, one in a closure or in an attribute",
+            why="in other calls they are two tensors, and the program would not know which is "
+            "meant",
+            instead=f"pass a copy in the example, {root.name}.clone()",
         )
 
 
 def _check_gradless(tensor: torch.Tensor) -> None:
     if is_grad_enabled():
-        raise CaptureError(
+        raise CaptureError.here(
             f"a tensor of size {tuple(tensor.shape)}, which is neither an input nor state, was "
-            f"computed with gradients before the capture.\n  at {user_location()}\n"
-            "  why: they would have to reach what it was computed from; for the program it is a "
-            "constant\n"
-            "  instead: compute it under torch.no_grad(), or in forward (empty the cache, if it is "
-            "in one); or export under torch.no_grad()"
+            "computed with gradients before the capture",
+            why="they would have to reach what it was computed from; for the program it is a "
+            "constant",
+            instead="compute it under torch.no_grad(), or in forward (empty the cache, if it is "
+            "in one); or export under torch.no_grad()",
         )

@@ -15,7 +15,6 @@ from lostwax.capture.trace.outside_tensors import detach, find_state
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
-from lostwax.location import user_location
 from lostwax.ops.registry import aten
 
 if TYPE_CHECKING:
@@ -40,11 +39,11 @@ class BareConstants:
         """Run an operator on the real constant, unrecorded."""
         root = find_state(self._tracer, args[0])
         if root is not None and root.kind not in ("", "the constant"):
-            raise CaptureError(
+            raise CaptureError.here(
                 f"{root.kind} {root.name} is reached past the module, and detached, or read as it "
-                f"is (numpy(), tolist()).\n  at {user_location()}\n"
-                "  why: the values that it has now would be baked in\n"
-                "  instead: take it where the module has it (self.name), or pass it as an argument"
+                "is (numpy(), tolist())",
+                why="the values that it has now would be baked in",
+                instead="take it where the module has it (self.name), or pass it as an argument",
             )
         with torch._C._DisableTorchDispatch():
             return func(*args, **kwargs)

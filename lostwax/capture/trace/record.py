@@ -23,7 +23,6 @@ from lostwax.fake.write import flatten
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources, solve_size
 from lostwax.ir.trace.log import SHARED, Value, new_value
 from lostwax.ir.trace.views import View, make_root, track, track_view, track_views
-from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, has_trait
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr
@@ -210,11 +209,11 @@ def record_whole_view(
     """A view by an operator that is evaluated by others: the user's own, or one that is kept."""
     base = tracer.adopt(args[0])
     if any(r.argument != record.argument_names[0] for r in record.results):
-        raise CaptureError(
+        raise CaptureError.here(
             f"{record.overload} returns a view of an argument that is not its first, or one view "
-            f"among new tensors.\n  at {user_location()}\n"
-            "  why: a program has views of one tensor only\n"
-            "  instead: let it return copies (x.clone()), and declare no alias in its schema"
+            "among new tensors",
+            why="a program has views of one tensor only",
+            instead="let it return copies (x.clone()), and declare no alias in its schema",
         )
     with tracer.pause_recording():
         out = tracer.compute(record.overload, args, kwargs) if out is None else out

@@ -19,7 +19,6 @@ from lostwax.fake.asked_tensor import is_marked
 from lostwax.fake.tensor import FakeTensor
 from lostwax.fake.write import add_defaults, check_fits, flatten, written_arguments
 from lostwax.ir.trace import writes
-from lostwax.location import user_location
 from lostwax.ops.registry import Operator, aten, operator
 from lostwax.ops.shapes import hint
 
@@ -122,9 +121,9 @@ def draw_between(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, 
     given = dict(zip(record.argument_names, args, strict=False)) | kwargs
     target, low, high = tracer.adopt(given["self"]), given["from"], given["to"]
     if high is None:
-        raise CaptureError(
-            f"random_({low}, None) cannot be captured.\n  at {user_location()}\n"
-            "  instead: say how high, x.random_(low, high)"
+        raise CaptureError.here(
+            f"random_({low}, None) cannot be captured",
+            instead="say how high, x.random_(low, high)",
         )
     if given.get("generator") is not None:
         refuse_generator()

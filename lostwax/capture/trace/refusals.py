@@ -44,19 +44,19 @@ def refuse(operator: Any) -> NoReturn:
 def refuse_operator(overload: OpOverload, refusal: Refusal) -> NoReturn:
     """An operator met the tracer that no program can have."""
     name = overload._schema.name.partition("::")[2]
-    raise CaptureError(
-        f"{refusal.text.format(overload=overload, name=name)}.\n  at {user_location()}\n"
-        f"  why: {refusal.why}\n  instead: {refusal.instead}"
+    raise CaptureError.here(
+        f"{refusal.text.format(overload=overload, name=name)}",
+        why=f"{refusal.why}",
+        instead=f"{refusal.instead}",
     )
 
 
 def refuse_generator() -> NoReturn:
     """A seed or a generator inside the program."""
-    raise CaptureError(
-        "a program has no random generator of its own, and seeds none.\n"
-        f"  at {user_location()}\n"
-        "  why: random operators draw from the generator of who runs it\n"
-        "  instead: call torch.manual_seed outside, or pass the random numbers as an input"
+    raise CaptureError.here(
+        "a program has no random generator of its own, and seeds none",
+        why="random operators draw from the generator of who runs it",
+        instead="call torch.manual_seed outside, or pass the random numbers as an input",
     )
 
 
@@ -71,29 +71,29 @@ def refuse_linearize() -> NoReturn:
 
 def refuse_triton() -> NoReturn:
     """A Triton kernel is launched by the program itself."""
-    raise CaptureError(
-        f"a Triton kernel is launched in a program to be captured.\n  at {user_location()}\n"
-        "  why: a program has operators, and a kernel is none\n"
-        '  instead: put the launch into a function under @torch.library.triton_op("name::kernel", '
-        "mutates_args={}), and call that: it stays one operator"
+    raise CaptureError.here(
+        "a Triton kernel is launched in a program to be captured",
+        why="a program has operators, and a kernel is none",
+        instead='put the launch into a function under @torch.library.triton_op("name::kernel", '
+        "mutates_args={}), and call that: it stays one operator",
     )
 
 
 def refuse_jiterator() -> NoReturn:
-    raise CaptureError(
-        f"a function of torch.cuda.jiterator in a program to be captured.\n  at {user_location()}\n"
-        "  why: it is compiled and launched past torch's operators\n"
-        "  instead: compute with operators; or call it in a function under "
-        "@torch.library.custom_op, with a fake kernel (register_fake)"
+    raise CaptureError.here(
+        "a function of torch.cuda.jiterator in a program to be captured",
+        why="it is compiled and launched past torch's operators",
+        instead="compute with operators; or call it in a function under @torch.library.custom_op, "
+        "with a fake kernel (register_fake)",
     )
 
 
 def refuse_default(dtype: torch.dtype) -> NoReturn:
     """Another default dtype inside the program."""
-    raise CaptureError(
-        f"torch.set_default_dtype({dtype}) in a program to be captured.\n  at {user_location()}\n"
-        "  why: it would hold for the capture, and not for the program when it runs\n"
-        f"  instead: say it where tensors are made, torch.ones(n, dtype={dtype})"
+    raise CaptureError.here(
+        f"torch.set_default_dtype({dtype}) in a program to be captured",
+        why="it would hold for the capture, and not for the program when it runs",
+        instead=f"say it where tensors are made, torch.ones(n, dtype={dtype})",
     )
 
 

@@ -42,7 +42,7 @@ from lostwax.ir.trace.log import Region, Step, Value
 from lostwax.ir.trace.recorder import Recorder
 from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, View, make_root
-from lostwax.location import Location, user_location
+from lostwax.location import Location
 from lostwax.ops.registry import aten, has_trait, operator
 from lostwax.ops.traits import Trait
 from lostwax.sym import Expr, ShapeEnv
@@ -244,7 +244,10 @@ class Tracer(Recorder):
             self.saved.forget()
 
     def refuse(self, what: str, instead: str) -> NoReturn:
-        raise CaptureError(f"{what}.\n  at {user_location()}\n  instead: {instead}")
+        raise CaptureError.here(
+            f"{what}",
+            instead=f"{instead}",
+        )
 
     def can_compute(self, number: Expr) -> bool:
         return all(symbol in self.origins for symbol in number_sources(number))
@@ -319,9 +322,10 @@ class Tracer(Recorder):
             is_symbolic = base.value.type is not None and base.value.type.is_symbolic
             if isinstance(error, LostwaxError) or not is_symbolic:
                 raise
-            raise CaptureError(
+            raise CaptureError.here(
                 f"a write through {view.func} cannot be captured for these sizes, which vary: "
-                f"{error}.\n  at {user_location()}\n  instead: write to a copy (x.clone())"
+                f"{error}",
+                instead="write to a copy (x.clone())",
             ) from error
         if has_trait(view.func, Trait.NEEDS_STRIDES):
             self.relies_on_view = True
@@ -357,8 +361,8 @@ class Tracer(Recorder):
         value, region = target.tracked.root.value, self.inner
         assert region is not None
         if value.step not in region.steps and value not in region.inputs:
-            raise CaptureError(
-                f"a backward writes to {target!r}, which it has not made.\n  at {user_location()}\n"
-                "  why: the write would have to show in the program around it\n"
-                "  instead: write to a copy (x.clone())"
+            raise CaptureError.here(
+                f"a backward writes to {target!r}, which it has not made",
+                why="the write would have to show in the program around it",
+                instead="write to a copy (x.clone())",
             )

@@ -20,7 +20,6 @@ from lostwax.errors import SettingsError
 from lostwax.fake import autocast
 from lostwax.fake.tensor import concrete_device
 from lostwax.ir.data import Program, Settings
-from lostwax.location import user_location
 
 _C: Any = torch._C
 
@@ -79,22 +78,21 @@ def _check_autocast(on: list[tuple[str, str]], captured: Settings | None) -> Non
     for device, dtype in on:
         if was.get(device) != dtype:
             before = f"was torch.{was[device]}" if device in was else "was off"
-            raise SettingsError(
+            raise SettingsError.here(
                 f"torch.autocast({device!r}, torch.{dtype}) is on around the call of a program, "
-                f"and {before} at capture.\n  at {user_location()}\n"
-                "  why: which operators autocast changes is decided while capturing; the program "
-                "has other operators by now\n"
-                "  instead: capture it again inside of that autocast; or switch that off around "
-                f"the call, torch.autocast({device!r}, enabled=False)"
+                f"and {before} at capture",
+                why="which operators autocast changes is decided while capturing; the program has "
+                "other operators by now",
+                instead="capture it again inside of that autocast; or switch that off around the "
+                f"call, torch.autocast({device!r}, enabled=False)",
             )
 
 
 def _refuse(what: str, found: str, captured: str, instead: str) -> None:
-    raise SettingsError(
-        f"{what} is {found} around the call of a program, and was {captured} at capture.\n"
-        f"  at {user_location()}\n"
-        "  why: the original would make other tensors; those of the program are as at capture\n"
-        f"  instead: capture it again; or around the call, {instead}"
+    raise SettingsError.here(
+        f"{what} is {found} around the call of a program, and was {captured} at capture",
+        why="the original would make other tensors; those of the program are as at capture",
+        instead=f"capture it again; or around the call, {instead}",
     )
 
 

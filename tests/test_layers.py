@@ -21,7 +21,8 @@ PACKAGE = Path(__file__).parent.parent / "lostwax"
 # What stands in one row is of one height: none of a row imports another of it.
 LAYERS = [
     ["cache"],
-    ["classes", "collector", "errors", "handlers", "identity", "location", "logs", "torch_version"],
+    ["location"],
+    ["classes", "collector", "errors", "handlers", "identity", "logs", "torch_version"],
     ["branches", "undo"],
     ["sym"],
     ["types"],

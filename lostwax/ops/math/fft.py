@@ -15,8 +15,9 @@ from functools import cmp_to_key
 import torch
 
 from lostwax.cache import cached
+from lostwax.ops.elementwise import new_like
 from lostwax.ops.registry import aten, mark, rule, writing_forms
-from lostwax.ops.shapes import compare_strides, fail, is_same, preserved_strides, require, wrap_dim
+from lostwax.ops.shapes import compare_strides, fail, is_same, require, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
 from lostwax.sym import Size
@@ -92,7 +93,7 @@ def _require_complex(x: TensorType) -> None:
 def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: bool) -> TensorType:
     _require_complex(self)
     if not dim:
-        return TensorType(self.size, self.dtype, self.device, preserved_strides(self))
+        return new_like(self)
     dims = [wrap_dim(d, len(self.size)) for d in dim]
     return _transform_one_by_one(self, dims)
 

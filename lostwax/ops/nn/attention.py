@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 
 from lostwax import torch_version
+from lostwax.ops.elementwise import new_like
 from lostwax.ops.math.matmul import require_expandable
 from lostwax.ops.registry import aten, mark, rule
 from lostwax.ops.shapes import (
@@ -166,7 +167,7 @@ def flash_attention_for_cpu(
     if attn_mask is not None:
         _require_mask(attn_mask, query, key)
     b, h, t = query.size[:3]
-    out = TensorType(query.size, query.dtype, query.device, preserved_strides(query))
+    out = new_like(query)
     return out, _logsumexp(query, b, h, t)
 
 
@@ -234,7 +235,7 @@ def flash_attention(
     b, h, t = query.size[:3]
     seed = query.fresh((2,), torch.uint64)
     return (
-        TensorType(query.size, query.dtype, query.device, preserved_strides(query)),
+        new_like(query),
         query.fresh((b, h, t), torch.float32),
         None,
         None,
@@ -329,11 +330,9 @@ def fused_attention_backward(
     key: TensorType,
     value: TensorType,
     *saved: object,
-    **more: object,
+    **__: object,
 ) -> tuple[TensorType, ...]:
-    return tuple(
-        TensorType(x.size, x.dtype, x.device, preserved_strides(x)) for x in (query, key, value)
-    )
+    return tuple(new_like(x) for x in (query, key, value))
 
 
 # -------------------------------------------------------------------------- the fused encoder layer
@@ -382,7 +381,7 @@ def native_multi_head_attention(
 
 @rule(aten._transformer_encoder_layer_fwd.default)
 def transformer_encoder_layer_fwd(
-    src: TensorType, embed_dim: int, num_heads: int, *parameters: object, **more: object
+    src: TensorType, embed_dim: int, num_heads: int, *parameters: object, **__: object
 ) -> TensorType:
     _require_self_attention(src, src, src, embed_dim, num_heads)
     return src.fresh()

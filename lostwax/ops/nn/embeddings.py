@@ -59,13 +59,17 @@ _BAG_SUM, _BAG_MAX = 0, 2
 _FAST_BAG = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def _bags(
+@rule(aten._embedding_bag.default)
+def embedding_bag(
     weight: TensorType,
     indices: TensorType,
     offsets: TensorType,
-    mode: int,
-    include_last_offset: bool,
-    padding_idx: int,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: TensorType | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
     """The four results: bags, bag of each index, size of each bag, position of each maximum."""
     if len(weight.size) != 2:
@@ -90,21 +94,6 @@ def _bags(
     )
 
 
-@rule(aten._embedding_bag.default)
-def embedding_bag(
-    weight: TensorType,
-    indices: TensorType,
-    offsets: TensorType,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: TensorType | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-    return _bags(weight, indices, offsets, mode, include_last_offset, padding_idx)
-
-
 @rule(aten._embedding_bag_forward_only.default)
 def embedding_bag_forward_only(
     weight: TensorType,
@@ -112,14 +101,11 @@ def embedding_bag_forward_only(
     offsets: TensorType,
     scale_grad_by_freq: bool = False,
     mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: TensorType | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
+    *more: object,
+    **named: object,
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
-    out, bag_of, size, maxima = _bags(
-        weight, indices, offsets, mode, include_last_offset, padding_idx
-    )
+    given = (weight, indices, offsets, scale_grad_by_freq, mode, *more)
+    out, bag_of, size, maxima = embedding_bag(*given, **named)
     if mode == _BAG_SUM:  # nobody needs the positions, and eager does not shorten them
         size = maxima = size.fresh(offsets.size)
     return out, bag_of, size, maxima

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
+from lostwax.ops.elementwise import new_like
 from lostwax.ops.registry import Fresh, aten, rule
 from lostwax.ops.shapes import (
     Scalar,
@@ -95,7 +96,7 @@ def _require_storable(result: torch.dtype, output: torch.dtype) -> None:
     aten.huber_loss_backward.default,
 )
 def row_major_gradient(
-    grad_output: TensorType, self: TensorType, target: TensorType, *how: object, **more: object
+    grad_output: TensorType, self: TensorType, target: TensorType, *_: object, **__: object
 ) -> TensorType:
     return self.fresh()
 
@@ -124,7 +125,7 @@ def binary_cross_entropy(
 def binary_cross_entropy_backward(
     grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
-    return TensorType(self.size, self.dtype, self.device, preserved_strides(self))
+    return new_like(self)
 
 
 @rule(aten.binary_cross_entropy_with_logits.default)
@@ -338,7 +339,7 @@ def multilabel_margin_loss_forward(
     aten.multilabel_margin_loss_backward.default,
 )
 def margin_gradient(
-    grad_output: TensorType, self: TensorType, target: TensorType, *how: object, **more: object
+    grad_output: TensorType, self: TensorType, target: TensorType, *_: object, **__: object
 ) -> TensorType:
     return self.fresh()
 
@@ -426,8 +427,6 @@ def ctc_loss_of_tensors(
 
 @rule(aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor)
 def ctc_loss_backward(
-    grad: TensorType, log_probs: TensorType, *how: object, **more: object
+    grad: TensorType, log_probs: TensorType, *_: object, **__: object
 ) -> TensorType:
-    return TensorType(
-        log_probs.size, log_probs.dtype, log_probs.device, preserved_strides(log_probs)
-    )
+    return new_like(log_probs)

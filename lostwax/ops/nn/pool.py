@@ -9,6 +9,7 @@ for symbolic sizes, too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 
@@ -319,7 +320,7 @@ def adaptive_max_pool3d(self: TensorType, output_size: Ints) -> tuple[TensorType
 
 
 def _fractional(
-    x: TensorType, kernel_size: Ints, output_size: Ints, samples: TensorType, n: int
+    n: int, x: TensorType, kernel_size: Ints, output_size: Ints, samples: TensorType
 ) -> tuple[TensorType, TensorType]:
     name = "fractional_max_pool2d" if n == 2 else "fractional_max_pool3d_out"
     word = name.removesuffix("_out")
@@ -363,18 +364,8 @@ def _require_samples(x: TensorType, samples: TensorType, n: int) -> None:
         fail(f"Expect _random_samples.size(2) equals to {n}; got {each}.")
 
 
-@rule(aten.fractional_max_pool2d.default)
-def fractional_max_pool2d(
-    self: TensorType, kernel_size: Ints, output_size: Ints, random_samples: TensorType
-) -> tuple[TensorType, TensorType]:
-    return _fractional(self, kernel_size, output_size, random_samples, 2)
-
-
-@rule(aten.fractional_max_pool3d.default)
-def fractional_max_pool3d(
-    self: TensorType, kernel_size: Ints, output_size: Ints, random_samples: TensorType
-) -> tuple[TensorType, TensorType]:
-    return _fractional(self, kernel_size, output_size, random_samples, 3)
+rule(aten.fractional_max_pool2d.default)(partial(_fractional, 2))
+rule(aten.fractional_max_pool3d.default)(partial(_fractional, 3))
 
 
 # ---------------------------------------------------------------------------------------- unpooling
@@ -453,7 +444,7 @@ def max_unpool3d(
     aten.adaptive_max_pool2d_backward.default,
 )
 def image_gradient(
-    grad_output: TensorType, self: TensorType, *how: object, **more: object
+    grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
     """The gradient of a 2-d pooling has the input's size and memory format."""
     return fresh_like(self, self.size)
@@ -461,7 +452,7 @@ def image_gradient(
 
 @rule(aten.max_pool3d_with_indices_backward.default)
 def max_pool3d_gradient(
-    grad_output: TensorType, self: TensorType, *how: object, **more: object
+    grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
     return _fresh_volume_like(self, self.size)
 
@@ -474,6 +465,6 @@ def max_pool3d_gradient(
     aten.fractional_max_pool3d_backward.default,
 )
 def row_major_gradient(
-    grad_output: TensorType, self: TensorType, *how: object, **more: object
+    grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
     return self.fresh()

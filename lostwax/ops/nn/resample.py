@@ -61,7 +61,7 @@ def _upsample(x: TensorType, output_size: Sequence[Size], kernel: str, n: int) -
 
 def _upsample_rule(kernel: str, n: int) -> Any:
     def upsample(
-        self: TensorType, output_size: Sequence[Size], *how: object, **more: object
+        self: TensorType, output_size: Sequence[Size], *_: object, **__: object
     ) -> TensorType:
         return _upsample(self, output_size, kernel, n)
 
@@ -145,8 +145,8 @@ def _gradient_rule(n: int, row_major: bool) -> Any:
         grad_output: TensorType,
         output_size: Sequence[Size],
         input_size: Sequence[Size],
-        *how: object,
-        **more: object,
+        *_: object,
+        **__: object,
     ) -> TensorType:
         size = tuple(input_size)
         _require_upsampling(size, output_size, n)

@@ -122,9 +122,7 @@ def uniform(self: TensorType, *bounds: float, generator: Generator = None) -> Te
 
 
 @rule(*find_overloads("normal_functional normal_"))
-def normal_filled(
-    self: TensorType, mean: float = 0.0, std: float = 1.0, *, generator: Generator = None
-) -> TensorType:
+def normal_filled(self: TensorType, mean: float = 0.0, std: float = 1.0, **_: object) -> TensorType:
     _check_std(std)
     _require_fractional(self.dtype, "normal_kernel_cpu")
     return new_like(self)
@@ -136,7 +134,7 @@ def _check_std(std: float) -> None:
 
 
 @rule(*find_overloads("exponential"))
-def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = None) -> TensorType:
+def exponential(self: TensorType, lambd: float = 1.0, **_: object) -> TensorType:
     if not self.dtype.is_floating_point:
         fail(
             "Exponential distribution is a continuous probability distribution. dtype must be a "
@@ -148,45 +146,39 @@ def exponential(self: TensorType, lambd: float = 1.0, *, generator: Generator = 
 
 
 @rule(*find_overloads("cauchy"))
-def cauchy(
-    self: TensorType, median: float = 0.0, sigma: float = 1.0, *, generator: Generator = None
-) -> TensorType:
+def cauchy(self: TensorType, median: float = 0.0, sigma: float = 1.0, **_: object) -> TensorType:
     if sigma <= 0:
         fail(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     return new_like(self)
 
 
 @rule(*find_overloads("log_normal"))
-def log_normal(
-    self: TensorType, mean: float = 1.0, std: float = 2.0, *, generator: Generator = None
-) -> TensorType:
+def log_normal(self: TensorType, mean: float = 1.0, std: float = 2.0, **_: object) -> TensorType:
     if std <= 0:
         fail(f"log_normal_ expects std > 0.0, but found std={std:g}")
     return new_like(self)
 
 
 @rule(*find_overloads("geometric"))
-def geometric(self: TensorType, p: float, *, generator: Generator = None) -> TensorType:
+def geometric(self: TensorType, p: float, **_: object) -> TensorType:
     if not 0 < p < 1:
         fail(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
     return new_like(self)
 
 
 @rule(*find_overloads("random"))
-def random(self: TensorType, *, generator: Generator = None) -> TensorType:
+def random(self: TensorType, **_: object) -> TensorType:
     return new_like(self)
 
 
 @rule(*find_overloads("random.to"))
-def random_to(self: TensorType, to: Size, *, generator: Generator = None) -> TensorType:
+def random_to(self: TensorType, to: Size, **_: object) -> TensorType:
     _check_interval(0, to)
     return new_like(self)
 
 
 @rule(*find_overloads("random.from"))
-def random_from(
-    self: TensorType, low: Size, to: Size | None, *, generator: Generator = None
-) -> TensorType:
+def random_from(self: TensorType, low: Size, to: Size | None, **_: object) -> TensorType:
     if to is not None:
         _check_interval(low, to)
     return new_like(self)
@@ -196,14 +188,14 @@ def random_from(
 
 
 @rule(*find_overloads("bernoulli"))
-def bernoulli(self: TensorType, *, generator: Generator = None) -> TensorType:
+def bernoulli(self: TensorType, **_: object) -> TensorType:
     if not self.dtype.is_floating_point:
         raise_not_implemented("bernoulli_tensor_cpu_p_", self.dtype)
     return self.fresh()
 
 
 @rule(*find_overloads("bernoulli.p"))
-def bernoulli_p(self: TensorType, p: float = 0.5, *, generator: Generator = None) -> TensorType:
+def bernoulli_p(self: TensorType, p: float = 0.5, **_: object) -> TensorType:
     _check_probability(p)
     return self.fresh()
 
@@ -214,7 +206,7 @@ def _check_probability(p: float) -> None:
 
 
 @rule(*find_overloads("bernoulli.Tensor"))
-def bernoulli_tensor(self: TensorType, p: TensorType, *, generator: Generator = None) -> TensorType:
+def bernoulli_tensor(self: TensorType, p: TensorType, **_: object) -> TensorType:
     if p.size != self.size:
         size = broadcast_sizes((self.size, p.size))
         if len(size) != len(self.size):
@@ -226,12 +218,12 @@ def bernoulli_tensor(self: TensorType, p: TensorType, *, generator: Generator = 
 
 
 @rule(*find_overloads("poisson _standard_gamma _sample_dirichlet"))
-def sample(self: TensorType, generator: Generator = None) -> TensorType:
+def sample(self: TensorType, **_: object) -> TensorType:
     return self.fresh()
 
 
 @rule(*find_overloads("binomial"))
-def binomial(count: TensorType, prob: TensorType, generator: Generator = None) -> TensorType:
+def binomial(count: TensorType, prob: TensorType, **_: object) -> TensorType:
     if count.dtype is not prob.dtype:
         fail(f"Found dtype {scalar_type(prob.dtype)} but expected {scalar_type(count.dtype)}")
     return elementwise((count, prob), count.dtype).fresh()
@@ -243,18 +235,18 @@ def gamma_grad(*operands: TensorType) -> TensorType:
 
 
 @rule(*find_overloads("normal.Tensor_Tensor"))
-def normal_tensors(mean: TensorType, std: TensorType, *, generator: Generator = None) -> TensorType:
+def normal_tensors(mean: TensorType, std: TensorType, **_: object) -> TensorType:
     return mean.fresh(broadcast_sizes((mean.size, std.size)))
 
 
 @rule(*find_overloads("normal.Tensor_float"))
-def normal_mean(mean: TensorType, std: float = 1.0, *, generator: Generator = None) -> TensorType:
+def normal_mean(mean: TensorType, std: float = 1.0, **_: object) -> TensorType:
     _check_std(std)
     return mean.fresh()
 
 
 @rule(*find_overloads("normal.float_Tensor"))
-def normal_std(mean: float, std: TensorType, *, generator: Generator = None) -> TensorType:
+def normal_std(mean: float, std: TensorType, **_: object) -> TensorType:
     return std.fresh()
 
 
@@ -266,7 +258,7 @@ def normal_sized(mean: float, std: float, size: Sequence[Size], **options: Any) 
 
 @rule(*find_overloads("multinomial"))
 def multinomial(
-    self: TensorType, num_samples: Size, replacement: bool = False, *, generator: Generator = None
+    self: TensorType, num_samples: Size, replacement: bool = False, **_: object
 ) -> TensorType:
     if len(self.size) not in (1, 2):
         fail("prob_dist must be 1 or 2 dim")

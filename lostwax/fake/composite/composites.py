@@ -92,9 +92,9 @@ def _to(
     self: Any,
     dtype: torch.dtype | None,
     device: torch.device | None,
-    non_blocking: bool,
-    copy: bool,
-    memory_format: torch.memory_format | None,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
 ) -> Any:
     x = mode.adopt(self)
     t = x.fake_type
@@ -113,15 +113,8 @@ def _to(
 
 
 @composite(aten.to.dtype)
-def to_dtype(
-    mode: FakeTensorMode,
-    self: Any,
-    dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
-    return _to(mode, self, dtype, None, non_blocking, copy, memory_format)
+def to_dtype(mode: FakeTensorMode, self: Any, dtype: torch.dtype, *how: Any, **named: Any) -> Any:
+    return _to(mode, self, dtype, None, *how, **named)
 
 
 @composite(aten.to.device)
@@ -130,24 +123,16 @@ def to_device(
     self: Any,
     device: torch.device,
     dtype: torch.dtype,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
+    *how: Any,
+    **named: Any,
 ) -> Any:
-    return _to(mode, self, dtype, device, non_blocking, copy, memory_format)
+    return _to(mode, self, dtype, device, *how, **named)
 
 
 @composite(aten.to.other)
-def to_other(
-    mode: FakeTensorMode,
-    self: Any,
-    other: Any,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
-) -> Any:
+def to_other(mode: FakeTensorMode, self: Any, other: Any, *how: Any, **named: Any) -> Any:
     like = mode.adopt(other).fake_type
-    return _to(mode, self, like.dtype, like.device, non_blocking, copy, memory_format)
+    return _to(mode, self, like.dtype, like.device, *how, **named)
 
 
 @composite(aten.to.dtype_layout)
@@ -159,11 +144,9 @@ def to_dtype_layout(
     layout: torch.layout | None = None,
     device: torch.device | None = None,
     pin_memory: bool | None = None,
-    non_blocking: bool = False,
-    copy: bool = False,
-    memory_format: torch.memory_format | None = None,
+    **named: Any,
 ) -> Any:
-    return _to(mode, self, dtype, device, non_blocking, copy, memory_format)
+    return _to(mode, self, dtype, device, **named)
 
 
 @composite(aten.type_as.default)

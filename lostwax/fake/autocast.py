@@ -176,12 +176,12 @@ def _run_kernel(
     kwargs: dict[str, Any],
     call: Run,
 ) -> Any:
-    def shown(value: Any) -> Any:
+    def show(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             return make_stand_in(mode, mode.adopt(value))
         if isinstance(value, Expr):
             return wrap(value)
-        return [shown(v) for v in value] if isinstance(value, (list, tuple)) else value
+        return [show(v) for v in value] if isinstance(value, (list, tuple)) else value
 
     off = [_C._dispatch_tls_is_dispatch_key_excluded(key) for key in _AUTOGRAD]
     stand_ins = mode.stand_ins
@@ -189,7 +189,7 @@ def _run_kernel(
     try:
         for key in _AUTOGRAD:  # or C++ would take the stand-ins' operators apart
             _C._dispatch_tls_set_dispatch_key_excluded(key, True)
-        out = kernel(*map(shown, args), **{k: shown(v) for k, v in kwargs.items()})
+        out = kernel(*map(show, args), **{k: show(v) for k, v in kwargs.items()})
     finally:
         stand_ins.call = before
         for key, was in zip(_AUTOGRAD, off, strict=True):

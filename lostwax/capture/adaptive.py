@@ -20,7 +20,8 @@ from lostwax.capture.example_call import ExampleCall
 from lostwax.capture.export import export_call
 from lostwax.capture.python.functions_run import FunctionKeys, FunctionNotes, union, watch_functions
 from lostwax.capture.python.iterators import Stream, put_back_drawn
-from lostwax.capture.shapes.dims import Auto, Hint, Static, marks_of
+from lostwax.capture.shapes.dims import Auto, Hint, Static
+from lostwax.capture.shapes.marks import marks_of
 from lostwax.capture.shapes.reader import LeafEntries
 from lostwax.capture.shapes.spec import Spec
 from lostwax.capture.state.root_module import find_root_module

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.utils._pytree as pytree
@@ -44,12 +44,8 @@ from lostwax.capture.relied_layouts import (
     layouts_relied_on,
 )
 from lostwax.capture.repeated_tensors import choose_program
-from lostwax.capture.shapes.collect import AdditionalInputs
-from lostwax.capture.shapes.dims import marks_of
 from lostwax.capture.shapes.guards import SortedGuards, range_constraints, sort_guards
-from lostwax.capture.shapes.spec import Spec, resolve_spec
-from lostwax.capture.shapes.symbols import Symbols
-from lostwax.capture.shapes.violations import violation_error
+from lostwax.capture.shapes.marks import marks_of
 from lostwax.capture.state import global_state
 from lostwax.capture.state.argument_containers import find_containers, tell_of_changes
 from lostwax.capture.state.module_state import (
@@ -89,7 +85,6 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.declared import read_declared
-from lostwax.ir.passes.transforms.unused import UnusedState
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import call_paths, leaf_paths, unflatten_leaves
 from lostwax.ir.run.settings import settings_now
@@ -112,6 +107,9 @@ from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import put_divisions_last
 from lostwax.sym.numbers.real import Real
 from lostwax.undo.undo import Undo, run_and_undo
+
+if TYPE_CHECKING:
+    from lostwax.capture.shapes.spec import Spec
 
 
 def export(
@@ -140,11 +138,16 @@ def export(
     call_args, call_kwargs = as_call(args, kwargs)
     spec = None
     if dynamic_shapes is not None or constraints or _has_marks(call_args, call_kwargs):
+        from lostwax.capture.shapes.spec import resolve_spec
+
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     preserved = preserve_module_call_signature
     program = export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
-    if isinstance(dynamic_shapes, AdditionalInputs):
-        dynamic_shapes.check(program)
+    if spec is not None:
+        from lostwax.capture.shapes.collect import AdditionalInputs
+
+        if isinstance(dynamic_shapes, AdditionalInputs):
+            dynamic_shapes.check(program)
     return program
 
 
@@ -207,8 +210,12 @@ class Capture:
         )
         assert self.tracer.shape_env is not None
         self.env = self.tracer.shape_env
-        own = {id(slot.tensor) for slot in self.state.slots} if spec is not None else ()
-        self.symbols = None if spec is None else Symbols(self.env, spec, self.leaves, own, agreed)
+        self.symbols = None
+        if spec is not None:
+            from lostwax.capture.shapes.symbols import Symbols
+
+            own = {id(slot.tensor) for slot in self.state.slots}
+            self.symbols = Symbols(self.env, spec, self.leaves, own, agreed)
         self.apart = apart
         self.was_alone = is_alone()
         self.retiring = True
@@ -411,6 +418,8 @@ class Capture:
         unnamed = self.symbols.unnamed if self.symbols else frozenset()
         found = sort_guards(self.env, self.tracer.origins, unnamed)
         if found.violations and self.symbols:
+            from lostwax.capture.shapes.violations import violation_error
+
             raise violation_error(found.violations, self.symbols.spec)
         return found
 
@@ -560,7 +569,11 @@ def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
     """The program of a function, without state that it does not read."""
     inputs = zip(program.graph.nodes, program.graph_signature.input_specs, strict=False)
     is_whole = all(n.users for n, spec in inputs if spec.kind in (_PARAMETER, _BUFFER))
-    return program if is_whole else UnusedState().run(program)
+    if is_whole:
+        return program
+    from lostwax.ir.passes.transforms.unused import UnusedState
+
+    return UnusedState().run(program)
 
 
 _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER

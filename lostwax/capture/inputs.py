@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from operator import attrgetter, is_
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.storage import check_layout
-from lostwax.capture.shapes.symbols import Symbols
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.trace.python_questions import NotedQuestions
@@ -29,6 +28,9 @@ from lostwax.ir.graph.numbers import SymbolOrigin
 from lostwax.ir.signature import StateWrite
 from lostwax.ir.trace.log import Value, new_value
 from lostwax.ir.trace.views import Root
+
+if TYPE_CHECKING:
+    from lostwax.capture.shapes.symbols import Symbols
 
 
 class ReplacedState(NamedTuple):

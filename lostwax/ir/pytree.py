@@ -19,7 +19,6 @@ from torch.utils._pytree import TreeSpec
 
 from lostwax.classes import PLAIN, SYMBOLIC
 from lostwax.errors import InputTypeError, RegistrationError
-from lostwax.ir.text import type_text
 
 LEAVES = (torch.Tensor, *PLAIN, *SYMBOLIC, torch.device, torch.ScriptObject)
 MAPPINGS = (dict, OrderedDict, defaultdict)
@@ -231,5 +230,7 @@ def sketch_spec(spec: TreeSpec, leaves: Iterator[str]) -> str:
 
 def leaf_text(value: Any) -> str:
     """Show a leaf in a sketch: a tensor by its type, a constant by its value."""
+    from lostwax.ir.text import type_text
+
     text = type_text(value) or repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -18,7 +18,7 @@ from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
 from lostwax.capture.python.reachable import Reach, ReadFunction
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.ir.run.questions import FLAGS, MODES, is_mode, mode_answer
+from lostwax.ir.run.answers import FLAGS, MODES, is_mode, mode_answer
 from lostwax.location import PASSING_ON, is_asked_by_user, user_location
 from lostwax.undo.undo import Undo
 

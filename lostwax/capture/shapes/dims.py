@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 
+from lostwax.capture.shapes.marks import MARKS
 from lostwax.errors import DynamicShapesError
 
 _WRITE = "write n*dim + k with integers n >= 1 and k, such as dim + 1, 2*dim or 16*dim - 1"
@@ -291,9 +291,6 @@ def adopt_dim(value: Any) -> Any:
 # ------------------------------------------------------------------------------------------- marks
 
 
-_marks: Any = WeakIdKeyDictionary()  # tensor → {dimension: hint}; the tensor itself stays untouched
-
-
 def mark_dynamic(
     tensor: torch.Tensor,
     index: int | Iterable[int],
@@ -318,12 +315,6 @@ def mark_static(tensor: torch.Tensor, index: int | Iterable[int] | None = None) 
     _mark(tensor, range(tensor.ndim) if index is None else index, Static())
 
 
-def marks_of(tensor: torch.Tensor) -> dict[int, Hint]:
-    """The marks of a tensor, by dimension."""
-    found: dict[int, Hint] = _marks.get(tensor, {})
-    return found
-
-
 def _mark(tensor: torch.Tensor, index: int | Iterable[int], hint: Hint) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise DynamicShapesError(f"only tensors can be marked, not a {type(tensor).__name__}")
@@ -332,4 +323,4 @@ def _mark(tensor: torch.Tensor, index: int | Iterable[int], hint: Hint) -> None:
             raise DynamicShapesError(
                 f"the tensor has {tensor.ndim} dimension(s), there is no dimension {dim} to mark"
             )
-        _marks.setdefault(tensor, {})[dim % tensor.ndim] = hint
+        MARKS.setdefault(tensor, {})[dim % tensor.ndim] = hint

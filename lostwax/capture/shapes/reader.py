@@ -25,9 +25,9 @@ from lostwax.capture.shapes.dims import (
     Hint,
     Static,
     adopt_dim,
-    marks_of,
     roots_by_name,
 )
+from lostwax.capture.shapes.marks import marks_of
 from lostwax.errors import DynamicShapesError
 from lostwax.ir.pytree import MAPPINGS, child_steps, container_class
 

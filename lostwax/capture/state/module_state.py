@@ -23,7 +23,7 @@ from lostwax.capture.state.unkept_changes import note_change, tell_of_change
 from lostwax.classes import SYMBOLIC
 from lostwax.errors import CaptureError
 from lostwax.fake.tensor import FakeTensor, storage_key
-from lostwax.ir.run.module import find_held as held_by
+from lostwax.ir.run.held import find_held as held_by
 from lostwax.types import TensorType
 from lostwax.undo.undo import Undo
 

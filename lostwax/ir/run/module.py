@@ -24,7 +24,9 @@ from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.verify import validate
+from lostwax.ir.run.answers import LAYOUT_ASKED
 from lostwax.ir.run.calling import Convention, accept_self, call_with_self
+from lostwax.ir.run.held import find_held
 from lostwax.ir.run.in_place import find_written_state
 from lostwax.ir.run.overlap import Check, StateCheck, overlap_check, state_check
 from lostwax.ir.run.questions import asks_check, same_pairs
@@ -328,19 +330,6 @@ def _find_state(root: Any, name: str) -> Any:
     return root
 
 
-def find_held(module: Any, name: str) -> Any:
-    """Find what a module holds under one of the original's names. State and submodules come before
-    attributes of our own classes; else Python's lookup finds what replaced it (a
-    parametrization)."""
-    if isinstance(module, nn.Module):
-        stores: tuple[Mapping[str, Any], ...]
-        stores = (module._parameters, module._buffers, module._modules)
-        for store in stores:
-            if name in store:
-                return store[name]
-    return getattr(module, name)
-
-
 def make_rebind(
     program: Program, specs: Sequence[OutputSpec]
 ) -> Callable[[Any, Sequence[Any]], Sequence[Any]] | None:
@@ -576,7 +565,6 @@ class LiveProgram:
             raise
 
 
-LAYOUT_ASKED = "as at capture: the program relies on them"
 """A part of the error that a program raises if an input has another layout than it relies on."""
 
 

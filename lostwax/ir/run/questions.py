@@ -8,17 +8,24 @@ always checked. All else is checked only if it was asked. Must not know how a ca
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any
 
 import torch
 
 from lostwax.errors import InputValueError
 from lostwax.fake import FakeTensor
-from lostwax.ir.data import Answer, Asks, Program, Question, Ref
+from lostwax.ir.data import Asks, Program, Question, Ref
+from lostwax.ir.run.answers import (
+    GRADIENTS,
+    OFFSET,
+    STRIDES,
+    VISIBLE_STRIDES,
+    answer,
+    is_mode,
+    mode_answer,
+)
 from lostwax.ir.run.leaves import Leaf, TensorLeaf
 from lostwax.ir.signature import InputKind
 from lostwax.ops.registry import has_trait
@@ -237,135 +244,6 @@ def _refuse_one_tensor(first: str, other: str) -> InputValueError:
 
 
 # ----------------------------------------------------------------------------------- what was asked
-
-
-def _has_no_gradient(tensor: torch.Tensor) -> bool:
-    """(If the tensor is no leaf, reading `grad` makes torch warn.)"""
-    return tensor.grad is None if tensor.is_leaf or tensor.retains_grad else True
-
-
-def _has_no_grad_fn(tensor: torch.Tensor) -> bool:
-    return tensor.grad_fn is None
-
-
-def _class_name(tensor: torch.Tensor) -> str:
-    cls = type(tensor)
-    if cls is FakeTensor:
-        kinds = {"Parameter": torch.nn.Parameter, "Buffer": torch.nn.Buffer}
-        return next((name for name, cls in kinds.items() if isinstance(tensor, cls)), "Tensor")
-    return cls.__qualname__
-
-
-def _requires_grad(tensor: torch.Tensor) -> bool:
-    return tensor.requires_grad
-
-
-def _strides(tensor: torch.Tensor) -> str:
-    return str(tuple(tensor.stride()))
-
-
-def _visible_strides(tensor: torch.Tensor) -> str:
-    sizes, strides = tensor.shape, tensor.stride()
-    seen = [st for s, st in zip(sizes, strides, strict=True) if s != 1] if tensor.numel() else []
-    return str(tuple(seen))
-
-
-GRADIENTS = "has a gradient"
-"""Whether tensors require gradients: what the capture itself asks if what it records depends on
-it."""
-STRIDES, OFFSET = "stride()", "storage_offset()"
-VISIBLE_STRIDES = "stride() of dimensions that are not of size 1"
-LAYOUTS = (STRIDES, VISIBLE_STRIDES, OFFSET)
-QUESTIONS: dict[str, Callable[[Any], Answer]] = {
-    "requires_grad": _requires_grad,
-    GRADIENTS: _requires_grad,
-    "is_leaf": lambda tensor: tensor.is_leaf,
-    "grad is None": _has_no_gradient,
-    "grad_fn is None": _has_no_grad_fn,
-    "is_inference()": lambda tensor: tensor.is_inference(),
-    "is_conj()": lambda tensor: tensor.is_conj(),
-    "is_neg()": lambda tensor: tensor.is_neg(),
-    "_is_view()": lambda tensor: tensor._is_view(),
-    "_base is None": lambda tensor: tensor._base is None,
-    "untyped_storage().nbytes()": lambda tensor: tensor.untyped_storage().nbytes(),
-    "class": _class_name,
-    STRIDES: _strides,
-    VISIBLE_STRIDES: _visible_strides,
-    OFFSET: lambda tensor: tensor.storage_offset(),
-}
-"""The questions, and how a tensor answers each. All others are for attributes that somebody has set
-on a tensor."""
-ATTRIBUTE = "attribute "
-"""The prefix of a question for such an attribute; its name follows."""
-
-
-def answer(what: str, tensor: Any) -> Answer:
-    """What a tensor answers, in a form that a program can keep."""
-    if not what.startswith(ATTRIBUTE):
-        return QUESTIONS[what](tensor)
-    found = getattr(tensor, what.removeprefix(ATTRIBUTE), _ABSENT)
-    if found is _ABSENT:
-        return "not there"
-    is_plain = type(found) in PLAIN
-    return f"the {type(found).__name__} {found!r}" if is_plain else f"a {type(found).__name__}"
-
-
-_ABSENT = object()
-PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
-"""The classes of attributes whose values are kept."""
-
-
-MODES = (
-    "is_grad_enabled", "is_inference_mode_enabled", "get_default_dtype", "get_default_device",
-    "is_autocast_enabled", "is_autocast_cache_enabled", "get_autocast_dtype",
-    "are_deterministic_algorithms_enabled", "is_deterministic_algorithms_warn_only_enabled",
-    "get_deterministic_debug_mode", "get_float32_matmul_precision", "is_anomaly_enabled",
-    "is_anomaly_check_nan_enabled", "get_num_threads", "get_num_interop_threads",
-)  # fmt: skip
-"""The functions of torch that return its modes."""
-_MODE = re.compile(rf"torch\.({'|'.join(MODES)})\((?:'(\w+)')?\)")
-_FLAGS = {
-    "cudnn": ("enabled", "benchmark", "deterministic", "allow_tf32", "fp32_precision"),
-    "mkldnn": ("enabled", "deterministic", "allow_tf32", "fp32_precision"),
-    "cuda.matmul": (
-        "allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_fp16_accumulation",
-        "allow_fp16_reduced_precision_reduction_split_k", "fp32_precision",
-        "allow_bf16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction_split_k",
-    ),
-    "cuda": (
-        "flash_sdp_enabled()", "mem_efficient_sdp_enabled()", "math_sdp_enabled()",
-        "cudnn_sdp_enabled()", "fp16_bf16_reduction_math_sdp_allowed()",
-    ),
-    "miopen": ("immediate",),
-    "quantized": ("engine",),
-}  # fmt: skip
-FLAGS = frozenset(
-    (
-        *(f"torch.backends.{where}.{name}" for where, names in _FLAGS.items() for name in names),
-        "torch.backends.fp32_precision",
-        "torch.utils.deterministic.fill_uninitialized_memory",
-    )
-)
-"""Settings of torch that are read as attributes."""
-
-
-def is_mode(what: str) -> bool:
-    return what in FLAGS or _MODE.fullmatch(what) is not None
-
-
-def mode_answer(what: str) -> Answer:
-    """What torch answers now, in a form that a program can keep."""
-    found = _MODE.fullmatch(what)
-    if found is None:
-        try:
-            value = attrgetter(what.removeprefix("torch.").removesuffix("()"))(torch)
-        except AttributeError:  # in this version
-            return "not there"
-        value = value() if what.endswith("()") else value
-    else:
-        function, device = getattr(torch, found[1]), found[2]
-        value = function() if device is None else function(device)
-    return value if type(value) in (bool, int, str) else str(value)
 
 
 def _must_be_the_mode(question: Question) -> AsksCheck:

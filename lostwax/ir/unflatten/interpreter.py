@@ -24,7 +24,7 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.run.calling import Convention
-from lostwax.ir.run.module import find_held
+from lostwax.ir.run.held import find_held
 from lostwax.ir.run.write_back import SHOWN, layout_free_target
 from lostwax.ir.text import graph_text, source_text
 

@@ -136,13 +136,13 @@ def test_marks_die_with_their_tensor_and_are_not_those_of_an_equal_one():
     x, y = torch.zeros(2), torch.zeros(2)
     mark_dynamic(x, 0)
     assert marks_of(y) == {}
-    from lostwax.capture.shapes.dims import _marks
+    from lostwax.capture.shapes.marks import MARKS
 
     gc.collect()  # what other tests have left
-    count = len(_marks)
+    count = len(MARKS)
     del x
     gc.collect()
-    assert len(_marks) == count - 1
+    assert len(MARKS) == count - 1
 
 
 def test_dims_of_torch_are_understood():

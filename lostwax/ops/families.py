@@ -8,16 +8,14 @@ it by hand. Must not know what is registered.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from itertools import chain
 
 from lostwax import torch_version
 
 
 def index_name(operator: str) -> str:
-    """The name of an operator in an index: `add` for `aten::add` and for `aten::add_`, as who knows
-    the one mostly knows the other."""
-    return operator.removeprefix("aten::").rstrip("_")
+    """The name of an operator in an index: nearly all are of ATen."""
+    return operator.removeprefix("aten::")
 
 
 class Families:
@@ -47,7 +45,7 @@ class Families:
 
     def _load(self, file: str) -> None:
         try:
-            import_module(file)
+            __import__(file)  # which is quick for what others have loaded
         except BaseException as error:
             self.is_torn = True
             if isinstance(error, (ImportError, AttributeError)) and not torch_version.is_tested():

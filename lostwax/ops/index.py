@@ -19,23 +19,23 @@ FAMILIES = {
     """,
     "lostwax.ops.math.matmul": """
         _addmm_activation _cdist_backward _cdist_forward _grouped_mm _int_mm _pdist_backward
-        _pdist_forward _trilinear _weight_int8pack_mm addbmm addmm addmv addr baddbmm bmm dot
-        linalg_cross matmul mm mv vdot
+        _pdist_forward _trilinear _weight_int8pack_mm addbmm addbmm_ addmm addmm_ addmv addmv_ addr
+        baddbmm baddbmm_ bmm dot linalg_cross matmul mm mv vdot
     """,
     "lostwax.ops.math.pointwise": """
-        __lshift __rshift _conj_physical abs acos acosh add addcdiv addcmul angle asin asinh atan
-        atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
+        __lshift__ __rshift__ _conj_physical abs acos acosh add addcdiv addcmul angle asin asinh
+        atan atan2 atanh bitwise_and bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift
         bitwise_xor ceil clamp clamp_max clamp_min complex copysign cos cosh deg2rad digamma div eq
         erf erfc erfinv exp exp2 expm1 floor floor_divide fmax fmin fmod frac frexp gcd ge gt
         heaviside hypot i0 igamma igammac isinf isnan isneginf isposinf lcm ldexp le lerp lgamma log
         log10 log1p log2 logaddexp logaddexp2 logical_and logical_not logical_or logical_xor logit
-        lt masked_fill maximum minimum mul mvlgamma nan_to_num ne neg nextafter polar polygamma pow
-        rad2deg reciprocal remainder round rsqrt rsub sgn sigmoid sign signbit sin sinc sinh
-        special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0 special_bessel_y1
-        special_chebyshev_polynomial_t special_chebyshev_polynomial_u special_chebyshev_polynomial_v
-        special_chebyshev_polynomial_w special_entr special_erfcx special_hermite_polynomial_h
-        special_hermite_polynomial_he special_i0e special_i1 special_i1e
-        special_laguerre_polynomial_l special_legendre_polynomial_p special_log_ndtr
+        lt masked_fill masked_fill_ maximum minimum mul mvlgamma nan_to_num ne neg nextafter polar
+        polygamma pow rad2deg reciprocal remainder round rsqrt rsub sgn sigmoid sign signbit sin
+        sinc sinh special_airy_ai special_bessel_j0 special_bessel_j1 special_bessel_y0
+        special_bessel_y1 special_chebyshev_polynomial_t special_chebyshev_polynomial_u
+        special_chebyshev_polynomial_v special_chebyshev_polynomial_w special_entr special_erfcx
+        special_hermite_polynomial_h special_hermite_polynomial_he special_i0e special_i1
+        special_i1e special_laguerre_polynomial_l special_legendre_polynomial_p special_log_ndtr
         special_modified_bessel_i0 special_modified_bessel_i1 special_modified_bessel_k0
         special_modified_bessel_k1 special_ndtri special_scaled_modified_bessel_k0
         special_scaled_modified_bessel_k1 special_shifted_chebyshev_polynomial_t
@@ -58,7 +58,7 @@ FAMILIES = {
         hardswish hardswish_backward hardtanh hardtanh_backward leaky_relu leaky_relu_backward
         log_sigmoid_backward log_sigmoid_forward logit_backward mish mish_backward relu
         sigmoid_backward silu silu_backward softplus softplus_backward softshrink
-        softshrink_backward tanh_backward threshold threshold_backward
+        softshrink_backward tanh_backward threshold threshold_ threshold_backward
     """,
     "lostwax.ops.nn.attention": """
         _efficient_attention_forward _fused_sdp_choice _native_multi_head_attention
@@ -132,25 +132,29 @@ FAMILIES = {
         ones_like range scalar_tensor to tril_indices triu_indices zeros zeros_like
     """,
     "lostwax.ops.tensors.indexing": """
-        _index_put_impl _unsafe_index _unsafe_index_put _unsafe_masked_index
-        _unsafe_masked_index_put_accumulate gather index index_add index_copy index_fill index_put
-        index_reduce index_select masked_scatter masked_scatter_backward masked_select nonzero
-        nonzero_static put repeat_interleave scatter scatter_add scatter_reduce take take_along_dim
+        _index_put_impl _index_put_impl_ _unsafe_index _unsafe_index_put _unsafe_masked_index
+        _unsafe_masked_index_put_accumulate gather index index_add index_add_ index_copy index_copy_
+        index_fill index_fill_ index_put index_put_ index_reduce index_reduce_ index_select
+        masked_scatter masked_scatter_ masked_scatter_backward masked_select nonzero nonzero_static
+        put put_ repeat_interleave scatter scatter_ scatter_add scatter_add_ scatter_reduce
+        scatter_reduce_ take take_along_dim
     """,
     "lostwax.ops.tensors.random": """
-        _dirichlet_grad _sample_dirichlet _standard_gamma _standard_gamma_grad bernoulli binomial
-        cauchy exponential geometric log_normal multinomial native_dropout native_dropout_backward
-        normal normal_functional poisson rand rand_like randint randint_like randn randn_like random
-        randperm rrelu_with_noise rrelu_with_noise_functional uniform
+        _dirichlet_grad _sample_dirichlet _standard_gamma _standard_gamma_grad bernoulli bernoulli_
+        binomial cauchy exponential exponential_ geometric log_normal multinomial native_dropout
+        native_dropout_backward normal normal_ normal_functional poisson rand rand_like randint
+        randint_like randn randn_like random random_ randperm rrelu_with_noise rrelu_with_noise_
+        rrelu_with_noise_functional uniform uniform_
     """,
     "lostwax.ops.tensors.rearrange": """
-        _chunk_cat _foreach_zero _lazy_clone _stack _to_copy as_strided_scatter block_diag cat
-        channel_shuffle clone constant_pad_nd copy diag_embed diagonal_backward diagonal_scatter
-        fill flip lift_fresh_copy pixel_shuffle pixel_unshuffle reflection_pad1d
-        reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward reflection_pad3d
-        reflection_pad3d_backward repeat replication_pad1d replication_pad1d_backward
-        replication_pad2d replication_pad2d_backward replication_pad3d replication_pad3d_backward
-        roll rot90 select_backward select_scatter slice_backward slice_scatter stack tril triu zero
+        _chunk_cat _foreach_zero_ _lazy_clone _stack _to_copy as_strided_scatter block_diag cat
+        channel_shuffle clone constant_pad_nd copy copy_ diag_embed diagonal_backward
+        diagonal_scatter fill fill_ flip lift_fresh_copy pixel_shuffle pixel_unshuffle
+        reflection_pad1d reflection_pad1d_backward reflection_pad2d reflection_pad2d_backward
+        reflection_pad3d reflection_pad3d_backward repeat replication_pad1d
+        replication_pad1d_backward replication_pad2d replication_pad2d_backward replication_pad3d
+        replication_pad3d_backward roll rot90 select_backward select_scatter slice_backward
+        slice_scatter stack tril triu zero zero_
     """,
     "lostwax.ops.tensors.scalars": """
         _assert_async _assert_scalar _assert_tensor_metadata _local_scalar_dense sym_constrain_range
@@ -161,10 +165,10 @@ FAMILIES = {
         unique_dim unique_dim_consecutive
     """,
     "lostwax.ops.tensors.view_forms": """
-        _conj_copy _neg_view_copy _reshape_alias_copy _reshape_copy _resize_output alias_copy
-        as_strided as_strided_copy detach_copy diagonal_copy expand_copy narrow_copy permute_copy
-        resize resize_as select_copy set slice_copy split_copy split_with_sizes_copy squeeze
-        squeeze_copy t t_copy transpose transpose_copy unbind_copy unfold_copy unsqueeze
+        _conj_copy _neg_view_copy _reshape_alias_copy _reshape_copy _resize_output_ alias_copy
+        as_strided_ as_strided_copy detach_copy diagonal_copy expand_copy narrow_copy permute_copy
+        resize_ resize_as_ select_copy set_ slice_copy split_copy split_with_sizes_copy squeeze_
+        squeeze_copy t_ t_copy transpose_ transpose_copy unbind_copy unfold_copy unsqueeze_
         unsqueeze_copy view_as_complex_copy view_as_real_copy view_copy
     """,
     "lostwax.ops.tensors.view_inverses": """
@@ -178,9 +182,9 @@ FAMILIES = {
     """,
     "lostwax.ops.tensors.views": """
         _conj _fw_primal _make_dual _neg_view _reshape_alias _unpack_dual _unsafe_view alias
-        as_strided conj detach expand flatten imag lift lift_fresh permute ravel real reshape
-        reshape_as resolve_conj resolve_neg squeeze t transpose unsqueeze view view_as_complex
-        view_as_real
+        as_strided conj detach detach_ expand flatten imag lift lift_fresh permute ravel real
+        reshape reshape_as resolve_conj resolve_neg squeeze t transpose unsqueeze view
+        view_as_complex view_as_real
     """,
 }
 """Files, and the operators that they know something of."""

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lostwax.cache import cached
+
 _C: Any = torch._C
 _functorch: Any = _C._functorch
 _AUTOCAST: tuple[str, ...] = tuple(_C._autocast_supported_devices())
@@ -102,12 +104,27 @@ def _set_autocast(wanted: list[Any]) -> None:
 
 def _set_keys(before: ThreadState) -> None:
     included, excluded = before.included, before.excluded
-    if _C._dispatch_tls_local_include_set() == included and (
-        _C._dispatch_tls_local_exclude_set() == excluded
-    ):
-        return
-    for key in torch._C.DispatchKey.__members__.values():
-        if _C._dispatch_tls_is_dispatch_key_included(key) != included.has(key):
-            _C._dispatch_tls_set_dispatch_key_included(key, included.has(key))
-        if _C._dispatch_tls_is_dispatch_key_excluded(key) != excluded.has(key):
-            _C._dispatch_tls_set_dispatch_key_excluded(key, excluded.has(key))
+    for find in (_find_differing, _list_all):  # one key may bring others along
+        now = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
+        if now == (included, excluded):
+            return
+        for key in find(*(each.raw_repr() for each in (*now, included, excluded))):
+            if _C._dispatch_tls_is_dispatch_key_included(key) != included.has(key):
+                _C._dispatch_tls_set_dispatch_key_included(key, included.has(key))
+            if _C._dispatch_tls_is_dispatch_key_excluded(key) != excluded.has(key):
+                _C._dispatch_tls_set_dispatch_key_excluded(key, excluded.has(key))
+
+
+@cached(100)
+def _find_differing(*sets: int) -> list[Any]:
+    """The keys in which two pairs of sets differ. There are 140 keys; a few differ."""
+    now_in, now_out, included, excluded = map(_C.DispatchKeySet.from_raw_repr, sets)
+    return [
+        key
+        for key in _list_all()
+        if now_in.has(key) != included.has(key) or now_out.has(key) != excluded.has(key)
+    ]
+
+
+def _list_all(*sets: int) -> list[Any]:
+    return list(_C.DispatchKey.__members__.values())

@@ -7,11 +7,12 @@ FAMILIES = {
         scaled_dot_product_attention
     """,
     "lostwax.fake.composite.composites": """
-        _has_same_storage_numel _new_zeros_with_same_feature_meta chunk contiguous fill_diagonal
+        _has_same_storage_numel _new_zeros_with_same_feature_meta chunk contiguous fill_diagonal_
         flatten linear log_softmax matmul narrow reshape softmax tensor_split to type_as
     """,
     "lostwax.fake.composite.dropouts": """
-        alpha_dropout dropout feature_alpha_dropout feature_dropout
+        alpha_dropout alpha_dropout_ dropout dropout_ feature_alpha_dropout feature_alpha_dropout_
+        feature_dropout feature_dropout_
     """,
     "lostwax.fake.composite.layers": """
         adaptive_avg_pool2d batch_norm conv1d conv2d conv3d conv_transpose1d conv_transpose2d

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from lostwax import Dim, unflatten
-from lostwax.capture import capture, export
+from lostwax import Dim, capture, export, unflatten
 from lostwax.errors import CaptureError, SettingsError
 from lostwax.fake import FakeTensorMode
 from lostwax.passes import ConstantFolding

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lostwax import load, save, unflatten
-from lostwax.capture import capture, export
+from lostwax import capture, export, load, save, unflatten
 from lostwax.errors import CaptureError, SettingsError
 from tests.capture.small import Of, same
 

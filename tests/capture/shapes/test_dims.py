@@ -15,9 +15,9 @@ from lostwax.capture.shapes.dims import (
     Static,
     adopt_dim,
     mark_static,
-    marks_of,
     maybe_mark_dynamic,
 )
+from lostwax.capture.shapes.marks import MARKS, marks_of
 from lostwax.errors import DynamicShapesError
 
 
@@ -136,8 +136,6 @@ def test_marks_die_with_their_tensor_and_are_not_those_of_an_equal_one():
     x, y = torch.zeros(2), torch.zeros(2)
     mark_dynamic(x, 0)
     assert marks_of(y) == {}
-    from lostwax.capture.shapes.marks import MARKS
-
     gc.collect()  # what other tests have left
     count = len(MARKS)
     del x

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from lostwax.fake import (
         FakeTensor,
         FakeTensorMode,
-        FakeTensorProp,
         detect_fake_mode,
         unset_fake_temporarily,
     )
+    from lostwax.fake.prop import FakeTensorProp
     from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
     from lostwax.ir.decompose.core_aten import default_decompositions
     from lostwax.ir.diff import diff
@@ -110,7 +110,7 @@ _HOME = {
     "ShapeEnv": "lostwax.sym",
     "FakeTensor": "lostwax.fake",
     "FakeTensorMode": "lostwax.fake",
-    "FakeTensorProp": "lostwax.fake",
+    "FakeTensorProp": "lostwax.fake.prop",
     "detect_fake_mode": "lostwax.fake",
     "unset_fake_temporarily": "lostwax.fake",
     "ConstantArgument": "lostwax.ir.signature",

@@ -9,10 +9,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from types import FunctionType, MethodType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
@@ -181,8 +180,7 @@ def check_leaves(leaves: Sequence[Any], what: str, paths: Callable[[], Iterable[
 Label: TypeAlias = Any  # names a child in a spec of nested dicts: a key, a field's name, an index
 
 
-@dataclass(frozen=True)
-class Argument:
+class Argument(NamedTuple):
     """One argument: its name, its structure, and the index of its first leaf in the call."""
 
     name: str

@@ -1,7 +1,6 @@
 """Fake tensors: everything about a tensor but its data."""
 
 from lostwax.fake.mode import FakeTensorMode, detect_fake_mode, unset_fake_temporarily
-from lostwax.fake.prop import FakeTensorProp
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.tensor import FakeTensor
 
@@ -9,7 +8,6 @@ __all__ = [
     "FakeStorage",
     "FakeTensor",
     "FakeTensorMode",
-    "FakeTensorProp",
     "detect_fake_mode",
     "unset_fake_temporarily",
 ]

@@ -7,15 +7,13 @@ Must not keep the function itself: it would keep alive what it holds, a module f
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 _FIRST = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-@dataclass(frozen=True, eq=False)
-class DeclaredArguments:
+class DeclaredArguments(NamedTuple):
     """A function's code and defaults. The signature of a method is without `self`."""
 
     code: CodeType

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -19,7 +19,6 @@ from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir.data import ModuleCallEntry, Program
 
 
-@dataclass(repr=False, eq=False)
 class ExportedProgram(Program):
     """A program that was captured from a module.
 

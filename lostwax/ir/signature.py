@@ -54,30 +54,31 @@ STATE_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 
 
 @dataclass
-class TensorArgument:
+class _OfNode:
+    """An argument that is the value of a node, and nothing more. (What a subclass adds is its name:
+    it needs no methods of its own.)"""
+
     name: str
 
 
-@dataclass
-class SymIntArgument:
-    name: str
+class TensorArgument(_OfNode):
+    """A tensor."""
 
 
-@dataclass
-class SymFloatArgument:
-    name: str
+class SymIntArgument(_OfNode):
+    """An int that is computed."""
 
 
-@dataclass
-class SymBoolArgument:
-    name: str
+class SymFloatArgument(_OfNode):
+    """A float that is computed."""
 
 
-@dataclass
-class TokenArgument:
+class SymBoolArgument(_OfNode):
+    """A bool that is computed."""
+
+
+class TokenArgument(_OfNode):
     """Orders effects: it stands for what must have happened, not for a value."""
-
-    name: str
 
 
 @dataclass

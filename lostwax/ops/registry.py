@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch._ops import OpOverload
@@ -72,7 +72,7 @@ class Fresh(Protocol):
         """An integer in [lower, upper] that is decided at run time."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Operator:
     """One overload: its rule and how its results relate to its arguments."""
 
@@ -115,8 +115,7 @@ class Operator:
         return self.kind in ("inplace", "out", "mixed")
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(NamedTuple):
     """What one output is: new, or a view of an argument, or (`written`) that argument itself."""
 
     argument: str | None = None

@@ -7,8 +7,8 @@ handlers; none of them knows an operator by its name. Must not say what is to be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
+from typing import NamedTuple
 
 
 class Trait(Enum):
@@ -170,8 +170,7 @@ class Trait(Enum):
     """It asks whether all of a tensor is true, and is never anything but a check."""
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(NamedTuple):
     """Why no program can have an operator. The text may contain `{overload}` or `{name}`."""
 
     text: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from math import lcm
 from types import CodeType
 from typing import Any
@@ -193,7 +192,7 @@ class ShapeEnv:
         """Add to the reason of the last guard."""
         if why:
             last = self.guards[-1]
-            self.guards[-1] = replace(last, reason=f"{last.reason}: {why}")
+            self.guards[-1] = last._replace(reason=f"{last.reason}: {why}")
 
     def _reason(self, b: BoolExpr, kind: str, operator: str) -> str:
         backed = sorted((s for s in b.symbols() if s.hint is not None), key=lambda s: s.id)

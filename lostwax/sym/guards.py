@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from lostwax.errors import ContradictionError
 from lostwax.location import Location
@@ -23,8 +24,7 @@ from lostwax.sym.reasoning.prove import Prover
 from lostwax.sym.text.show import show
 
 
-@dataclass(frozen=True)
-class Guard:
+class Guard(NamedTuple):
     """A condition under which the trace is right.
 
     `kind`: "branch" (a decision by the example), "check" (the program checks it too), "assert"
@@ -47,8 +47,7 @@ class Guard:
         return f"{self.predicate}  # {self.kind}: {self.reason}; {self.where}{asked}"
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(NamedTuple):
     """A declared dimension that the trace does not hold for.
 
     At size `counterexample`, within the declared range, with the example's other sizes, the trace

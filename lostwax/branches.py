@@ -150,7 +150,11 @@ def _find_raising(code: CodeType) -> dict[tuple[int, bool], _Raised]:
     return found
 
 
+@cached_by_identity(1000)
 def _steps(code: CodeType) -> list[_Step]:
+    """Its instructions; none if it never raises, as then no answer leads there."""
+    if _RAISE not in code.co_code[::2]:
+        return []
     raw = [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
     steps: list[_Step] = []
     for i, each in enumerate(raw):
@@ -203,6 +207,7 @@ def _goes_elsewhere(step: _Step) -> bool:
     return dis.opmap.get(step.name) in _JUMPS or step.name.startswith(ends)
 
 
+_RAISE = dis.opmap["RAISE_VARARGS"]
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 

@@ -89,6 +89,7 @@ def _begins(step: dis.Instruction) -> tuple[int, int] | None:
     return at.lineno, at.col_offset
 
 
+@cached_by_identity(1000)
 def _instructions(code: CodeType) -> list[dis.Instruction]:
     return [s for s in dis.get_instructions(code) if s.opname != "CACHE"]
 

@@ -248,7 +248,7 @@ def writing_forms(names: str) -> list[OpOverload]:
     """Every overload that writes: for a name `x`, those with `out=`, and those of `x_`."""
     packets = [getattr(torch.ops.aten, n + end, None) for n in names.split() for end in ("", "_")]
     found = [getattr(p, name) for p in packets if p is not None for name in p.overloads()]
-    return [overload for overload in found if _writes(overload)]
+    return [overload for overload in found if overload._schema.is_mutable]
 
 
 def operator(overload: OpOverload) -> Operator:
@@ -272,8 +272,9 @@ Ways = Sequence[tuple[Trait | Callable[[Operator], bool], T]]
 def choose(record: Operator, ways: Ways[T]) -> T:
     """The second member of the first pair whose condition holds for the operator. A condition is a
     trait that it must have, or a predicate on its record."""
+    traits = record.traits
     for condition, way in ways:
-        if condition in record.traits if isinstance(condition, Trait) else condition(record):
+        if condition in traits if condition.__class__ is Trait else condition(record):  # type: ignore[operator]
             return way
     raise AssertionError(f"nothing is there for {record.overload}")
 
@@ -294,11 +295,13 @@ def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
     FAMILIES.load(schema.name)
     record = Operator(overload, **_facts.get(overload, {}))
-    record.argument_names = tuple(a.name for a in schema.arguments)
-    writes = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
-    record.mutates = tuple(a.name for a in writes)
-    record.out_names = tuple(a.name for a in writes if a.is_out)
-    record.results = tuple(_describe_result(r, schema) for r in schema.returns)
+    arguments = schema.arguments  # a new list each time
+    aliases = [(a, info) for a in arguments if (info := a.alias_info) is not None]
+    writes = [a for a, info in aliases if info.is_write]
+    record.argument_names = tuple([a.name for a in arguments])
+    record.mutates = tuple([a.name for a in writes])
+    record.out_names = tuple([a.name for a in writes if a.is_out])
+    record.results = tuple([_describe_result(r, aliases) for r in schema.returns])
     record.kind = _classify(record)
     if record.mutates and not record.changes_metadata:
         record.twin = functional_twin(overload)
@@ -310,15 +313,15 @@ def _describe(overload: OpOverload) -> Operator:
     return record
 
 
-def _describe_result(returned: Any, schema: Any) -> Result:
+def _describe_result(returned: Any, aliases: list[tuple[Any, Any]]) -> Result:
+    """What a result is, by the arguments that have aliases."""
     is_list = returned.type.kind() == "ListType"
     info = returned.alias_info
     if info is None:
         return Result(is_list=is_list)
-    for argument in schema.arguments:
-        source = argument.alias_info
+    for argument, source in aliases:
         # The schema of a list of views (`split`) names no alias set: it views the aliased argument.
-        if source is not None and (source.before_set & info.before_set or not info.before_set):
+        if source.before_set & info.before_set or not info.before_set:
             return Result(argument.name, info.is_write, is_list)
     return Result(is_list=is_list)
 
@@ -350,11 +353,12 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
     for name in (base, plain, f"{base}_functional", f"{plain}_functional", shifting):
         packet = getattr(getattr(torch.ops, namespace), name, None)
         for other in packet.overloads() if packet is not None else ():
-            candidate = getattr(packet, other)
-            if candidate is overload or _writes(candidate):
-                continue
-            if _signature(candidate._schema.arguments) == wanted:
-                return candidate  # type: ignore[no-any-return]
+            # Torch makes an overload when it is first asked for; its schema is there before.
+            candidate = torch._C._get_schema(
+                f"{namespace}::{name}", "" if other == "default" else other
+            )
+            if not candidate.is_mutable and _signature(candidate.arguments) == wanted:
+                return getattr(packet, other)  # type: ignore[no-any-return]
     return None
 
 
@@ -365,9 +369,3 @@ def _signature(arguments: Iterable[Any]) -> list[tuple[str, str]]:
     """Names and types of arguments, without a factory's options: an `out=` form takes these from
     `out`."""
     return [(a.name, str(a.type)) for a in arguments if a.name not in _FACTORY_OPTIONS]
-
-
-def _writes(overload: OpOverload) -> bool:
-    return any(
-        a.alias_info is not None and a.alias_info.is_write for a in overload._schema.arguments
-    )

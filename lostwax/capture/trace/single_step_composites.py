@@ -45,7 +45,9 @@ def record_composite(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
     """Record a composite operator by the operator that it amounts to."""
     overload = record.overload
     taken_apart = (tracer.provenance.as_one, overload, tracer.compute, overload, args, kwargs)
-    asked = key_call(tracer, record, args) if tracer.takes_known_calls and not kwargs else None
+    asked = None
+    if tracer.takes_known_calls and not tracer.is_direct and not kwargs:
+        asked = key_call(tracer, record, args)
     if asked is None:
         return taken_apart[0](*taken_apart[1:])
     known = rule_cache.find_answer(tracer, asked[0])
@@ -62,7 +64,11 @@ def record_direct(tracer: Tracer, record: Operator, args: Any, function: Callabl
     known = rule_cache.find_answer(tracer, asked[0])
     if known is not None:
         return _record_known(tracer, record.overload, known, asked[1])
-    return _call_and_remember(tracer, asked, args, function, *args)
+    tracer.is_direct = True
+    try:
+        return _call_and_remember(tracer, asked, args, function, *args)
+    finally:
+        tracer.is_direct = False
 
 
 def _call_and_remember(

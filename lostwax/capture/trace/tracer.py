@@ -118,6 +118,8 @@ class Tracer(Recorder):
         """The line where another one was entered, which torch may have switched off."""
         self.gradless = False
         """The program is not differentiated: detaching changes nothing."""
+        self.is_direct = False
+        """Is a call recorded that C++ has not seen? Who made it remembers it."""
         self.grad: bool | None = None
         """Inside an `autograd.Function`, which runs its forward without gradients: what was set
         around it, where the program differentiates through what the forward computes."""

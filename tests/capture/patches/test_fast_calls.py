@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax import Dim, FakeTensorMode, export
+from lostwax.cache import empty_caches
 from lostwax.capture.patches import fast_calls
 from lostwax.capture.trace import single_step_composites
 from lostwax.capture.trace.record import record_known_view
@@ -65,6 +66,21 @@ def test_known_calls_are_recorded_directly(direct: list[Any]) -> None:
     for i, node in enumerate(nodes):
         assert list(node.meta["nn_module_stack"]) == ["", f"layers.{i}"]
         assert "layer(x)" in node.meta["stack_trace"] or "layers[2](x)" in node.meta["stack_trace"]
+
+
+def test_a_first_call_is_remembered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whoever was called, not by the operator that C++ makes of the call, too."""
+    found: list[Any] = []
+
+    def noted(tracer: Any, asked: Any, *rest: Any) -> Any:
+        found.append(asked[0])
+        return original(tracer, asked, *rest)
+
+    original = single_step_composites._call_and_remember
+    monkeypatch.setattr(single_step_composites, "_call_and_remember", noted)
+    empty_caches()
+    export(Layers(), (X,))
+    assert len(found) == 1
 
 
 def test_functions_are_put_back() -> None:

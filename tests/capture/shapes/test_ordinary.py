@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from lostwax import Dim, export, torch_version
+from lostwax import Dim, branches, export, torch_version
 from lostwax.errors import (
     CaptureError,
     ConstraintViolationError,
@@ -753,3 +753,24 @@ def test_sequences(name: str) -> None:
 def test_images(name: str) -> None:
     sizes = [(1, 5, 4), (0, 4, 4), (2, 1, 1), (1, 2, 3), (1, 0, 3)]
     agrees(IMAGES[name], images, (2, 6, 8), ({0: N, 2: H, 3: W},), sizes)
+
+
+def test_code_that_never_raises_is_not_disassembled(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    original = branches.dis.get_instructions
+    monkeypatch.setattr(
+        branches.dis, "get_instructions", lambda code: read.append(code) or original(code)
+    )
+
+    def asks(x: Tensor) -> Tensor:
+        return x + 1 if x.shape[0] > 3 else x
+
+    def raises(x: Tensor) -> Tensor:
+        if x.shape[0] == 3:
+            raise ValueError
+        return x + 1
+
+    for function in (asks, raises):
+        export(function, (torch.randn(5),), dynamic_shapes={"x": {0: Dim.AUTO}})
+    assert asks.__code__ not in read
+    assert read.count(raises.__code__) == 1  # for all that is asked about it

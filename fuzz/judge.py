@@ -86,6 +86,8 @@ class Call:
     state: dict[str, Tensor]
     state_after: dict[str, Tensor]
     state_live: dict[str, Tensor]
+    held_after: dict[str, Tensor]
+    """All that the module holds, also what is no state."""
     layout: Any
     gradients: Any
 
@@ -235,6 +237,8 @@ class _Judging:
             state = state_of(changed)
             inputs = _tensors((args, kwargs))
             self._compare(way, i, want, eager.calls[0], results, structure, inputs, state)
+            if way == ways.CAPTURED:
+                self._compare_held(way, i, want, ways.held_tensors(changed))
             if self._failed(found):
                 del self.findings[found + 1 :]  # what follows from the first is no news
                 return
@@ -277,6 +281,11 @@ class _Judging:
                 self._compare_values(way, f"state {name}", state[name], after, i)
             elif name in first.state and not _same(before, want.state_after.get(name, before)):
                 self._wrong(way, "state", f"{name} is missing", i)
+
+    def _compare_held(self, way: str, i: int, want: Call, held: dict[str, Tensor]) -> None:
+        """What is in the attributes of the module itself. (A cache need not be there.)"""
+        for name in want.held_after.keys() & held.keys():
+            self._compare_values(way, f"attribute {name}", held[name], want.held_after[name], i)
 
     def _compare_values(self, way: str, name: str, got: Any, want: Any, i: int) -> None:
         what = name.split()[0]
@@ -398,7 +407,9 @@ def in_eager(script: Script, *, python: bool) -> Session:
         call = Call(
             structure, results, [_copy(r) for r in results], inputs,
             [t.detach().clone() for t in inputs], before,
-            {n: t.detach().clone() for n, t in after.items()}, after, layout, gradients,
+            {n: t.detach().clone() for n, t in after.items()}, after,
+            {n: t.detach().clone() for n, t in ways.held_tensors(subject).items()},
+            layout, gradients,
         )  # fmt: skip
         session.calls.append(call)
         # Each time anew: what is done for a call that raises is not done elsewhere.

@@ -126,13 +126,16 @@ CAPTURED = "captured"
 
 def tensors_of(subject: Any) -> list[Tensor]:
     """All tensors that a module holds, also in attributes and lists."""
-    if not isinstance(subject, nn.Module):
-        return []
-    found: list[Tensor] = []
-    for module in subject.modules():
-        held = [*module._parameters.values(), *module._buffers.values(), *module.__dict__.values()]
-        for value in held:
-            inside = value.values() if isinstance(value, dict) else value
-            several = isinstance(value, (list, tuple, dict))
-            found += [v for v in (inside if several else (value,)) if isinstance(v, Tensor)]
-    return found
+    return list(held_tensors(subject).values())
+
+
+def held_tensors(subject: Any) -> dict[str, Tensor]:
+    """The same, by the places that hold them."""
+    found: dict[str, Any] = {}
+    for path, module in subject.named_modules() if isinstance(subject, nn.Module) else ():
+        held = {**module._parameters, **module._buffers, **module.__dict__}
+        for name, value in held.items():
+            items = enumerate(value) if isinstance(value, (list, tuple)) else [("", value)]
+            for key, each in value.items() if isinstance(value, dict) else items:
+                found[f"{path}.{name}[{key}]"] = each
+    return {place: value for place, value in found.items() if isinstance(value, Tensor)}

@@ -16,6 +16,7 @@ import torch
 from lostwax.capture.aliasing import state_views
 from lostwax.capture.aliasing.storage import check_layout
 from lostwax.capture.state.module_state import ModuleState, StateSlot, check_replacement_type
+from lostwax.capture.state.unkept_changes import note_change
 from lostwax.capture.trace.grad_marks import Holding, check_attributes, refuse_replaced
 from lostwax.capture.trace.python_questions import NotedQuestions
 from lostwax.capture.trace.tracer import Tracer
@@ -328,6 +329,8 @@ class CaptureInputs:
             has_changed = root.version or (held is not fake and fake.tracked.root is not root)
             if has_changed and is_seen:
                 state_views.refuse_old_shown(root)
+            if has_changed:  # whoever holds the old tensor, or a view of it, would see the write
+                note_change(f"{root.kind} {root.name} is written in place, and then replaced")
 
     def _is_read_elsewhere(self, root: Root, fake: FakeTensor, held: FakeTensor) -> bool:
         """Does the program read replaced state through a view from before the call, or from another

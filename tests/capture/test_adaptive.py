@@ -272,6 +272,7 @@ class Leaving(nn.Module):
         super().__init__()
         self.linear = nn.Linear(3, 3)
         self.last, self.held = torch.zeros(2, 3), [torch.zeros(3)]
+        self.part = self.held[0][:2]
 
     def forward(self, x: torch.Tensor, what: str) -> torch.Tensor:
         y = self.linear(x)
@@ -283,6 +284,9 @@ class Leaving(nn.Module):
             self.last = self.linear.weight
         elif what == "weights in a list":
             self.held[0] = self.linear.weight
+        elif what == "parts":
+            self.part = torch.ones(2)
+            return y + self.held[0]
         elif what == "new buffers" and not hasattr(self, "made"):
             self.register_buffer("made", torch.arange(3.0))
         return y * 2
@@ -295,6 +299,7 @@ class Leaving(nn.Module):
         ("inputs", "puts another tensor into its attribute last"),
         ("weights", "registers last"),  # so torch takes it
         ("weights in a list", "puts another tensor into its attribute held[0]"),
+        ("parts", "puts another tensor into its attribute part"),
         ("new buffers", "registers made"),
     ],
 )
@@ -306,13 +311,15 @@ def test_what_a_call_leaves_in_attributes_is_found_there(what: str, why: str) ->
     for i in range(5):
         x = torch.full((2, 3), float(i))
         torch.testing.assert_close(captured(x, what), eager(x, what))
-        torch.testing.assert_close((ours.last, ours.held), (eager.last, eager.held))
+        torch.testing.assert_close(
+            (ours.last, ours.held, ours.part), (eager.last, eager.held, eager.part)
+        )
         assert (ours.last is x) is (eager.last is x)
         torch.testing.assert_close(ours.state_dict(), eager.state_dict())
     assert (ours.last is ours.linear.weight) is (what == "weights")
     assert (ours.held[0] is ours.linear.weight) is (what == "weights in a list")
     assert why in captured.eager[0]
-    assert len(captured.programs) == (what not in ("results", "inputs"))
+    assert len(captured.programs) == (what not in ("results", "inputs", "parts"))
 
 
 STEPS = iter([1])
@@ -344,6 +351,29 @@ def test_a_result_is_not_lost_where_the_capture_fails() -> None:
     assert module.calls == 4
     assert "if x.sum() > 0" in str(told[0].message)
     assert len(captured.eager) == 3
+
+
+class Doubling(nn.Module):
+    """Writes to a buffer of which it holds a view, and replaces it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rows", torch.ones(2, 3))
+        self.first = self.rows[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.rows.mul_(2)
+        self.rows = self.rows + 1
+        return x * 2
+
+
+def test_a_view_of_what_is_written_and_then_replaced_shows_the_write() -> None:
+    ours, eager = Doubling(), Doubling()
+    captured = lostwax.capture(ours)
+    for _ in range(2):
+        torch.testing.assert_close(captured(torch.ones(1)), eager(torch.ones(1)))
+        torch.testing.assert_close((ours.first, ours.rows), (eager.first, eager.rows))
+    assert "the buffer rows is written in place, and then replaced" in captured.eager[0]
 
 
 def test_a_lazy_module_is_captured_when_it_has_run() -> None:

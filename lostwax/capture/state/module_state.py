@@ -245,8 +245,9 @@ class ModuleState:
         self, saved: Snapshot, fakes: Mapping[int, Any], read: Collection[torch.Tensor]
     ) -> Iterator[KeptTensor]:
         """Tensors that the call left in plain attributes: a program loses them between two runs.
-        Those that each run makes before it reads them do not count; but whoever holds the module
-        finds them there, and so we note the change."""
+        Those that each run makes before it reads them do not count. We note each tensor in the
+        place of another one, and each that was there before the call: whoever holds the module
+        finds it there. (Others, if they are no mistake, are caches.)"""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
         of_modules = zip(chain.from_iterable(self._module_values(saved)), repeat(False))
         of_classes = zip(chain.from_iterable(self._class_values(saved)), repeat(True))
@@ -255,11 +256,11 @@ class ModuleState:
             if isinstance(found, torch.Tensor) and at.known.isdisjoint(
                 (id(found), own.get(id(found)))
             ):
-                before = at.before if at.is_attribute else None
-                is_made_anew = _is_made_anew(before, found, read)
-                if is_made_anew or id(found) in own or is_from_outside(found):  # and so no cache
+                is_old = id(found) in own or is_from_outside(found)
+                if is_old or isinstance(at.before, torch.Tensor):
                     note_change(f"the module puts another tensor into its attribute {at.where}")
-                if not is_made_anew:
+                before = at.before if at.is_attribute else None
+                if not _is_made_anew(before, found, read):
                     yield KeptTensor(at.where, at.name, found, is_shared)
 
     def _tell_of_values(self, saved: Snapshot, call: Any, fakes: Mapping[int, Any]) -> None:

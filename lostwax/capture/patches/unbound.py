@@ -132,11 +132,12 @@ def _find_naming(functions: Iterable[ReadFunction]) -> Iterator[Any]:
 
 def _names_tensor(function: Any, code: Outline, named: dict[str, Any]) -> bool:
     """May it have the class from a global, the function around, or from torch?"""
-    if [name for name, value in named.items() if value is _Tensor] or "Tensor" in code.names:
+    if "Tensor" in code.names or [1 for value in named.values() if value is _Tensor]:
         return True
-    closure = code_names.closure_variables(function) if code.codes else ()
-    in_closure = any(value is _Tensor for _, value in closure)
-    return in_closure or any("Tensor" in each.co_consts for each in code.codes)
+    if [1 for each in code.codes if "Tensor" in each.co_consts]:
+        return True
+    closure = getattr(function, "__closure__", None)
+    return bool(closure) and any(v is _Tensor for _, v in code_names.closure_variables(function))
 
 
 _ASKED = frozenset(_NAMES)

@@ -31,7 +31,11 @@ class Bindings:
 
     def watch(self, space: _Space, names: Iterable[str]) -> None:
         """What these names are bound to in a module or class. Others may come to be there."""
-        self._names.setdefault(space, {}).update(dict.fromkeys(names))
+        known = self._names.get(space)
+        if known is None:
+            self._names[space] = dict.fromkeys(names)
+        else:
+            known.update(dict.fromkeys(names))
 
     def watch_function(self, function: FunctionType) -> None:
         """Its code, its defaults and the variables of functions around it."""
@@ -41,8 +45,8 @@ class Bindings:
     def remember(self) -> Bindings:
         """Keep what all of it is bound to now."""
         self._sizes = [*map(len, self._names)]
-        pairs = [(space.get, name) for space in self._names for name in self._names[space]]
-        gets, names = [get for get, _ in pairs], [name for _, name in pairs]
+        gets = [space.get for space in self._names for _ in self._names[space]]
+        names = [name for space in self._names for name in self._names[space]]
         self._seen = [
             _Values(partial(map, call, gets, names)),
             _Values(partial(map, _content, self._cells)),

@@ -149,11 +149,15 @@ def filter_present(overloads: Iterable[Any]) -> list[Any]:
 
 def _record_facts(overloads: Iterable[OpOverload], **fields: Any) -> None:
     for overload in filter_present(overloads):
-        assert id(overload) not in _operators, f"{overload} is in use before all of it is known"
-        known = _facts.setdefault(overload, {})
+        known = _facts_of(overload)
         if (twice := known.keys() & fields.keys()) and not FAMILIES.is_torn:
             raise AssertionError(f"{overload} has two of {', '.join(twice)}")
         known.update(fields)
+
+
+def _facts_of(overload: OpOverload) -> dict[str, Any]:
+    assert id(overload) not in _operators, f"{overload} is in use before all of it is known"
+    return _facts.setdefault(overload, {})
 
 
 def _register_as(field: str, overloads: tuple[OpOverload, ...]) -> Callable[[Rule], Rule]:
@@ -221,10 +225,10 @@ def evaluation(*overloads: OpOverload) -> Callable[[Rule], Rule]:
 
 
 def mark(trait: Trait, *overloads: OpOverload) -> None:
-    """Say that these operators have a trait."""
+    """Say that these operators have a trait. (Another thread may load another file meanwhile, which
+    says another of them.)"""
     for overload in filter_present(overloads):
-        before = _facts.get(overload, {}).pop("traits", frozenset())
-        _record_facts((overload,), traits=before | {trait})
+        _facts_of(overload).setdefault("traits", set()).add(trait)
 
 
 def refuse_operators(refusal: Refusal, *overloads: OpOverload) -> None:
@@ -295,6 +299,7 @@ def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
     FAMILIES.load(schema.name)
     record = Operator(overload, **_facts.get(overload, {}))
+    record.traits = frozenset(record.traits)
     arguments = schema.arguments  # a new list each time
     aliases = [(a, info) for a in arguments if (info := a.alias_info) is not None]
     writes = [a for a, info in aliases if info.is_write]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from lostwax import FakeTensorProp
 from lostwax.errors import (
     DataDependentError,
     MissingFakeRuleError,
@@ -20,7 +21,6 @@ from lostwax.errors import (
 from lostwax.fake import (
     FakeTensor,
     FakeTensorMode,
-    FakeTensorProp,
     detect_fake_mode,
     unset_fake_temporarily,
 )

@@ -69,6 +69,43 @@ print(export(torch.nn.ReLU(), x).module()(x[0]).shape)
     assert python("-c", code).split("\n")[:2] == ["interrupted", "torch.Size([2, 3])"]
 
 
+_IN_THREADS = """
+import sys, threading
+import torch
+from lostwax.ops import index, registry
+from lostwax.ops.registry import operator
+
+sys.setswitchinterval(1e-6)
+names = sorted({name for names in index.FAMILIES.values() for name in names.split()})
+packets = [getattr(torch.ops.aten, name) for name in names if hasattr(torch.ops.aten, name)]
+overloads = [getattr(p, name) for p in packets for name in p.overloads()]
+failed = []
+
+def describe(some):
+    try:
+        for overload in some:
+            operator(overload)
+    except BaseException as error:
+        failed.append(error)
+
+threads = [threading.Thread(target=describe, args=(overloads[i::COUNT],)) for i in range(COUNT)]
+for each in threads:
+    each.start()
+for each in threads:
+    each.join()
+assert not failed, failed
+for overload in overloads:
+    record = operator(overload)
+    print(overload, record.rule is not None, sorted(t.name for t in record.traits))
+"""
+
+
+def test_threads_that_meet_operators_at_once_know_as_much_as_one():
+    alone, together = (python("-c", _IN_THREADS.replace("COUNT", n)) for n in ("1", "12"))
+    assert len(alone.splitlines()) > 1000
+    assert together == alone
+
+
 def test_a_file_that_fails_is_not_taken_for_loaded(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "failing_family.py").write_text("raise KeyboardInterrupt")

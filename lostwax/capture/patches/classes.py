@@ -90,16 +90,18 @@ _BUILTINS = swap.make_classes([swap.NameSwap(builtins, "type", Asking)])
 
 
 class _Global(NamedTuple):
-    """A global that is `type`; by that name it need not be there."""
+    """A global that is `type`."""
 
     known: dict[str, Any]
     name: str
+    is_there: bool
+    """Else it is the builtin."""
 
     def put(self, value: Any) -> None:
         if self.known.get(self.name, type) not in (type, Asking):
             return  # it is something else by now
-        if self.name == "type" and value is type:
-            self.known.pop("type", None)
+        if value is type and not self.is_there:
+            self.known.pop(self.name, None)
         else:
             self.known[self.name] = value
 
@@ -153,7 +155,8 @@ def _find_type_reads(functions: Iterable[ReadFunction]) -> Iterator[_TypePlace]:
             read.append("type")
         if read:
             loaded = set[str]().union(*map(code_names.globals_read, code.codes))
-            yield from (_Global(known, name) for name in loaded.intersection(read))
+            found = loaded.intersection(read)
+            yield from (_Global(known, name, name in known) for name in found)
         for cell in function.__closure__ or ():
             if _read_cell(cell) is type:
                 yield _Variable(cell)

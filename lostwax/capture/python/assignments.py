@@ -14,7 +14,7 @@ from torch import nn
 
 from lostwax.capture.python import code_names
 from lostwax.capture.python.containers import is_object
-from lostwax.capture.python.reachable import methods, reachable_functions, unwrap
+from lostwax.capture.python.reachable import reachable_functions
 from lostwax.location import Location
 
 _SETTING = ("STORE_ATTR", "DELETE_ATTR", "STORE_DEREF", "STORE_GLOBAL")
@@ -57,8 +57,7 @@ def functions_of(call: Any, modules: Iterable[nn.Module]) -> list[Any]:
     classes = dict.fromkeys(type(module) for module in modules)
     held = (value for module in modules for value in vars(module).values())
     objects = dict.fromkeys(type(value) for value in held if is_object(value))
-    found = [each for cls in (*objects, *classes) for each in methods(cls)]
-    return [*found, *(unwrap(cls.forward) for cls in reversed(classes)), unwrap(call)]
+    return [*objects, *classes, *(cls.forward for cls in reversed(classes)), call]
 
 
 def _codes(starts: Iterable[Any]) -> Iterator[CodeType]:

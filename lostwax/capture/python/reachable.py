@@ -7,12 +7,10 @@ What a capture changes for those functions, or puts back after them, is found by
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
@@ -20,39 +18,17 @@ from torch import nn
 from lostwax.cache import Cache, PerClass
 from lostwax.capture.python import code_names
 from lostwax.capture.python.bindings import Bindings
+from lostwax.capture.python.function_holders import (
+    CACHED,
+    HOLDERS,
+    find_held_functions,
+    open_holder,
+)
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
-from lostwax.location import is_user_code
+from lostwax.identity import Seen
+from lostwax.location import is_of_torch, is_user_code
 
 T = TypeVar("T")
-CACHED: Any = type(functools.cache(len))
-"""The class of functions with `functools.lru_cache`."""
-
-
-def methods(cls: type) -> list[Any]:
-    """The functions of a class and its bases."""
-    return [unwrap(each) for base in cls.__mro__ for each in vars(base).values()]
-
-
-def unwrap(value: Any) -> Any:
-    """The function under a method, a property or a partial."""
-    if isinstance(value, (staticmethod, classmethod, MethodType)):
-        return unwrap(value.__func__)
-    if isinstance(value, (functools.partial, functools.cached_property)):
-        return unwrap(value.func)
-    return value.fget if isinstance(value, property) else value
-
-
-def _held_functions(modules: Iterable[nn.Module]) -> list[Any]:
-    """The functions in attributes of the modules themselves, not of their classes."""
-    attributes = [*map(vars, modules)]
-    if _HELD.isdisjoint(map(type, chain.from_iterable(map(dict.values, attributes)))):
-        return []  # nearly always
-    held = chain.from_iterable(map(dict.items, attributes))
-    return [unwrap(v) for n, v in held if type(v) in _HELD and n != _COMPILED]
-
-
-_HELD = frozenset((FunctionType, MethodType, functools.partial))
-_COMPILED = "_compiled_call_impl"  # the capture's own, or torch.compile's
 
 
 class ReadFunction(NamedTuple):
@@ -76,9 +52,9 @@ class Reach:
     as all names in it are bound to the same functions."""
 
     def __init__(self, call: Any, modules: Sequence[nn.Module]) -> None:
-        own = _held_functions(modules)
+        own = find_held_functions(modules)
         if not isinstance(call, nn.Module):
-            own.append(unwrap(call))
+            own.append(call)
         self._parts = [_read_classes(frozenset(map(type, modules)))]
         if own:
             self._parts.append(_Part(partial(read_functions, own), {}))
@@ -108,11 +84,9 @@ class _Part:
 def _read_classes(classes: frozenset[type]) -> _Part:
     bindings, found = _FOUND.table.get(classes, (None, {}))
     if bindings is not None and bindings.hold():
-        return _Part(lambda: read_functions(_methods_of(classes)), found)
+        return _Part(partial(read_functions, classes), found)
     bindings = Bindings()
-    for base in _bases(classes):
-        bindings.watch(vars(base), vars(base))
-    functions = tuple(read_functions(_methods_of(classes), bindings=bindings))
+    functions = tuple(read_functions(classes, bindings=bindings))
     _, found = _FOUND.keep(classes, (bindings.remember(), {}))
     return _Part(lambda: functions, found)
 
@@ -120,17 +94,10 @@ def _read_classes(classes: frozenset[type]) -> _Part:
 _FOUND = Cache[frozenset[type], tuple[Bindings, _Found]](__name__, "found in classes", 200)
 
 
-def _bases(classes: Iterable[type]) -> Iterable[type]:
-    return dict.fromkeys([base for cls in classes for base in cls.__mro__[:-1]])
-
-
-def _methods_of(classes: Iterable[type]) -> list[Any]:
-    return [unwrap(each) for base in _bases(classes) for each in vars(base).values()]
-
-
 def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None = None) -> Iterator[Any]:
-    """These functions and the ones that they name, each once. A function with a cache comes before
-    the one that it caches. If `ran` is given, only functions in it."""
+    """The functions among these, in their classes and wrappers, and the ones that they name, each
+    once. A function with a cache comes before the one that it caches. If `ran` is given, only
+    functions in it."""
     return (each.function for each in read_functions(starts, ran))
 
 
@@ -138,64 +105,105 @@ def read_functions(
     starts: Iterable[Any], ran: FunctionKeys | None = None, bindings: Bindings | None = None
 ) -> Iterator[ReadFunction]:
     """As `reachable_functions`, with what they name. `bindings` get the names that led there."""
-    left, seen = list(starts), set[Any]()
-    while left:
-        function = left.pop()
-        if _KINDS[type(function)] != _FUNCTION or function in seen:
-            continue
-        seen.add(function)
-        if "__wrapped__" in (attributes := vars(function)):
-            left.append(attributes["__wrapped__"])
+    return _Walk(starts, ran, Bindings() if bindings is None else bindings).read_all()
+
+
+class _Walk:
+    """Goes from values to the functions in them, to what these name, and so on."""
+
+    def __init__(self, starts: Iterable[Any], ran: FunctionKeys | None, bindings: Bindings) -> None:
+        self._left = [*starts]
+        self._seen = Seen()
+        self._ran = ran
+        self._bindings = bindings
+
+    def read_all(self) -> Iterator[ReadFunction]:
+        while self._left:
+            value = self._left.pop()
+            kind = _KINDS[type(value)]
+            if kind in (_OTHER, _MODULE) or value in self._seen:
+                continue
+            self._seen.add(value)
+            if kind == _FUNCTION:
+                yield from self._read(value)
+            elif kind == _HOLDER:
+                self._left += open_holder(value)
+            else:
+                self._open_class(value)
+
+    def _open_class(self, cls: type) -> None:
+        for base in cls.__mro__[:-1]:
+            if base is cls or base not in self._seen:
+                self._seen.add(base)
+                self._bindings.watch_class(base)
+                self._left += [each for each in vars(base).values() if _KINDS[type(each)] in _RUN]
+
+    def _read(self, function: Any) -> Iterator[ReadFunction]:
+        self._left += vars(function).values()  # `__wrapped__`, for one
         if not isinstance(function, FunctionType):
             yield ReadFunction(function, code_names.EMPTY, {})
-            continue
+            return
         code = function.__code__
-        if not is_user_code(code) or (ran is not None and function_key(code) not in ran):
-            continue
+        if not is_user_code(code):
+            return
+        if self._ran is not None and function_key(code) not in self._ran:
+            return
         known, outline = function.__globals__, code_names.outline(code)
         named = {name: known[name] for name in outline.names if name in known}
         yield ReadFunction(function, outline, named)
-        values = [each for each in named.values() if _KINDS[type(each)]]
+        values = [*named.values()]
         if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
-            values += _functions_held(function)
+            values += [value for _, value in code_names.closure_variables(function)]
+            values += [value for _, value in code_names.argument_defaults(function)]
         if outline.has_imports():
-            values += _imported_modules(outline.codes, known)
-        left += values
-        modules = [vars(each) for each in values if _KINDS[type(each)] == _MODULE]
-        for held in modules:
-            found = {name: held[name] for name in outline.names if name in held}
-            left += found.values()
-            if bindings is not None:
-                bindings.watch(held, found)
-        if bindings is not None:
-            bindings.watch_function(function)
-            bindings.watch(known, named)
+            values += self._find_imported(outline.codes, known)
+        values += self._read_modules(values, outline.names)
+        self._bindings.watch_function(function)
+        self._bindings.watch(known, outline.names)
+        self._left += [each for each in values if _KINDS[type(each)] in _RUN]
+
+    def _read_modules(self, values: list[Any], names: tuple[str, ...]) -> list[Any]:
+        """What these names are in the modules among some values, and in modules that are named in
+        these (`package.module.function()`)."""
+        found, opened = list[Any](), Seen()
+        left = [each for each in values if _KINDS[type(each)] == _MODULE]
+        while left:
+            module = left.pop()
+            if module in opened:
+                continue
+            opened.add(module)
+            held = vars(module)
+            there = {name: held[name] for name in names if name in held}
+            self._bindings.watch(held, there if _is_of_torch(held) else names)
+            found += there.values()
+            left += [each for each in there.values() if _KINDS[type(each)] == _MODULE]
+        return found
+
+    def _find_imported(
+        self, codes: Sequence[CodeType], known: dict[str, Any]
+    ) -> Iterator[ModuleType]:
+        """The modules that they import when they run, if they are loaded."""
+        for code in codes:
+            names = code_names.modules_imported(code, known)
+            self._bindings.watch(sys.modules, names)
+            yield from (sys.modules[name] for name in names if name in sys.modules)
 
 
-def _imported_modules(codes: Sequence[CodeType], known: dict[str, Any]) -> Iterator[ModuleType]:
-    """The modules that they import when they run, if they are loaded."""
-    for code in codes:
-        for name in code_names.modules_imported(code, known):
-            if name in sys.modules:
-                yield sys.modules[name]
+def _is_of_torch(known: dict[str, Any]) -> bool:
+    return is_of_torch(known.get("__file__") or "")
 
 
-def _functions_held(function: FunctionType) -> Iterator[Any]:
-    """The functions and modules in a function's closure and defaults; of modules of torch's kind,
-    their methods."""
-    held = chain(code_names.closure_variables(function), code_names.argument_defaults(function))
-    for _, value in held:
-        if isinstance(value, nn.Module):
-            yield from _methods_of({*map(type, value.modules())})
-        elif _KINDS[type(value)]:
-            yield value
+_OTHER, _FUNCTION, _MODULE, _HOLDER, _CLASS = range(5)
+_RUN = (_FUNCTION, _HOLDER)
+"""What is read where its name is. (Of classes, only the modules' own are.)"""
 
 
-_FUNCTION, _MODULE = 1, 2
-_KINDS = PerClass(
-    __name__,
-    "kinds",
-    lambda cls: (
-        _FUNCTION * issubclass(cls, (FunctionType, CACHED)) + _MODULE * issubclass(cls, ModuleType)
-    ),
-)
+def _find_kind(cls: type) -> int:
+    if issubclass(cls, (FunctionType, CACHED)):
+        return _FUNCTION
+    if issubclass(cls, type):
+        return _CLASS
+    return _HOLDER if HOLDERS[cls] else _MODULE * issubclass(cls, ModuleType)
+
+
+_KINDS = PerClass(__name__, "kinds", _find_kind)

@@ -20,8 +20,9 @@ from lostwax.capture.python import function_caches
 from lostwax.capture.python.assignments import functions_of, line_that_sets
 from lostwax.capture.python.code_names import Outline
 from lostwax.capture.python.containers import GONE, STREAMS, items
+from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream, describe_taken
-from lostwax.capture.python.reachable import CACHED, Reach, ReadFunction
+from lostwax.capture.python.reachable import Reach, ReadFunction
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import Location

@@ -43,8 +43,9 @@ from lostwax.capture.python.containers import (
     parts,
 )
 from lostwax.capture.python.function_caches import CachedResults, cached_results
+from lostwax.capture.python.function_holders import CACHED, unwrap
 from lostwax.capture.python.functions_run import FunctionKeys
-from lostwax.capture.python.reachable import CACHED, reachable_functions, unwrap
+from lostwax.capture.python.reachable import reachable_functions
 from lostwax.capture.state.root_module import find_root_module
 from lostwax.capture.surroundings.tensor_places import TYPE, data_of, tensor_content
 from lostwax.capture.surroundings.world_entry import WorldEntry

@@ -19,7 +19,6 @@ from lostwax.errors import DynamicShapesError
 from lostwax.identity import ByIdentity
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_text, sketch_call
-from lostwax.ir.run.module import call_convention
 
 
 @dataclass(eq=False)
@@ -142,6 +141,8 @@ class AdditionalInputs:
 
     def check(self, program: ExportedProgram) -> None:
         """Check that the program takes every added call, without running it. `export` does this."""
+        from lostwax.ir.run.module import call_convention
+
         convention = call_convention(program, True, {})
         for i, (args, kwargs) in enumerate(self._examples):
             with self._name_failing_call(i):

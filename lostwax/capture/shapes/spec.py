@@ -22,7 +22,6 @@ from lostwax.capture.shapes.reader import (
 )
 from lostwax.errors import DynamicShapesError, ParseError
 from lostwax.sym import Condition, Size
-from lostwax.sym.text.parse import PYTHON, Parser, parse
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,8 @@ class Constraint:
 
     def condition(self, names: Mapping[str, Size]) -> Condition:
         """The relation as a condition over the expressions that the names stand for."""
+        from lostwax.sym.text.parse import parse
+
         found = parse(self.text, {**self.fixed, **names})
         assert not isinstance(found, int) or isinstance(found, bool)
         return found  # type: ignore[return-value]
@@ -257,6 +258,8 @@ def _read_constraint(
 
 
 def _evaluate_at_example(text: str, lookup: Callable[[str], int | None], known: list[str]) -> Any:
+    from lostwax.sym.text.parse import PYTHON, Parser
+
     try:
         return Parser(text, PYTHON, lookup).read_all()
     except ParseError as error:

@@ -24,8 +24,6 @@ class Families:
     def __init__(self) -> None:
         self._files: dict[str, tuple[str, ...]] = {}
         self._loaded: set[str] = set()
-        self.is_torn = False
-        """Was the loading of a file ever cut short? What it said before, it says again."""
 
     def add(self, index: Mapping[str, str]) -> None:
         """Add files, each with the names of its operators."""
@@ -46,9 +44,8 @@ class Families:
     def _load(self, file: str) -> None:
         try:
             __import__(file)  # which is quick for what others have loaded
-        except BaseException as error:
-            self.is_torn = True
-            if isinstance(error, (ImportError, AttributeError)) and not torch_version.is_tested():
-                raise torch_version.make_import_error(error) from error
-            raise
+        except (ImportError, AttributeError) as error:
+            if torch_version.is_tested():
+                raise
+            raise torch_version.make_import_error(error) from error
         self._loaded.add(file)

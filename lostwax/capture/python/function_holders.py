@@ -1,5 +1,5 @@
 """Things that hold functions, and run them when they are called or read: methods, properties,
-partials, and modules of torch's kind.
+partials, objects of the user's, and modules of torch's kind.
 
 Must not know what becomes of the functions.
 """
@@ -15,6 +15,7 @@ from typing import Any
 from torch import nn
 
 from lostwax.cache import PerClass
+from lostwax.capture.python.containers import CLASSES
 
 CACHED: Any = type(functools.cache(len))
 """The class of functions with `functools.lru_cache`."""
@@ -39,21 +40,29 @@ def unwrap(value: Any) -> Any:
 
 
 def open_holder(value: Any) -> list[Any]:
-    """What a wrapper runs, which may be another one; of a module of torch's kind, the classes of
-    all modules in it, and the functions in their attributes."""
-    if not isinstance(value, nn.Module):
-        return [getattr(value, name) for name in _ATTRIBUTES[type(value)]]
-    modules = [*value.modules()]
-    return [*dict.fromkeys(map(type, modules)), *find_held_functions(modules)]
+    """What a wrapper runs, which may be another one; of an object, its class and the functions in
+    its attributes; of a module of torch's kind, that of all modules in it."""
+    if attributes := _ATTRIBUTES[type(value)]:
+        return [getattr(value, name) for name in attributes]
+    objects = [*value.modules()] if isinstance(value, nn.Module) else [value]
+    _, functions = find_held(objects)
+    return [*dict.fromkeys(map(type, objects)), *functions]
 
 
-def find_held_functions(modules: Iterable[nn.Module]) -> list[Any]:
-    """The functions in attributes of the modules themselves, not of their classes."""
-    attributes = [*map(vars, modules)]
-    if _HELD.isdisjoint(map(type, chain.from_iterable(map(dict.values, attributes)))):
-        return []  # nearly always
+def find_held(objects: Iterable[Any]) -> tuple[list[type], list[Any]]:
+    """What is in attributes of the objects themselves, not of their classes: the classes of the
+    user's objects, and functions."""
+    attributes = [*map(_attributes, objects)]
+    kinds = {*map(type, chain.from_iterable(map(dict.values, attributes)))}
+    classes = [cls for cls in kinds if CLASSES[cls]]
+    if _HELD.isdisjoint(kinds):
+        return classes, []  # nearly always
     held = chain.from_iterable(map(dict.items, attributes))
-    return [value for name, value in held if type(value) in _HELD and name != _COMPILED]
+    return classes, [value for name, value in held if type(value) in _HELD and name != _COMPILED]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    return getattr(value, "__dict__", {})
 
 
 _HELD = frozenset((FunctionType, CACHED, *_WRAPPERS))
@@ -64,6 +73,8 @@ _ATTRIBUTES = PerClass(
     lambda cls: next((names for each, names in _WRAPPERS.items() if issubclass(cls, each)), ()),
 )
 HOLDERS = PerClass(
-    __name__, "holders", lambda cls: bool(_ATTRIBUTES[cls]) or issubclass(cls, nn.Module)
+    __name__,
+    "holders",
+    lambda cls: bool(_ATTRIBUTES[cls] or CLASSES[cls]) or issubclass(cls, nn.Module),
 )
 """Can `open_holder` open objects of this class?"""

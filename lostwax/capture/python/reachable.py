@@ -21,7 +21,7 @@ from lostwax.capture.python.bindings import Bindings
 from lostwax.capture.python.function_holders import (
     CACHED,
     HOLDERS,
-    find_held_functions,
+    find_held,
     open_holder,
 )
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
@@ -52,10 +52,10 @@ class Reach:
     as all names in it are bound to the same functions."""
 
     def __init__(self, call: Any, modules: Sequence[nn.Module]) -> None:
-        own = find_held_functions(modules)
+        classes, own = find_held(modules)
         if not isinstance(call, nn.Module):
             own.append(call)
-        self._parts = [_read_classes(frozenset(map(type, modules)))]
+        self._parts = [_read_classes(frozenset([*map(type, modules), *classes]))]
         if own:
             self._parts.append(_Part(partial(read_functions, own), {}))
 

@@ -39,15 +39,6 @@ def case(rebind: Callable[[], Iterator[type[nn.Module]]]) -> F:
     return rebind
 
 
-@pytest.mark.parametrize("rebind", cases)
-def test_what_is_bound_anew_is_read_again(rebind: Any) -> None:
-    x = torch.randn(3)
-    for cls in rebind():
-        mod = cls()
-        program = export(mod, (x,))
-        torch.testing.assert_close(program.module()(x), mod(x))
-
-
 class Base(nn.Module):
     f: Any
 
@@ -305,6 +296,81 @@ def a_bound_method() -> Iterator[F]:
     yield Net
     f = Helper().go
     yield Net
+
+
+class Helper:
+    """An object whose methods nobody names."""
+
+    def __call__(self, x: F) -> F:
+        return asking(x)
+
+
+class Wrapper:
+    def __init__(self, f: F) -> None:
+        self.f = f
+
+    def __call__(self, x: F) -> F:
+        return self.f(x)
+
+
+class PlainHelper:
+    def __call__(self, x: F) -> F:
+        return plain(x)
+
+
+@case
+def an_object() -> Iterator[F]:
+    f: Any = PlainHelper()
+
+    class Net(nn.Module):
+        def forward(self, x: F) -> F:
+            return f(x)
+
+    yield Net
+    f = Helper()
+    yield Net
+    f = Wrapper(plain)
+    yield Net
+    f.f = asking
+    yield Net
+
+
+@case
+def an_object_in_an_attribute() -> Iterator[F]:
+    helper: Any = PlainHelper()
+
+    class Net(Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.f = helper
+
+    yield Net
+    helper = Helper()
+    yield Net
+
+
+@case
+def a_descriptor() -> Iterator[F]:
+    class Descriptor:
+        def __get__(self, owner: F, cls: F = None) -> F:
+            return lambda x: asking(x)
+
+    class Net(Base):
+        f = plain
+
+    Net.f = staticmethod(plain)
+    yield Net
+    Net.f = Descriptor()
+    yield Net
+
+
+@pytest.mark.parametrize("rebind", cases)
+def test_what_is_bound_anew_is_read_again(rebind: Any) -> None:
+    x = torch.randn(3)
+    for cls in rebind():
+        mod = cls()
+        program = export(mod, (x,))
+        torch.testing.assert_close(program.module()(x), mod(x))
 
 
 def test_a_module_that_is_loaded_later_is_read(tmp_path: Any, monkeypatch: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lostwax.cache import cached
+from lostwax.undo.autocast_depth import read_autocast_depth, set_autocast_depth
 
 _C: Any = torch._C
 _functorch: Any = _C._functorch
@@ -33,6 +34,7 @@ class ThreadState(NamedTuple):
     grad: bool
     lifts_cpu_only: bool
     autocast: list[Any]
+    autocast_depth: int
 
 
 def take_state() -> ThreadState:
@@ -46,6 +48,7 @@ def take_state() -> ThreadState:
         torch.is_grad_enabled(),
         _C._only_lift_cpu_tensors(),
         _autocast(),
+        read_autocast_depth(),
     )
 
 
@@ -61,6 +64,7 @@ def put_back(before: ThreadState) -> None:
     _C._set_only_lift_cpu_tensors(before.lifts_cpu_only)
     if _autocast() != before.autocast:
         _set_autocast(before.autocast)
+    set_autocast_depth(before.autocast_depth)
     _set_keys(before)
     _C._set_grad_enabled(before.grad)
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lostwax.capture import threads
 from lostwax.capture.patches import table
 from lostwax.fake import FakeTensor
+from lostwax.undo.autocast_depth import read_autocast_depth
 
 
 class Doubled(torch.autograd.Function):
@@ -51,6 +52,7 @@ def look(*modules: nn.Module) -> dict[str, Any]:
         "modes": (torch._C._len_torch_dispatch_stack(), torch._C._len_torch_function_stack()),
         "real": type(torch.empty(1)),
         "only cpu": torch._C._only_lift_cpu_tensors(),
+        "autocasts": read_autocast_depth(),
         "mkldnn": torch._C._get_mkldnn_enabled(),
         "exporting": (torch.compiler.is_exporting(), torch.compiler.is_compiling()),
         "codes": [each.__code__ for each in table.CODE_SWAPS.functions],

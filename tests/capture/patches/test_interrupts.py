@@ -356,3 +356,28 @@ def test_an_alarm_while_a_file_is_read(alarm: Callable[[float], Any], tmp_path: 
             break
     assert rung
     assert str(lostwax.load(path)) == text
+
+
+@pytest.mark.parametrize("name", ["autocast_increment_nesting", "autocast_decrement_nesting"])
+def test_an_interrupt_in_an_autocast(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch counts the autocasts that are entered: one that is never left would stay around."""
+
+    def forward(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return x @ x
+
+    original = getattr(torch, name)
+
+    def interrupt() -> int:
+        if "torch/amp" not in sys._getframe(1).f_code.co_filename:
+            return int(original())
+        if "increment" in name:
+            original()
+        raise Interrupt
+
+    before = look()
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, name, interrupt)
+        with pytest.raises(Interrupt):
+            export(forward, (torch.ones(2, 2),))
+    assert look() == before

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from torch import nn
 
-from lostwax.cache import Cache, PerClass
+from lostwax.cache import Cache, PerClass, cached_by_identity
 from lostwax.capture.python import code_names
 from lostwax.capture.python.bindings import Bindings
 from lostwax.capture.python.function_holders import (
@@ -113,70 +113,74 @@ class _Walk:
 
     def __init__(self, starts: Iterable[Any], ran: FunctionKeys | None, bindings: Bindings) -> None:
         self._left = [*starts]
-        self._seen = Seen()
+        self._functions = set[Any]()
+        self._others = Seen()
         self._ran = ran
         self._bindings = bindings
 
     def read_all(self) -> Iterator[ReadFunction]:
-        while self._left:
-            value = self._left.pop()
+        left, seen = self._left, self._functions
+        while left:
+            value = left.pop()
             kind = _KINDS[type(value)]
-            if kind in (_OTHER, _MODULE) or value in self._seen:
-                continue
-            self._seen.add(value)
             if kind == _FUNCTION:
-                yield from self._read(value)
-            elif kind == _HOLDER:
-                self._left += open_holder(value)
-            else:
-                self._open_class(value)
+                if value in seen:
+                    continue
+                seen.add(value)
+                left += vars(value).values()  # `__wrapped__`, for one
+                if not isinstance(value, FunctionType):
+                    yield ReadFunction(value, code_names.EMPTY, {})
+                elif self._may_run(value.__code__):
+                    yield self._read(value)
+            elif kind in _OPENED and value not in self._others:
+                self._others.add(value)
+                if kind == _HOLDER:
+                    left += open_holder(value)
+                else:
+                    self._open_class(value)
+
+    def _may_run(self, code: CodeType) -> bool:
+        return is_user_code(code) and (self._ran is None or function_key(code) in self._ran)
 
     def _open_class(self, cls: type) -> None:
         for base in cls.__mro__[:-1]:
-            if base is cls or base not in self._seen:
-                self._seen.add(base)
+            if base is cls or base not in self._others:
+                self._others.add(base)
                 self._bindings.watch_class(base)
                 self._left += [each for each in vars(base).values() if _KINDS[type(each)] in _RUN]
 
-    def _read(self, function: Any) -> Iterator[ReadFunction]:
-        self._left += vars(function).values()  # `__wrapped__`, for one
-        if not isinstance(function, FunctionType):
-            yield ReadFunction(function, code_names.EMPTY, {})
-            return
-        code = function.__code__
-        if not is_user_code(code):
-            return
-        if self._ran is not None and function_key(code) not in self._ran:
-            return
-        known, outline = function.__globals__, code_names.outline(code)
+    def _read(self, function: FunctionType) -> ReadFunction:
+        known, outline = function.__globals__, code_names.outline(function.__code__)
         named = {name: known[name] for name in outline.names if name in known}
-        yield ReadFunction(function, outline, named)
-        values = [*named.values()]
+        values = [each for each in named.values() if _KINDS[type(each)]]
         if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
             values += [value for _, value in code_names.closure_variables(function)]
             values += [value for _, value in code_names.argument_defaults(function)]
         if outline.has_imports():
             values += self._find_imported(outline.codes, known)
-        values += self._read_modules(values, outline.names)
+        modules = [each for each in values if _KINDS[type(each)] == _MODULE]
+        if modules:
+            values += self._read_modules(modules, outline.names)
         self._bindings.watch_function(function)
         self._bindings.watch(known, outline.names)
         self._left += [each for each in values if _KINDS[type(each)] in _RUN]
+        return ReadFunction(function, outline, named)
 
-    def _read_modules(self, values: list[Any], names: tuple[str, ...]) -> list[Any]:
-        """What these names are in the modules among some values, and in modules that are named in
-        these (`package.module.function()`)."""
-        found, opened = list[Any](), Seen()
-        left = [each for each in values if _KINDS[type(each)] == _MODULE]
-        while left:
-            module = left.pop()
+    def _read_modules(self, modules: list[ModuleType], names: tuple[str, ...]) -> list[Any]:
+        """What these names are in some modules, and in modules that are named in these
+        (`package.module.function()`)."""
+        found, opened = list[Any](), set[ModuleType]()
+        while modules:
+            module = modules.pop()
             if module in opened:
                 continue
             opened.add(module)
             held = vars(module)
             there = {name: held[name] for name in names if name in held}
-            self._bindings.watch(held, there if _is_of_torch(held) else names)
-            found += there.values()
-            left += [each for each in there.values() if _KINDS[type(each)] == _MODULE]
+            self._bindings.watch(held, there if _is_of_torch(module) else names)
+            values = [each for each in there.values() if _KINDS[type(each)]]
+            found += values
+            modules += [each for each in values if _KINDS[type(each)] == _MODULE]
         return found
 
     def _find_imported(
@@ -189,11 +193,13 @@ class _Walk:
             yield from (sys.modules[name] for name in names if name in sys.modules)
 
 
-def _is_of_torch(known: dict[str, Any]) -> bool:
-    return is_of_torch(known.get("__file__") or "")
+@cached_by_identity(1000)
+def _is_of_torch(module: ModuleType) -> bool:
+    return is_of_torch(vars(module).get("__file__") or "")
 
 
 _OTHER, _FUNCTION, _MODULE, _HOLDER, _CLASS = range(5)
+_OPENED = (_HOLDER, _CLASS)
 _RUN = (_FUNCTION, _HOLDER)
 """What is read where its name is. (Of classes, only the modules' own are.)"""
 

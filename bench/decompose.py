@@ -32,7 +32,7 @@ from bench.export_speed import output_types
 from examples.models import MODELS
 from lostwax import collector
 from lostwax.capture import export
-from lostwax.fake.undo import Undo, run_and_undo
+from lostwax.undo.undo import Undo, run_and_undo
 
 MEDIAN_BAR, DEPTH_BAR = 40.0, 0.20
 DEPTHS = (64, 256, 1024, 4096)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,11 +20,14 @@ from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_text, sketch_call
 
 
-@dataclass(eq=False)
 class IntWrapper:
     """An int with an identity, so that a `ShapesCollection` can have an entry for it."""
 
-    val: int
+    def __init__(self, val: int) -> None:
+        self.val = val
+
+    def __repr__(self) -> str:
+        return f"IntWrapper({self.val!r})"
 
 
 class ShapesCollection:

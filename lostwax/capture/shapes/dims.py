@@ -8,8 +8,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 
@@ -22,7 +21,6 @@ _WRITE = "write n*dim + k with integers n >= 1 and k, such as dim + 1, 2*dim or 
 # ------------------------------------------------------------------------------------------- hints
 
 
-@dataclass(frozen=True)
 class Static:
     """`Dim.STATIC`: this size is always the example's."""
 
@@ -32,43 +30,64 @@ class Static:
             "  instead: Dim.DYNAMIC(min=2, max=8)"
         )
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Static)
+
+    def __hash__(self) -> int:
+        return hash(Static)
+
     def __repr__(self) -> str:
         return "Dim.STATIC"
 
 
-@dataclass(frozen=True)
-class Auto:
-    """`Dim.AUTO`: this size varies if the program allows it. A limit of None is 0 for a size from
-    below, else no limit."""
+class _Varying:
+    """A hint that a size varies, within limits. A limit of None is 0 for a size from below, else no
+    limit. (No dataclass: what makes one takes longer than reading a whole spec.)"""
 
-    min: int | None = None
-    max: int | None = None
+    __slots__ = ("_limits",)
+    _text: ClassVar[str]
 
-    def __post_init__(self) -> None:
-        _check_limits(repr(self), self.min, self.max)
+    def __init__(self, min: int | None = None, max: int | None = None) -> None:
+        self._limits = min, max
+        _check_limits(repr(self), min, max)
 
-    def __call__(self, min: int | None = None, max: int | None = None) -> Auto:
-        return Auto(*_limits_once(self, min, max))
+    @property
+    def min(self) -> int | None:
+        return self._limits[0]
+
+    @property
+    def max(self) -> int | None:
+        return self._limits[1]
+
+    def __call__(self, min: int | None = None, max: int | None = None) -> Self:
+        if self._limits != (None, None):
+            raise DynamicShapesError(
+                f"{self} has its range already\n  instead: {self._text}{_arguments_text(min, max)}"
+            )
+        return type(self)(min, max)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other._limits == self._limits
+
+    def __hash__(self) -> int:
+        return hash((self._text, self._limits))
 
     def __repr__(self) -> str:
-        return "Dim.AUTO" + _arguments_text(self.min, self.max)
+        return self._text + _arguments_text(*self._limits)
 
 
-@dataclass(frozen=True)
-class Dynamic:
+class Auto(_Varying):
+    """`Dim.AUTO`: this size varies if the program allows it."""
+
+    __slots__ = ()
+    _text = "Dim.AUTO"
+
+
+class Dynamic(_Varying):
     """`Dim.DYNAMIC`: this size varies; it is an error if the program fixes it."""
 
-    min: int | None = None
-    max: int | None = None
-
-    def __post_init__(self) -> None:
-        _check_limits(repr(self), self.min, self.max)
-
-    def __call__(self, min: int | None = None, max: int | None = None) -> Dynamic:
-        return Dynamic(*_limits_once(self, min, max))
-
-    def __repr__(self) -> str:
-        return "Dim.DYNAMIC" + _arguments_text(self.min, self.max)
+    __slots__ = ()
+    _text = "Dim.DYNAMIC"
 
 
 Hint: TypeAlias = Static | Auto | Dynamic
@@ -77,16 +96,6 @@ Hint: TypeAlias = Static | Auto | Dynamic
 def _arguments_text(lo: int | None, hi: int | None) -> str:
     limits = [f"{word}={n}" for word, n in (("min", lo), ("max", hi)) if n is not None]
     return f"({', '.join(limits)})" if limits else ""
-
-
-def _limits_once(
-    hint: Auto | Dynamic, lo: int | None, hi: int | None
-) -> tuple[int | None, int | None]:
-    if hint.min is not None or hint.max is not None:
-        raise DynamicShapesError(
-            f"{hint} has its range already\n  instead: {type(hint)()}{_arguments_text(lo, hi)}"
-        )
-    return lo, hi
 
 
 def _check_limits(what: str, lo: Any, hi: Any) -> None:
@@ -209,13 +218,17 @@ class Dim(_Affine):
         return f"Dim({', '.join([repr(self.__name__), *limits])})"
 
 
-@dataclass(frozen=True)
 class DerivedDim(_Affine):
     """A size that depends on another: `scale*root + offset`. Made by arithmetic with a Dim."""
 
-    root: Dim
-    scale: int
-    offset: int
+    def __init__(self, root: Dim, scale: int, offset: int) -> None:
+        self.root, self.scale, self.offset = root, scale, offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DerivedDim) and other._terms == self._terms
+
+    def __hash__(self) -> int:
+        return hash(self._terms)
 
     @property
     def __name__(self) -> str:  # type: ignore[override]

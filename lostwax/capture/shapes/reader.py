@@ -9,8 +9,7 @@ from __future__ import annotations
 import difflib
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 import torch.utils._pytree as pytree
@@ -81,11 +80,11 @@ class _Unsaid:
         return "nothing"
 
 
-@dataclass(frozen=True)
 class _Wildcard:
     """What a wildcard says about a leaf: it counts only where it fits."""
 
-    given: Any
+    def __init__(self, given: Any) -> None:
+        self.given = given
 
 
 UNSAID = _Unsaid()
@@ -304,8 +303,7 @@ def _parts_by_name(
 # ---------------------------------------------------------------------------------------- leaves
 
 
-@dataclass(frozen=True)
-class _LeafReader:
+class _LeafReader(NamedTuple):
     """Reads what the spec says about one leaf of the call."""
 
     value: Any

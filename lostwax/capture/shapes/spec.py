@@ -7,8 +7,7 @@ Checks both against the example. Must not make symbols: symbols.py does, from a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -24,8 +23,7 @@ from lostwax.errors import DynamicShapesError, ParseError
 from lostwax.sym import Condition, Size
 
 
-@dataclass(frozen=True)
-class SizePlace:
+class SizePlace(NamedTuple):
     """The place of a size: dimension `dim` of leaf `leaf`. `dim` is None for an int or float."""
 
     leaf: int
@@ -34,20 +32,18 @@ class SizePlace:
     value: Any
 
 
-@dataclass
 class NamedDim:
     """A Dim of the spec: its value in the example, and its range, in which every size derived from
     it is at least 0."""
 
-    dim: Dim
-    value: int
-    min: int
-    max: int | None
-    places: list[tuple[SizePlace, Dim | DerivedDim]]
+    def __init__(self, dim: Dim, value: int) -> None:
+        self.dim = dim
+        self.value = value
+        self.min, self.max = dim.min, dim.max
+        self.places: list[tuple[SizePlace, Dim | DerivedDim]] = []
 
 
-@dataclass
-class Constraint:
+class Constraint(NamedTuple):
     """A relation that the user stated. `names` are names of Dims and paths such as `x.shape[0]`;
     `fixed` has the values of static sizes by path."""
 
@@ -64,7 +60,6 @@ class Constraint:
         return found  # type: ignore[return-value]
 
 
-@dataclass
 class Spec:
     """What varies in a call.
 
@@ -75,11 +70,12 @@ class Spec:
     stand only in derived ones.
     """
 
-    leaves: list[LeafEntries]
-    paths: list[str]
-    named_dims: dict[str, NamedDim] = field(default_factory=dict)
-    constraints: list[Constraint] = field(default_factory=list)
-    call: ExampleCall | None = None
+    def __init__(
+        self, leaves: list[LeafEntries], paths: list[str], call: ExampleCall | None = None
+    ) -> None:
+        self.leaves, self.paths, self.call = leaves, paths, call
+        self.named_dims: dict[str, NamedDim] = {}
+        self.constraints: list[Constraint] = []
 
     def __bool__(self) -> bool:
         return any(leaf is not None for leaf in self.leaves)
@@ -96,7 +92,7 @@ def resolve_spec(
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection, ours or torch's
         dynamic_shapes = dynamic_shapes.dynamic_shapes(function, args, kwargs)
     call = ExampleCall(function, args, kwargs)
-    spec = Spec(read_dynamic_shapes(dynamic_shapes, call), call.paths(), call=call)
+    spec = Spec(read_dynamic_shapes(dynamic_shapes, call), call.paths(), call)
     spec.named_dims = _named_dims(list(_named_places(spec, call.leaves)))
     spec.constraints = _read_constraints(constraints, spec, call.leaves)
     return spec
@@ -121,7 +117,7 @@ def _named_dims(places: list[tuple[SizePlace, Dim | DerivedDim]]) -> dict[str, N
         value = _root_value(place, entry)
         root = roots.get(dim.__name__)
         if root is None:
-            root = roots[dim.__name__] = NamedDim(dim, value, dim.min, dim.max, [])
+            root = roots[dim.__name__] = NamedDim(dim, value)
         elif dim != root.dim:
             raise _ranges_error(root, place, dim)
         if value != root.value:

@@ -103,6 +103,7 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.ir.trace.log import Value
+from lostwax.ops.registry import FAMILIES
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.guards import put_divisions_last
 from lostwax.sym.numbers.real import Real
@@ -110,6 +111,8 @@ from lostwax.undo.undo import Undo, run_and_undo
 
 if TYPE_CHECKING:
     from lostwax.capture.shapes.spec import Spec
+
+FAMILIES.load_common()
 
 
 def export(
@@ -143,7 +146,7 @@ def export(
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     preserved = preserve_module_call_signature
     program = export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
-    if spec is not None:
+    if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection
         from lostwax.capture.shapes.collect import AdditionalInputs
 
         if isinstance(dynamic_shapes, AdditionalInputs):

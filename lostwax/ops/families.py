@@ -12,6 +12,14 @@ from itertools import chain
 
 from lostwax import torch_version
 
+COMMON = (
+    *("lostwax.ops.math.pointwise", "lostwax.ops.math.reduce", "lostwax.ops.nn.activations"),
+    *("lostwax.ops.nn.norm", "lostwax.ops.tensors.rearrange", "lostwax.ops.tensors.view_parts"),
+    *("lostwax.fake.composite.dropouts", "lostwax.fake.composite.layers"),
+)
+"""What three of four models need (counted over those of bench/cold.py). It is loaded with `export`:
+the first export need not do what is the same for nearly all of them."""
+
 
 def index_name(operator: str) -> str:
     """The name of an operator in an index: nearly all are of ATen."""
@@ -36,6 +44,10 @@ class Families:
         for file in self._files.get(index_name(operator), ()):
             if file not in self._loaded:
                 self._load(file)
+
+    def load_common(self) -> None:
+        for file in COMMON:
+            self._load(file)
 
     def load_all(self) -> None:
         for file in sorted({*chain.from_iterable(self._files.values())} - self._loaded):

@@ -50,6 +50,7 @@ FOLDERS = {
         ["aliasing", "python", "shapes", "steps"],
         ["state"],
         ["surroundings", "trace"],
+        ["control"],
         ["patches"],
     ],
     "pt2": [["container"], ["graph"]],

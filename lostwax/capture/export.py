@@ -378,6 +378,10 @@ class Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         input_specs = self._input_specs(builder)
         values = [v for _, v, _ in mutations] + results + [v for _, v in more]
+        if self.tracer.ended:
+            from lostwax.capture.control.lifting import check_leaks
+
+            check_leaks(self.tracer, values)
         assert_layouts(self.tracer, self.inputs, builder, values)
         self.tracer.doubts.settle(self.env, self.tracer.region.steps, values)
         guards = self._sort_guards()

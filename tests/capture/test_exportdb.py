@@ -23,7 +23,6 @@ from lostwax.errors import InputValueError, NotYetError
 CASES: dict[str, ExportCase] = all_examples()
 
 LEFT_OUT = {
-    "cond_closed_over_variable": "control flow: torch.cond with a tensor as predicate",
     "dynamic_shape_map": "control flow: map",
 }
 """Not yet: what they need comes with later issues. Each must fail today, or leave this list."""

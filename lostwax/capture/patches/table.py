@@ -13,6 +13,7 @@
 | `torch.is_grad_enabled` and others that tell of a mode | class of the module; globals of the user's; code | `modes` |
 | `torch.Tensor.stride(x)`, `torch.is_inference(x)` | attributes of the class, where the user's functions name them; class of the module | `unbound` |
 | `type(x)` in the user's functions | a global of theirs, that answers otherwise of fakes alone | `classes` |
+| `torch.cond` and its like, and calls of those operators | code | `control_flow` |
 | Python's and numpy's generators | a copy for this thread | `random_numbers` |
 
 All of it holds for the capturing thread alone, and is put back by `Undo`, also when interrupted.
@@ -31,6 +32,7 @@ from lostwax.capture.patches import (
     autograd_function,
     backends,
     classes,
+    control_flow,
     fast_calls,
     modes,
     nn_modules,
@@ -52,6 +54,7 @@ CODE_SWAPS = swap.CodeSwaps(
         *modes.CODE_SWAPS,
         *autograd_function.CODE_SWAPS,
         *symbolic_arguments.CODE_SWAPS,
+        *control_flow.CODE_SWAPS,
         nn_modules.ENCODER,
     ]
 )
@@ -64,6 +67,7 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     """From here on this thread captures a call of these modules that may run these functions."""
     threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
+    tracer.watched = (modules, reach)
     CODE_SWAPS.apply(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)

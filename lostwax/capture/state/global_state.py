@@ -81,8 +81,8 @@ Keeper = Any
 def restore_later(reach: Reach, undo: Undo) -> list[tuple[Keeper, Any]]:
     """Read what these functions keep outside of modules, and put it back in the end. Returns what
     was read."""
-    found = {_key(each): each for each in reach.find(_find_keepers)}
-    before = [(each, _read_keeper(each)) for each in found.values()]
+    found = {_key(each): each for each in reach.find(find_keepers)}
+    before = [(each, read_keeper(each)) for each in found.values()]
     undo.add(partial(_put_back_all, before, undo))
     return before
 
@@ -109,7 +109,7 @@ def _put_back_all(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
         _put_back(each, seen, undo)
 
 
-def _read_keeper(keeper: Keeper) -> Any:
+def read_keeper(keeper: Keeper) -> Any:
     if isinstance(keeper, CACHED):
         return keeper.cache_info().misses, function_caches.cached_results(keeper)
     value = keeper.value
@@ -207,7 +207,7 @@ def _key(keeper: Keeper) -> Any:
     return (id(keeper.names), keeper.name) if type(keeper) is WrittenGlobal else id(keeper)
 
 
-def _find_keepers(functions: Iterable[ReadFunction]) -> Iterator[Keeper]:
+def find_keepers(functions: Iterable[ReadFunction]) -> Iterator[Keeper]:
     """The places where these functions keep something."""
     for function, code, named in functions:
         if isinstance(function, CACHED):

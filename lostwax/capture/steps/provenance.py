@@ -27,7 +27,7 @@ from lostwax.cache import Cache, PerClass, cached_by_identity
 from lostwax.capture.threads import wait
 from lostwax.fake.refusals import refuse_thread
 from lostwax.fake.tensor import FakeTensor
-from lostwax.location import JUDGED, is_user_code
+from lostwax.location import JUDGED, Location, is_user_code
 from lostwax.undo.undo import Undo
 
 Frames = tuple[Any, ...]
@@ -106,6 +106,16 @@ class StepPlace:
                     meta["source_fn_stack"] = [(entered.name, cls)]
                     return
         meta["source_fn_stack"] = [self._source(target, name)]
+
+    def location(self) -> Location | None:
+        """The user's line, if there is one."""
+        entered, frames = self.entered, self.frames
+        while entered is not None and not frames:
+            frames, entered = entered.frames, entered.outer
+        if not frames:
+            return None
+        code = frames[0]
+        return Location(code.co_filename, _line(code, frames[1]), code.co_name)
 
     def _source(self, target: Any, name: str) -> tuple[str, Any]:
         """The function that was called, by a name that no other call of it has."""

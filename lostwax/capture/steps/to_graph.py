@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import fx
+from torch._ops import OpOverload
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
 
@@ -26,13 +27,22 @@ from lostwax.ir.graph.numbers import (
     simplify_number,
 )
 from lostwax.ir.graph.writer import NO_KWARGS, TAKEN, GraphWriter, base_name
-from lostwax.ir.trace.log import InnerGraph, Number, Region, Step, Value, is_shared, values_of
+from lostwax.ir.trace.log import (
+    InnerGraph,
+    Number,
+    Operands,
+    Region,
+    Step,
+    Value,
+    is_shared,
+    values_of,
+)
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Expr, Guard
 from lostwax.sym.numbers.narrowing import spell
 from lostwax.sym.numbers.real import Real
 
-_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, InnerGraph))
+_BUILT = frozenset((Value, list, tuple, Expr, BoolExpr, Real, InnerGraph, Operands))
 """The classes of what a step and its node hold in different forms."""
 
 
@@ -51,6 +61,10 @@ class Builder:
         self.graph = self._writer.graph
         self.modules: dict[str, fx.GraphModule] = {}
         """The sub-graphs, by the name that the graph has for them."""
+        self._bodies: dict[str, int] = {}
+        """How many of them are the bodies of control flow, by kind."""
+        self._given: set[Value] = set()
+        """Values that were computed outside: where no gradient reaches them is settled there."""
         self._nodes: dict[Value, fx.Node] = {}
         self._step_nodes: dict[Step, fx.Node] = {}
         self._lists: dict[tuple[fx.Node, int], fx.Node] = {}
@@ -124,7 +138,7 @@ class Builder:
         order = {step: i for i, step in enumerate(steps)} if demands else {}
         for guard in demands:
             origins = (self.origins[s].value.step for s in number_sources(guard.cond))
-            made = [step for step in origins if step is not None]
+            made = [step for step in origins if step in order]  # else it is given
             due.setdefault(max(made, key=order.__getitem__, default=None), []).append(guard)
         return due
 
@@ -166,11 +180,15 @@ class Builder:
                 holds = self._call(operator.or_, (holds, is_empty), {}, None, True)
             self._call(aten._assert_scalar.default, (holds, text), {}, None)
 
-    def add_output(self, values: Sequence[Any]) -> fx.Node:
-        """The end of the program: one flat tuple."""
-        args = tuple([self._operand(v, self.grad) for v in values])
-        vals = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
+    def add_output(self, values: Sequence[Any], form: Any = tuple) -> fx.Node:
+        """The end of the program: one flat tuple. A body may return a list, or its only value."""
+        args: Any = tuple([self._operand(v, self.grad) for v in values])
+        vals: Any = tuple([a.meta.get("val") if isinstance(a, fx.Node) else a for a in args])
         inputs = _nodes_in(args, self._within)
+        if form is None:
+            (args,), (vals,) = args, vals
+        elif form is list:
+            args = immutable_list(args)
         node = self._append("output", self._name("output"), "output", (args,), inputs)
         node.meta["val"] = vals
         self._writer.finish()
@@ -243,7 +261,7 @@ class Builder:
         if cls is Value:
             step = value.step
             if grad and step is not None and not step.grad and self.grad:
-                return self._detach(value)
+                return self._nodes[value] if value in self._given else self._detach(value)
             return self._node_of(value)
         if cls is tuple:
             return self._size_lists.get(id(value)) or self._share_sizes(value)
@@ -251,8 +269,10 @@ class Builder:
             return immutable_list([self._operand(v, grad) for v in value])
         if cls is Expr or cls is BoolExpr or cls is Real:
             return self._numbers.node(simplify_number(value))
+        if cls is Operands:
+            return tuple([self._operand(v, grad) for v in value])
         if cls is InnerGraph:
-            return self._add_subgraph(value)
+            return self._add_subgraph(value) if value.origins is None else self._add_body(value)
         return value
 
     def _share_sizes(self, numbers: tuple[Any, ...]) -> Any:
@@ -264,7 +284,7 @@ class Builder:
         return found
 
     def _add_subgraph(self, body: InnerGraph) -> fx.Node:
-        """The node that reads a graph of its own."""
+        """The node that reads the graph of a backward."""
         inner = Builder(self.mode, self.origins, grad=False)
         for i, value in enumerate(body.inputs):
             inner.add_placeholder(f"arg_{i}", value, value.fake)
@@ -272,6 +292,25 @@ class Builder:
         inner.add_output(body.outputs)
         name = self._name(body.name)
         self.modules[name] = fx.GraphModule(inner.modules, inner.graph, body.name)
+        return self._append("get_attr", name, name, (), ())
+
+    def _add_body(self, body: InnerGraph) -> fx.Node:
+        """The node that reads the graph of a function that a step calls."""
+        step = self._current
+        assert step is not None
+        inner = Builder(self.mode, body.origins, self.grad and step.grad)
+        inner._given.update(body.inputs)
+        for i, value in enumerate(body.inputs):
+            name = f"arg{i}_1"
+            if body.operands is not None:
+                node = self._operand(body.operands[i], step.grad and self._stops)
+                name = node.name if node.__class__ is _Node else name
+            inner.add_placeholder(name, value, value.fake)
+        inner.add_steps(body.region, body.outputs, body.demands)
+        inner.add_output(body.outputs, body.form)
+        number = self._bodies[body.name] = self._bodies.get(body.name, -1) + 1
+        name = self._name(f"{body.name}_{number}")
+        self.modules[name] = inner.make_module()
         return self._append("get_attr", name, name, (), ())
 
     def _node_of(self, value: Value) -> fx.Node:
@@ -375,7 +414,7 @@ def find_live(
             read.add(value)
             if value.step is not None:
                 found.add(value.step)
-        elif cls is list or cls is tuple:
+        elif cls is list or cls is tuple or cls is Operands:
             if cls is tuple:  # the log has one of each
                 if id(value) in several:
                     return
@@ -393,7 +432,7 @@ def find_live(
 
     need(list(outputs))
     for step in reversed(steps):  # what a step reads was made before it
-        if step in found or has_effect(step.target):
+        if step in found or has_effect(step.target) or _acts(step):
             found.add(step)
             args, tensors = step.args, step.tensors
             if tensors is not None:
@@ -411,3 +450,14 @@ def find_live(
             if step.kwargs:
                 need(list(step.kwargs.values()))
     return found, read
+
+
+def _acts(step: Step) -> bool:
+    """Does it take a graph that does something beside computing?"""
+    if step.result.__class__ is Value or step.target.__class__ is OpOverload:
+        return False
+    graphs = [a for a in step.args if a.__class__ is InnerGraph]
+    return any(
+        graph.demands or any(has_effect(s.target) or _acts(s) for s in graph.region.steps)
+        for graph in graphs
+    )

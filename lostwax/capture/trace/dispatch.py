@@ -66,6 +66,14 @@ def _call_unrecorded(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any
     return func(*args, **kwargs)
 
 
+def _record_higher_order(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """An operator that takes functions."""
+    handler = tracer.higher_order.get(func._name)
+    if handler is None:
+        refusals.refuse(func)
+    return handler(tracer, func, args, kwargs)
+
+
 def _launch_triton(tracer: Tracer, func: Any, args: Any, kwargs: dict[str, Any]) -> None:
     """A Triton kernel. In the fake kernel of an operator (`torch.library.triton_op`), which stays
     one, it is asked for the types of tensors alone, and changes none."""
@@ -345,9 +353,9 @@ def plan(func: Any) -> tuple[Handler, Any]:
     if isinstance(func, HigherOrderOperator):
         if func._name == "triton_kernel_wrapper_mutation":
             return _launch_triton, func
-        if func._name != "auto_functionalized":
-            refusals.refuse(func)
-        return custom_ops.record_again, func
+        if func._name == "auto_functionalized":
+            return custom_ops.record_again, func
+        return _record_higher_order, func
     if func.namespace == "profiler":
         return _call_unrecorded, func
     record = operator(func)

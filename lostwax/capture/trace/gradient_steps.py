@@ -51,6 +51,8 @@ def assign_with_history(tracer: Tracer, tracked: Tracked, new: Value) -> None:
 def _note_history(tracer: Tracer, head: Tracked, new: Value) -> None:
     """Note the history that a new value gives to a detached tensor."""
     assert head.view is not None
+    if tracer.scope is not None:
+        tracer.scope.check_own_history(head)
     history = new if may_have_gradient(tracer, new) else None
     head.view = head.view._replace(history=history)
     # What the caller can see must be a view of what he handed in.

@@ -121,7 +121,7 @@ class CaptureObserver(Observer):
         if tracer.is_recording and source.tracked is not None and out.tracked is not None:
             roots = (source.tracked.root, out.tracked.root)
             name = f"a write to the result of {what}"
-            note = tracer.reliance.note(roots[0], name, roots[1], len(tracer.region.steps))
+            note = tracer.reliance.note(roots[0], name, roots[1], tracer.position)
             if source.fake_type.is_symbolic:
                 tracer.doubts.add(source, out, note.at, what, note.where)
 

@@ -292,6 +292,8 @@ def record_literal(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str
     # A literal is the program's own: it may be written to.
     value = make_root(fake, None, None).value
     value.is_literal = True
+    if tracer.scope is not None:
+        tracer.scope.literals.add(fake.tracked)
     tracer.grad_marks.made.append(fake)
     tracer.constants.append((tensor, value))
     return fake

@@ -49,7 +49,7 @@ def _become_view(
 ) -> Any:
     shown = record_view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
     if tracer.doubts:
-        tracer.doubts.note_change(target.tracked.root, len(tracer.region.steps))
+        tracer.doubts.note_change(target.tracked.root, tracer.position)
     tracer.become(target, shown)
     return target
 

@@ -102,6 +102,16 @@ class Tracer(Recorder):
         a gradient would have kept that."""
         self.inner: Region | None = None
         """The graph of its own that is being recorded: what was made outside is only read."""
+        self.scope: Any = None
+        """The innermost function that is recorded into a region of its own (`control/`)."""
+        self.ended: dict[Any, str] = {}
+        """The steps, inputs and symbols of such regions that are over: what they were part of."""
+        self.higher_order: Mapping[str, Callable[..., Any]] = {}
+        """How operators that take functions are recorded, by their names."""
+        self.watched: tuple[Any, Any] | None = None
+        """The program's modules, and the functions that it may run."""
+        self.python_state: Any = None
+        """What these may keep something in, if someone asked."""
         self.state_in: Callable[[FakeStorage], Sequence[tuple[Root, torch.Tensor]]] = lambda _: ()
         """The state tensors in a storage."""
         self.given_roots: Mapping[int, Root] = {}
@@ -292,7 +302,14 @@ class Tracer(Recorder):
 
     # ------------------------------------------------------------------------ views and writes
 
+    @property
+    def position(self) -> int:
+        """How many steps the program has; inside of a region of its own, how many it had before."""
+        return len(self.region.steps) if self.scope is None else self.scope.position
+
     def renew_view(self, tracked: Tracked) -> None:
+        if self.scope is not None:
+            self.scope.keep(tracked)
         made_by = tracked.value.step
         super().renew_view(tracked)
         step = tracked.value.step
@@ -337,7 +354,8 @@ class Tracer(Recorder):
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
         if self.inner is not None:
             self._check_own(target)
-        constant = new.known_constant() if target.known_constant() is not None else None
+        is_known = self.scope is None and target.known_constant() is not None
+        constant = new.known_constant() if is_known else None
         super().write(target, new)
         if constant is not None and new.shape == target.shape:
             data.remember_constant(target, constant.to(target.fake_type.dtype))
@@ -345,8 +363,10 @@ class Tracer(Recorder):
     def assign(self, tracked: Tracked, new: Value) -> None:
         root = tracked.root
         if self.doubts:
-            self.doubts.note_write(root, len(self.region.steps))
+            self.doubts.note_write(root, self.position)
         storage.check_writable(root)
+        if self.scope is not None:
+            self.scope.keep(root)
         before = root.value
         if self.sees_gradients and self.inner is None:
             assign_with_history(self, tracked, new)
@@ -357,6 +377,21 @@ class Tracer(Recorder):
             known = self.fake_tensor_converter.find_fake(tensor)
             if known is not None and known.tracked is not None and known.tracked.root is root:
                 check_history(root, tensor, known.tracked)
+
+    def replace_value(self, root: Root, new: Value) -> None:
+        """The root has another value, which has the gradient that it should have."""
+        if self.scope is not None:
+            self.scope.keep(root)
+        if self.doubts:
+            self.doubts.note_write(root, self.position)
+        before = root.value
+        root.write(new)
+        self.reliance.note_write(root, before)
+
+    def become(self, target: FakeTensor, new: FakeTensor) -> None:
+        if self.scope is not None:
+            self.scope.check_own(target)
+        super().become(target, new)
 
     def _check_own(self, target: FakeTensor) -> None:
         """A graph of its own writes only to what it has made, or was given for itself."""

@@ -76,7 +76,7 @@ class Step:
 
 
 def values_of(result: Any) -> list[Value]:
-    """The values in what a step returned, in order."""
+    """The values in what a step returned, or in its arguments, in order."""
     if result.__class__ is Value:
         return [result]
     found: list[Value] = []
@@ -86,6 +86,9 @@ def values_of(result: Any) -> list[Value]:
                 found.append(each)
             else:
                 found += values_of(each)
+    elif result.__class__ is InnerGraph:  # what its steps read
+        for step in result.region.steps:
+            found += values_of([step.args, *step.kwargs.values()])
     return found
 
 
@@ -127,12 +130,27 @@ class Region:
 class InnerGraph:
     """A graph of its own that a step takes as an argument."""
 
-    __slots__ = ("inputs", "name", "outputs", "region")
+    __slots__ = (
+        "demands", "form", "inputs", "name", "operands", "origins", "outputs", "region",
+    )  # fmt: skip
 
-    def __init__(
-        self, name: str, region: Region, inputs: list[Value], outputs: list[Value]
-    ) -> None:
+    def __init__(self, name: str, region: Region, inputs: list[Value], outputs: list[Any]) -> None:
         self.name = name
         self.region = region
         self.inputs = inputs
         self.outputs = outputs
+        self.operands: Sequence[Any] | None = None
+        """What the step gives it, by which its inputs are named; None: they are numbered."""
+        self.origins: Any = None
+        """Where it finds the values of symbols; None: it is a backward, and finds them where the
+        program around it does."""
+        self.demands: Sequence[Any] = ()
+        """The conditions that it checks when it runs."""
+        self.form: Any = tuple
+        """What it returns: a tuple, a list, or (None) its only output as it is."""
+
+
+class Operands(list[Any]):
+    """The operands of the graphs that a step takes: one tuple among its arguments."""
+
+    __slots__ = ()

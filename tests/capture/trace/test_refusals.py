@@ -47,19 +47,11 @@ def _loop(self: Any, x: torch.Tensor) -> Any:
 
 
 CONTROL: dict[str, tuple[Any, str]] = {
-    "torch.cond": (
-        lambda self, x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
-        r"torch.where\(predicate, a, b\)",
-    ),
     "while_loop": (_loop, "fixed number of steps"),
     "map": (lambda self, x: control_flow_map(torch.sin, x), "torch.vmap"),
     "scan": (
         lambda self, x: scan(lambda carry, row: (carry + row, carry * row), x[0], x),
         r"x.unbind\(0\)",
-    ),
-    "cond": (
-        lambda self, x: torch.ops.higher_order.cond(x.sum() > 0, torch.sin, torch.cos, (x,)),
-        "torch.where",
     ),
 }
 

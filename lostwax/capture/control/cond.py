@@ -1,0 +1,192 @@
+"""`torch.cond`: both branches are recorded, each into a graph of its own.
+
+Inside of a branch the predicate is known. What a branch writes to tensors from outside leaves the
+operator as results of its own, and is assigned after it. Must not choose a branch by data.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.utils._pytree as pytree
+
+from lostwax.capture.control.lifting import Lifting
+from lostwax.capture.control.outputs import Merger, Side, new_results
+from lostwax.capture.control.scope import RecordedFunction, record_function
+from lostwax.capture.control.side_effects import ReplacedBuffer
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.ir.pytree import leaf_paths
+from lostwax.ir.trace.log import Operands, Value
+from lostwax.ir.trace.views import Root
+from lostwax.sym import BoolExpr, Expr, eq, known, negate
+from lostwax.sym.numbers.real import Real
+
+
+def call_cond(tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """`torch.cond` as users call it."""
+    if isinstance(pred, (bool, int, float)):
+        warnings.warn(
+            "Pred is a Python constant. When used with torch.cond, it specializes on one of the "
+            "branches. If you want torch.cond to preserve two branches, please make the predicate "
+            "a boolean tensor or a SymBool.",
+            UserWarning,
+            stacklevel=4,
+        )
+        return true_fn(*operands) if pred else false_fn(*operands)
+    if not callable(true_fn) or not callable(false_fn):
+        raise RuntimeError("Expect both branches to be callable.")
+    if not isinstance(operands, (tuple, list)):
+        raise RuntimeError(
+            "Expect operands to be a tuple of possibly nested dict/list/tuple that only consists "
+            f"of tensor leaves, but got {operands}."
+        )
+    return record_cond(tracer, pred, true_fn, false_fn, operands)
+
+
+def record_cond(
+    tracer: Tracer,
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    operands: Sequence[Any],
+) -> Any:
+    condition = _read_predicate(tracer, pred)
+    if isinstance(condition, bool):
+        return (true_fn if condition else false_fn)(*operands)
+    return _Cond(tracer, condition, operands).record(true_fn, false_fn)
+
+
+def _facts(condition: Any) -> tuple[list[BoolExpr], list[BoolExpr]]:
+    if not isinstance(condition, BoolExpr):
+        return [], []
+    opposite = negate(condition)
+    assert isinstance(opposite, BoolExpr)
+    return [condition], [opposite]
+
+
+def _read_predicate(tracer: Tracer, pred: Any) -> Any:
+    """The predicate as the log keeps it; a bool, if it is known."""
+    if isinstance(pred, torch.Tensor):
+        fake = tracer.adopt(pred)
+        if known(eq(fake.fake_type.numel(), 1)) is False:
+            raise CaptureError.here(
+                f"the predicate of torch.cond is a tensor of size {tuple(fake.shape)}",
+                why="it must be one boolean",
+                instead="say which is meant, (x > 0).any() or (x > 0).all()",
+            )
+        if fake.dtype is not torch.bool:
+            raise CaptureError.here(
+                f"the predicate of torch.cond is a tensor of {fake.dtype}",
+                why="torch takes a boolean",
+                instead="compare it, torch.cond(x != 0, ...)",
+            )
+        return tracer.value_of(fake)
+    if isinstance(pred, bool):
+        return pred
+    if not isinstance(pred, torch.SymBool):
+        raise CaptureError.here(
+            f"the predicate of torch.cond is {pred!r}, of class {type(pred).__name__}",
+            why="it must be one boolean",
+            instead="a tensor of dtype bool with one element, or a comparison of sizes",
+        )
+    condition = unwrap(pred)
+    answer = known(condition)
+    return condition if answer is None else answer
+
+
+class _Cond:
+    """One call of the operator."""
+
+    def __init__(self, tracer: Tracer, condition: Any, operands: Sequence[Any]) -> None:
+        self.tracer = tracer
+        self.condition = condition
+        self.operands = operands
+        self.given = [
+            tracer.value_of(tracer.adopt(leaf))
+            for leaf in pytree.tree_leaves(list(operands))
+            if isinstance(leaf, torch.Tensor)
+        ]
+
+    def record(self, true_fn: Callable[..., Any], false_fn: Callable[..., Any]) -> Any:
+        facts = _facts(self.condition)
+        true = self._record_branch("the true branch", true_fn, facts[0])
+        false = self._record_branch("the false branch", false_fn, facts[1])
+        merger = Merger(self.tracer, "the branches of torch.cond", true, false)
+        merger.check_structure()
+        return self._merge(merger, true.recorded, false.recorded)
+
+    def _record_branch(
+        self, name: str, function: Callable[..., Any], facts: Sequence[BoolExpr]
+    ) -> Side:
+        what = f"{name} of torch.cond"
+        return Side(name, record_function(self.tracer, what, function, self._args, facts))
+
+    def _args(self) -> Sequence[Any]:
+        return self.operands
+
+    def _merge(self, merger: Merger, true: RecordedFunction, false: RecordedFunction) -> Any:
+        tracer = self.tracer
+        roots, buffers = _find_carried(true, false)
+        ours, theirs = (_values_after(f, roots, buffers) for f in (true, false))
+        places = list(leaf_paths(true.structure, "the result"))
+        names = [*places, *["a buffer"] * (len(ours) - len(places))]
+        types = list(map(merger.merge, names, ours, theirs))
+        kept = [i for i, t in enumerate(types) if t is not None]
+        results = [types[i] for i in kept]
+        lifting = Lifting(tracer, self.given)
+        graphs = []
+        for name, f, values in (("true_graph", true, ours), ("false_graph", false, theirs)):
+            returned = f.scope.return_new([values[i] for i in kept], results)
+            lifting.read(f.scope, returned)
+            graphs.append((name, f.scope, returned))
+        bodies = [lifting.make_graph(*each) for each in graphs]
+        for body in bodies:
+            body.operands = lifting.operands
+        operands = [self.condition, *bodies, Operands(lifting.operands)]
+        step = tracer.append_step(torch.ops.higher_order.cond, operands, {})
+        made = dict(zip(kept, new_results(tracer, step, results), strict=True))
+        count = true.structure.num_leaves
+        leaves = [made[i] if i in made else _wrap(ours[i]) for i in range(len(ours))]
+        for root, new in zip(roots, leaves[count:], strict=False):
+            tracer.replace_value(root, tracer.value_of(new))
+        for each, new in zip(buffers, leaves[count + len(roots) :], strict=True):
+            each.buffers[each.name] = new
+        return pytree.tree_unflatten(leaves[:count], true.structure)
+
+
+def _wrap(value: Any) -> Any:
+    return wrap(value) if isinstance(value, (Expr, BoolExpr, Real)) else value
+
+
+def _find_carried(*functions: RecordedFunction) -> tuple[list[Root], list[ReplacedBuffer]]:
+    """The tensors to which functions write, and the buffers that they replace."""
+    roots = dict.fromkeys(root for f in functions for root in f.scope.writes)
+    buffers: list[ReplacedBuffer] = []
+    for each in (each for f in functions for each in f.buffers):
+        if not any(map(each.is_same_place, buffers)):
+            buffers.append(each)
+    return list(roots), buffers
+
+
+def _values_after(
+    f: RecordedFunction, roots: Sequence[Root], buffers: Sequence[ReplacedBuffer]
+) -> list[Any]:
+    """What a function returns, and what it leaves in these tensors and buffers."""
+    written = [f.scope.writes.get(root, root.value) for root in roots]
+    return [*f.leaves, *written, *[_value_in(f, each) for each in buffers]]
+
+
+def _value_in(f: RecordedFunction, place: ReplacedBuffer) -> Value:
+    """The value of a buffer when the function ended, whether it has replaced it or not."""
+    for own in filter(place.is_same_place, f.buffers):
+        return own.value  # type: ignore[no-any-return]
+    buffer = f.scope.tracer.adopt(place.buffers[place.name])
+    root = buffer.tracked.root
+    if root in f.scope.writes and buffer.tracked is root:
+        return f.scope.writes[root]
+    return f.scope.tracer.value_of(buffer)

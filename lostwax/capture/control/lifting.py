@@ -1,0 +1,177 @@
+"""What a recorded region reads of what is outside: it becomes an operand of the step that takes the
+region as a graph.
+
+Tensors keep their values: in the graph the placeholder stands for the value. Sizes are read off an
+operand that has them, else they are operands themselves. Must not record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from lostwax.capture.control.scope import Scope
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import wrap
+from lostwax.ir.graph.numbers import (
+    SymbolOrigin,
+    number_sources,
+    simplify_number,
+    solve_size,
+)
+from lostwax.ir.trace.log import InnerGraph, Step, Value, new_value
+from lostwax.location import Location
+from lostwax.sym import BoolExpr, Expr
+from lostwax.sym.numbers.real import Real
+
+_NUMBERS = (Expr, BoolExpr, Real)
+
+
+class Lifting:
+    """The operands of one step, for all of its graphs."""
+
+    def __init__(
+        self, tracer: Tracer, operands: Sequence[Any], inside: Sequence[Value] = ()
+    ) -> None:
+        """`operands` are values and numbers of the program, and `inside` what the graphs have for
+        the first of them: by default the values themselves."""
+        self.tracer = tracer
+        self.operands = list(operands)
+        self.inputs: list[Value] = [*inside]
+        self._origins: dict[Any, SymbolOrigin] = {}
+        for operand in self.operands[len(inside) :]:
+            self._add_input(operand)
+        for value in inside:
+            self._note_sizes(value)
+        self._known = set(self.inputs)
+
+    def _add_input(self, operand: Any) -> None:
+        if isinstance(operand, Value):
+            self.inputs.append(operand)
+            self._note_sizes(operand)
+            return
+        number = new_value(
+            None, None, None, wrap(operand) if isinstance(operand, _NUMBERS) else operand
+        )
+        self.inputs.append(number)
+        if isinstance(operand, Expr) and len(operand.terms) == 1:
+            for symbol in operand.symbols():
+                if symbol.expr is operand:
+                    self._origins.setdefault(symbol, SymbolOrigin(number, None))
+        elif isinstance(operand, Real) and operand.op == "symbol":
+            self._origins.setdefault(operand, SymbolOrigin(number, None))
+
+    def _note_sizes(self, value: Value) -> None:
+        if value.type is None or not value.type.is_symbolic:
+            return
+        for d, size in enumerate(value.type.size):
+            found = solve_size(size, value, d) if isinstance(size, Expr) else None
+            if found is not None:
+                self._origins.setdefault(*found)
+
+    def note_numbers(self, numbers: dict[Any, SymbolOrigin]) -> None:
+        """Where the graphs find symbols of their own."""
+        self._origins.update(numbers)
+
+    def read(self, scope: Scope, outputs: Sequence[Any]) -> None:
+        """Add what a region reads of what is outside of it."""
+        numbers: dict[Any, None] = {}
+        own = scope.steps
+        for step in scope.region.steps:
+            self._read_all([step.args, *step.kwargs.values()], own, numbers, step)
+        self._read_all(outputs, own, numbers, None)
+        for guard in scope.guards:
+            numbers.update(dict.fromkeys(number_sources(guard.cond)))
+        for source in numbers:
+            self._read_number(source, own, scope)
+
+    def _read_all(
+        self, parts: Iterable[Any], own: set[Step], numbers: dict[Any, None], reader: Step | None
+    ) -> None:
+        for part in parts:
+            if isinstance(part, Value):
+                if part.step in own or part in self._known:
+                    continue
+                if part in self.tracer.ended or part.step in self.tracer.ended:
+                    refuse_leak(self.tracer, part, reader)
+                self._known.add(part)
+                self.operands.append(part)
+                self._add_input(part)
+            elif isinstance(part, (list, tuple)):
+                self._read_all(part, own, numbers, reader)
+            elif isinstance(part, _NUMBERS):
+                numbers.update(dict.fromkeys(number_sources(simplify_number(part))))
+
+    def _read_number(self, source: Any, own: set[Step], scope: Scope) -> None:
+        if source in self._origins:
+            return
+        origin = self.tracer.origins.get(source)
+        if origin is not None and (origin.value.step in own or origin.value in scope.region.inputs):
+            return
+        if source in self.tracer.ended:
+            refuse_number(self.tracer, source)
+        number = source if isinstance(source, Real) else source.expr
+        self.operands.append(number)
+        self._add_input(number)
+
+    def make_graph(
+        self, name: str, scope: Scope, outputs: Sequence[Any], form: Any = tuple
+    ) -> InnerGraph:
+        graph = InnerGraph(name, scope.region, self.inputs, list(outputs))
+        own = {
+            source: origin
+            for source, origin in self.tracer.origins.items()
+            if origin.value.step in scope.steps or origin.value in scope.region.inputs
+        }
+        graph.origins = {**own, **self._origins}
+        graph.demands = scope.guards
+        graph.form = form
+        return graph
+
+
+def refuse_leak(tracer: Tracer, value: Value, reader: Step | None) -> NoReturn:
+    """A tensor of a region is used outside of it."""
+    what = tracer.ended.get(value) or tracer.ended[value.step]
+    used = line_of(reader)
+    raise CaptureError(
+        f"a tensor of {what} is used outside of it.\n"
+        f"  at {used or 'the end, where it is returned'}\n  it was computed at "
+        f"{line_of(value.step) or what}\n"
+        "  why: whether it is computed at all is known only when the program runs\n"
+        "  instead: return it from the function, and use what the operator returns"
+    )
+
+
+def refuse_number(tracer: Tracer, source: Any) -> NoReturn:
+    raise CaptureError.here(
+        f"a number of {tracer.ended[source]} is used outside of it",
+        why="whether it is computed at all is known only when the program runs",
+        instead="return it from the function, and use what the operator returns",
+    )
+
+
+def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
+    """Refuse a program in which a region's tensors are used outside of it."""
+
+    def look(parts: Iterable[Any], reader: Step | None) -> None:
+        for part in parts:
+            if isinstance(part, Value):
+                if part in tracer.ended or part.step in tracer.ended:
+                    refuse_leak(tracer, part, reader)
+            elif isinstance(part, (list, tuple)):
+                look(part, reader)
+            elif isinstance(part, _NUMBERS):
+                for source in number_sources(simplify_number(part)):
+                    if source in tracer.ended and source not in tracer.origins:
+                        refuse_number(tracer, source)
+
+    for step in tracer.region.steps:
+        look([step.args, *step.kwargs.values()], step)
+    look(outputs, None)
+
+
+def line_of(step: Step | None) -> Location | None:
+    """The user's line that recorded a step."""
+    found: Location | None = None if step is None else step.place.location()
+    return found

@@ -1,0 +1,141 @@
+"""What two functions return, made one: an operator has results of one type, whichever way it goes.
+
+Sizes that differ become a number that the program learns when it runs. What cannot be one type is
+refused with the lines of both sides. Must not know which operator it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch.utils._pytree as pytree
+
+from lostwax.capture.control.lifting import line_of
+from lostwax.capture.control.scope import RecordedFunction
+from lostwax.capture.trace.record import note_sizes
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import wrap
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.trace.log import Step, Value
+from lostwax.location import user_location
+from lostwax.sym import BoolExpr, Expr, Size, current, eq, known
+from lostwax.sym.numbers.real import Real
+from lostwax.types import Sizes, TensorType, contiguous_strides
+
+NUMBERS = (int, Expr, BoolExpr, Real)
+
+
+class Side(NamedTuple):
+    """One of the functions, and its name for messages."""
+
+    name: str
+    recorded: RecordedFunction
+
+
+class Merger:
+    """Makes the results of two functions one."""
+
+    def __init__(self, tracer: Tracer, what: str, one: Side, other: Side) -> None:
+        self.tracer = tracer
+        self.what = what
+        self.one = one
+        self.other = other
+        self.where = user_location()
+
+    def check_structure(self) -> None:
+        a, b = self.one.recorded.structure, self.other.recorded.structure
+        if a != b:
+            raise self._disagree("", _describe_structure(a), _describe_structure(b))
+
+    def merge(self, place: str, a: Any, b: Any) -> TensorType | Expr | None:
+        """The type of a result; None if it is the same in both and need not be returned."""
+        if isinstance(a, Value) and isinstance(b, Value) and a.type is not None:
+            assert b.type is not None
+            return self._merge_tensors(place, a, b)
+        if not isinstance(a, Value) and not isinstance(b, Value):
+            a, b = _simplify(a), _simplify(b)
+            if a is b or (type(a) is type(b) and not isinstance(a, Expr) and a == b):
+                return None
+            if _is_integer(a) and _is_integer(b):
+                return self._merge_size(a, b)
+        instead = "return tensors, torch.full((), number); or the same value from both"
+        raise self._disagree(place, _describe(a), _describe(b), instead)
+
+    def _merge_tensors(self, place: str, a: Value, b: Value) -> TensorType:
+        s, t = a.type, b.type
+        assert s is not None
+        assert t is not None
+        if (s.dtype, s.device, s.ndim) != (t.dtype, t.device, t.ndim):
+            instead = "convert one of them, y.to(x.dtype)"
+            if s.dtype is t.dtype:
+                instead = (
+                    "move one of them, y.to(x.device)"
+                    if s.device != t.device
+                    else "give both the same number of dimensions, y.unsqueeze(0) or y.view(...)"
+                )
+            raise self._disagree(place, _describe(a), _describe(b), instead)
+        sizes: list[Size] = []
+        for m, n in zip(s.size, t.size, strict=True):
+            m, n = current(m), current(n)
+            is_same = known(eq(m, n)) is True
+            sizes.append(m if is_same else self._merge_size(m, n))
+        if tuple(sizes) == s.size and _are_equal(s.stride, t.stride):
+            return s.replace(offset=0) if s.offset != 0 else s
+        return TensorType(tuple(sizes), s.dtype, s.device, contiguous_strides(sizes))
+
+    def _merge_size(self, a: Size, b: Size) -> Expr:
+        env = self.tracer.shape_env
+        (low, high), (lower, higher) = env.bounds(a), env.bounds(b)
+        lo = None if low is None or lower is None else min(low, lower)
+        hi = None if high is None or higher is None else max(high, higher)
+        return env.unbacked(lo=lo, hi=hi, origin=f"what {self.what} return")
+
+    def _disagree(self, place: str, a: str, b: str, instead: str = "") -> CaptureError:
+        sides = "".join(
+            f"\n    {side.name} returns {what}" for side, what in ((self.one, a), (self.other, b))
+        )
+        return CaptureError(
+            f"{self.what} do not agree{f' in {place}' if place else ''}:{sides}\n"
+            f"  at {self.where}\n"
+            "  why: the program goes on with what one of them returns, and must know what it is\n"
+            f"  instead: {instead or 'let both return the same structure'}"
+        )
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, (int, Expr)) and not isinstance(value, bool)
+
+
+def _simplify(value: Any) -> Any:
+    return current(value) if isinstance(value, Expr) else value
+
+
+def _are_equal(a: Sizes, b: Sizes) -> bool:
+    return all(known(eq(x, y)) is True for x, y in zip(a, b, strict=True))
+
+
+def _describe_structure(structure: pytree.TreeSpec) -> str:
+    if structure.is_leaf():
+        return "one value"
+    shown = pytree.tree_unflatten([...] * structure.num_leaves, structure)
+    return f"{shown!r}".replace("Ellipsis", "…")
+
+
+def _describe(value: Any) -> str:
+    """What a value is, and the line that computed it."""
+    if not isinstance(value, Value) or value.type is None:
+        return f"{value!r}, a number" if isinstance(value, NUMBERS) else f"{value!r}"
+    t, where = value.type, line_of(value.step)
+    device = "" if t.device.type == "cpu" else f" on {t.device}"
+    text = f"{str(t.dtype).removeprefix('torch.')}{list(map(str, t.size))}{device}"
+    return f"{text.replace(chr(39), '')}{'' if where is None else f', from {where}'}"
+
+
+def new_results(tracer: Tracer, step: Step, types: Sequence[Any]) -> list[Any]:
+    """Give a step its results, of these types; numbers are expressions."""
+    fakes = [new_fake(tracer, t) if isinstance(t, TensorType) else wrap(t) for t in types]
+    tracer.set_results(step, tuple(fakes))
+    note_sizes(tracer, [fake for fake in fakes if isinstance(fake, FakeTensor)])
+    return fakes

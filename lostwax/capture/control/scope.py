@@ -1,0 +1,218 @@
+"""A function of the user's that is recorded into a region of its own.
+
+It may read everything outside, and write to it: what it reads is found afterwards (`lifting.py`),
+and what it writes is put back when the region ends, so that the operator can carry it out. What it
+assumes of sizes holds inside alone. Must not know what the region is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import torch
+import torch.utils._pytree as pytree
+
+from lostwax.capture.control.side_effects import ReplacedBuffer, SideEffects
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.trace.log import Region, Step, Value
+from lostwax.ir.trace.strided_copy import copy_like
+from lostwax.ir.trace.views import Root, Tracked, memory_of
+from lostwax.ops.registry import aten
+from lostwax.sym import BoolExpr, Guard, eq, known
+from lostwax.types import TensorType
+
+
+class TrackedState(NamedTuple):
+    """What was known of a tensor before a region changed it."""
+
+    value: Value
+    seen: int
+    view: Any
+    version: int
+
+
+class Scope:
+    """A region while it is recorded."""
+
+    def __init__(self, tracer: Tracer, what: str) -> None:
+        self.tracer = tracer
+        self.what = what
+        """What it is to the user: "the true branch of torch.cond"."""
+        self.region = Region()
+        self.outer = tracer.region
+        self.around: Scope | None = tracer.scope
+        self.position: int = tracer.position
+        """How many steps the program had before."""
+        self.literals: set[Root] = set()
+        """Tensor literals of the region: each run makes them anew."""
+        self.writes: dict[Root, Value] = {}
+        """The tensors from outside to which it writes, with their last values."""
+        self.guards: list[Guard] = []
+        self.steps: set[Step] = set()
+        self._before: dict[Tracked, TrackedState] = {}
+
+    def keep(self, tracked: Tracked) -> None:
+        """The region is about to change what is known of a tensor."""
+        if tracked not in self._before:
+            version = tracked.version if isinstance(tracked, Root) else 0
+            state = TrackedState(tracked.value, tracked.seen, tracked.view, version)
+            self._before[tracked] = state
+
+    @contextmanager
+    def recording(self, facts: Sequence[BoolExpr] = ()) -> Iterator[None]:
+        """Inside, steps go into the region, and the facts are known."""
+        tracer, env = self.tracer, self.tracer.shape_env
+        symbols = len(env.symbols)
+        tracer.region, tracer.scope = self.region, self
+        self._forget_casts()
+        try:
+            if not (env.symbols or facts):  # nothing is known that could become known better
+                before = len(env.guards)
+                yield
+                self.guards = env.guards[before:]
+                del env.guards[before:]
+            else:
+                with env.trial() as self.guards:
+                    for fact in facts:
+                        env.absorb(fact)
+                    yield
+        finally:
+            self._forget_casts()
+            tracer.region, tracer.scope = self.outer, self.around
+            self._close(env.symbols[symbols:])
+
+    def check_own(self, fake: FakeTensor) -> None:
+        """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""
+        tracked = fake.tracked
+        if not self._is_own(tracked.root, tracked.root.value, set(self.region.steps)):
+            raise CaptureError.here(
+                f"{self.what} gives other sizes, strides or data to a tensor from outside",
+                why="whether it does is known only when the program runs",
+                instead="use the operator that returns a view or a new tensor, and return that",
+            )
+
+    def check_own_history(self, tracked: Tracked) -> None:
+        """Refuse a write to a detached tensor from outside, which gives it a gradient."""
+        if not self._is_own(tracked, tracked.value, set(self.region.steps)):
+            raise CaptureError.here(
+                f"{self.what} writes to a detached tensor from outside",
+                why="it would get a gradient of its own there, or not, which is known only when "
+                "the program runs",
+                instead="write to the tensor itself, or under torch.no_grad(); or return the "
+                "new value",
+            )
+
+    @contextmanager
+    def resume(self) -> Iterator[None]:
+        """Inside, steps go into the region once more."""
+        tracer = self.tracer
+        before = tracer.region, tracer.scope
+        tracer.region, tracer.scope = self.region, self
+        try:
+            yield
+        finally:
+            tracer.region, tracer.scope = before
+            self._close(())
+
+    def return_new(self, values: Sequence[Any], like: Sequence[Any] = ()) -> list[Any]:
+        """What the region returns for these values: each tensor is new, and shares memory neither
+        with another one nor with what is outside. `like`: the types in whose layouts they are to
+        lie."""
+        tracer = self.tracer
+        taken: set[Value] = set()
+        found: list[Any] = []
+        with self.resume():
+            for value, t in zip_longest(values, like):
+                if not isinstance(value, Value) or value.type is None:
+                    found.append(value)
+                    continue
+                owner = memory_of(value)
+                if owner.step not in self.steps or owner in taken or value.type.offset != 0:
+                    value = tracer.value_of(
+                        tracer.evaluate(aten.clone.default, (tracer.temporary(value),), {})
+                    )
+                assert value.type is not None
+                if t is not None and not _lies_alike(value.type, t):
+                    value = tracer.value_of(copy_like(tracer, tracer.temporary(value), t))
+                taken.add(memory_of(value))
+                found.append(value)
+        return found
+
+    def collect_writes(self) -> None:
+        """Note what the region has written, before it ends."""
+        own = set(self.region.steps)
+        for tracked, before in self._before.items():
+            is_written = isinstance(tracked, Root) and tracked.version != before.version
+            if is_written and not self._is_own(tracked, before.value, own):
+                self.writes[tracked] = tracked.value  # type: ignore[index]
+
+    def _is_own(self, tracked: Tracked, value: Value, own: set[Step]) -> bool:
+        """Was it made in the region?"""
+        return value.step in own or tracked in self.literals or value in self.region.inputs
+
+    def _close(self, symbols: Sequence[Any]) -> None:
+        """The region is over: what it has changed outside is as it was."""
+        tracer = self.tracer
+        own = self.steps = set(self.region.steps)
+        for tracked, before in self._before.items():
+            if not self._is_own(tracked, before.value, own):
+                tracked.value, tracked.seen, tracked.view = before[:3]
+                if isinstance(tracked, Root):
+                    tracked.version = before.version
+        for step in own:
+            tracer.ended[step] = self.what
+        for value in self.region.inputs:
+            tracer.ended[value] = self.what
+        for symbol in symbols:
+            tracer.ended[symbol] = self.what
+
+    def _forget_casts(self) -> None:
+        """Autocast keeps the casts of parameters, which are steps of one region."""
+        if self.tracer.casting:
+            torch.clear_autocast_cache()
+
+
+def _lies_alike(one: TensorType, other: TensorType) -> bool:
+    return all(known(eq(a, b)) is True for a, b in zip(one.stride, other.stride, strict=True))
+
+
+class RecordedFunction(NamedTuple):
+    """A function that was recorded."""
+
+    scope: Scope
+    leaves: list[Any]
+    """What it returns, flat: values, numbers as expressions, others as they are."""
+    structure: pytree.TreeSpec
+    buffers: list[ReplacedBuffer]
+
+
+def record_function(
+    tracer: Tracer,
+    what: str,
+    function: Callable[..., Any],
+    make_args: Callable[[], Sequence[Any]],
+    facts: Sequence[BoolExpr] = (),
+) -> RecordedFunction:
+    """Run a function into a region of its own, with arguments that are made there."""
+    scope = Scope(tracer, what)
+    effects = SideEffects(tracer, what, function)
+    with scope.recording(facts):
+        leaves, structure = pytree.tree_flatten(function(*make_args()))
+        replaced = effects.take_buffers()
+        effects.check()
+        scope.collect_writes()
+        values = [_log(tracer, leaf) for leaf in leaves]
+        buffers = [each._replace(value=_log(tracer, each.tensor)) for each in replaced]
+    return RecordedFunction(scope, values, structure, buffers)
+
+
+def _log(tracer: Tracer, leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return tracer.value_of(tracer.adopt(leaf))
+    return unwrap(leaf)

@@ -1,0 +1,182 @@
+"""What a recorded function leaves behind in Python: in attributes, lists, variables of others.
+
+A capture runs both branches of a condition, and the body of a loop once; eager runs one of them, or
+runs it many times. So what stays in Python would be another thing than eager's, and is refused; but
+a buffer that is replaced is a value like one that is written to, and the operator carries it out.
+Must not look at tensors' values.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from lostwax.capture.python.assignments import functions_of, line_that_sets
+from lostwax.capture.python.code_names import closure_variables
+from lostwax.capture.python.containers import GONE, is_object, items, parts
+from lostwax.capture.python.reachable import Reach
+from lostwax.capture.state.global_state import find_keepers, read_keeper
+from lostwax.capture.state.snapshot import Snapshot
+from lostwax.errors import CaptureError
+from lostwax.identity import Seen
+from lostwax.location import user_location
+
+
+class ReplacedBuffer(NamedTuple):
+    """A buffer of a module in whose place a function has put another tensor."""
+
+    buffers: dict[str, Any]
+    name: str
+    tensor: torch.Tensor
+    value: Any = None
+    """The tensor's value when the function ended."""
+
+    def is_same_place(self, other: ReplacedBuffer) -> bool:
+        return self.buffers is other.buffers and self.name == other.name
+
+
+class PythonState:
+    """All that the program's functions may keep something in."""
+
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach) -> None:
+        self.modules = modules
+        self._reach = reach
+        self._snapshot: Snapshot | None = None
+        self._keepers: list[Any] | None = None
+
+    def buffers(self) -> list[dict[str, Any]]:
+        return [m._buffers for m in self.modules if m._buffers]
+
+    def look(self) -> list[Any]:
+        """What is kept outside of modules now; and take note of what the modules hold."""
+        if self._snapshot is None or not self._snapshot.is_untouched():
+            self._snapshot = Snapshot(self.modules)
+        if self._keepers is None:
+            self._keepers = list(self._reach.find(find_keepers))
+        return list(map(read_keeper, self._keepers))
+
+    def find_change(self, before: list[Any]) -> str | None:
+        """The name of what has changed since."""
+        assert self._keepers is not None
+        assert self._snapshot is not None
+        for keeper, was, now in zip(self._keepers, before, self.look_outside(), strict=True):
+            if hasattr(keeper, "name") and not _is_same(was, now):
+                return str(keeper.name)
+        return None if self._snapshot.is_untouched() else self._find_attribute(self._snapshot)
+
+    def look_outside(self) -> list[Any]:
+        return list(map(read_keeper, self._keepers or ()))
+
+    def _find_attribute(self, snapshot: Snapshot) -> str:
+        for module, before in zip(self.modules, snapshot.attributes, strict=True):
+            for name in {**before, **vars(module)}:
+                was, now = before.get(name, GONE), vars(module).get(name, GONE)
+                if was is not now:
+                    return name
+                known = snapshot.content_before(now) if is_object(now) or _is_plain(now) else None
+                if known is not None and not _are_same(items(known), items(now)):
+                    return name
+        return "something that a module holds"
+
+
+class SideEffects:
+    """What one function leaves in Python."""
+
+    def __init__(self, tracer: Any, what: str, *functions: Callable[..., Any]) -> None:
+        if tracer.python_state is None:
+            tracer.python_state = PythonState(*tracer.watched)
+        self._state: PythonState = tracer.python_state
+        self._what = what
+        self._functions = functions
+        self._where = user_location()
+        self._outside = self._state.look()
+        self._buffers = [(b, dict(b)) for b in self._state.buffers()]
+        self._variables = [(name, v, _content(v)) for name, v in _find_variables(functions)]
+
+    def take_buffers(self) -> list[ReplacedBuffer]:
+        """The buffers that were replaced; they are put back."""
+        found: list[ReplacedBuffer] = []
+        for buffers, before in self._buffers:
+            for name, was in before.items():
+                now = buffers.get(name)
+                if now is not was and isinstance(now, torch.Tensor):
+                    found.append(ReplacedBuffer(buffers, name, now))
+                    buffers[name] = was
+        return found
+
+    def check(self) -> None:
+        changed = self._state.find_change(self._outside) or self._find_variable()
+        if changed is None:
+            return
+        starts = [*functions_of(self._functions[0], self._state.modules), *self._functions]
+        line = line_that_sets(changed, starts)
+        raise CaptureError(
+            f"{self._what} changes {changed}, which is not its own.\n  at {line or self._where}\n"
+            "  why: a capture runs each function once, eager runs one of two branches, or a loop's "
+            "body many times: what stays in Python would be another thing than eager's\n"
+            "  instead: return the value, and use what the operator returns; tensors that are "
+            "written to in place, and buffers, are carried"
+        )
+
+    def _find_variable(self) -> str | None:
+        for name, value, content in self._variables:
+            now = _content(value)
+            if now is not content if isinstance(value, _Cell) else not _are_same(now, content):
+                return name
+        return None
+
+
+_Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
+_CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
+
+
+def _is_plain(value: Any) -> bool:
+    return type(value) in _CONTAINERS
+
+
+def _content(value: Any) -> Any:
+    return value.cell_contents if isinstance(value, _Cell) else items(value)
+
+
+def _are_same(now: Any, before: Any) -> bool:
+    pairs = zip(now, before, strict=False)
+    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
+
+
+def _is_same(was: Any, now: Any) -> bool:
+    (value, content), (found, there) = was, now
+    if value is not found:
+        return False
+    return content is None or not isinstance(content, list) or _are_same(content, there)
+
+
+def _find_variables(functions: Sequence[Callable[..., Any]]) -> Iterator[tuple[str, Any]]:
+    """The variables that functions are closed over, and the containers in them."""
+    left: list[Any] = list(functions)
+    seen = Seen()
+    while left:
+        each = left.pop()
+        while isinstance(each, (partial, MethodType)):
+            left += [*each.args, *each.keywords.values()] if isinstance(each, partial) else []
+            each = each.func if isinstance(each, partial) else each.__func__
+        if not isinstance(each, FunctionType) or each in seen:
+            continue
+        seen.add(each)
+        cells = dict(zip(each.__code__.co_freevars, each.__closure__ or (), strict=True))
+        for name, value in closure_variables(each):
+            if cells[name] in seen:
+                continue
+            seen.add(cells[name])
+            yield name, cells[name]
+            if _is_plain(value):
+                yield name, value
+            elif is_object(value) and not isinstance(value, nn.Module):
+                yield from ((name, part) for part in parts(value))
+            else:
+                left.append(value)

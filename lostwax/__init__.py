@@ -9,10 +9,10 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from lostwax import collector
+from lostwax import collector, doors
 
 if TYPE_CHECKING:
-    from lostwax import errors, interop, passes
+    from lostwax import errors, interop, ops, passes, pte
     from lostwax.capture.adaptive import capture
     from lostwax.capture.check import CheckResult, check
     from lostwax.capture.export import export
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lostwax.capture.shapes.collect import AdditionalInputs, ShapesCollection
     from lostwax.capture.shapes.dims import Dim, dims, mark_dynamic
     from lostwax.capture.shapes.violations import refine_dynamic_shapes_from_suggested_fixes
+    from lostwax.dialects.manager import EdgeConfig, EdgeProgramManager, to_edge
     from lostwax.fake import (
         FakeTensor,
         FakeTensorMode,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from lostwax.ir.unflatten.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
     from lostwax.passes import Pipeline, move_to_device_pass
     from lostwax.pt2 import load, save
+    from lostwax.pte.executable import ExecutableConfig, ExecutableProgram
     from lostwax.sym import ShapeEnv
 
 __version__ = "0.1.0"
@@ -61,6 +63,10 @@ __all__ = [
     "ConstantArgument",
     "CustomObjArgument",
     "Dim",
+    "EdgeConfig",
+    "EdgeProgramManager",
+    "ExecutableConfig",
+    "ExecutableProgram",
     "ExportBackwardSignature",
     "ExportGraphSignature",
     "ExportedProgram",
@@ -98,10 +104,13 @@ __all__ = [
     "load",
     "mark_dynamic",
     "move_to_device_pass",
+    "ops",
     "passes",
+    "pte",
     "refine_dynamic_shapes_from_suggested_fixes",
     "register_dataclass",
     "save",
+    "to_edge",
     "unflatten",
     "unset_fake_temporarily",
 ]
@@ -148,14 +157,27 @@ _HOME = {
     "mark_dynamic": "lostwax.capture.shapes.dims",
     "refine_dynamic_shapes_from_suggested_fixes": "lostwax.capture.shapes.violations",
     "diff": "lostwax.ir.diff",
+    "EdgeConfig": "lostwax.dialects.manager",
+    "EdgeProgramManager": "lostwax.dialects.manager",
+    "to_edge": "lostwax.dialects.manager",
+    "ExecutableConfig": "lostwax.pte.executable",
+    "ExecutableProgram": "lostwax.pte.executable",
     "load": "lostwax.pt2",
     "save": "lostwax.pt2",
 }
 
+doors.set_doors(
+    {
+        "edge": "lostwax.dialects.edge_operators",
+        "to_edge": "lostwax.dialects.manager",
+        "ExecutableProgram": "lostwax.pte.executable",
+    }
+)
+
 
 def __getattr__(name: str) -> Any:
     # `lostwax.capture` is a folder that can be called.
-    if name in ("capture", "errors", "interop", "passes"):
+    if name in ("capture", "errors", "interop", "ops", "passes", "pte"):
         return _load(f"lostwax.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'lostwax' has no attribute {name!r}")

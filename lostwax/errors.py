@@ -321,6 +321,22 @@ class DecompositionError(LostwaxError, ValueError):
         super().__init__(message)
 
 
+class LoweringError(LostwaxError, ValueError):
+    """A program cannot be lowered: to the Edge dialect, or to an executable. It has an operator
+    that no kernel computes, a dtype that no kernel takes, a size without an upper bound, or does
+    something that an executable cannot do.
+
+    What to do: the message names the line of the module, the reason, and what to write instead.
+    """
+
+    @classmethod
+    def at(cls, what: str, where: str, *, why: str = "", instead: str) -> Self:
+        """The error about a line of the user's module."""
+        at = f"\n  at {where}" if where else ""
+        because = f"\n  why: {why}" if why else ""
+        return cls(f"{what}.{at}{because}\n  instead: {instead}")
+
+
 class JointError(LostwaxError, ValueError):
     """A module cannot be captured together with its backward: it is not clear which result to
     differentiate, or none of them has a gradient.

@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).parent.parent / "lostwax"
 LAYERS = [
     ["cache"],
     ["location"],
-    ["classes", "collector", "errors", "handlers", "identity", "logs", "torch_version"],
+    ["classes", "collector", "doors", "errors", "handlers", "identity", "logs", "torch_version"],
     ["branches", "undo"],
     ["sym"],
     ["types"],

@@ -15,6 +15,7 @@ import torch
 from torch._ops import OpOverload
 from torch.utils._pytree import tree_leaves
 
+from lostwax.doors import enter
 from lostwax.errors import NotCallableError, NotPickledError
 from lostwax.ir.data import ModuleCallEntry, Program
 
@@ -57,6 +58,10 @@ class ExportedProgram(Program):
         from lostwax.ir.decompose.decompose import decompose_program
 
         return decompose_program(self, decomp_table if table is None else table)
+
+    def to_edge(self, **options: Any) -> Any:
+        """This program in the Edge dialect, as the method "forward": `lostwax.to_edge(program)`."""
+        return enter("to_edge")(self, **options)
 
     def validate(self) -> None:
         """Check every rule of the IR specification; `VerificationError` names what is broken."""

@@ -136,6 +136,13 @@ def source_text(node: Node) -> str:
     return f"{place}, code: {code.strip()}" if code else place
 
 
+def source_place(node: Node) -> str:
+    """The user's line; if only torch's code is known, the module."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    module = "the module {!r}, {}".format(*modules[-1]) if modules else f"the node {node.name!r}"
+    return source_text(node) or module
+
+
 def _typed_name(node: Node) -> str:
     text = type_text(node.meta.get("val"))
     return f'{node.name}: "{text}"' if text else node.name

@@ -1,1 +1,16 @@
-"""What is known of each operator, one family a file: loaded when an operator of it is met."""
+"""What is known of each operator, one family a file: loaded when an operator of it is met.
+
+`lostwax.ops.edge` has the operators of the Edge dialect by name: `ops.edge.aten.add.Tensor`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lostwax.doors import enter
+
+
+def __getattr__(name: str) -> Any:
+    if name == "edge":
+        return enter("edge")
+    raise AttributeError(f"module 'lostwax.ops' has no attribute {name!r}")

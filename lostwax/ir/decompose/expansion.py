@@ -22,7 +22,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
 from lostwax.ir.decompose.core_aten import default_decomposition
 from lostwax.ir.decompose.expander import CannotExpand, Composite, Decomposition, Expander
-from lostwax.ir.text import source_text, type_text
+from lostwax.ir.text import source_place, type_text
 from lostwax.ir.trace.log import Step, Value, values_of
 from lostwax.ir.trace.views import memory_of
 from lostwax.ops.registry import aten, operator
@@ -137,7 +137,7 @@ class Expansions:
             if isinstance(error, DecompositionError):
                 raise
             raise DecompositionError(
-                f"the decomposition of {target} failed: {error}\n  at {_source_place(node)}\n"
+                f"the decomposition of {target} failed: {error}\n  at {source_place(node)}\n"
                 f"  instead: keep the operator whole, table.keep(torch.ops.{target})",
                 target,
             ) from error
@@ -248,18 +248,11 @@ def _check_result(node: Node, wanted: Any, out: Any, used: Any) -> None:
 
 def _refuse(node: Node, what: str) -> None:
     raise DecompositionError(
-        f"the decomposition of {node.target} {what}.\n  at {_source_place(node)}\n"
+        f"the decomposition of {node.target} {what}.\n  at {source_place(node)}\n"
         "  why: the nodes after it were made for what the operator returns\n"
         f"  instead: return that, or keep the operator, table.keep(torch.ops.{node.target})",
         node.target,
     )
-
-
-def _source_place(node: Node) -> str:
-    """The user's line; if only torch's code is known, the module."""
-    modules = list((node.meta.get("nn_module_stack") or {}).values())
-    module = "the module {!r}, {}".format(*modules[-1]) if modules else f"the node {node.name!r}"
-    return source_text(node) or module
 
 
 def _lay_out(expander: Expander, out: FakeTensor, wanted: TensorType) -> FakeTensor:

@@ -17,6 +17,7 @@ from torch.fx import Graph, GraphModule, Node
 from lostwax.cache import cached_by_identity
 from lostwax.ir.graph.gradient import with_gradient
 from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ops.dialect_operator import overload_of
 from lostwax.ops.registry import has_trait, operator
 from lostwax.ops.traits import Trait
 
@@ -25,6 +26,7 @@ from lostwax.ops.traits import Trait
 def has_effect(target: Any) -> bool:
     """Does the call do something that matters even if nobody reads its result? Drawing random
     numbers moves the generator; a call without a result is there for what it does."""
+    target = overload_of(target)
     if not isinstance(target, OpOverload):
         return False
     draws = torch.Tag.nondeterministic_seeded in target.tags
@@ -78,6 +80,7 @@ def memory_base(node: Node) -> Node | None:
 
 @cached_by_identity(20_000)
 def _is_view(target: Any) -> bool:
+    target = overload_of(target)
     if not isinstance(target, OpOverload):
         return False
     return operator(target).kind == "view" or has_trait(target, Trait.SHARES_STORAGE)

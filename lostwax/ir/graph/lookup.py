@@ -12,6 +12,7 @@ from typing import Any
 from torch._ops import OpOverload
 from torch.fx import GraphModule, Node
 
+from lostwax.ops.dialect_operator import overload_of
 from lostwax.ops.registry import operator
 
 
@@ -38,12 +39,13 @@ def graph_modules(module: GraphModule) -> Iterator[GraphModule]:
 
 def silent_writes(node: Node) -> tuple[str, ...]:
     """The arguments that a call writes to although its schema does not say so."""
-    if not isinstance(node.target, OpOverload):
+    target: Any = overload_of(node.target)
+    if not isinstance(target, OpOverload):
         return ()
-    flag = operator(node.target).silent_flag
-    if flag is None or argument(node, node.target, flag) is not True:
+    flag = operator(target).silent_flag
+    if flag is None or argument(node, target, flag) is not True:
         return ()
-    is_given = isinstance(argument(node, node.target, "running_mean"), Node)
+    is_given = isinstance(argument(node, target, "running_mean"), Node)
     return ("running_mean", "running_var") if is_given else ()
 
 

@@ -19,6 +19,7 @@ from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.text import source_text
+from lostwax.ops.dialect_operator import overload_of
 from lostwax.ops.registry import operator
 from lostwax.sym import ShapeEnv
 
@@ -87,7 +88,7 @@ def _retype(node: Node, mode: FakeTensorMode, was: NodeForm | None, changed: set
 
 def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
     """Evaluate a call on the fakes recorded for its arguments."""
-    target: Any = node.target
+    target: Any = overload_of(node.target)
     if isinstance(target, HigherOrderOperator):
         return _higher_order_value(node)
     if isinstance(target, OpOverload) and not operator(target).results:

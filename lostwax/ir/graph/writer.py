@@ -17,6 +17,7 @@ from torch._ops import OpOverload
 from torch.fx.immutable_collections import immutable_dict
 
 from lostwax.cache import cached_by_identity
+from lostwax.ops.dialect_operator import overload_of
 
 # Names that mean something else in generated code. A placeholder may shadow other Python names.
 SPOKEN = frozenset(
@@ -154,6 +155,7 @@ def graph_border(graph: fx.Graph) -> fx.Node:
 @cached_by_identity(20_000)
 def base_name(target: Any) -> str:
     """The name that nodes with this target get: `aten.mm.default` → `mm`."""
+    target = overload_of(target)
     is_overload = isinstance(target, OpOverload)
     known = target._schema.name if is_overload else getattr(target, "__name__", "node")
     name: str = known.rpartition("::")[2]

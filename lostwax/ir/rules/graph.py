@@ -25,6 +25,7 @@ from lostwax.ir.graph.lookup import find_attribute, silent_writes
 from lostwax.ir.pytree import LEAVES
 from lostwax.ir.text import target_text, type_text
 from lostwax.ops import registry
+from lostwax.ops.dialect_operator import DialectOperator, overload_of
 from lostwax.ops.shapes import is_same
 from lostwax.sym.numbers.real import MATH
 from lostwax.types import TensorType
@@ -123,7 +124,7 @@ def _get_attr(module: GraphModule) -> Found:
 
 def _operators(module: GraphModule) -> Found:
     for node in module.graph.nodes:
-        if node.op != "call_function" or isinstance(node.target, OpOverload):
+        if node.op != "call_function" or isinstance(node.target, (OpOverload, DialectOperator)):
             continue
         if node.target not in ON_NUMBERS and not isinstance(node.target, HigherOrderOperator):
             yield (
@@ -135,8 +136,10 @@ def _operators(module: GraphModule) -> Found:
 
 def _operator_calls(module: GraphModule) -> Iterator[tuple[Node, OpOverload]]:
     for node in module.graph.nodes:
-        if node.op == "call_function" and isinstance(node.target, OpOverload):
-            yield node, node.target
+        if node.op == "call_function":
+            target = overload_of(node.target)
+            if isinstance(target, OpOverload):
+                yield node, target
 
 
 def _functional(module: GraphModule) -> Found:
@@ -277,8 +280,9 @@ def _values(module: GraphModule) -> Found:
         for part in _flatten(value) if type(value) is not FakeTensor else ():
             if not isinstance(part, _VALUES):
                 yield node, f"meta['val'] holds a {type(part).__name__}, not a lostwax FakeTensor"
-        if isinstance(node.target, OpOverload):
-            yield from _returns(node, node.target, value)
+        target = overload_of(node.target)
+        if isinstance(target, OpOverload):
+            yield from _returns(node, target, value)
         elif node.target is operator.getitem:
             yield from _item(node, value)
 

@@ -1,0 +1,1 @@
+"""Dialects: programs over narrower sets of operators, on the way from ATen to an executable."""

@@ -1,0 +1,455 @@
+"""From core ATen to the Edge dialect, in one walk over the graph.
+
+Views become copies, numbers in the place of tensors become constants, operands are cast to the
+dtype that the operator computes in, casts and copies say their dim order, and every operator
+becomes an Edge operator. All values are laid out contiguously. State that nothing reads goes. Must
+not change the program that it reads, and traces nothing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.immutable_collections import immutable_list
+from torch.fx.node import map_arg
+
+from lostwax.classes import SYMBOLIC
+from lostwax.dialects.edge_operators import edge, edge_operator
+from lostwax.errors import LoweringError
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.graph.retype import PROVENANCE, mode_of
+from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    TensorArgument,
+)
+from lostwax.ir.text import source_place, type_text
+from lostwax.ops.shapes import promote
+from lostwax.types import TensorType
+
+aten = torch.ops.aten
+
+PROMOTED: dict[OpOverload, tuple[int, ...]] = {
+    **dict.fromkeys(
+        [
+            *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor),
+            *(aten.div.Tensor_mode, aten.minimum.default, aten.maximum.default),
+            *(aten.eq.Tensor, aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor),
+            *(aten.gt.Tensor, aten.ge.Tensor, aten.pow.Tensor_Tensor, aten.atan2.default),
+            *(aten.fmod.Tensor, aten.remainder.Tensor, aten.bitwise_and.Tensor),
+            *(aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor),
+        ],
+        (0, 1),
+    ),
+    aten.where.self: (1, 2),
+    aten.clamp.Tensor: (0, 1, 2),
+}
+"""Operators that take operands of different dtypes, and which arguments these are: they are cast to
+the dtype that the operator computes in."""
+
+COPIES: dict[OpOverload, OpOverload] = {
+    aten.alias.default: aten.alias_copy.default,
+    aten.as_strided.default: aten.as_strided_copy.default,
+    aten.detach.default: aten.detach_copy.default,
+    aten.diagonal.default: aten.diagonal_copy.default,
+    aten.expand.default: aten.expand_copy.default,
+    aten.permute.default: aten.permute_copy.default,
+    aten.select.int: aten.select_copy.int,
+    aten.slice.Tensor: aten.slice_copy.Tensor,
+    aten.split.Tensor: aten.split_copy.Tensor,
+    aten.split_with_sizes.default: aten.split_with_sizes_copy.default,
+    aten.squeeze.default: aten.squeeze_copy.default,
+    aten.squeeze.dim: aten.squeeze_copy.dim,
+    aten.squeeze.dims: aten.squeeze_copy.dims,
+    aten.t.default: aten.t_copy.default,
+    aten.transpose.int: aten.transpose_copy.int,
+    aten.unbind.int: aten.unbind_copy.int,
+    aten.unfold.default: aten.unfold_copy.default,
+    aten.unsqueeze.default: aten.unsqueeze_copy.default,
+    aten.view.default: aten.view_copy.default,
+    aten._unsafe_view.default: aten.view_copy.default,
+    aten.view_as_complex.default: aten.view_as_complex_copy.default,
+    aten.view_as_real.default: aten.view_as_real_copy.default,
+}
+"""The copy that stands for each view."""
+
+SAME_VALUE = frozenset(
+    (aten.alias_copy.default, aten.detach_copy.default, aten.lift_fresh_copy.default)
+)
+"""Operators that return the value that they are given."""
+
+OF_LAYOUT = frozenset(
+    (aten.as_strided.default, aten.sym_stride.int, aten.sym_storage_offset.default)
+)
+"""Operators whose result depends on how their argument lies in memory."""
+
+PLAIN_OPERATORS = frozenset(
+    (
+        *(aten.sym_size.int, aten.sym_numel.default, aten.sym_stride.int),
+        *(aten.sym_storage_offset.default, aten._assert_scalar.default),
+        *(aten._assert_async.msg, aten.sym_constrain_range.default),
+        *(aten.sym_constrain_range_for_size.default, aten._local_scalar_dense.default),
+    )
+)
+"""What stays an ATen operator: what returns numbers, or nothing."""
+
+
+def lower_to_edge(program: ExportedProgram) -> ExportedProgram:
+    """Return the program in the Edge dialect; it must be in core ATen."""
+    lowering = _ProgramLowering(program)
+    return lowering.run()
+
+
+class _ProgramLowering:
+    """Lowers one program: its graph, its sub-graphs, and the constants that both need."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.mode = mode_of(program.graph)
+        self.constants: dict[tuple[str, torch.dtype], tuple[str, torch.Tensor]] = {}
+
+    def run(self) -> ExportedProgram:
+        program = self.program
+        read = self._read_state()
+        graphs = _GraphLowering(self, program.graph_module, read, is_outer=True)
+        module = graphs.run()
+        specs = [s for s, r in zip(program.graph_signature.input_specs, read, strict=True) if r]
+        at = next((i for i, s in enumerate(specs) if s.kind in _AFTER_CONSTANTS), len(specs))
+        specs[at:at] = [
+            InputSpec(InputKind.CONSTANT_TENSOR, TensorArgument(name), name)
+            for name, _ in self.constants.values()
+        ]
+        outputs = [
+            replace(s, arg=_rename(s.arg, graphs.names))
+            for s in program.graph_signature.output_specs
+        ]
+        kept = {s.target for s in specs}
+        return replace(
+            program,
+            graph_module=module,
+            graph_signature=ExportGraphSignature(specs, outputs),
+            state_dict={k: v for k, v in program.state_dict.items() if k in kept},
+            constants={k: v for k, v in program.constants.items() if k in kept}
+            | dict(self.constants.values()),
+            module_call_graph=[self._renew_entry(e, graphs) for e in program.module_call_graph],
+            dialect="EDGE",
+        )
+
+    def _renew_entry(self, entry: ModuleCallEntry, graphs: _GraphLowering) -> ModuleCallEntry:
+        """The root's call in today's names; those of other modules are lost with their values."""
+        call = entry.signature
+        if entry.fqn or call is None:
+            return ModuleCallEntry(entry.fqn)
+        outputs = [_rename(a, graphs.names) for a in call.outputs]
+        return ModuleCallEntry(entry.fqn, replace(call, outputs=outputs))
+
+    def _read_state(self) -> list[bool]:
+        """For each input whether it stays: it is the user's, or it is read, or written."""
+        signature = self.program.graph_signature
+        written = {s.target for s in signature.output_specs if s.kind in _WRITES}
+        nodes = (n for n in self.program.graph.nodes if n.op == "placeholder")
+        return [
+            spec.kind is InputKind.USER_INPUT or bool(node.users) or spec.target in written
+            for node, spec in zip(nodes, signature.input_specs, strict=True)
+        ]
+
+    def constant(self, value: Any, dtype: torch.dtype) -> str:
+        """The name of the constant that holds this number, shared by all that need it."""
+        key = (repr(value), dtype)
+        if key not in self.constants:
+            name = f"_lifted_tensor_constant{len(self.constants)}"
+            self.constants[key] = name, torch.tensor(value, dtype=dtype)
+        return self.constants[key][0]
+
+
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+_AFTER_CONSTANTS = (InputKind.CUSTOM_OBJ, InputKind.USER_INPUT)
+
+
+def _rename(argument: Any, names: dict[str, str]) -> Any:
+    if isinstance(argument, ConstantArgument) or argument.name not in names:
+        return argument
+    return replace(argument, name=names[argument.name])
+
+
+class _GraphLowering:
+    """Writes the Edge graph of one graph module."""
+
+    def __init__(
+        self,
+        program: _ProgramLowering,
+        module: GraphModule,
+        kept: Sequence[bool] | None = None,
+        is_outer: bool = False,
+    ) -> None:
+        self.program, self.module, self.is_outer = program, module, is_outer
+        self.nodes = list(module.graph.nodes)
+        self.kept = kept
+        self.new: dict[Node, Node] = {}
+        self.names: dict[str, str] = {}
+        """The new names of the nodes that have other names now."""
+        self.children: dict[str, Any] = {}
+        self.fixed: dict[str, Node] = {}
+        """The placeholders of constants by name."""
+
+    def run(self) -> GraphModule:
+        self._find_constants()
+        self.writer = GraphWriter()
+        self.writer.reserve(TAKEN)
+        self.writer.reserve(n.name for n in self.nodes)
+        self._add_placeholders()
+        for node in self.nodes:
+            if node.op == "call_function":
+                self._lower_call(node)
+            elif node.op == "get_attr":
+                self._lower_child(node)
+            elif node.op == "output":
+                self._copy(node)
+        made = _LazyGraphModule(self.children, self.writer.finish())
+        made.meta.update(self.module.meta)
+        return made
+
+    # -------------------------------------------------------------------------- what is given
+
+    def _find_constants(self) -> None:
+        """Find the numbers that stand for tensors, before placeholders are written."""
+        if not self.is_outer:
+            return
+        for node in self.nodes:
+            for value, dtype in _numbers_for_tensors(node):
+                if not isinstance(value, Node):
+                    self.program.constant(value, dtype)
+
+    def _add_placeholders(self) -> None:
+        nodes = [n for n in self.nodes if n.op == "placeholder"]
+        kept = self.kept or [True] * len(nodes)
+        specs = self.program.program.graph_signature.input_specs if self.is_outer else ()
+        pending = dict(self.program.constants.values()) if self.is_outer else {}
+        for i, node in enumerate(nodes):
+            if pending and specs[i].kind in _AFTER_CONSTANTS:
+                self._add_constants(pending)
+                pending = {}
+            if kept[i]:
+                self._copy(node)
+        self._add_constants(pending)
+
+    def _add_constants(self, tensors: dict[str, torch.Tensor]) -> None:
+        mode = self.program.mode
+        for name, tensor in tensors.items():
+            node = self.writer.append_ready("placeholder", name, name, (), ())
+            node.meta["val"] = new_fake(mode, TensorType((), tensor.dtype, tensor.device))
+            self.fixed[name] = node
+
+    def _copy(self, node: Node) -> Node:
+        args, kwargs = map_arg((node.args, node.kwargs), self.new.__getitem__)
+        copy = self.writer.append(node.op, node.name, node.target, args, kwargs)
+        copy.meta.update(node.meta)
+        self.new[node] = copy
+        return copy
+
+    def _lower_child(self, node: Node) -> None:
+        path = str(node.target)
+        child = find_attribute(self.module, path)
+        if isinstance(child, GraphModule) and path not in self.children:
+            self.children[path] = _GraphLowering(self.program, child).run()
+        self._copy(node)
+
+    # -------------------------------------------------------------------------- calls
+
+    def _lower_call(self, node: Node) -> None:
+        target: Any = node.target
+        if target in _DROPPED:
+            return
+        if not isinstance(target, OpOverload) or target in PLAIN_OPERATORS:
+            if target in OF_LAYOUT:
+                _require_plain_layout(node)
+            self._copy(node)
+            return
+        if target in OF_LAYOUT:
+            _require_plain_layout(node)
+        target = COPIES.get(target, target)
+        if target in SAME_VALUE:
+            self._replace(node, self.new[node.args[0]])  # type: ignore[index]
+        elif target in _LAYOUTS:
+            _LAYOUTS[target](self, node)
+        else:
+            args = self._lower_arguments(node)
+            kwargs = map_arg(node.kwargs, self.new.__getitem__)
+            self._write(node, edge_operator(target), args, kwargs)
+
+    def _replace(self, node: Node, new: Node) -> None:
+        self.new[node] = new
+        self.names[node.name] = new.name
+
+    def _write(self, node: Node, target: Any, args: Any, kwargs: Any) -> Node:
+        copy = self.writer.append("call_function", node.name, target, args, kwargs)
+        copy.meta.update(node.meta)
+        copy.meta["val"] = self._lay_out(node.meta.get("val"))
+        self.new[node] = copy
+        return copy
+
+    def _lay_out(self, value: Any) -> Any:
+        """The value of a node, as it lies in memory in this dialect."""
+        if isinstance(value, FakeTensor):
+            t = value.fake_type
+            plain = TensorType(t.size, t.dtype, t.device)
+            if plain.stride == t.stride and t.offset == 0:
+                return value
+            return new_fake(value.fake_mode, plain)
+        if isinstance(value, (tuple, list)):
+            return type(value)([self._lay_out(v) for v in value])
+        return value
+
+    def _lower_arguments(self, node: Node) -> tuple[Any, ...]:
+        """The arguments of a call in the new graph: numbers as tensors, operands in one dtype."""
+        args: list[Any] = list(map_arg(node.args, self.new.__getitem__))
+        for i, argument in enumerate(node.target._schema.arguments[: len(args)]):  # type: ignore[union-attr]
+            given = node.args[i]
+            if _takes_tensor(argument) and _is_number(given):
+                args[i] = self._number_as_tensor(node, given, _compute_dtype(node, given))
+        operands = PROMOTED.get(node.target)  # type: ignore[call-overload]
+        if operands is not None:
+            dtype = _promote_operands(node, operands)
+            for i in operands:
+                if i < len(args) and isinstance(args[i], Node):
+                    args[i] = self._cast(node, args[i], dtype)
+        elif node.target is aten.cat.default:
+            dtype = node.meta["val"].dtype
+            args[0] = immutable_list([self._cast(node, part, dtype) for part in args[0]])
+        return tuple(args)
+
+    def _number_as_tensor(self, node: Node, value: Any, dtype: torch.dtype) -> Node:
+        if isinstance(value, Node):
+            return self._add(node, edge.aten.scalar_tensor.default, (self.new[value],), dtype, ())
+        if self.is_outer:
+            return self.fixed[self.program.constant(value, dtype)]
+        return self._add(node, edge.aten.full.default, (immutable_list(), value), dtype, ())
+
+    def _cast(self, node: Node, operand: Node, dtype: torch.dtype) -> Node:
+        value = operand.meta["val"]
+        if value.dtype is dtype:
+            return operand
+        size = value.fake_type.size
+        target = edge.dim_order_ops._to_dim_order_copy.default
+        order = immutable_list(range(len(size)))
+        return self._add(node, target, (operand,), dtype, size, dim_order=order)
+
+    def _add(
+        self, node: Node, target: Any, args: Any, dtype: torch.dtype, size: Any, **kwargs: Any
+    ) -> Node:
+        """Add a call that this one needs."""
+        name = self.writer.free_name(base_name(target).strip("_"))
+        made = self.writer.append("call_function", name, target, args, {"dtype": dtype, **kwargs})
+        made.meta.update({key: node.meta.get(key, nothing) for key, nothing in PROVENANCE.items()})
+        device = _device_of(node)
+        made.meta["val"] = new_fake(self.program.mode, TensorType(size, dtype, device))
+        return made
+
+    # -------------------------------------------------------------------------- layouts
+
+    def _lower_copy(self, node: Node) -> None:
+        """A cast, or a copy that changes nothing and goes."""
+        source, value = self.new[node.args[0]], node.meta["val"]  # type: ignore[index]
+        if source.meta["val"].dtype is value.dtype:
+            self._replace(node, source)
+            return
+        target = edge.dim_order_ops._to_dim_order_copy.default
+        order = immutable_list(range(value.ndim))
+        self._write(node, target, (source,), {"dtype": value.dtype, "dim_order": order})
+
+    def _lower_empty(self, node: Node) -> None:
+        value = node.meta["val"]
+        size = map_arg(node.args[0], self.new.__getitem__)
+        order = immutable_list(range(value.ndim))
+        target = edge.dim_order_ops._empty_dim_order.default
+        self._write(node, target, (size,), {"dtype": value.dtype, "dim_order": order})
+
+
+_LAYOUTS = {
+    aten._to_copy.default: _GraphLowering._lower_copy,
+    aten.clone.default: _GraphLowering._lower_copy,
+    aten.empty.memory_format: _GraphLowering._lower_empty,
+}
+"""Operators that are about layouts, and how each is lowered."""
+
+_DROPPED = frozenset((aten._assert_tensor_metadata.default,))
+
+
+def _takes_tensor(argument: Any) -> bool:
+    return str(argument.type) in ("Tensor", "Optional[Tensor]")
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, Node):
+        return isinstance(value.meta.get("val"), SYMBOLIC)
+    return isinstance(value, (bool, int, float, complex))
+
+
+def _numbers_for_tensors(node: Node) -> list[tuple[Any, torch.dtype]]:
+    """The numbers that a call is given in the place of tensors, with the dtype of each."""
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return []
+    return [
+        (value, _compute_dtype(node, value))
+        for value, argument in zip(node.args, node.target._schema.arguments, strict=False)
+        if _is_number(value) and _takes_tensor(argument)
+    ]
+
+
+def _compute_dtype(node: Node, value: Any) -> torch.dtype:
+    """The dtype that a number has as an operand of this call."""
+    operands = PROMOTED.get(node.target)  # type: ignore[call-overload]
+    if operands is not None:
+        return _promote_operands(node, operands)
+    return torch.tensor(_operand(value)).dtype
+
+
+def _promote_operands(node: Node, operands: Sequence[int]) -> torch.dtype:
+    given = [node.args[i] for i in operands if i < len(node.args)]
+    return promote(*[_operand(a) for a in given if a is not None])
+
+
+def _operand(value: Any) -> Any:
+    """An operand as the rules of promotion take it."""
+    value = value.meta["val"] if isinstance(value, Node) else value
+    if isinstance(value, FakeTensor):
+        return value.fake_type
+    for symbolic, example in zip(SYMBOLIC, (1, 1.0, True), strict=True):
+        if isinstance(value, symbolic):
+            return example
+    return value
+
+
+def _device_of(node: Node) -> torch.device:
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return next((p.device for p in parts if isinstance(p, FakeTensor)), torch.device("cpu"))
+
+
+def _require_plain_layout(node: Node) -> None:
+    """Refuse a call that reads the layout of a value that is not laid out as this dialect does."""
+    source = node.args[0]
+    assert isinstance(source, Node)
+    t = source.meta["val"].fake_type
+    if t.stride != TensorType(t.size, t.dtype, t.device).stride or t.offset != 0:
+        raise LoweringError.at(
+            f"{node.target} reads how {source.name!r} ({type_text(source.meta['val'])}) lies in "
+            "memory",
+            source_place(node),
+            why="the Edge dialect lays every value out contiguously, and this one is a view "
+            f"with strides {list(t.stride)}",
+            instead="x.contiguous() before it, or indexing in place of strides",
+        )

@@ -1,0 +1,115 @@
+"""EdgeProgramManager: the methods of a module in the Edge dialect; `to_edge` makes one.
+
+A manager is never changed: each step gives a new one. Must not know what an executable is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch._ops import OpOverload
+
+from lostwax.dialects.edge import lower_to_edge
+from lostwax.dialects.edge_rules import validate_edge
+from lostwax.doors import enter
+from lostwax.errors import LoweringError
+from lostwax.ir.decompose.core_aten import default_decompositions
+from lostwax.ir.passes.pipeline import Pass, Pipeline
+from lostwax.ir.program import ExportedProgram
+
+AnyPass = Pass | Pipeline | Callable[..., Any]
+Programs = ExportedProgram | Mapping[str, ExportedProgram]
+
+
+@dataclass(frozen=True)
+class EdgeConfig:
+    """How programs become Edge programs. Operators of `preserve_ops` are not taken apart, and are
+    legal in the dialect although they are not core."""
+
+    preserve_ops: tuple[OpOverload, ...] = ()
+
+
+def to_edge(
+    program: Programs,
+    *,
+    constant_methods: Mapping[str, Any] | None = None,
+    config: EdgeConfig | None = None,
+) -> EdgeProgramManager:
+    """Take a program, or several by the names of their methods, to the Edge dialect. A single one
+    is the method "forward". `constant_methods` are methods that return a constant."""
+    config = config or EdgeConfig()
+    programs = dict(program) if isinstance(program, Mapping) else {"forward": program}
+    table = default_decompositions().keep(*config.preserve_ops)
+    lowered = {}
+    for name, each in programs.items():
+        if not isinstance(each, ExportedProgram):
+            raise LoweringError(
+                f"to_edge takes programs; {name!r} is a {type(each).__module__}."
+                f"{type(each).__qualname__}\n  instead: lostwax.export(module, args), or "
+                "lostwax.interop.from_torch(program)"
+            )
+        if each.dialect == "EDGE":
+            raise LoweringError(f"{name!r} is in the Edge dialect already")
+        if not name.isidentifier():
+            raise LoweringError(f"{name!r} is no name of a method\n  instead: an identifier")
+        lowered[name] = lower_to_edge(each.run_decompositions(table))
+    return EdgeProgramManager(lowered, constant_methods, config)
+
+
+class EdgeProgramManager:
+    """Programs in the Edge dialect, each a method, and methods that return constants."""
+
+    def __init__(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        constant_methods: Mapping[str, Any] | None = None,
+        config: EdgeConfig | None = None,
+    ) -> None:
+        self.config = config or EdgeConfig()
+        self._programs, self._constants = dict(programs), dict(constant_methods or {})
+        both = sorted(self._programs.keys() & self._constants.keys())
+        if both:
+            raise LoweringError(f"{both[0]!r} is the name of a program and of a constant method")
+        for program in self._programs.values():
+            validate_edge(program, self.config.preserve_ops)
+
+    @property
+    def methods(self) -> set[str]:
+        """The names of the methods that compute something."""
+        return set(self._programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """The names of the methods that return a constant."""
+        return set(self._constants)
+
+    def exported_program(self, name: str = "forward") -> ExportedProgram:
+        """The program of a method."""
+        if name not in self._programs:
+            raise LoweringError(
+                f"there is no method {name!r}; there are {', '.join(sorted(self._programs))}"
+            )
+        return self._programs[name]
+
+    def transform(
+        self, passes: Sequence[AnyPass] | Mapping[str, Sequence[AnyPass]] | Pipeline | Pass
+    ) -> EdgeProgramManager:
+        """Run passes on every method, or on those that a dict names. What they make is verified."""
+        if not isinstance(passes, Mapping):
+            passes = dict.fromkeys(self._programs, passes)  # type: ignore[arg-type]
+        for name in passes:
+            self.exported_program(name)
+        programs = dict(self._programs)
+        for name, listed in passes.items():
+            single = isinstance(listed, (Pass, Pipeline)) or callable(listed)
+            programs[name] = Pipeline((listed,) if single else tuple(listed))(programs[name])  # type: ignore[arg-type]
+        return EdgeProgramManager(programs, self._constants, self.config)
+
+    def to_executable(self, config: Any = None) -> Any:
+        """Lower the methods to an executable for the ExecuTorch runtime."""
+        return enter("ExecutableProgram")(self._programs, self._constants, config)
+
+    def __repr__(self) -> str:
+        return f"EdgeProgramManager({', '.join(sorted(self.methods | self.config_methods))})"

@@ -1,0 +1,67 @@
+"""The file around the flatbuffer: its header, and the segments with weights behind it.
+
+Must not know what a program is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lostwax.pte.flat import Table, write_table
+from lostwax.pte.schema import HEADER, HEADER_SIZE, IDENTIFIER
+
+SEGMENT_ALIGNMENT = 128
+DATA_ALIGNMENT = 16
+
+
+def round_up(n: int, to: int) -> int:
+    return (n + to - 1) // to * to
+
+
+class Piece(NamedTuple):
+    """Bytes and where in the file's segments they begin."""
+
+    offset: int
+    data: Any
+
+
+class Pool:
+    """One segment: pieces of data, each at an aligned offset. The first is a reserved one."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.offsets = [0]
+        self.size = 0
+
+    def add(self, data: Any) -> int:
+        """Add a piece of data; return its index."""
+        offset = round_up(self.size, DATA_ALIGNMENT)
+        self.pieces.append(Piece(offset, data))
+        self.offsets.append(offset)
+        self.size = offset + len(data)
+        return len(self.offsets) - 1
+
+
+def write_file(fields: dict[str, Any], pools: Sequence[Pool]) -> bytes:
+    """The whole file: a program with these fields, and a segment for each pool."""
+    segments, at = [], 0
+    starts = []
+    for pool in pools:
+        at = round_up(at, SEGMENT_ALIGNMENT)
+        starts.append(at)
+        segments.append(Table("DataSegment", {"offset": at, "size": pool.size}))
+        at += pool.size
+    flat = write_table(Table("Program", {**fields, "segments": segments}), IDENTIFIER)
+    size = len(flat) + HEADER_SIZE
+    base = round_up(size, SEGMENT_ALIGNMENT)
+    (root,) = struct.unpack_from("<I", flat)
+    header = HEADER + struct.pack("<IQQQ", HEADER_SIZE, size, base, at)
+    file = bytearray(base + at)
+    file[:size] = struct.pack("<I", root + HEADER_SIZE) + flat[4:8] + header + flat[8:]
+    for start, pool in zip(starts, pools, strict=True):
+        for offset, data in pool.pieces:
+            begin = base + start + offset
+            file[begin : begin + len(data)] = data
+    return bytes(file)

@@ -1,0 +1,226 @@
+"""Makes the tables of a file of planned listings, and the pools of data beside them.
+
+Values are numbered as they are met; equal numbers and equal lists are one value. Must not decide
+anything: which kernels, and where tensors lie, is settled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from lostwax.errors import LoweringError
+from lostwax.pte.container import Pool, write_file
+from lostwax.pte.flat import Table
+from lostwax.pte.listing import Call, JumpIfFalse, Label, Listing, Move, Number, Storage, Tensor
+from lostwax.pte.schema import DTYPES, DYNAMIC_BOUND, STATIC
+
+ARENA = 1
+"""The arena of all that is planned; 0 is reserved."""
+
+
+def emit_file(
+    listings: Sequence[Listing], arenas: Sequence[int], constants: Mapping[str, Any]
+) -> bytes:
+    """The file of these methods; `arenas` has the size of each one's arena, `constants` has the
+    methods that return a plain value."""
+    weights, starts = Data(), Data()
+    plans = [
+        _Method(listing, weights, starts).emit(arena)
+        for listing, arena in zip(listings, arenas, strict=True)
+    ]
+    for name, value in constants.items():
+        listing = Listing(name, outputs=[_constant_result(name, value)])
+        plans.append(_Method(listing, weights, starts).emit(0))
+    plans.sort(key=lambda plan: plan.fields["name"])
+    fields: dict[str, Any] = {
+        "execution_plan": plans,
+        "constant_buffer": [],
+        "backend_delegate_data": [],
+        "constant_segment": _offsets(0, weights.pool),
+    }
+    pools = [weights.pool]
+    if starts.pool.pieces:
+        fields["mutable_data_segments"] = [_offsets(1, starts.pool)]
+        pools.append(starts.pool)
+    return write_file(fields, pools)
+
+
+def _offsets(index: int, pool: Pool) -> Table:
+    return Table("SubsegmentOffsets", {"segment_index": index, "offsets": pool.offsets})
+
+
+def _constant_result(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.Tensor):
+        return Listing(name).new_constant(value.cpu(), name)
+    raise LoweringError.at(
+        f"the constant method {name!r} returns a {type(value).__name__}",
+        "",
+        why="an executable holds tensors, numbers, texts and None",
+        instead="one constant method for each item",
+    )
+
+
+class Data:
+    """Data of tensors in one segment; equal data is there once."""
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.known: dict[tuple[int, bytes], list[tuple[Any, int]]] = {}
+
+    def add(self, tensor: torch.Tensor) -> int:
+        data = _bytes_of(tensor)
+        alike = self.known.setdefault((len(data), bytes(data[:64])), [])
+        for other, index in alike:
+            if other == data:
+                return index
+        alike.append((data, self.pool.add(data)))
+        return alike[-1][1]
+
+
+def _bytes_of(tensor: torch.Tensor) -> Any:
+    """The memory of a contiguous tensor, not copied."""
+    if not tensor.numel():
+        return memoryview(b"")
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+
+
+class _Method:
+    """Emits one method."""
+
+    def __init__(self, listing: Listing, weights: Data, starts: Data) -> None:
+        self.listing, self.weights, self.starts = listing, weights, starts
+        self.values: list[Table] = []
+        self.numbers: dict[Any, int] = {}
+        """The indices of plain values and lists, by what they are."""
+        self.objects: dict[Tensor | Number, int] = {}
+        self.storages: dict[Storage, int] = {}
+        self.operators: dict[str, int] = {}
+
+    def emit(self, arena: int) -> Table:
+        listing = self.listing
+        inputs = [self.index_of(v) for v in listing.inputs]
+        places: dict[Label, int] = {}
+        at = 0
+        for step in listing.steps:
+            if isinstance(step, Label):
+                places[step] = at
+            else:
+                at += 1
+        instructions = [
+            self._instruction(step, places) for step in listing.steps if not isinstance(step, Label)
+        ]
+        chain = {"inputs": [], "outputs": [], "instructions": instructions}
+        outputs = [self.index_of(v) for v in listing.outputs]
+        fields = {
+            "name": listing.name,
+            "container_meta_type": Table(
+                "ContainerMetadata", {"encoded_inp_str": "", "encoded_out_str": ""}
+            ),
+            "values": self.values,
+            "inputs": inputs,
+            "outputs": outputs,
+            "chains": [Table("Chain", chain)],
+            "operators": [_operator(name) for name in self.operators],
+            "delegates": [],
+            "non_const_buffer_sizes": [0, arena],
+        }
+        return Table("ExecutionPlan", fields)
+
+    def _instruction(self, step: Any, places: Mapping[Label, int]) -> Table:
+        if isinstance(step, Call):
+            index = self.operators.setdefault(step.kernel, len(self.operators))
+            args = [self.index_of(a) for a in step.args]
+            table = Table("KernelCall", {"op_index": index, "args": args})
+        elif isinstance(step, Move):
+            ends = {"move_from": self.index_of(step.source), "move_to": self.index_of(step.to)}
+            table = Table("MoveCall", ends)
+        else:
+            assert isinstance(step, JumpIfFalse)
+            condition = self.index_of(step.condition)
+            where = {"cond_value_index": condition, "destination_instruction": places[step.to]}
+            table = Table("JumpFalseCall", where)
+        return Table("Instruction", {"instr_args": table})
+
+    # ---------------------------------------------------------------------------- values
+
+    def index_of(self, value: Any) -> int:
+        """The index of a value, which is made when it is first met."""
+        if isinstance(value, (Tensor, Number)):
+            found = self.objects.get(value)
+            if found is None:
+                found = self.objects[value] = self._add(self._object(value))
+            return found
+        if isinstance(value, (list, tuple)):
+            return self._list_index(list(value))
+        key = (value.__class__, repr(value))
+        if key not in self.numbers:
+            self.numbers[key] = self._add(_plain(value))
+        return self.numbers[key]
+
+    def _add(self, table: Table) -> int:
+        self.values.append(Table("EValue", {"val": table}))
+        return len(self.values) - 1
+
+    def _list_index(self, items: list[Any]) -> int:
+        if any(isinstance(i, Tensor) for i in items):
+            kind = "OptionalTensorList" if None in items else "TensorList"
+            numbers = [-1 if i is None else self.index_of(i) for i in items]
+        elif items and all(isinstance(i, bool) for i in items):
+            kind, numbers = "BoolList", items
+        elif any(isinstance(i, float) for i in items):
+            kind, numbers = "DoubleList", items
+        else:
+            kind, numbers = "IntList", [self.index_of(i) for i in items]
+        key = (kind, tuple(numbers))
+        if key not in self.numbers:
+            self.numbers[key] = self._add(Table(kind, {"items": numbers}))
+        return self.numbers[key]
+
+    def _object(self, value: Tensor | Number) -> Table:
+        return _plain(value.start) if isinstance(value, Number) else self._tensor(value)
+
+    def _tensor(self, tensor: Tensor) -> Table:
+        storage = tensor.storage
+        order = tensor.order or range(len(tensor.size))
+        fields: dict[str, Any] = {
+            "scalar_type": DTYPES[tensor.dtype],
+            "sizes": list(tensor.bound),
+            "dim_order": list(order),
+            "shape_dynamism": DYNAMIC_BOUND if tensor.is_dynamic else STATIC,
+        }
+        if storage.data is not None:
+            data = self.starts if storage.is_kept else self.weights
+            if storage not in self.storages:
+                self.storages[storage] = data.add(storage.data)
+            fields["data_buffer_idx"] = self.storages[storage]
+        if not storage.is_constant:
+            low, high = storage.offset & 0xFFFFFFFF, storage.offset >> 32
+            place = {
+                "memory_id": ARENA,
+                "memory_offset_low": low,
+                "memory_offset_high": high,
+            }
+            fields["allocation_info"] = Table("AllocationDetails", place)
+        return Table("Tensor", fields)
+
+
+def _plain(value: Any) -> Table:
+    if value is None:
+        return Table("Null", {})
+    if isinstance(value, bool):
+        return Table("Bool", {"bool_val": value})
+    if isinstance(value, int):
+        return Table("Int", {"int_val": value})
+    if isinstance(value, float):
+        return Table("Double", {"double_val": value})
+    return Table("String", {"string_val": value})
+
+
+def _operator(kernel: str) -> Table:
+    name, _, overload = kernel.partition(".")
+    return Table("Operator", {"name": name, "overload": overload})

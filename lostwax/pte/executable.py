@@ -1,0 +1,79 @@
+"""ExecutableProgram: methods as a `.pte` file, and what users do with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import IO, Any
+
+from lostwax.errors import SaveError
+from lostwax.ir.program import ExportedProgram
+from lostwax.pte.emit import emit_file
+from lostwax.pte.listing import Storage
+from lostwax.pte.lower import lower_method
+from lostwax.pte.plan import drop_unread, plan_memory
+
+
+@dataclass(frozen=True)
+class ExecutableConfig:
+    """How an executable is made of an Edge program; there is nothing to choose yet."""
+
+
+class ExecutableProgram:
+    """One or several methods, lowered to the kernels of the ExecuTorch runtime.
+
+    `buffer` is the file as bytes; `save` writes it.
+    """
+
+    def __init__(
+        self,
+        programs: Mapping[str, ExportedProgram],
+        constant_methods: Mapping[str, Any],
+        config: ExecutableConfig | None = None,
+    ) -> None:
+        self._programs, self._constants = dict(programs), dict(constant_methods)
+        self.config = config or ExecutableConfig()
+        listings, arenas = [], []
+        for name in sorted(programs):
+            kept: dict[str, Storage] = {}
+            listing = lower_method(name, programs[name], kept)
+            drop_unread(listing)
+            arenas.append(plan_memory(listing))
+            listings.append(listing)
+        self.arena_sizes = dict(zip(sorted(programs), arenas, strict=True))
+        """The bytes of memory that each method needs beside the weights."""
+        self.buffer = emit_file(listings, arenas, constant_methods)
+
+    @property
+    def methods(self) -> set[str]:
+        """The names of the methods that compute something."""
+        return set(self._programs)
+
+    @property
+    def config_methods(self) -> set[str]:
+        """The names of the methods that return a constant."""
+        return set(self._constants)
+
+    def exported_program(self, name: str = "forward") -> ExportedProgram:
+        """The Edge program that a method was lowered from."""
+        return self._programs[name]
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file. It is replaced when all is written, or not at all."""
+        text = os.fspath(path)
+        if not text.endswith(".pte"):
+            raise SaveError(f"an executable is saved as a .pte file; {text!r} is none")
+        temporary = f"{text}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(self.buffer)
+            os.replace(temporary, text)
+        except BaseException:
+            if os.path.exists(temporary):
+                os.remove(temporary)
+            raise
+
+    def write_to_file(self, file: IO[bytes]) -> None:
+        """Write the file's bytes to an open file."""
+        file.write(self.buffer)

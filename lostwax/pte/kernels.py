@@ -1,0 +1,104 @@
+"""The kernels that the runtime has, and the form of their arguments.
+
+The names stand in `kernels.txt`, made by `python -m tests.pte.list_kernels` from an installed
+runtime. Must not know of programs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.cache import cached
+
+FILE = Path(__file__).parent / "kernels.txt"
+
+
+@cached()
+def kernel_names() -> frozenset[str]:
+    """The kernels by name, `aten::add.out`."""
+    lines = FILE.read_text().splitlines()
+    return frozenset(line for line in lines if line and not line.startswith("#"))
+
+
+class Parameter(NamedTuple):
+    """An argument of a kernel. `kind` is "tensor", "int", "float", "bool", "scalar", "str", or a
+    list of one of these ("[int]", "[tensor]", "[tensor?]")."""
+
+    name: str
+    kind: str
+    default: Any
+    is_out: bool
+
+
+_KINDS = {
+    "Tensor": "tensor",
+    "int": "int",
+    "SymInt": "int",
+    "float": "float",
+    "SymFloat": "float",
+    "bool": "bool",
+    "SymBool": "bool",
+    "number": "scalar",
+    "str": "str",
+    "List[int]": "[int]",
+    "List[SymInt]": "[int]",
+    "List[float]": "[float]",
+    "List[bool]": "[bool]",
+    "List[Tensor]": "[tensor]",
+    "List[Optional[Tensor]]": "[tensor?]",
+}
+
+
+@cached(4_000)
+def kernel_parameters(name: str) -> tuple[Parameter, ...]:
+    """The parameters of a kernel, outs included, by its operator's schema."""
+    if name in _OWN:
+        return _OWN[name]
+    packet, _, overload = name.partition("::")[2].partition(".")
+    operator = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    return tuple(
+        Parameter(
+            a.name,
+            _kind_of(str(a.type)),
+            a.default_value if a.has_default_value() else None,
+            a.is_out,
+        )
+        for a in operator._schema.arguments
+    )
+
+
+def _kind_of(text: str) -> str:
+    inner = text.removeprefix("Optional[")
+    return _KINDS[inner[:-1] if inner != text else text]
+
+
+def _parameters(text: str) -> tuple[Parameter, ...]:
+    pairs = (part.split(":") for part in text.split())
+    return tuple(Parameter(name, kind, None, name == "out") for name, kind in pairs)
+
+
+_OWN = {
+    "dim_order_ops::_to_dim_order_copy.out": _parameters(
+        "self:tensor non_blocking:bool dim_order:[int] out:tensor"
+    ),
+    "dim_order_ops::_clone_dim_order.out": _parameters(
+        "self:tensor non_blocking:bool dim_order:[int] out:tensor"
+    ),
+    "dim_order_ops::_empty_dim_order.out": _parameters("size:[int] dim_order:[int] out:tensor"),
+}
+"""Kernels that are of no operator of torch's."""
+
+_IN_PLACE = """
+    abs.out add.out add.Scalar_out bitwise_not.out ceil.out clamp.out cos.out div.out
+    div.Scalar_out elu.out erf.out exp.out expm1.out floor.out gelu.out hardtanh.out
+    leaky_relu.out log.out log1p.out log2.out log10.out logical_not.out maximum.out minimum.out
+    mul.out mul.Scalar_out neg.out pow.Tensor_Scalar_out pow.Tensor_Tensor_out reciprocal.out
+    relu.out round.out rsqrt.out sigmoid.out sign.out sin.out sqrt.out sub.out sub.Scalar_out
+    tanh.out trunc.out where.self_out
+"""
+ELEMENTWISE = frozenset(f"aten::{name}" for name in _IN_PLACE.split())
+"""Kernels that read an element of each operand and write it to the same place: their result may
+take the memory of an operand of the same size and dtype."""

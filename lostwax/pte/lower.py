@@ -1,0 +1,263 @@
+"""From a program in the Edge dialect to a listing of kernel calls.
+
+A node becomes the call of its out variant, unless `select.py` knows a better way. Views are not
+copied where the runtime can see the same memory under other sizes. Must not plan memory.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.fx import Node
+
+from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.errors import LoweringError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.program import ExportedProgram
+from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
+from lostwax.ir.text import source_place, type_text
+from lostwax.pte.listing import Call, Listing, Number, Storage, Tensor
+from lostwax.pte.select import SELECTED
+from lostwax.pte.writer import CallWriter, check_tensor
+from lostwax.sym import Expr
+from lostwax.types import TensorType, channels_last_strides
+
+_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
+_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+
+
+def lower_method(
+    name: str, program: ExportedProgram, kept: dict[str, Storage] | None = None
+) -> Listing:
+    """The listing of a program. `kept` holds the memory of state that methods share, by name."""
+    return Lowering(name, program, {} if kept is None else kept).run()
+
+
+class Lowering(CallWriter):
+    """Lowers one program."""
+
+    def __init__(self, name: str, program: ExportedProgram, kept: dict[str, Storage]) -> None:
+        super().__init__(Listing(name))
+        self.program = program
+        self.kept = kept
+        self.written = {s.target for s in program.graph_signature.output_specs if s.kind in _WRITES}
+        self.buffers: dict[str, Tensor] = {}
+
+    def run(self) -> Listing:
+        nodes = list(self.program.graph.nodes)
+        specs = iter(self.program.graph_signature.input_specs)
+        for node in nodes:
+            self.listing.node = node
+            if node.op == "placeholder":
+                self._lower_input(node, next(specs))
+            elif node.op == "call_function":
+                self.lower_call(node)
+            elif node.op == "output":
+                self._lower_output(node)
+        return self.listing
+
+    # ---------------------------------------------------------------------------- inputs, outputs
+
+    def _lower_input(self, node: Node, spec: Any) -> None:
+        if spec.kind in _STATE:
+            self.values[node] = self._state(spec.target)
+        elif spec.kind is not InputKind.USER_INPUT:
+            raise LoweringError.at(
+                f"the input {node.name!r} is a {spec.kind.name.lower()}",
+                "",
+                why="an executable takes tensors and plain numbers",
+                instead="compute with tensors",
+            )
+        else:
+            self.values[node] = value = self._user_input(node, spec)
+            self.listing.inputs.append(value)
+            if isinstance(value, Tensor) and value.order is not None:
+                self.values[node] = self.copy_to_plain_order(value)
+
+    def _state(self, target: str) -> Tensor:
+        program = self.program
+        data = program.state_dict.get(target, program.constants.get(target))
+        if not isinstance(data, torch.Tensor) or isinstance(data, FakeTensor) or data.is_meta:
+            raise LoweringError.at(
+                f"the state {target!r} has no data",
+                "",
+                why="its tensor is a fake, or lies on the device 'meta'",
+                instead="load the weights into the module, and export it again",
+            )
+        check_tensor(data.dtype, data.ndim, f"the state {target!r}", "")
+        data = data.detach().cpu()
+        if target not in self.written:
+            return self.listing.new_constant(data, target)
+        storage = self.kept.get(target)
+        if storage is None:
+            data = data.contiguous()
+            storage = Storage(data.nbytes, data, is_kept=True, name=target)
+            self.kept[target] = storage
+        size = tuple(data.shape)
+        self.buffers[target] = Tensor(size, data.dtype, storage, size)
+        return self.buffers[target]
+
+    def _user_input(self, node: Node, spec: Any) -> Any:
+        if isinstance(spec.arg, ConstantArgument):
+            value = spec.arg.value
+            if value is None or isinstance(value, (bool, int, float, str)):
+                return value
+        else:
+            value = node.meta.get("val")
+        if isinstance(value, FakeTensor):
+            t = value.fake_type
+            check_tensor(t.dtype, t.ndim, f"the input {node.name!r}", "")
+            tensor = self.listing.new_tensor(t.size, t.dtype)
+            tensor.storage.is_given = True
+            tensor.order = _dim_order(t)
+            return tensor
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise LoweringError.at(
+            f"the input {node.name!r} is {type_text(value) or type(value).__name__}",
+            "",
+            why="the runtime takes tensors; a number is fixed when the program is lowered",
+            instead="pass a tensor: torch.tensor(n), and n.item() where the number is needed",
+        )
+
+    def _lower_output(self, node: Node) -> None:
+        signature = self.program.graph_signature
+        pairs = list(zip(node.args[0], signature.output_specs, strict=True))  # type: ignore[arg-type]
+        news: list[tuple[Tensor, Any]] = []
+        for value, spec in pairs:
+            given = self.value(value) if isinstance(value, Node) else value
+            if spec.kind in _WRITES:
+                news.append((self.buffers[str(spec.target)], given))
+            elif spec.kind in _RESULTS:
+                self.listing.outputs.append(self._result(given))
+            else:
+                raise LoweringError.at(
+                    f"the program writes to its input {spec.target!r}",
+                    source_place(value) if isinstance(value, Node) else "",
+                    why="an executable works on a copy of its inputs, so that its caller would "
+                    "not see it",
+                    instead="return the new value, and write it in the caller",
+                )
+        self._write_back(news)
+
+    def _result(self, value: Any) -> Any:
+        """A result. State that is written after it is computed would change under it."""
+        if isinstance(value, Tensor) and value.storage.is_kept:
+            return self.clone(value)
+        if isinstance(value, (Tensor, Number)) or value is None:
+            return value
+        if isinstance(value, (bool, int, float, str)):
+            return value
+        raise LoweringError.at(
+            f"a result is a {type(value).__name__}",
+            "",
+            why="an executable returns tensors, numbers, texts and None",
+            instead="return tensors",
+        )
+
+    def _write_back(self, news: list[tuple[Tensor, Any]]) -> None:
+        """Write new state. What is read of other state is read before any is written."""
+        ready = []
+        for buffer, new in news:
+            if new.storage is buffer.storage:
+                continue
+            ready.append((buffer, self.clone(new) if new.storage.is_kept else new))
+        for buffer, new in ready:
+            self.listing.steps.append(
+                Call("aten::copy_", [buffer, new, False, buffer], (buffer,), self.listing.node)
+            )
+
+    # ---------------------------------------------------------------------------- calls
+
+    def lower_call(self, node: Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            self.values[node] = self.value(node.args[0])[node.args[1]]
+        elif isinstance(target, EdgeOperator):
+            select = SELECTED.get(target.name())
+            made = select(self, node) if select is not None else None
+            self.values[node] = self.call_out_variant(node) if made is None else made
+        elif isinstance(target, HigherOrderOperator):
+            raise LoweringError.at(
+                f"{target.name()} is not lowered yet",
+                source_place(node),
+                instead="compute both ways and choose with torch.where, or unroll the loop",
+            )
+        elif isinstance(target, OpOverload) and not target._schema.returns:
+            pass  # an assertion: the runtime has no kernel that could stop it
+        elif target is torch.ops.aten._local_scalar_dense.default:
+            self._lower_item(node)
+        elif isinstance(node.meta.get("val"), torch.SymInt):
+            pass  # computed from its expression, where it is needed
+        else:
+            self._lower_number(node)
+
+    def _lower_item(self, node: Node) -> None:
+        value = node.meta["val"]
+        number = Number(next(s for c, s in _STARTS if isinstance(value, c)))
+        call = Call("aten::_local_scalar_dense", [self.value(node.args[0]), number], (number,))
+        self.listing.steps.append(call)
+        self.values[node] = number
+        size = unwrap(value) if isinstance(value, torch.SymInt) else None
+        if isinstance(size, Expr):
+            self.listing.numbers[size] = number
+
+    def _lower_number(self, node: Node) -> None:
+        """A number that is no integer of sizes: computed as the graph says."""
+        prim = _PRIMS.get(node.target)
+        if prim is None:
+            raise LoweringError.at(
+                f"{node.target} on numbers has no kernel",
+                source_place(node),
+                instead="compute it with tensors",
+            )
+        value = node.meta.get("val")
+        start = next((s for c, s in _STARTS if isinstance(value, c)), 0)
+        args = [self.value(a) for a in node.args]
+        self.values[node] = self.listing.apply(prim, *args, start=start)
+
+
+_STARTS: tuple[tuple[type, Any], ...] = (
+    (torch.SymInt, 0),
+    (torch.SymFloat, 0.0),
+    (torch.SymBool, False),
+)
+
+_PRIMS: dict[Any, str] = {
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.mul: "mul",
+    operator.floordiv: "floordiv",
+    operator.truediv: "truediv",
+    operator.mod: "mod",
+    operator.neg: "neg",
+    operator.eq: "eq",
+    operator.lt: "lt",
+    operator.le: "le",
+    operator.gt: "gt",
+    operator.ge: "ge",
+    math.ceil: "ceil",
+    math.trunc: "trunc",
+    round: "round",
+    torch.sym_float: "sym_float",
+    torch.sym_int: "sym_int",
+    torch.sym_max: "sym_max",
+    torch.sym_min: "sym_min",
+    torch.sym_not: "sym_not",
+    torch.sym_ite: "sym_ite",
+}
+"""The runtime's function for each function on numbers."""
+
+
+def _dim_order(t: TensorType) -> tuple[int, ...] | None:
+    """The order of an input's dimensions in memory; None if it is their own. Inputs with other
+    strides are laid out contiguously by who calls the method."""
+    if t.ndim != 4 or t.is_contiguous or t.stride != channels_last_strides(t.size):
+        return None
+    return (0, 2, 3, 1)

@@ -1,0 +1,187 @@
+"""Memory planning: drops calls that nothing reads, lets results take over memory, and gives every
+storage its place in the arena.
+
+Two storages may lie at the same place if they are never alive at the same time. Must not change
+what a listing computes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lostwax.pte.container import round_up
+from lostwax.pte.kernels import ELEMENTWISE
+from lostwax.pte.listing import (
+    Call,
+    JumpIfFalse,
+    Label,
+    Listing,
+    Move,
+    Number,
+    Storage,
+    Tensor,
+    list_leaves,
+)
+
+ALIGNMENT = 16
+
+
+@dataclass(eq=False)
+class Lifetime:
+    """From the first step that writes a storage to the last that reads it, both included."""
+
+    storage: Storage
+    first: int
+    last: int
+
+
+def drop_unread(listing: Listing) -> None:
+    """Drop the calls whose results nobody reads."""
+    read: set[object] = {_key(v) for v in list_leaves(listing.outputs)}
+    kept = []
+    for step in reversed(listing.steps):
+        if isinstance(step, Call) and not any(_matters(out, read) for out in step.outs):
+            continue
+        kept.append(step)
+        if isinstance(step, Call):
+            read.update(_key(v) for v in list_leaves(step.args) if v not in step.outs)
+        elif isinstance(step, Move):
+            read.update((_key(step.source), _key(step.to)))
+        elif isinstance(step, JumpIfFalse):
+            read.add(_key(step.condition))
+    listing.steps = kept[::-1]
+
+
+def _key(value: object) -> object:
+    return value.storage if isinstance(value, Tensor) else value if _is_number(value) else None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Number)
+
+
+def _matters(out: object, read: set[object]) -> bool:
+    if isinstance(out, Tensor) and out.storage.is_kept:
+        return True
+    return _key(out) in read
+
+
+def plan_memory(listing: Listing, start: int = 0) -> int:
+    """Place every storage of the listing at or after `start`; return where the arena ends. Storages
+    that have a place already keep it."""
+    lifetimes = find_lifetimes(listing)
+    share_memory(listing, lifetimes)
+    return place(list(lifetimes.values()), start)
+
+
+def find_lifetimes(listing: Listing) -> dict[Storage, Lifetime]:
+    """The lifetime of each storage that lies in the arena."""
+    found: dict[Storage, Lifetime] = {}
+    end = len(listing.steps)
+
+    def touch(value: object, at: int) -> None:
+        if not isinstance(value, Tensor) or value.storage.is_constant:
+            return
+        known = found.get(value.storage)
+        if known is None:
+            found[value.storage] = known = Lifetime(value.storage, at, at)
+        known.first, known.last = min(known.first, at), max(known.last, at)
+        if value.storage.is_kept:
+            known.first, known.last = -1, end
+
+    for value in list_leaves(listing.inputs):
+        touch(value, -1)
+    for at, step in enumerate(listing.steps):
+        if isinstance(step, Call):
+            for value in list_leaves(step.args):
+                touch(value, at)
+        elif isinstance(step, Move):
+            touch(step.source, at)
+            touch(step.to, at)
+        elif isinstance(step, JumpIfFalse):
+            touch(step.condition, at)
+    for value in list_leaves(listing.outputs):
+        touch(value, end)
+    _stretch_over_loops(listing, found)
+    return found
+
+
+def _stretch_over_loops(listing: Listing, found: dict[Storage, Lifetime]) -> None:
+    """What is alive at some step of a loop is alive in all of it: the loop may come back."""
+    places = {step: at for at, step in enumerate(listing.steps) if isinstance(step, Label)}
+    for at, step in enumerate(listing.steps):
+        if isinstance(step, JumpIfFalse) and places[step.to] < at:
+            begin = places[step.to]
+            for life in found.values():
+                if life.first < begin <= life.last <= at or begin <= life.first <= at < life.last:
+                    life.first, life.last = min(life.first, begin), max(life.last, at)
+
+
+def share_memory(listing: Listing, lifetimes: dict[Storage, Lifetime]) -> None:
+    """Let the result of an elementwise call take over the memory of an operand that nobody reads
+    afterwards."""
+    if any(not isinstance(step, Call) for step in listing.steps):
+        return
+    tensors: dict[Storage, list[Tensor]] = {}
+    for call in listing.calls():
+        for value in list_leaves(call.args):
+            if isinstance(value, Tensor) and value not in tensors.setdefault(value.storage, []):
+                tensors[value.storage].append(value)
+    for at, call in enumerate(listing.calls()):
+        if call.kernel not in ELEMENTWISE:
+            continue
+        (out,) = call.outs
+        old = out.storage
+        life = lifetimes[old]
+        if old.is_kept or old.is_given or life.first != at:
+            continue
+        for operand in call.args:
+            if not isinstance(operand, Tensor) or operand.storage is old:
+                continue
+            taken = lifetimes.get(operand.storage)
+            fits = operand.size == out.size and operand.dtype is out.dtype
+            if taken is None or not fits or taken.last != at or operand.storage.is_kept:
+                continue
+            if operand.storage.nbytes < old.nbytes:
+                continue
+            taken.last = life.last
+            del lifetimes[old]
+            for tensor in tensors.pop(old, [out]):
+                tensor.storage = taken.storage
+                tensors[taken.storage].append(tensor)
+            break
+
+
+def place(lifetimes: list[Lifetime], start: int = 0) -> int:
+    """Give each storage an offset, the largest first, each as low as those allow that are alive
+    with it; return where the arena ends."""
+    placed: list[tuple[int, int, Lifetime]] = []
+    end = start
+    order = sorted(lifetimes, key=lambda life: (-life.storage.nbytes, life.first))
+    for life in order:
+        storage = life.storage
+        size = max(round_up(storage.nbytes, ALIGNMENT), ALIGNMENT)
+        if storage.offset < 0:
+            first, last, offset = life.first, life.last, start
+            for begin, stop, other in placed:  # by their offsets
+                if other.first > last or other.last < first:
+                    continue
+                if begin >= offset + size:
+                    break
+                offset = max(offset, stop)
+            storage.offset = offset
+        entry = (storage.offset, storage.offset + size, life)
+        _insert(placed, entry)
+        end = max(end, entry[1])
+    return end
+
+
+def _insert(placed: list[tuple[int, int, Lifetime]], entry: tuple[int, int, Lifetime]) -> None:
+    low, high = 0, len(placed)
+    while low < high:
+        middle = (low + high) // 2
+        if placed[middle][0] < entry[0]:
+            low = middle + 1
+        else:
+            high = middle
+    placed.insert(low, entry)

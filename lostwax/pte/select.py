@@ -1,0 +1,79 @@
+"""Which kernels compute an operator, where its own kernel is slow or missing.
+
+Each entry is a function of the writer and the node; it returns the tensor or the tensors that the
+node stands for, or None: then the operator's own kernel is called. Must not plan memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.fx import Node
+
+from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.pte.writer import CallWriter
+
+Selection = Callable[[CallWriter, Node], Any]
+
+SELECTED: dict[str, Selection] = {}
+"""The selections by the name of the operator."""
+
+
+def selects(*names: str) -> Callable[[Selection], Selection]:
+    """Register the selection for these operators."""
+
+    def register(function: Selection) -> Selection:
+        SELECTED.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@selects("aten::view_copy", "aten::unsqueeze_copy", "aten::squeeze_copy.dims")
+def select_view(writer: CallWriter, node: Node) -> Any:
+    """The same elements in the same order: no copy."""
+    source = writer.value(node.args[0])
+    return writer.listing.view(source, node.meta["val"].fake_type.size)
+
+
+@selects("aten::addmm")
+def select_addmm(writer: CallWriter, node: Node) -> Any:
+    """`linear` of a transposed weight, else `mm` and `add`: the runtime's `addmm` is slow."""
+    if node.kwargs:
+        return None
+    bias, source, weight = _nodes(node)
+    out = writer.new_like(node.meta["val"])
+    plain = find_transposed(weight)
+    shape = bias.meta["val"].fake_type.size
+    if plain is not None and shape == out.size[1:]:
+        args = [writer.value(a) for a in (source, plain, bias)]
+        return writer.call("aten::linear.out", *args, outs=[out])
+    writer.call("aten::mm.out", writer.value(source), writer.value(weight), outs=[out])
+    total = writer.new_like(node.meta["val"])
+    return writer.call("aten::add.out", out, writer.value(bias), 1, outs=[total])
+
+
+@selects("aten::mm")
+def select_mm(writer: CallWriter, node: Node) -> Any:
+    """`linear` of a transposed weight, which need not be transposed then."""
+    source, weight = _nodes(node)
+    plain = find_transposed(weight)
+    if plain is None:
+        return None
+    args = [writer.value(source), writer.value(plain), None]
+    return writer.call("aten::linear.out", *args, outs=[writer.new_like(node.meta["val"])])
+
+
+def _nodes(node: Node) -> Any:
+    return node.args
+
+
+def find_transposed(node: Node) -> Node | None:
+    """The matrix that this node is the transpose of."""
+    target, args = node.target, _nodes(node)
+    name = target.name() if isinstance(target, EdgeOperator) else ""
+    if name == "aten::permute_copy" and [d % 2 for d in args[1]] != [1, 0]:
+        return None
+    found: Node | None = args[0] if name in ("aten::permute_copy", "aten::t_copy") else None
+    return found

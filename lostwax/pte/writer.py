@@ -1,0 +1,153 @@
+"""Writes calls into a listing: what lowering and the selections of kernels share.
+
+Must not know which kernel is best for an operator.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch.fx import Node
+
+from lostwax.classes import SYMBOLIC
+from lostwax.dialects.edge_operators import EdgeOperator, find_out_variant
+from lostwax.errors import LoweringError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.text import source_place
+from lostwax.ops.dialect_operator import overload_of
+from lostwax.pte.kernels import Parameter, kernel_names, kernel_parameters
+from lostwax.pte.listing import Call, Listing, Number, Tensor
+from lostwax.pte.schema import DTYPES, MOST_DIMS
+
+
+class CallWriter:
+    """Writes the calls that nodes of a graph become."""
+
+    def __init__(self, listing: Listing) -> None:
+        self.listing = listing
+        self.values: dict[Node, Any] = {}
+        """For each node a tensor, a list of them, or a number."""
+
+    def value(self, argument: Any) -> Any:
+        """An argument of a node: tensors and numbers of the listing in place of nodes."""
+        if isinstance(argument, Node):
+            if argument not in self.values:
+                value = argument.meta.get("val")
+                assert isinstance(value, SYMBOLIC), argument
+                size = unwrap(value)
+                self.values[argument] = self.listing.number(size)
+            return self.values[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self.value(a) for a in argument]
+        return argument
+
+    def new_like(self, value: FakeTensor) -> Tensor:
+        t = value.fake_type
+        node = self.listing.node
+        where = source_place(node) if node is not None else ""
+        check_tensor(t.dtype, t.ndim, f"the result of {node}", where)
+        return self.listing.new_tensor(t.size, t.dtype)
+
+    def call(self, kernel: str, *args: Any, outs: list[Tensor]) -> Tensor:
+        """Call a kernel with these arguments, in the order of its schema; outs come last. Returns
+        the first out."""
+        parameters = kernel_parameters(kernel)
+        given = [p for p in parameters if not p.is_out]
+        filled = [*args, *(p.default for p in given[len(args) :])]
+        ready = [_coerce(v, p) for v, p in zip(filled, given, strict=True)]
+        is_list = [p.kind for p in parameters if p.is_out] == ["[tensor]"]
+        written: list[Any] = [list(outs)] if is_list else list(outs)
+        last: Any = list(outs) if is_list or len(outs) > 1 else outs[0]
+        step = Call(kernel, [*ready, *written, last], tuple(outs), self.listing.node)
+        self.listing.steps.append(step)
+        return outs[0]
+
+    def call_out_variant(self, node: Node) -> Any:
+        """The call of the operator's own kernel."""
+        target: Any = node.target
+        overload = overload_of(target)
+        kernel = _find_kernel(target, overload)
+        if kernel is None:
+            raise LoweringError.at(
+                f"{target} has no kernel in the ExecuTorch runtime",
+                source_place(node),
+                why=f"the runtime has {len(kernel_names())} kernels, and nothing here computes "
+                "this operator by them",
+                instead="write it by other operators, or give to_edge a decomposition of it",
+            )
+        parameters = [p for p in kernel_parameters(kernel) if not p.is_out]
+        names = [a.name for a in overload._schema.arguments]
+        given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        args = [self.value(given.get(p.name, p.default)) for p in parameters]
+        value = node.meta["val"]
+        if isinstance(value, FakeTensor):
+            return self.call(kernel, *args, outs=[self.new_like(value)])
+        outs = [self.new_like(v) for v in value]
+        self.call(kernel, *args, outs=outs)
+        return outs
+
+    def copy_to_plain_order(self, source: Tensor) -> Tensor:
+        plain = self.listing.new_tensor(source.size, source.dtype)
+        order = list(range(len(source.size)))
+        self.call("dim_order_ops::_to_dim_order_copy.out", source, False, order, outs=[plain])
+        return plain
+
+    def clone(self, tensor: Tensor) -> Tensor:
+        copy = self.listing.new_tensor(tensor.size, tensor.dtype)
+        order = list(range(len(tensor.size)))
+        self.call("dim_order_ops::_clone_dim_order.out", tensor, False, order, outs=[copy])
+        return copy
+
+
+def _find_kernel(target: Any, overload: OpOverload) -> str | None:
+    names = kernel_names()
+    if isinstance(target, EdgeOperator) and target.namespace == "dim_order_ops":
+        return f"{target.name()}.out"
+    out = find_out_variant(overload)
+    name = "" if out is None else f"{out._schema.name}.{out._schema.overload_name}"
+    return name if name in names else None
+
+
+def check_tensor(dtype: torch.dtype, rank: int, what: str, where: str) -> None:
+    if dtype not in DTYPES:
+        raise LoweringError.at(
+            f"{what} has the dtype {dtype}",
+            where,
+            why="the runtime has no tensors of this dtype",
+            instead="x.to(torch.float32), or another of "
+            + ", ".join(str(d).removeprefix("torch.") for d in DTYPES),
+        )
+    if rank > MOST_DIMS:
+        raise LoweringError.at(
+            f"{what} has {rank} dimensions",
+            where,
+            why=f"the runtime has tensors of at most {MOST_DIMS}",
+            instead="fewer dimensions",
+        )
+
+
+def _coerce(value: Any, parameter: Parameter) -> Any:
+    """An argument in the form that the kernel's parameter has."""
+    if value is None or isinstance(value, (Tensor, Number)):
+        return value
+    kind = parameter.kind
+    if kind == "float":
+        return float(value)
+    if isinstance(value, torch.dtype):
+        return DTYPES[value]
+    if isinstance(value, torch.memory_format):
+        return 1 if value is torch.preserve_format else 0
+    if isinstance(value, torch.layout):
+        return 0
+    if kind == "[float]":
+        return [float(v) for v in value]
+    if kind == "[int]":
+        return [value] if isinstance(value, int) else list(value)
+    if kind == "bool":
+        return bool(value)
+    if kind == "int":
+        return int(value)
+    return value

@@ -6,11 +6,12 @@ value whose type became another. Must not change what a graph computes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from lostwax.classes import SYMBOLIC
@@ -18,10 +19,13 @@ from lostwax.errors import LostwaxError, PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import new_fake
+from lostwax.ir.graph.control import Body, call_value, describe_call, recorded_value
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import source_text
 from lostwax.ops.dialect_operator import overload_of
-from lostwax.ops.registry import operator
-from lostwax.sym import ShapeEnv
+from lostwax.ops.registry import has_trait, operator
+from lostwax.ops.traits import Trait
+from lostwax.sym import BoolExpr, Condition, ShapeEnv
 
 PROVENANCE: dict[str, Any] = {"stack_trace": "", "nn_module_stack": {}, "source_fn_stack": []}
 """The keys of `meta` that say where a call comes from, each with its value for "unknown"."""
@@ -49,24 +53,103 @@ def node_forms(graphs: Iterable[Graph]) -> dict[Node, NodeForm]:
 
 
 def retype(graph: Graph, mode: FakeTensorMode, before: Mapping[Node, NodeForm]) -> set[Node]:
-    """Bring `meta["val"]` up to date; return the nodes whose type has changed.
+    """Bring `meta["val"]` up to date, also in sub-graphs; return the nodes whose type has changed.
 
     This evaluates operators, so call it where that records nothing (inside `Draft.typing`)."""
     changed: set[Node] = set()
+    _retype_graph(graph, mode, before, changed)
+    return changed
+
+
+def _retype_graph(
+    graph: Graph, mode: FakeTensorMode, before: Mapping[Node, NodeForm], changed: set[Node]
+) -> None:
     for node in graph.nodes:
         was = before.get(node)
         if node.op == "placeholder":
             if was is not None and was.val is not node.meta.get("val"):
                 changed.add(node)
-        elif node.op == "call_function" and _is_stale(node, was, changed):
-            _retype(node, mode, was, changed)
+        elif node.op == "call_function":
+            is_higher = isinstance(node.target, HigherOrderOperator)
+            others = is_higher and _retype_bodies(node, mode, before, changed)
+            if others or _is_stale(node, was, changed):
+                _retype(node, mode, was, changed)
         elif node.op == "output" and "val" in node.meta:
-            node.meta["val"] = tuple(map(_recorded_value, node.args[0]))
-    return changed
+            node.meta["val"] = map_arg(node.args[0], recorded_value)
 
 
-def _recorded_value(value: Any) -> Any:
-    return value.meta.get("val") if isinstance(value, Node) else value
+def _retype_bodies(
+    node: Node, mode: FakeTensorMode, before: Mapping[Node, NodeForm], changed: set[Node]
+) -> bool:
+    """Bring the sub-graphs of a call up to date. Do they return something else than before?"""
+    call = describe_call(node)
+    bodies = () if call is None else call.bodies
+    for body in bodies:
+        if (module := body.find_module()) is not None:
+            _give_types(module, body, changed)
+            with _facts_inside(node, body, mode):
+                _retype_graph(module.graph, mode, before, changed)
+    for module in () if call is not None else _sub_graphs(node):
+        _retype_graph(module.graph, mode, before, changed)
+    return any(_returns_other(body.find_module(), before, changed) for body in bodies)
+
+
+def _sub_graphs(node: Node) -> Iterator[GraphModule]:
+    read = (n for n in node.all_input_nodes if n.op == "get_attr")
+    found = (find_attribute(node.graph.owning_module, str(n.target)) for n in read)
+    return (module for module in found if isinstance(module, GraphModule))
+
+
+def _give_types(module: GraphModule, body: Body, changed: set[Node]) -> None:
+    """Give the inputs of a sub-graph the types of operands that have changed."""
+    inputs = module.graph.find_nodes(op="placeholder")
+    for node, operand, given in zip(inputs, body.operands, body.given_values(), strict=False):
+        if isinstance(operand, Node) and operand in changed:
+            node.meta["val"] = given
+
+
+@contextmanager
+def _facts_inside(node: Node, body: Body, mode: FakeTensorMode) -> Iterator[None]:
+    """Inside, what is known where a sub-graph runs: the predicate of a branch, and what the
+    sub-graph itself asserts. It must need nothing else that nobody checks there."""
+    env = mode.shape_env
+    module = body.find_module()
+    if env is None or module is None:
+        yield
+        return
+    with env.trial() as new:
+        for fact in (*_branch_facts(node, body), *_find_assertions(module)):
+            env.absorb(fact)
+        yield
+    if new:
+        raise PassError(
+            f"the {body.role} of {node.name!r} would need `{new[0].cond}`, and nothing checks it"
+        )
+
+
+def _branch_facts(node: Node, body: Body) -> Iterator[Condition]:
+    predicate = unwrap(recorded_value(node.args[0]))
+    if isinstance(predicate, BoolExpr) and body.role in ("true branch", "false branch"):
+        yield predicate if body.role == "true branch" else ~predicate
+
+
+def _find_assertions(module: GraphModule) -> Iterator[BoolExpr]:
+    for node in module.graph.nodes:
+        if node.op == "call_function" and has_trait(node.target, Trait.ASSERTS):
+            condition = unwrap(recorded_value(node.args[0]))
+            if isinstance(condition, BoolExpr):
+                yield condition
+
+
+def _returns_other(
+    module: GraphModule | None, before: Mapping[Node, NodeForm], changed: set[Node]
+) -> bool:
+    if module is None:
+        return False
+    output = module.graph.output_node()
+    was = before.get(output)
+    is_other = was is None or was.args is not output.args
+    return is_other or not changed.isdisjoint(output.all_input_nodes)
 
 
 def _is_stale(node: Node, was: NodeForm | None, changed: set[Node]) -> bool:
@@ -111,8 +194,11 @@ def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
 
 
 def _higher_order_value(node: Node) -> Any:
-    """What a higher-order call returns depends on its sub-graphs and on how it calls them, so the
-    recorded value is taken."""
+    """What a call returns that runs sub-graphs, by what these return. Of an operator that nothing
+    is known of, the recorded value is taken."""
+    call = describe_call(node)
+    if call is not None and all(body.find_module() is not None for body in call.bodies):
+        return call_value(call)
     if "val" in node.meta:
         return node.meta["val"]
     raise PassError(

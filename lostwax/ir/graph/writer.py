@@ -147,6 +147,11 @@ def insert_node(
     return node
 
 
+def called_functions(graph: fx.Graph) -> list[Any]:
+    """The functions that a graph calls or has called, each once."""
+    return [target for op, target in graph._find_nodes_lookup_table.table if op == "call_function"]
+
+
 def graph_border(graph: fx.Graph) -> fx.Node:
     """The sentinel before the first node of a graph and after its last."""
     return graph._root

@@ -150,11 +150,8 @@ class Draft:
     def retype(self) -> set[Node]:
         """Bring the recorded types up to date now; return the nodes whose type has changed.
         (`finish` does it, too.)"""
-        changed: set[Node] = set()
         with self.typing():
-            for module in reversed(list(self.graph_modules())):
-                changed |= retype(module.graph, self.mode, self._forms)
-        return changed
+            return retype(self.graph, self.mode, self._forms)
 
     @contextmanager
     def typing(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from torch.fx import GraphModule, Node
 from lostwax.errors import VerificationError
 from lostwax.ir.data import Program
 from lostwax.ir.graph.lookup import subgraphs
+from lostwax.ir.rules.control import CONTROL_RULES
 from lostwax.ir.rules.graph import GRAPH_RULES, TYPE_RULE, Found
 from lostwax.ir.rules.program import INPUT_RULE, PROGRAM_RULES
 from lostwax.ir.text import source_text
@@ -114,6 +115,7 @@ def _violations(rule: str, found: Found, path: str = "") -> list[Violation]:
 
 RULES: tuple[Rule, ...] = (
     *(GraphRule(*rule) for rule in GRAPH_RULES),
+    *(GraphRule(*rule) for rule in CONTROL_RULES),
     ProgramRule(*INPUT_RULE),  # before the types: a wrong input is wrong in all that reads it
     GraphRule(*TYPE_RULE),
     *(ProgramRule(*rule) for rule in PROGRAM_RULES),

@@ -21,7 +21,7 @@ from lostwax.ir.data import Program
 from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.graph.effects import has_effect, memory_base, memory_chain
 from lostwax.ir.graph.gradient import gradient_source, with_gradient
-from lostwax.ir.graph.lookup import graph_modules
+from lostwax.ir.graph.lookup import graph_modules, subgraphs
 from lostwax.ir.graph.writer import graph_border
 from lostwax.ir.signature import InputSpec, OutputKind, OutputSpec, StateWrite
 from lostwax.memory import expanded_sizes
@@ -91,7 +91,24 @@ def graph_to_run(
     rebound = [i for i in targets if is_rebound(specs[i])]
     writer = _WriteBack(graph, targets, program.graph_module)
     writer.finish(list(output), specs, rebound)
-    return GraphModule(program.graph_module, graph)
+    made = GraphModule(program.graph_module, graph)
+    if moves or casts:
+        for path, child in subgraphs(program.graph_module):
+            made.set_submodule(path, convert_subgraph(child, moves, casts))
+    return made
+
+
+def convert_subgraph(
+    module: GraphModule,
+    moves: Mapping[torch.device, torch.device],
+    casts: Mapping[torch.dtype, torch.dtype],
+) -> GraphModule:
+    """Return a copy of a sub-graph that names the new devices and dtypes."""
+    copy, _ = copy_module(module)
+    for each in graph_modules(copy):
+        replace_dtypes_and_devices(each.graph, moves, casts)
+        each.recompile()
+    return copy
 
 
 def replace_dtypes_and_devices(

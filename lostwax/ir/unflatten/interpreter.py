@@ -24,6 +24,7 @@ from torch.utils._pytree import TreeSpec
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.ir.pytree import leaf_text, sketch, sketch_spec
 from lostwax.ir.run.calling import Convention
+from lostwax.ir.run.control import find_runner
 from lostwax.ir.run.held import find_held
 from lostwax.ir.run.write_back import SHOWN, layout_free_target
 from lostwax.ir.text import graph_text, source_text
@@ -322,8 +323,9 @@ def _run_node(module: nn.Module, node: Node, values: dict[Node, Any], reads_view
         return _call_module(module, node, calling, values)
     args = _read(node.args, values, node.name)
     kwargs = _read(node.kwargs, values, node.name)
+    target: Any = find_runner(node) or node.target
     try:
-        return node.target(*args, **kwargs)  # type: ignore[operator]
+        return target(*args, **kwargs)
     except RuntimeError:
         other = layout_free_target(node.target, reads_views)
         if other is None or SHOWN in node.meta:

@@ -17,15 +17,17 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.fx import Graph
+from torch.fx import Graph, GraphModule
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
 from lostwax.errors import InputStructureError, SwapError
 from lostwax.identity import ByIdentity
+from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import sketch_spec
 from lostwax.ir.run.calling import accept_self, call_with_self
+from lostwax.ir.run.control import run_by_python
 from lostwax.ir.run.module import (
     buffer_ids,
     call_convention,
@@ -208,6 +210,9 @@ def _replace_dtypes_and_devices(
     """Give each module new graphs, which name the new devices and dtypes."""
     made: ByIdentity[ModuleBody, ModuleBody] = ByIdentity()
     for module in root.modules():
+        if isinstance(module, GraphModule):  # a sub-graph, which no other module has
+            replace_dtypes_and_devices(module.graph, moves, casts)
+            module.recompile()
         bodies: dict[str, ModuleBody] = getattr(module, "bodies", {})
         for name, body in bodies.items():
             if body not in made:
@@ -241,7 +246,7 @@ def _build_modules(root: UnflattenedModule, program: ExportedProgram, bodies: Mo
         made[path] = held[name]  # type: ignore[assignment]
     _fill_state(made, program)
     for path, name, graph in bodies.subgraphs:
-        made[path].register_module(name, graph)
+        made[path].register_module(name, copy_module(run_by_python(graph))[0])
 
 
 def _make_module(path: str, bodies: ModuleBodies) -> Container:

@@ -401,6 +401,14 @@ class _GraphWriter:
             return {"as_optional_tensors": parts}
         if kinds == {"as_int", "as_float"}:
             return {"as_floats": [_float(float(v)) for v in values]}
+        if "as_tensor" in kinds and all(isinstance(v, Node) for v in values):
+            # Operands of a sub-graph: a reader finds sizes by their names, as it does tensors.
+            return {"as_tensors": [{"name": self.folded.get(v, v).name} for v in values]}
+        if "as_tensor" in kinds:
+            raise SaveError(
+                "numbers that are written out have no form beside tensors among the operands of a "
+                "sub-graph\n  instead: give them as tensors, torch.tensor(...)"
+            )
         raise SaveError(f"a list of {', '.join(sorted(kinds))} has no form in .pt2 files")
 
 

@@ -10,8 +10,7 @@ the bounds of their record. Must not copy what can be a view.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -241,14 +240,14 @@ class WeightReader:
             raise LoadError(f"the table of {folder} is damaged")
         lying = {} if sharing is None else sharing["lying"]
         kinds: dict[str, _Kind] = {}
-        for name in _names_in_order(entries, sharing):
-            with _name_in_errors(folder, name):
-                kinds[name] = _kind(lying.get(name), folder, entries[name])
-        first = _find_tied(kinds, records) if sharing is None else sharing["tied"]
         found: dict[str, torch.Tensor] = {}
-        count = Counter[_Kind]()
-        for name, kind in kinds.items():
-            with _name_in_errors(folder, name):
+        name = ""
+        try:
+            for name in _names_in_order(entries, sharing):
+                kinds[name] = _kind(lying.get(name), folder, entries[name])
+            first = _find_tied(kinds, records) if sharing is None else sharing["tied"]
+            count = Counter[_Kind]()
+            for name, kind in kinds.items():
                 other = first.get(name, name)
                 if kinds.get(other) == kind and other in found:
                     found[name] = found[other]
@@ -257,7 +256,9 @@ class WeightReader:
                 else:
                     found[name] = self._tensor(folder, kind, count[kind])
                     count[kind] += 1
-        return {name: found[name] for name in kinds}
+        except (LoadError, *_FAULTS) as error:
+            raise _name_tensor(error, folder, name) from None
+        return found
 
     def _tensor(self, folder: str, kind: _Kind, number: int) -> torch.Tensor:
         """The tensor of this kind and number that a program has in a folder. The same tensor of
@@ -343,17 +344,15 @@ def _kind(lying: Any, folder: str, entry: Json) -> _Kind:
     return _Kind(where + name, t.replace(offset=byte // t.dtype.itemsize), is_parameter, grad)
 
 
-@contextmanager
-def _name_in_errors(folder: str, name: str) -> Iterator[None]:
+_FAULTS = (KeyError, TypeError, ValueError, AttributeError, RuntimeError)
+
+
+def _name_tensor(error: Exception, folder: str, name: str) -> LoadError:
+    """The error that says which tensor could not be read."""
     where = (f"the tensor {name!r} of {folder}",)
-    try:
-        yield
-    except LoadError as error:
-        raise LoadError(error.message, where) from None
-    except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-        raise LoadError(
-            f"its description is damaged ({type(error).__name__}: {error})", where
-        ) from None
+    if isinstance(error, LoadError):
+        return LoadError(error.message, where)
+    return LoadError(f"its description is damaged ({type(error).__name__}: {error})", where)
 
 
 def _names_in_order(entries: Json, sharing: Json | None) -> list[str]:

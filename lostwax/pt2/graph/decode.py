@@ -242,16 +242,16 @@ class _GraphReader:
         inputs = given["inputs"]
         if names is not None and len(names) != len(inputs):
             raise LoadError(f"it has {len(inputs)} inputs, its signature {len(names)}")
-        for i, argument in enumerate(inputs):
-            with self.reading.here(f"input {i} of graph {self.title!r}"):
-                self._input(argument, names[i] if names is not None else f"arg{i}_1")
-        # One frame for all nodes: what is being read is only needed when it cannot be.
-        i = -1
+        # One frame for all: what is being read is only needed when it cannot be.
+        what, i = "input", -1
         try:
+            for i, argument in enumerate(inputs):
+                self._input(argument, names[i] if names is not None else f"arg{i}_1")
+            what, i = "node", -1
             for i, node in enumerate(given["nodes"]):  # noqa: B007
                 self._node(node)
         except (LoadError, RecursionError, *_FAULTS):
-            with self.reading.here(f"node {i} of graph {self.title!r}"):
+            with self.reading.here(f"{what} {i} of graph {self.title!r}"):
                 raise
         with self.reading.here(f"the outputs of graph {self.title!r}"):
             self._output(given)

@@ -79,6 +79,9 @@ class FakeTensorMode(TorchDispatchMode):
     """Take composite operators apart into operators that every device has, instead of those that
     eager's dispatch picks on this one; what is computed is the same."""
 
+    keeps_indices = False
+    """An index that is a tensor of one element (`bias[head]`) stays one: its number is not read."""
+
     def __init__(
         self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None
     ) -> None:

@@ -96,6 +96,9 @@ def _to(
     copy: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> Any:
+    if not isinstance(self, torch.Tensor):  # `vmap` casts the number of `x * 2`
+        number = {"dtype": dtype, "device": device}
+        return mode.call(aten.scalar_tensor.default, self, **number)
     x = mode.adopt(self)
     t = x.fake_type
     device = concrete_device(device)

@@ -19,9 +19,11 @@ _getitem: Callable[..., Any] = torch.Tensor.__getitem__
 _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 
 
-def getitem(x: torch.Tensor, index: Any) -> Any:
+def getitem(x: Any, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
     if index.__class__ is not int:
+        if x.fake_mode.keeps_indices and (places := read_places(index)):
+            return torch.ops.aten.index.Tensor(x, places)
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
         index = _replace_scalars(index)
@@ -44,6 +46,16 @@ def setitem(x: torch.Tensor, index: Any, value: Any) -> None:
         x, index = _select(x, index)
         index = index or ...
     _setitem(x, index, value)
+
+
+def read_places(index: Any) -> list[torch.Tensor] | None:
+    """The index as tensors; None if none of it is one, or some of it is no number (a slice)."""
+    parts = index if index.__class__ in (tuple, list) else (index,)
+    if not any(isinstance(part, torch.Tensor) for part in parts):
+        return None
+    if not all(isinstance(part, torch.Tensor) or part.__class__ is int for part in parts):
+        return None
+    return [part if isinstance(part, torch.Tensor) else torch.tensor(part) for part in parts]
 
 
 def _is_truth(index: Any) -> bool:

@@ -19,7 +19,7 @@ from torch.utils._pytree import TreeSpec
 from lostwax.capture.example_call import argument_names, check_leaves
 from lostwax.capture.steps.provenance import Entered
 from lostwax.capture.trace.tracer import Tracer
-from lostwax.errors import UnknownModuleError
+from lostwax.errors import CaptureError, UnknownModuleError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.data import ModuleCallEntry, ModuleCallSignature
 from lostwax.ir.pytree import call_paths, leaf_paths
@@ -60,6 +60,14 @@ class PreservedCalls:
         self.tracer: Tracer | None = None
 
     def note_entry(self, entered: Entered, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        assert self.tracer is not None
+        if self.tracer.scope is not None:
+            raise CaptureError.here(
+                f"the module {entered.name}, whose call is to be described, is called inside of "
+                f"{self.tracer.scope.what}",
+                why="what goes in and out of it there is no value of the program",
+                instead="leave it out of preserve_module_call_signature",
+            )
         names = [*argument_names(entered.module.forward, len(args), kwargs), *kwargs]
         leaves, spec = pytree.tree_flatten((args, kwargs))
         check_leaves(leaves, f"in a call of {entered.name}, ", lambda: call_paths(spec, names))

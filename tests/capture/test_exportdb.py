@@ -1,7 +1,6 @@
 """ExportDB, torch's own collection of things that users write: each exports and matches eager.
 
-At the sizes of its example; those that declare dynamic sizes also at others. Control flow is a
-later matter.
+At the sizes of its example; those that declare dynamic sizes also at others.
 """
 
 from __future__ import annotations
@@ -18,20 +17,15 @@ from torch._export.db.examples import all_examples
 
 from lostwax import Dim
 from lostwax.capture import export
-from lostwax.errors import InputValueError, NotYetError
+from lostwax.errors import InputValueError
 
 CASES: dict[str, ExportCase] = all_examples()
-
-LEFT_OUT = {
-    "dynamic_shape_map": "control flow: map",
-}
-"""Not yet: what they need comes with later issues. Each must fail today, or leave this list."""
 
 DYNAMIC = {"dynamic_shape_round", "scalar_output"}
 """These declare dynamic sizes."""
 
-AT_ONE_SIZE = {"cond_operands"}
-"""So does this, and its predicate is a size: control flow."""
+TWO_INPUTS = {"cond_operands"}
+"""So does this, for two inputs: one size decides."""
 
 
 def _bits(module: nn.Module) -> dict[str, Any]:
@@ -43,7 +37,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore:Pred is a Python constant")
-@pytest.mark.parametrize("name", sorted(CASES.keys() - LEFT_OUT))
+@pytest.mark.parametrize("name", sorted(CASES))
 def test_case(name: str) -> None:
     case = CASES[name]
     before = _bits(case.model)
@@ -57,14 +51,6 @@ def test_case(name: str) -> None:
     torch.testing.assert_close(got, want)
     torch.testing.assert_close(_tensors(again), _tensors(args))
     assert type(got) is type(want)
-
-
-@pytest.mark.parametrize("name", sorted(LEFT_OUT))
-def test_left_out(name: str) -> None:
-    case = CASES[name]
-    assert {str(tag) for tag in case.tags} & {"torch.cond", "torch.map"}
-    with pytest.raises(NotYetError, match=r"(torch.cond|map) in a program[\s\S]*until then"):
-        export(case.model, *deepcopy((case.example_args, case.example_kwargs)))
 
 
 @pytest.mark.parametrize("name", sorted(DYNAMIC))
@@ -81,12 +67,21 @@ def test_dynamic_sizes(name: str) -> None:
         torch.testing.assert_close(program.module()(x), case.model(x))
 
 
+@pytest.mark.parametrize("name", sorted(TWO_INPUTS))
+def test_a_size_decides(name: str) -> None:
+    case = CASES[name]
+    program = export(case.model, case.example_args, dynamic_shapes=case.dynamic_shapes)
+    assert not program.guards
+    module = program.module()
+    for size in (1, 2, 3, 8):
+        x, y = torch.randn(size, 2), torch.randn(2)
+        torch.testing.assert_close(module(x, y), x + y if size > 2 else x - y)
+
+
 @pytest.mark.parametrize("name", sorted(n for n in CASES if n.startswith("dynamic_shape_")))
 def test_all_sizes_may_vary(name: str) -> None:
     """Each case about dynamic shapes, declared or not: at every size as eager, or a condition that
     names the input."""
-    if name in LEFT_OUT:
-        pytest.skip(LEFT_OUT[name])
     case = CASES[name]
     spec = tuple(dict.fromkeys(range(x.dim()), Dim.AUTO) for x in case.example_args)
     program = export(case.model, case.example_args, dynamic_shapes=spec)
@@ -109,5 +104,4 @@ def test_all_sizes_may_vary(name: str) -> None:
 
 def test_the_lists_are_right() -> None:
     assert len(CASES) >= 36
-    assert set(CASES) >= LEFT_OUT.keys()
-    assert {name for name, case in CASES.items() if case.dynamic_shapes} == DYNAMIC | AT_ONE_SIZE
+    assert {name for name, case in CASES.items() if case.dynamic_shapes} == DYNAMIC | TWO_INPUTS

@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 
 from lostwax.capture.control.lifting import Lifting
 from lostwax.capture.control.outputs import Merger, Side, new_results
-from lostwax.capture.control.scope import RecordedFunction, record_function
+from lostwax.capture.control.scope import RecordedFunction, Scope, record_function
 from lostwax.capture.control.side_effects import ReplacedBuffer
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
@@ -126,7 +126,8 @@ class _Cond:
         what = f"{name} of torch.cond"
         return Side(name, record_function(self.tracer, what, function, self._args, facts))
 
-    def _args(self) -> Sequence[Any]:
+    def _args(self, scope: Scope) -> Sequence[Any]:
+        """The branches get the operands as they are: what they read of them is lifted."""
         return self.operands
 
     def _merge(self, merger: Merger, true: RecordedFunction, false: RecordedFunction) -> Any:
@@ -144,6 +145,7 @@ class _Cond:
             returned = f.scope.return_new([values[i] for i in kept], results)
             lifting.read(f.scope, returned)
             graphs.append((name, f.scope, returned))
+        lifting.check_gradients("torch.cond")
         bodies = [lifting.make_graph(*each) for each in graphs]
         for body in bodies:
             body.operands = lifting.operands

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+import torch
+
 from lostwax.capture.control.scope import Scope
+from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import wrap
@@ -115,6 +118,20 @@ class Lifting:
         self.operands.append(number)
         self._add_input(number)
 
+    def check_gradients(self, what: str) -> None:
+        """Refuse an operator through which a program would have to differentiate itself."""
+        tracer = self.tracer
+        if not (tracer.tracked and torch.is_grad_enabled()):
+            return
+        tensors = [v for v in self.operands if isinstance(v, Value) and v.type is not None]
+        if any(map(is_differentiable, tensors)):
+            raise CaptureError.here(
+                f"{what} in a program that computes gradients itself",
+                why="the gradient of its functions would have to be a step of the program, too",
+                instead="call it under torch.no_grad(), or on detached tensors; or export the "
+                "forward alone, and let autograd differentiate the program when it runs",
+            )
+
     def make_graph(
         self, name: str, scope: Scope, outputs: Sequence[Any], form: Any = tuple
     ) -> InnerGraph:
@@ -163,7 +180,7 @@ def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
                 look(part, reader)
             elif isinstance(part, _NUMBERS):
                 for source in number_sources(simplify_number(part)):
-                    if source in tracer.ended and source not in tracer.origins:
+                    if source in tracer.ended:
                         refuse_number(tracer, source)
 
     for step in tracer.region.steps:

@@ -55,6 +55,8 @@ class Scope:
         """The tensors from outside to which it writes, with their last values."""
         self.guards: list[Guard] = []
         self.steps: set[Step] = set()
+        self.symbols = 0
+        """How many symbols there were before."""
         self._before: dict[Tracked, TrackedState] = {}
 
     def keep(self, tracked: Tracked) -> None:
@@ -68,7 +70,7 @@ class Scope:
     def recording(self, facts: Sequence[BoolExpr] = ()) -> Iterator[None]:
         """Inside, steps go into the region, and the facts are known."""
         tracer, env = self.tracer, self.tracer.shape_env
-        symbols = len(env.symbols)
+        self.symbols = len(env.symbols)
         tracer.region, tracer.scope = self.region, self
         self._forget_casts()
         try:
@@ -85,7 +87,7 @@ class Scope:
         finally:
             self._forget_casts()
             tracer.region, tracer.scope = self.outer, self.around
-            self._close(env.symbols[symbols:])
+            self._close(env.symbols[self.symbols :])
 
     def check_own(self, fake: FakeTensor) -> None:
         """Refuse a change of what a tensor from outside is: of its sizes, or its memory."""
@@ -171,6 +173,9 @@ class Scope:
             tracer.ended[value] = self.what
         for symbol in symbols:
             tracer.ended[symbol] = self.what
+        for source, origin in tracer.origins.items():
+            if origin.value.step in own:
+                tracer.ended[source] = self.what
 
     def _forget_casts(self) -> None:
         """Autocast keeps the casts of parameters, which are steps of one region."""
@@ -196,19 +201,24 @@ def record_function(
     tracer: Tracer,
     what: str,
     function: Callable[..., Any],
-    make_args: Callable[[], Sequence[Any]],
+    make_args: Callable[[Scope], Sequence[Any]],
     facts: Sequence[BoolExpr] = (),
+    check: Callable[[Scope, list[Any]], None] = lambda *_: None,
 ) -> RecordedFunction:
-    """Run a function into a region of its own, with arguments that are made there."""
+    """Run a function into a region of its own, with arguments that are made there, and let `check`
+    look at what it returns while all that it knows of sizes is known."""
     scope = Scope(tracer, what)
     effects = SideEffects(tracer, what, function)
     with scope.recording(facts):
-        leaves, structure = pytree.tree_flatten(function(*make_args()))
-        replaced = effects.take_buffers()
+        try:
+            leaves, structure = pytree.tree_flatten(function(*make_args(scope)))
+        finally:
+            replaced = effects.take_buffers()
         effects.check()
         scope.collect_writes()
         values = [_log(tracer, leaf) for leaf in leaves]
         buffers = [each._replace(value=_log(tracer, each.tensor)) for each in replaced]
+        check(scope, values)
     return RecordedFunction(scope, values, structure, buffers)
 
 

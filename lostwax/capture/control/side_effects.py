@@ -25,7 +25,7 @@ from lostwax.capture.state.global_state import find_keepers, read_keeper
 from lostwax.capture.state.snapshot import Snapshot
 from lostwax.errors import CaptureError
 from lostwax.identity import Seen
-from lostwax.location import user_location
+from lostwax.location import is_user_code, user_location
 
 
 class ReplacedBuffer(NamedTuple):
@@ -97,7 +97,10 @@ class SideEffects:
         self._where = user_location()
         self._outside = self._state.look()
         self._buffers = [(b, dict(b)) for b in self._state.buffers()]
-        self._variables = [(name, v, _content(v)) for name, v in _find_variables(functions)]
+        self._own: list[FunctionType] = []
+        """The functions, and those that they are closed over."""
+        found = _find_variables(functions, self._own)
+        self._variables = [(name, v, _content(v)) for name, v in found]
 
     def take_buffers(self) -> list[ReplacedBuffer]:
         """The buffers that were replaced; they are put back."""
@@ -114,7 +117,8 @@ class SideEffects:
         changed = self._state.find_change(self._outside) or self._find_variable()
         if changed is None:
             return
-        starts = [*functions_of(self._functions[0], self._state.modules), *self._functions]
+        users = [f for f in self._own if is_user_code(f.__code__)]
+        starts = [*functions_of(self._functions[0], self._state.modules), *users]
         line = line_that_sets(changed, starts)
         raise CaptureError(
             f"{self._what} changes {changed}, which is not its own.\n  at {line or self._where}\n"
@@ -156,8 +160,11 @@ def _is_same(was: Any, now: Any) -> bool:
     return content is None or not isinstance(content, list) or _are_same(content, there)
 
 
-def _find_variables(functions: Sequence[Callable[..., Any]]) -> Iterator[tuple[str, Any]]:
-    """The variables that functions are closed over, and the containers in them."""
+def _find_variables(
+    functions: Sequence[Callable[..., Any]], own: list[FunctionType]
+) -> Iterator[tuple[str, Any]]:
+    """The variables that functions are closed over, and the containers in them; `own` is for the
+    functions among them."""
     left: list[Any] = list(functions)
     seen = Seen()
     while left:
@@ -168,6 +175,7 @@ def _find_variables(functions: Sequence[Callable[..., Any]]) -> Iterator[tuple[s
         if not isinstance(each, FunctionType) or each in seen:
             continue
         seen.add(each)
+        own.append(each)
         cells = dict(zip(each.__code__.co_freevars, each.__closure__ or (), strict=True))
         for name, value in closure_variables(each):
             if cells[name] in seen:

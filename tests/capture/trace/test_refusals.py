@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
 import pytest
 import torch
-from functorch.experimental.control_flow import map as control_flow_map
 from torch import nn
-from torch._higher_order_ops.scan import scan
-from torch._higher_order_ops.while_loop import while_loop
 from torch.testing._internal.two_tensor import TwoTensor
 
 from lostwax.capture import export
@@ -20,7 +16,6 @@ from lostwax.errors import (
     DataDependentError,
     InputTypeError,
     LostwaxError,
-    NotYetError,
     UnsupportedFakeError,
 )
 from tests.capture.small import Of, X, same
@@ -40,32 +35,6 @@ def test_data_dependent_python_is_refused_with_the_line(forward: Any) -> None:
     with pytest.raises((DataDependentError, RuntimeError)) as error:
         export(Of(forward), (X,))
     assert "test_refusals.py" in str(error.value)
-
-
-def _loop(self: Any, x: torch.Tensor) -> Any:
-    return while_loop(lambda v: v.sum() < 9, lambda v: (v + 1,), (x,))
-
-
-CONTROL: dict[str, tuple[Any, str]] = {
-    "while_loop": (_loop, "fixed number of steps"),
-    "map": (lambda self, x: control_flow_map(torch.sin, x), "torch.vmap"),
-    "scan": (
-        lambda self, x: scan(lambda carry, row: (carry + row, carry * row), x[0], x),
-        r"x.unbind\(0\)",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CONTROL)
-def test_control_flow_is_refused_with_the_line(name: str) -> None:
-    forward, instead = CONTROL[name]
-    with pytest.raises(NotYetError, match=rf"{name} in a program.*not supported yet") as error:
-        export(Of(forward, layer=nn.Linear(4, 4)), (X,))
-    message = str(error.value)
-    assert "test_refusals.py" in message
-    assert "why: operators that take functions come with a later version" in message
-    assert re.search(f"until then: .*{instead}", message)
-    assert torch.compile.__module__ == "torch"
 
 
 class Config:

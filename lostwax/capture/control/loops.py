@@ -1,0 +1,296 @@
+"""Loops: `while_loop`, `map`, `scan`. Their bodies are recorded once, for any iteration.
+
+What an iteration hands to the next one is an input of the body, of a type that every iteration
+keeps; an integer is a number of which nothing is known. If the body writes to tensors from outside,
+they are handed on, too: then it is recorded again, with these as its inputs. Must not know how many
+iterations there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from lostwax.capture.control.lifting import Lifting, line_of
+from lostwax.capture.control.scope import RecordedFunction, Scope, record_function
+from lostwax.capture.control.side_effects import ReplacedBuffer
+from lostwax.capture.trace.tracer import Tracer
+from lostwax.errors import CaptureError
+from lostwax.fake.symbolic.node import unwrap, wrap
+from lostwax.fake.tensor import FakeTensor, new_fake
+from lostwax.ir.graph.numbers import SymbolOrigin
+from lostwax.ir.trace.log import Value, new_value
+from lostwax.ir.trace.views import Root, make_root
+from lostwax.location import user_location
+from lostwax.ops.registry import aten
+from lostwax.sym import BoolExpr, Expr, eq, known
+from lostwax.types import TensorType, contiguous_strides
+
+_KIND = "the loop's own"
+_Base: Any = torch._C.TensorBase
+_require_gradient = _Base.requires_grad.__set__
+
+
+class Slot(NamedTuple):
+    """Something that the body is given."""
+
+    given: Any
+    """What the first iteration gets: a value, or a number."""
+    inside: Value
+    """What it is in the body."""
+    object: Any
+    """The fake or number that stands for it there."""
+    root: Root | None = None
+    """The tensor from outside that it is, if the body writes to one."""
+    buffer: ReplacedBuffer | None = None
+    """The buffer that it is, if the body replaces one."""
+
+    @property
+    def type(self) -> TensorType | None:
+        return self.inside.type
+
+
+class Loop:
+    """One call of such an operator."""
+
+    def __init__(self, tracer: Tracer, what: str) -> None:
+        self.tracer = tracer
+        self.what = what
+        self.where = user_location()
+        self.carried: list[Slot] = []
+        """What an iteration hands to the next one."""
+        self.slices: list[Slot] = []
+        """What each iteration gets of the tensors that the loop goes over."""
+        self.rest: list[Slot] = []
+        """The tensors and buffers that are handed on because the body writes to them."""
+
+    # -------------------------------------------------------------------------------------- inputs
+
+    def carry(self, leaf: Any) -> Slot:
+        """The body gets this at first, and then what it returns for it."""
+        if isinstance(leaf, torch.Tensor):
+            fake = self._lay_out(self.tracer.adopt(leaf))
+            slot = self._new_tensor(self.tracer.value_of(fake), fake.fake_type)
+        elif isinstance(leaf, (int, torch.SymInt)) and not isinstance(leaf, bool):
+            slot = self._new_number(unwrap(leaf))
+        else:
+            raise CaptureError.here(
+                f"{self.what} is to hand on {leaf!r}, of class {type(leaf).__name__}",
+                why="from one iteration to the next go tensors and integers",
+                instead="make it a tensor, torch.tensor(value); or, if no iteration changes it, "
+                "let the functions close over it",
+            )
+        self.carried.append(slot)
+        return slot
+
+    def slice(self, leaf: torch.Tensor) -> Slot:
+        """The body gets one row of this after the other."""
+        fake = self.tracer.adopt(leaf)
+        t = fake.fake_type
+        row = TensorType(t.size[1:], t.dtype, t.device, t.stride[1:])
+        slot = self._new_tensor(self.tracer.value_of(fake), row)
+        self.slices.append(slot)
+        return slot
+
+    def _lay_out(self, fake: FakeTensor) -> FakeTensor:
+        """A tensor that lies in memory as those will that the body returns."""
+        t = fake.fake_type
+        if t.is_dense and t.offset == 0:
+            return fake
+        options = {"memory_format": torch.contiguous_format}
+        return self.tracer.evaluate(aten.clone.default, (fake,), options)  # type: ignore[no-any-return]
+
+    def _new_tensor(self, given: Value, t: TensorType, **of: Any) -> Slot:
+        t = t.replace(offset=0) if t.offset != 0 else t
+        fake = new_fake(self.tracer, t)
+        if self.tracer.differentiable and (t.dtype.is_floating_point or t.dtype.is_complex):
+            _require_gradient(fake, True)
+        root = make_root(fake, None, None, _KIND, "value")
+        return Slot(given, root.value, fake, **of)
+
+    def _new_number(self, given: Any) -> Slot:
+        symbol = self.tracer.shape_env.unbacked(origin=f"a number that {self.what} hands on")
+        number = wrap(symbol)
+        inside = new_value(None, None, None, number)
+        (atom,) = symbol.symbols()
+        self.tracer.origins[atom] = SymbolOrigin(inside, None)
+        return Slot(given, inside, number)
+
+    @property
+    def inputs(self) -> list[Slot]:
+        """What the body is given, in the order of its inputs."""
+        return [*self.carried, *self.rest, *self.slices]
+
+    # ---------------------------------------------------------------------------------- recording
+
+    def record(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        facts: Sequence[BoolExpr] = (),
+        check: Callable[[Scope, list[Any]], None] = lambda *_: None,
+    ) -> RecordedFunction:
+        """Record a function of the loop."""
+        what = f"{name} of {self.what}"
+
+        def prepare(scope: Scope) -> Sequence[Any]:
+            for slot in self.inputs:
+                scope.region.inputs.append(slot.inside)
+                self.tracer.ended.pop(slot.inside, None)  # it was an input of another one, too
+            for slot in self.rest:
+                if slot.root is not None:
+                    scope.keep(slot.root)
+                    slot.root.write(slot.inside)
+                elif slot.buffer is not None:
+                    slot.buffer.buffers[slot.buffer.name] = slot.object
+            return args
+
+        def finish(scope: Scope, leaves: list[Any]) -> None:
+            self._check_unwritten(what)
+            check(scope, leaves)
+
+        return record_function(self.tracer, what, function, prepare, facts, finish)
+
+    def record_body(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        facts: Sequence[BoolExpr] = (),
+        check: Callable[[Scope, list[Any]], None] = lambda *_: None,
+    ) -> RecordedFunction:
+        """Record the body, and again until all that it writes to is handed on."""
+        while True:
+            body = self.record("the body", function, args, facts, check)
+            new = self._find_new(body)
+            if not new:
+                return body
+            self.rest += new
+
+    def _find_new(self, body: RecordedFunction) -> list[Slot]:
+        """What the body writes to, or replaces, and is not handed on yet."""
+        tracer, found = self.tracer, list[Slot]()
+        for root in body.scope.writes:
+            if all(slot.root is not root for slot in self.rest):
+                value = root.value
+                assert value.type is not None
+                found.append(self._new_tensor(value, value.type, root=root))
+        for each in body.buffers:
+            if not any(slot.buffer and slot.buffer.is_same_place(each) for slot in self.rest):
+                fake = tracer.adopt(each.buffers[each.name])
+                value = tracer.value_of(self._lay_out(fake))
+                assert value.type is not None
+                found.append(self._new_tensor(value, value.type, buffer=each))
+        return found
+
+    def _check_unwritten(self, what: str) -> None:
+        """Refuse writes to what an iteration is given."""
+        for slots, which in ((self.carried, "a value that it is handed"), (self.slices, "a row")):
+            for slot in slots:
+                if isinstance(slot.object, FakeTensor) and slot.object.tracked.root.version:
+                    raise CaptureError(
+                        f"{what} writes to {which}.\n"
+                        f"  at {line_of(slot.object.tracked.root.value.step) or self.where}\n"
+                        "  why: in the first iteration that would change the tensor outside of the "
+                        "loop\n  instead: write to a copy (x.clone()), or compute a new tensor"
+                    )
+
+    def check_pure(self, f: RecordedFunction, name: str, why: str, instead: str) -> None:
+        """Refuse a function that writes to something from outside."""
+        kept = [slot.inside for slot in self.rest]
+        values = [*f.scope.writes.values(), *[each.value for each in f.buffers]]
+        for value in values:
+            if not any(value is each for each in kept):
+                raise CaptureError(
+                    f"{name} of {self.what} writes to a tensor from outside.\n"
+                    f"  at {line_of(value.step) or self.where}\n  why: {why}\n"
+                    f"  instead: {instead}"
+                )
+
+    # ------------------------------------------------------------------------------------- results
+
+    def check_carried(self, leaves: Sequence[Any], names: Sequence[str]) -> None:
+        """Refuse a body that returns something else than it is handed; called while it records."""
+        for slot, leaf, name in zip(self.carried, leaves, names, strict=True):
+            self._check_kept(slot, leaf, name)
+
+    def _check_kept(self, slot: Slot, leaf: Any, name: str) -> None:
+        t = slot.type
+        if t is None:
+            if not isinstance(leaf, (int, Expr)) or isinstance(leaf, bool):
+                raise self._change(name, "an integer", leaf)
+            return
+        if not isinstance(leaf, Value) or leaf.type is None:
+            raise self._change(name, describe_type(t), leaf)
+        new = leaf.type
+        if (t.dtype, t.device, t.ndim) != (new.dtype, new.device, new.ndim) or not all(
+            known(eq(a, b)) is True for a, b in zip(t.size, new.size, strict=True)
+        ):
+            raise self._change(name, describe_type(t), leaf)
+
+    def _change(self, name: str, was: str, leaf: Any) -> CaptureError:
+        is_tensor = isinstance(leaf, Value) and leaf.type is not None
+        now = describe_type(leaf.type) if is_tensor else repr(leaf)
+        where = line_of(leaf.step) if isinstance(leaf, Value) else None
+        return CaptureError(
+            f"{name}, which {self.what} hands on, changes: the body gets {was}, and returns {now}"
+            f"{'' if where is None else f', from {where}'}.\n  at {self.where}\n"
+            "  why: the body is one graph, for every iteration\n"
+            "  instead: return the type and size that it was given, y.to(x.dtype), "
+            "y.expand_as(x); or begin with that type"
+        )
+
+    def values_after(self, body: RecordedFunction) -> list[Value]:
+        """What the body leaves in what is handed on because it writes to it."""
+        found: list[Value] = []
+        for slot in self.rest:
+            if slot.root is not None:
+                found.append(body.scope.writes[slot.root])
+            else:
+                assert slot.buffer is not None
+                (own,) = filter(slot.buffer.is_same_place, body.buffers)
+                found.append(own.value)
+        return found
+
+    def lift(
+        self, also: Sequence[Any], *functions: tuple[RecordedFunction, Sequence[Any]]
+    ) -> Lifting:
+        """What these functions read, with what they return; `also` are other arguments that the
+        user gives them."""
+        slots, tracer = self.inputs, self.tracer
+        given = [tracer.value_of(tracer.adopt(x)) for x in also if isinstance(x, torch.Tensor)]
+        operands = [*[slot.given for slot in slots], *given]
+        lifting = Lifting(tracer, operands, [slot.inside for slot in slots])
+        for f, returned in functions:
+            lifting.read(f.scope, returned)
+        lifting.check_gradients(self.what)
+        return lifting
+
+    def additional(self, lifting: Lifting) -> list[Any]:
+        return lifting.operands[len(self.inputs) :]
+
+    def hand_back(self, results: Sequence[Any]) -> None:
+        """After the loop: what it has written to has the values of the last iteration."""
+        for slot in self.carried:
+            if slot.type is None:
+                (symbol,) = unwrap(slot.object).symbols()
+                self.tracer.ended[symbol] = f"the body of {self.what}"
+        for slot, new in zip(self.rest, results, strict=True):
+            if slot.root is not None:
+                self.tracer.replace_value(slot.root, self.tracer.value_of(new))
+            elif slot.buffer is not None:
+                slot.buffer.buffers[slot.buffer.name] = new
+
+
+def describe_type(t: TensorType) -> str:
+    device = "" if t.device.type == "cpu" else f" on {t.device}"
+    sizes = ", ".join(map(str, t.size))
+    return f"{str(t.dtype).removeprefix('torch.')}[{sizes}]{device}"
+
+
+def stack_type(row: TensorType, length: Any) -> TensorType:
+    """The type of as many rows as the loop has iterations."""
+    size = (length, *row.size)
+    return TensorType(size, row.dtype, row.device, contiguous_strides(size))

@@ -61,7 +61,7 @@ def record_cond(
     return _Cond(tracer, condition, operands).record(true_fn, false_fn)
 
 
-def _facts(condition: Any) -> tuple[list[BoolExpr], list[BoolExpr]]:
+def _find_facts(condition: Any) -> tuple[list[BoolExpr], list[BoolExpr]]:
     if not isinstance(condition, BoolExpr):
         return [], []
     opposite = negate(condition)
@@ -113,7 +113,7 @@ class _Cond:
         ]
 
     def record(self, true_fn: Callable[..., Any], false_fn: Callable[..., Any]) -> Any:
-        facts = _facts(self.condition)
+        facts = _find_facts(self.condition)
         true = self._record_branch("the true branch", true_fn, facts[0])
         false = self._record_branch("the false branch", false_fn, facts[1])
         merger = Merger(self.tracer, "the branches of torch.cond", true, false)
@@ -124,16 +124,16 @@ class _Cond:
         self, name: str, function: Callable[..., Any], facts: Sequence[BoolExpr]
     ) -> Side:
         what = f"{name} of torch.cond"
-        return Side(name, record_function(self.tracer, what, function, self._args, facts))
+        return Side(name, record_function(self.tracer, what, function, self._give_operands, facts))
 
-    def _args(self, scope: Scope) -> Sequence[Any]:
+    def _give_operands(self, scope: Scope) -> Sequence[Any]:
         """The branches get the operands as they are: what they read of them is lifted."""
         return self.operands
 
     def _merge(self, merger: Merger, true: RecordedFunction, false: RecordedFunction) -> Any:
         tracer = self.tracer
         roots, buffers = _find_carried(true, false)
-        ours, theirs = (_values_after(f, roots, buffers) for f in (true, false))
+        ours, theirs = (_find_values_after(f, roots, buffers) for f in (true, false))
         places = list(leaf_paths(true.structure, "the result"))
         names = [*places, *["a buffer"] * (len(ours) - len(places))]
         types = list(map(merger.merge, names, ours, theirs))
@@ -175,15 +175,15 @@ def _find_carried(*functions: RecordedFunction) -> tuple[list[Root], list[Replac
     return list(roots), buffers
 
 
-def _values_after(
+def _find_values_after(
     f: RecordedFunction, roots: Sequence[Root], buffers: Sequence[ReplacedBuffer]
 ) -> list[Any]:
     """What a function returns, and what it leaves in these tensors and buffers."""
     written = [f.scope.writes.get(root, root.value) for root in roots]
-    return [*f.leaves, *written, *[_value_in(f, each) for each in buffers]]
+    return [*f.leaves, *written, *[_find_value_in(f, each) for each in buffers]]
 
 
-def _value_in(f: RecordedFunction, place: ReplacedBuffer) -> Value:
+def _find_value_in(f: RecordedFunction, place: ReplacedBuffer) -> Value:
     """The value of a buffer when the function ended, whether it has replaced it or not."""
     for own in filter(place.is_same_place, f.buffers):
         return own.value  # type: ignore[no-any-return]

@@ -68,7 +68,7 @@ class Loop:
 
     # -------------------------------------------------------------------------------------- inputs
 
-    def carry(self, leaf: Any) -> Slot:
+    def hand_on(self, leaf: Any) -> Slot:
         """The body gets this at first, and then what it returns for it."""
         if isinstance(leaf, torch.Tensor):
             fake = self._lay_out(self.tracer.adopt(leaf))
@@ -85,7 +85,7 @@ class Loop:
         self.carried.append(slot)
         return slot
 
-    def slice(self, leaf: torch.Tensor) -> Slot:
+    def take_rows(self, leaf: torch.Tensor) -> Slot:
         """The body gets one row of this after the other."""
         fake = self.tracer.adopt(leaf)
         t = fake.fake_type
@@ -242,7 +242,7 @@ class Loop:
             "y.expand_as(x); or begin with that type"
         )
 
-    def values_after(self, body: RecordedFunction) -> list[Value]:
+    def find_values_after(self, body: RecordedFunction) -> list[Value]:
         """What the body leaves in what is handed on because it writes to it."""
         found: list[Value] = []
         for slot in self.rest:
@@ -268,7 +268,7 @@ class Loop:
         lifting.check_gradients(self.what)
         return lifting
 
-    def additional(self, lifting: Lifting) -> list[Any]:
+    def find_additional(self, lifting: Lifting) -> list[Any]:
         return lifting.operands[len(self.inputs) :]
 
     def hand_back(self, results: Sequence[Any]) -> None:

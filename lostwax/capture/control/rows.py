@@ -30,8 +30,8 @@ def record_map(
 ) -> Any:
     """`torch.ops.higher_order.map_impl`: the body gets rows, and then `pos_args` as they are."""
     loop = Loop(tracer, "map")
-    length = _length(tracer, xs, "map")
-    rows = [loop.slice(x).object for x in xs]
+    length = _find_length(tracer, xs, "map")
+    rows = [loop.take_rows(x).object for x in xs]
     body = loop.record_body(f, (*rows, *pos_args), check=_Rows(loop, 0).check)
     loop.check_pure(
         body,
@@ -43,9 +43,9 @@ def record_map(
     lifting = loop.lift(pos_args, (body, returned))
     graph = lifting.make_graph("body_graph", body.scope, returned)
     given = [slot.given for slot in loop.slices]
-    operands = [graph, given, loop.additional(lifting)]
+    operands = [graph, given, loop.find_additional(lifting)]
     step = tracer.append_step(torch.ops.higher_order.map_impl, operands, {})
-    results = new_results(tracer, step, _stacked(returned, length))
+    results = new_results(tracer, step, _stack_types(returned, length))
     return _unflatten(results, body)
 
 
@@ -59,14 +59,14 @@ def record_scan(
     """`torch.ops.higher_order.scan`: the body gets what is handed on, then rows; it returns what
     goes to the next row, then what is stacked."""
     loop = Loop(tracer, "scan")
-    length = _length(tracer, xs, "scan")
+    length = _find_length(tracer, xs, "scan")
     count = len(init)
-    args = [*[loop.carry(x).object for x in init], *[loop.slice(x).object for x in xs]]
+    args = [*[loop.hand_on(x).object for x in init], *[loop.take_rows(x).object for x in xs]]
     body = loop.record_body(combine_fn, (*args, *additional_inputs), check=_Rows(loop, count).check)
     handed, rows = body.leaves[:count], body.leaves[count:]
     slots = [*loop.carried, *loop.rest]
     types = [slot.type for slot in slots]
-    values = [*handed, *loop.values_after(body), *rows]
+    values = [*handed, *loop.find_values_after(body), *rows]
     returned = body.scope.return_new(values, types)
     lifting = loop.lift(additional_inputs, (body, returned))
     graph = lifting.make_graph("scan_combine_graph", body.scope, returned, list)
@@ -74,10 +74,10 @@ def record_scan(
         graph,
         [slot.given for slot in slots],
         [slot.given for slot in loop.slices],
-        Operands(loop.additional(lifting)),
+        Operands(loop.find_additional(lifting)),
     ]
     step = tracer.append_step(torch.ops.higher_order.scan, operands, {})
-    stacked = _stacked(returned[len(slots) :], length)
+    stacked = _stack_types(returned[len(slots) :], length)
     results = new_results(tracer, step, [*types, *stacked])
     loop.hand_back(results[count : len(slots)])
     return _unflatten([*results[:count], *results[len(slots) :]], body)
@@ -91,8 +91,8 @@ def record_associative_scan(
 ) -> Any:
     """`torch.ops.higher_order.associative_scan`: the body gets two rows of each tensor."""
     loop = Loop(tracer, "associative_scan")
-    length = _length(tracer, xs, "associative_scan")
-    rows = [loop.slice(x).object for x in (*xs, *xs)]
+    length = _find_length(tracer, xs, "associative_scan")
+    rows = [loop.take_rows(x).object for x in (*xs, *xs)]
     body = loop.record_body(combine_fn, (*rows, *additional_inputs), check=_Rows(loop, 0).check)
     why = "associative_scan says nothing of the order of its calls"
     loop.check_pure(body, "the function", why, "scan, which goes from row to row")
@@ -102,9 +102,9 @@ def record_associative_scan(
     lifting = loop.lift(additional_inputs, (body, returned))
     graph = lifting.make_graph("associative_scan_combine_graph", body.scope, returned, list)
     given = [slot.given for slot in loop.slices[: len(xs)]]
-    operands = [graph, given, Operands(loop.additional(lifting))]
+    operands = [graph, given, Operands(loop.find_additional(lifting))]
     step = tracer.append_step(torch.ops.higher_order.associative_scan, operands, {})
-    results = new_results(tracer, step, _stacked(returned, length))
+    results = new_results(tracer, step, _stack_types(returned, length))
     return _unflatten(results, body)
 
 
@@ -127,7 +127,7 @@ def scan_rows(
     return list(record_scan(tracer, step, init, leaves))[count + 1 :]
 
 
-def _length(tracer: Tracer, xs: Sequence[Any], what: str) -> Any:
+def _find_length(tracer: Tracer, xs: Sequence[Any], what: str) -> Any:
     """How many rows the tensors have, all of them."""
     if not xs or not all(isinstance(x, torch.Tensor) and x.dim() for x in xs):
         raise CaptureError.here(
@@ -193,7 +193,7 @@ def _check_same(loop: Loop, body: RecordedFunction, types: Sequence[Any]) -> Non
             )
 
 
-def _stacked(rows: Sequence[Value], length: Any) -> list[TensorType]:
+def _stack_types(rows: Sequence[Value], length: Any) -> list[TensorType]:
     return [stack_type(row.type, length) for row in rows if row.type is not None]
 
 

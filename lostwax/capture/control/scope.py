@@ -67,7 +67,7 @@ class Scope:
             self._before[tracked] = state
 
     @contextmanager
-    def recording(self, facts: Sequence[BoolExpr] = ()) -> Iterator[None]:
+    def record(self, facts: Sequence[BoolExpr] = ()) -> Iterator[None]:
         """Inside, steps go into the region, and the facts are known."""
         tracer, env = self.tracer, self.tracer.shape_env
         self.symbols = len(env.symbols)
@@ -209,7 +209,7 @@ def record_function(
     look at what it returns while all that it knows of sizes is known."""
     scope = Scope(tracer, what)
     effects = SideEffects(tracer, what, function)
-    with scope.recording(facts):
+    with scope.record(facts):
         try:
             leaves, structure = pytree.tree_flatten(function(*make_args(scope)))
         finally:

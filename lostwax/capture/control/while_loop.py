@@ -57,7 +57,7 @@ class _While:
     ) -> Any:
         loop, tracer = self.loop, self.tracer
         leaves, structure = pytree.tree_flatten(carried)
-        objects = [loop.carry(leaf).object for leaf in leaves]
+        objects = [loop.hand_on(leaf).object for leaf in leaves]
         args = (*pytree.tree_unflatten(objects, structure), *additional)
         names = list(leaf_paths(structure, "carried_inputs"))
 
@@ -79,7 +79,7 @@ class _While:
             body = loop.record_body(body_fn, args, facts, check)
             if len(loop.rest) == known_before:
                 break
-        values = [*body.leaves, *loop.values_after(body)]
+        values = [*body.leaves, *loop.find_values_after(body)]
         slots = [*loop.carried, *loop.rest]
         returned = body.scope.return_new(values, [slot.type for slot in slots])
         asked = condition.scope.return_new([holds])
@@ -90,7 +90,7 @@ class _While:
         ]
         step = tracer.append_step(
             torch.ops.higher_order.while_loop,
-            [*graphs, Operands([s.given for s in slots]), Operands(loop.additional(lifting))],
+            [*graphs, Operands([s.given for s in slots]), Operands(loop.find_additional(lifting))],
             {},
         )
         env = tracer.shape_env

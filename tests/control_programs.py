@@ -96,6 +96,8 @@ class ControlCase(NamedTuple):
     args: tuple[Any, ...]
     others: tuple[tuple[Any, ...], ...] = ()
     dynamic: Any = None
+    strict: bool = False
+    """Is it captured by torch's strict capture? Else that takes nested regions apart."""
 
 
 class Of(nn.Module):
@@ -241,6 +243,15 @@ def _associative_pair(m, x, y):
     return associative_scan(combine, [x, y], (m.k,))
 
 
+def _constants(m, x):
+    """Values of parameters alone, computed in a loop inside of a branch."""
+
+    def loop(x):
+        return scan(lambda c, row: (c + row * (m.w * 2).exp(), c.clone()), x[0] * 0, x)[1]
+
+    return cond(x.sum() > 0, loop, lambda x: x * (m.w + 1), (x,))
+
+
 def _modes(m, x):
     with torch.no_grad():
         y = x * 2
@@ -306,8 +317,11 @@ def cases() -> dict[str, ControlCase]:
         "associative pair": ControlCase(
             Binary(_associative_pair, k=torch.rand(3)), (plus, minus), ((minus, plus),)
         ),
+        "constants": ControlCase(
+            Unary(_constants, w=nn.Parameter(torch.rand(3))), (plus,), ((minus,), (plus * 9,))
+        ),
         "modes": ControlCase(Unary(_modes), (plus,), ((minus,),)),
-        "regions": ControlCase(Unary(_regions), (plus,), ((minus,),)),
+        "regions": ControlCase(Unary(_regions), (plus,), ((minus,),), strict=True),
         "modules": ControlCase(Outer(), (plus,), ((minus,), (plus * 9,))),
     }
 
@@ -322,7 +336,8 @@ def run_reference(name: str, args: tuple[Any, ...]) -> Any:
 def torch_program(name: str) -> torch.export.ExportedProgram:
     """The program that torch captures."""
     case = cases()[name]
-    return torch.export.export(case.module, case.args, dynamic_shapes=case.dynamic)
+    options = {"dynamic_shapes": case.dynamic, "strict": case.strict}
+    return torch.export.export(case.module, case.args, **options)
 
 
 @cache

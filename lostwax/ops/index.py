@@ -157,8 +157,9 @@ FAMILIES = {
         slice_scatter stack tril triu zero zero_
     """,
     "lostwax.ops.tensors.scalars": """
-        _assert_async _assert_scalar _assert_tensor_metadata _local_scalar_dense sym_constrain_range
-        sym_constrain_range_for_size sym_numel sym_size sym_storage_offset sym_stride
+        _assert_async _assert_scalar _assert_tensor_metadata _local_scalar_dense item
+        sym_constrain_range sym_constrain_range_for_size sym_numel sym_size sym_storage_offset
+        sym_stride
     """,
     "lostwax.ops.tensors.sorting": """
         _unique _unique2 bucketize isin kthvalue searchsorted sort topk unique_consecutive

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import torch
 from torch._ops import HigherOrderOperator
 from torch.fx import Graph, GraphModule, Node
 
@@ -31,6 +32,8 @@ class Body(NamedTuple):
     """The arguments of the call that become its inputs, in order."""
     rows: range = range(0)
     """Which of these it gets row by row."""
+    fixed: int = 0
+    """The first of these that is the same whenever the call runs it."""
 
     def find_module(self) -> GraphModule | None:
         """The sub-graph; None if the argument does not read one."""
@@ -69,16 +72,19 @@ def _describe_cond(node: Node) -> ControlCall:
 def _describe_while_loop(node: Node) -> ControlCall:
     condition, body, carried, more = node.args
     given = (*_as_tuple(carried), *_as_tuple(more))
-    bodies = Body("condition", condition, given), Body("body", body, given)
+    fixed = len(_as_tuple(carried))
+    bodies = (
+        Body("condition", condition, given, fixed=fixed),
+        Body("body", body, given, fixed=fixed),
+    )
     return ControlCall(node, bodies, (3, 3))
 
 
 def _describe_map(node: Node) -> ControlCall:
     body, mapped, more = node.args
     rows = _as_tuple(mapped)
-    return ControlCall(
-        node, (Body("body", body, (*rows, *_as_tuple(more)), range(len(rows))),), (2, 2)
-    )
+    given = (*rows, *_as_tuple(more))
+    return ControlCall(node, (Body("body", body, given, range(len(rows)), len(rows)),), (2, 2))
 
 
 def _describe_scan(node: Node) -> ControlCall:
@@ -86,14 +92,15 @@ def _describe_scan(node: Node) -> ControlCall:
     carried, rows = _as_tuple(first), _as_tuple(scanned)
     places = range(len(carried), len(carried) + len(rows))
     given = (*carried, *rows, *_as_tuple(more))
-    return ControlCall(node, (Body("body", body, given, places),), (3, 3))
+    return ControlCall(node, (Body("body", body, given, places, places.stop),), (3, 3))
 
 
 def _describe_associative_scan(node: Node) -> ControlCall:
     body, scanned, more = node.args
     rows = _as_tuple(scanned)
     given = (*rows, *rows, *_as_tuple(more))
-    return ControlCall(node, (Body("body", body, given, range(2 * len(rows))),), (2, 2))
+    both = range(2 * len(rows))
+    return ControlCall(node, (Body("body", body, given, both, both.stop),), (2, 2))
 
 
 def _describe_plain(place: int, first: int) -> Callable[[Node], ControlCall]:
@@ -155,6 +162,27 @@ def find_calls(graph: Graph) -> Iterator[ControlCall]:
 def recorded_value(value: Any) -> Any:
     """What is recorded for an argument; a constant is itself."""
     return value.meta.get("val") if isinstance(value, Node) else value
+
+
+def differ(a: Any, b: Any, sizes: bool = True) -> bool:
+    """Are two values surely of different types? Without `sizes`, these may differ."""
+    if isinstance(a, FakeTensor) and isinstance(b, FakeTensor):
+        t, other = a.fake_type, b.fake_type
+        if t.dtype is not other.dtype or len(t.size) != len(other.size):
+            return True
+        if t.device.type != other.device.type:
+            return True
+        pairs = zip(t.size, other.size, strict=True) if sizes else ()
+        return any(x != y for x, y in pairs if x.__class__ is int and y.__class__ is int)
+    return _kind_of(a) is not _kind_of(b)
+
+
+def _kind_of(value: Any) -> Any:
+    """The class of a value, the same for a number and a symbolic one."""
+    if isinstance(value, FakeTensor):
+        return FakeTensor
+    plain = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+    return plain.get(value.__class__, value.__class__)
 
 
 def row_of(value: Any) -> Any:

@@ -37,6 +37,11 @@ def graph_modules(module: GraphModule) -> Iterator[GraphModule]:
     return (child for child in module.modules() if isinstance(child, GraphModule))
 
 
+def all_nodes(module: GraphModule) -> Iterator[Node]:
+    """The nodes of a graph and of its sub-graphs, however deep."""
+    return (node for each in graph_modules(module) for node in each.graph.nodes)
+
+
 def silent_writes(node: Node) -> tuple[str, ...]:
     """The arguments that a call writes to although its schema does not say so."""
     target: Any = overload_of(node.target)

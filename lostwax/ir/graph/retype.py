@@ -19,7 +19,13 @@ from lostwax.errors import LostwaxError, PassError
 from lostwax.fake import FakeTensor, FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import new_fake
-from lostwax.ir.graph.control import Body, call_value, describe_call, recorded_value
+from lostwax.ir.graph.control import (
+    Body,
+    call_value,
+    describe_call,
+    differ,
+    recorded_value,
+)
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import source_text
 from lostwax.ops.dialect_operator import overload_of
@@ -87,7 +93,7 @@ def _retype_bodies(
     for body in bodies:
         if (module := body.find_module()) is not None:
             _give_types(module, body, changed)
-            with _facts_inside(node, body, mode):
+            with facts_inside(node, body, mode):
                 _retype_graph(module.graph, mode, before, changed)
     for module in () if call is not None else _sub_graphs(node):
         _retype_graph(module.graph, mode, before, changed)
@@ -101,15 +107,16 @@ def _sub_graphs(node: Node) -> Iterator[GraphModule]:
 
 
 def _give_types(module: GraphModule, body: Body, changed: set[Node]) -> None:
-    """Give the inputs of a sub-graph the types of operands that have changed."""
+    """Give the inputs of a sub-graph the types of operands that have changed, or are others than
+    before."""
     inputs = module.graph.find_nodes(op="placeholder")
     for node, operand, given in zip(inputs, body.operands, body.given_values(), strict=False):
-        if isinstance(operand, Node) and operand in changed:
+        if (isinstance(operand, Node) and operand in changed) or differ(node.meta["val"], given):
             node.meta["val"] = given
 
 
 @contextmanager
-def _facts_inside(node: Node, body: Body, mode: FakeTensorMode) -> Iterator[None]:
+def facts_inside(node: Node, body: Body, mode: FakeTensorMode) -> Iterator[None]:
     """Inside, what is known where a sub-graph runs: the predicate of a branch, and what the
     sub-graph itself asserts. It must need nothing else that nobody checks there."""
     env = mode.shape_env
@@ -188,7 +195,8 @@ def evaluate_node(node: Node, mode: FakeTensorMode) -> Any:
             f"{str(error).splitlines()[0]}" + (f"\n    at {source}" if source else "")
         ) from error
     record = operator(target)
-    if record.data_dependent or record.evaluation is not None:
+    is_own = record.evaluation is not None or Trait.READS_NUMBER in record.traits
+    if record.data_dependent or is_own:
         return _keep_old_sizes(node.meta.get("val"), new)
     return new
 

@@ -20,6 +20,7 @@ from lostwax.ir.graph.control import (
     Body,
     ControlCall,
     describe_call,
+    differ,
     find_described,
     recorded_value,
     returned_values,
@@ -109,7 +110,7 @@ def check_operands(module: GraphModule) -> Found:
                 yield call.node, f"its {body.role} {count}"
                 continue
             for node, given in zip(inputs, body.given_values(), strict=True):
-                if _differ(node.meta.get("val"), given):
+                if differ(node.meta.get("val"), given):
                     own = _text(node.meta.get("val"))
                     text = f"the input {node.name!r} of its {body.role} is {own}"
                     yield call.node, f"{text}, and is given {_text(given)}"
@@ -175,32 +176,11 @@ def _compare(
         yield f"{what} has {_count(len(values), 'value')}, {other} {len(others)}"
         return
     for i, (a, b) in enumerate(zip(values, others, strict=True)):
-        if _differ(a, b, sizes):
+        if differ(a, b, sizes):
             yield f"value {i} of {what} is {_text(a)}, of {other} {_text(b)}"
 
 
 # ------------------------------------------------------------------------------------------- values
-
-
-def _differ(a: Any, b: Any, sizes: bool = True) -> bool:
-    """Are two values surely of different types? Without `sizes`, these may differ."""
-    if isinstance(a, FakeTensor) and isinstance(b, FakeTensor):
-        t, other = a.fake_type, b.fake_type
-        if t.dtype is not other.dtype or len(t.size) != len(other.size):
-            return True
-        if t.device.type != other.device.type:
-            return True
-        pairs = zip(t.size, other.size, strict=True) if sizes else ()
-        return any(x != y for x, y in pairs if x.__class__ is int and y.__class__ is int)
-    return _kind(a) is not _kind(b)
-
-
-def _kind(value: Any) -> Any:
-    """The class of a value, the same for a number and a symbolic one."""
-    if isinstance(value, FakeTensor):
-        return FakeTensor
-    plain = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
-    return plain.get(value.__class__, value.__class__)
 
 
 def _text(value: Any) -> str:

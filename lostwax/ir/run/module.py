@@ -22,6 +22,7 @@ from lostwax.fake.tensor import storage_key
 from lostwax.identity import ByIdentity
 from lostwax.ir.data import Program
 from lostwax.ir.graph.effects import has_effect
+from lostwax.ir.graph.lookup import all_nodes
 from lostwax.ir.ranges import limits_by_name
 from lostwax.ir.rules.verify import validate
 from lostwax.ir.run.answers import LAYOUT_ASKED
@@ -341,7 +342,8 @@ def make_rebind(
     held = {**program.constants, **program.state_dict}
     tied = [[n for n in held if held[n] is held[s.target or ""]] for s in specs]
     count = len(specs)
-    places = any(has_trait(n.target, Trait.VIEWS_STORAGE) for n in program.graph.nodes)
+    nodes = all_nodes(program.graph_module)
+    places = any(has_trait(n.target, Trait.VIEWS_STORAGE) for n in nodes)
 
     def rebind(root: Any, results: Sequence[Any]) -> Sequence[Any]:
         before = [_find_state(root, names[0]) for names in tied]
@@ -544,7 +546,7 @@ class LiveProgram:
     def __init__(self, program: Program, root: nn.Module) -> None:
         self._runner = _Runner(program, True, call_convention(program, True, {}))
         self._root: Any = _LiveState(root, program.constants)
-        self._draws = any(has_effect(n.target) for n in program.graph.nodes)
+        self._draws = any(has_effect(n.target) for n in all_nodes(program.graph_module))
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Return the inputs of the program if it holds for this call; else raise what is wrong."""

@@ -20,6 +20,7 @@ from lostwax.errors import SettingsError
 from lostwax.fake import autocast
 from lostwax.fake.tensor import concrete_device
 from lostwax.ir.data import Program, Settings
+from lostwax.ir.graph.lookup import all_nodes
 
 _C: Any = torch._C
 
@@ -98,7 +99,7 @@ def _refuse(what: str, found: str, captured: str, instead: str) -> None:
 
 def _castable_devices(program: Program) -> Iterator[str]:
     """The types of devices on which a program computes values that autocast may cast."""
-    for node in program.graph.nodes:
+    for node in all_nodes(program.graph_module):
         for value in _tensors(node.meta.get("val")):
             if value.dtype in autocast.CASTABLE:
                 yield value.device.type
@@ -115,7 +116,8 @@ def _tensors(value: Any) -> Iterator[torch.Tensor]:
 def _makes_tensors(program: Program, device: str) -> bool:
     """Does the program create tensors on this device? Its code may have meant the default device.
     So may a constant, which is what a capture makes of `torch.tensor(1.0)`."""
-    made = [n for n in program.graph.nodes if n.op == "call_function" and not _reads_tensor(n)]
+    nodes = all_nodes(program.graph_module)
+    made = [n for n in nodes if n.op == "call_function" and not _reads_tensor(n)]
     given = [n.meta.get("val") for n in made] + list(program.constants.values())
     meant = concrete_device(torch.device(device))
     return any(t.device == meant for value in given for t in _tensors(value))
@@ -123,7 +125,7 @@ def _makes_tensors(program: Program, device: str) -> bool:
 
 def _makes_numbers(program: Program, dtype: torch.dtype) -> bool:
     """Does the program create tensors of the default dtype, or compute them from integers?"""
-    made = [n.meta.get("val") for n in program.graph.nodes if _is_of_integers(n)]
+    made = [n.meta.get("val") for n in all_nodes(program.graph_module) if _is_of_integers(n)]
     given = [*made, *program.constants.values()]
     kinds = (dtype, dtype.to_complex())
     return any(t.dtype in kinds for value in given for t in _tensors(value))

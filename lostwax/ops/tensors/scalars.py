@@ -37,7 +37,7 @@ def sym_storage_offset(self: TensorType) -> Size:
     return self.offset
 
 
-mark(Trait.READS_NUMBER, aten._local_scalar_dense.default)
+mark(Trait.READS_NUMBER, aten._local_scalar_dense.default, aten.item.default)
 mark(Trait.READS_TYPE, aten.sym_size.int, aten.sym_numel.default)
 mark(Trait.READS_LAYOUT, aten.sym_stride.int, aten.sym_storage_offset.default)
 

@@ -6,17 +6,20 @@ the same memory at every call).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
 from lostwax.fake import FakeTensor
+from lostwax.ir.graph.control import Body, add_operand, describe_call, find_calls
 from lostwax.ir.graph.effects import has_effect, view_base, visible_nodes
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.passes.transforms.unused import remove_dead
@@ -43,30 +46,66 @@ class ConstantFolding(Pass):
     requires = ("functional",)
 
     def edit(self, draft: Draft) -> None:
-        folder = _Folder(draft, self)
-        for node, value in list(folder.results()):
-            name = f"folded_{node.name}"
-            constant = draft.add(InputKind.CONSTANT_TENSOR, name, value)
-            node.replace_all_uses_with(constant)
-        remove_dead(draft.graph_module, draft.program.named_by_calls)
+        folder = _Folder(draft, self, draft.graph)
+        folder.take_state()
+        _fold(draft, folder, [])
+        for module in draft.graph_modules():
+            remove_dead(module, draft.program.named_by_calls)
+
+
+def _fold(draft: Draft, folder: _Folder, around: list[tuple[Node, int]]) -> None:
+    """Fold a graph and its sub-graphs. `around` are the calls that it is inside of, from the
+    outermost on, each with the place of the body among those of the call."""
+    for node, value in list(folder.results()):
+        constant = draft.add(InputKind.CONSTANT_TENSOR, f"folded_{node.name}", value)
+        for call, place in around:
+            described = describe_call(call)
+            assert described is not None
+            constant = add_operand(described, constant, constant.name)[place]
+        node.replace_all_uses_with(constant)
+    uses = _count_uses(draft)
+    for call in [c.node for c in find_calls(folder.graph)]:
+        modules = [body.find_module() for body in _bodies_of(call)]
+        if any(module is None or uses[module] > 1 for module in modules):
+            continue  # it may be given something else elsewhere
+        for place, module in enumerate(modules):
+            inner = _Folder(draft, folder.options, module.graph)  # type: ignore[union-attr]
+            inner.take_operands(_bodies_of(call)[place], folder)
+            _fold(draft, inner, [*around, (call, place)])
+
+
+def _bodies_of(node: Node) -> tuple[Body, ...]:
+    call = describe_call(node)
+    assert call is not None
+    return call.bodies
+
+
+def _count_uses(draft: Draft) -> Counter[GraphModule]:
+    """How many arguments read each sub-graph."""
+    found: Counter[GraphModule] = Counter()
+    for module in draft.graph_modules():
+        for node in module.graph.find_nodes(op="get_attr"):
+            child = find_attribute(module, str(node.target))
+            if isinstance(child, GraphModule):
+                found[child] += sum(user.args.count(node) for user in node.users)
+    return found
 
 
 class _Folder:
     """Folds one graph: finds which nodes are constant, and computes their values."""
 
-    def __init__(self, draft: Draft, options: ConstantFolding) -> None:
-        self.draft, self.options = draft, options
+    def __init__(self, draft: Draft, options: ConstantFolding, graph: Graph) -> None:
+        self.draft, self.options, self.graph = draft, options, graph
         self.values: dict[Node, Any] = {}
         self.bytes: dict[Node, int] = {}
         """For each constant node, the bytes of the state that it is computed from."""
         self.computed: dict[Node, None] = {}
         """The constant nodes that cost some work, unlike a mere view of state."""
-        self.seen = visible_nodes(draft.graph)
+        self.seen = visible_nodes(graph)
 
     def results(self) -> Iterator[tuple[Node, torch.Tensor]]:
         """The constant nodes that something else reads, with their values."""
-        self._take_state()
-        for node in self.draft.graph.nodes:
+        for node in self.graph.nodes:
             if node.op == "call_function" and self._is_constant(node):
                 self._compute(node)
         for node in self.computed:
@@ -75,7 +114,16 @@ class _Folder:
             if read and isinstance(value, torch.Tensor):
                 yield node, value
 
-    def _take_state(self) -> None:
+    def take_operands(self, body: Body, outer: _Folder) -> None:
+        """Take the operands that are constant in the graph around, and are the same in each run."""
+        inputs = self.graph.find_nodes(op="placeholder")
+        for node, operand in list(zip(inputs, body.operands, strict=True))[body.fixed :]:
+            if isinstance(operand, Node) and operand in outer.values:
+                self.values[node] = outer.values[operand]
+                self.bytes[node] = outer.bytes[operand]
+
+    def take_state(self) -> None:
+        """Take the state that the program does not write."""
         written = self.draft.written()
         for node, spec in self.draft.inputs.items():
             tensor = self.draft.tensor(node)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.fx.node import map_aggregate
 from torch.utils import _pytree as pytree
 
@@ -20,7 +20,8 @@ from lostwax.errors import PassError
 from lostwax.fake import FakeTensor
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.tensor import new_fake
-from lostwax.ir.graph.retype import PROVENANCE, evaluate_node
+from lostwax.ir.graph.control import describe_call
+from lostwax.ir.graph.retype import PROVENANCE, evaluate_node, facts_inside
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.passes.transforms.state import convert_state
@@ -67,9 +68,11 @@ class _Conversion:
         self.draft, self.options = draft, options
         self.graph = draft.graph
         self.of, self.to = options.of, options.to
-        self.types = {n: _dtype(n) for n in self.graph.nodes}
+        self.types = {n: _dtype(n) for m in draft.graph_modules() for n in m.graph.nodes}
         """The dtype of each value before the conversion."""
         self.casts: dict[tuple[Node, torch.dtype], Node] = {}
+        self.converted: set[GraphModule] = set()
+        """The sub-graphs that are converted already."""
 
     def run(self) -> None:
         self._convert_state()
@@ -120,10 +123,8 @@ class _Conversion:
 
     def _convert_call(self, node: Node) -> None:
         if isinstance(node.target, HigherOrderOperator):
-            raise PassError(
-                f"node {node.name!r} is a call of {node.target}; conversion does not reach into "
-                f"sub-graphs\n    at {source_text(node)}"
-            )
+            self._convert_bodies(node)
+            return
         if has_trait(node.target, Trait.READS_BITS) and self.of in (
             self.types[node],
             self._read_dtype(node),
@@ -144,6 +145,29 @@ class _Conversion:
         node.meta["val"] = self._evaluate(node)
         if _dtype(node) is self.of:  # a quotient of integers, or a kept operator
             self._cast(node, self.to, all_users=True)
+
+    def _convert_bodies(self, node: Node) -> None:
+        """Convert the sub-graphs of a call. Their inputs have the types of its operands; what they
+        return is converted, as all that is computed."""
+        call = describe_call(node)
+        if call is None:
+            raise PassError(
+                f"node {node.name!r} is a call of {node.target}; conversion does not know what "
+                f"its sub-graphs are given\n    at {source_text(node)}"
+            )
+        for body in call.bodies:
+            module = body.find_module()
+            if module is None or module in self.converted:
+                continue
+            self.converted.add(module)
+            nodes = list(module.graph.nodes)
+            for each, given in zip(nodes, body.given_values(), strict=False):
+                each.meta["val"] = given
+            with facts_inside(node, body, self.draft.mode):
+                for each in nodes:
+                    if each.op == "call_function":
+                        self._convert_call(each)
+        node.meta["val"] = self._evaluate(node)
 
     def _read_dtype(self, node: Node) -> torch.dtype | None:
         """The dtype, before the conversion, of the first tensor that a call reads."""
@@ -174,8 +198,9 @@ class _Conversion:
         found = self.casts.get((node, dtype)) or self._uncast(node, dtype)
         if found is None:
             users = list(node.users)
-            with self.graph.inserting_before(self._after(node)):
-                found = self.graph.call_function(aten._to_copy.default, (node,), {"dtype": dtype})
+            graph = node.graph
+            with graph.inserting_before(self._after(node)):
+                found = graph.call_function(aten._to_copy.default, (node,), {"dtype": dtype})
             found.meta.update({k: node.meta[k] for k in PROVENANCE if k in node.meta})
             found.meta["val"] = self._evaluate(found)
             self.casts[node, dtype] = found

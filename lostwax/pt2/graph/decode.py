@@ -235,6 +235,8 @@ class _GraphReader:
         """Of lists among results, which have no name in the file."""
         self.renamed: dict[str, str] = {}
         self.children: dict[str, fx.GraphModule] = {}
+        self.read: dict[str, tuple[Json, str]] = {}
+        """The sub-graphs by their names in the file: their records, and their names here."""
         self.given: Json = {}
 
     def graph(self, given: Json, names: list[str] | None = None) -> fx.GraphModule:
@@ -474,15 +476,22 @@ class _GraphReader:
 
     def _subgraph(self, given: Json) -> fx.Node:
         wanted = given["name"]
-        if wanted.__class__ is str and hasattr(fx.GraphModule, wanted):
+        again = self.read.get(wanted) if wanted.__class__ is str else None
+        if again is not None and again[0] == given["graph"]:  # files repeat what two calls share
+            name = self._name(f"{again[1]}_{len(self.names)}")
+            return self._append("get_attr", name, again[1], (), {})
+        if wanted in _ATTRIBUTES:
             wanted = f"{wanted}_graph"  # it becomes an attribute of a module
         name = self._name(wanted)
+        self.read[given["name"]] = (given["graph"], name)
         title, depth = f"{self.title}.{given['name']}", self.depth + 1
         reader = _GraphReader(self.reading, self.mode, self.symbols, self.beside, depth, title)
         self.children[name] = reader.graph(given["graph"])
         return self._append("get_attr", name, name, (), {})
 
 
+_ATTRIBUTES = frozenset((*dir(fx.GraphModule), *vars(torch.nn.Module())))
+"""What a module has already."""
 _SYMBOLIC = {
     "as_sym_int": "sym_int_values",
     "as_sym_float": "sym_float_values",

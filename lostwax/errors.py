@@ -274,8 +274,9 @@ class SaveError(LostwaxError, ValueError):
 
 
 class LoadError(LostwaxError, ValueError):
-    """A file is not a `.pt2` archive, is damaged, was made by a version that is not known, or holds
-    something that this process does not have: an operator or a class of arguments.
+    """A file is not a `.pt2` archive or a `.pte` file, is damaged, was made by a version that is
+    not known, or holds something that this process does not have: an operator or a class of
+    arguments.
 
     Nothing of the file was run. `where` says what was being read, from the outside in.
 

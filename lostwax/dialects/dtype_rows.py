@@ -42,19 +42,31 @@ class DtypeRows:
     """The rows of one operator.
 
     `aliases` names sets of dtypes, a row says for each argument and return which set it is of. In
-    one row all that have the same alias have the same dtype.
+    one row all that have the same alias have the same dtype. Rows with half precision stand apart,
+    in `reduced`: not every build of the runtime has them.
     """
 
     operator: str
     """Its name with its overload, without "default": `aten::add.Tensor`, `aten::sigmoid`."""
     aliases: Mapping[str, frozenset[torch.dtype]]
     rows: tuple[Mapping[str, str], ...]
+    reduced: tuple[Mapping[str, str], ...] = ()
 
     @cached_property
     def allowed_types(self) -> dict[str, set[torch.dtype]]:
-        """For each argument and return all the dtypes that some row allows."""
+        """For each argument and return all the dtypes that some row allows, half precision
+        apart."""
+        return self._unite(self.rows)
+
+    @cached_property
+    def reduced_types(self) -> dict[str, set[torch.dtype]]:
+        """For each argument and return the dtypes that it may have beside those where one of a call
+        has half precision."""
+        return self._unite(self.reduced)
+
+    def _unite(self, rows: Iterable[Mapping[str, str]]) -> dict[str, set[torch.dtype]]:
         found: dict[str, set[torch.dtype]] = {}
-        for row in self.rows:
+        for row in rows:
             for name, alias in row.items():
                 found.setdefault(name, set()).update(self.aliases[alias])
         return found
@@ -62,7 +74,7 @@ class DtypeRows:
     def allows(self, dtypes: Mapping[str, torch.dtype]) -> bool:
         """Is there a row for these dtypes of arguments and returns? What is not given, as an
         optional tensor, fits every row."""
-        return any(self._fits(row, dtypes) for row in self.rows)
+        return any(self._fits(row, dtypes) for row in (*self.rows, *self.reduced))
 
     def _fits(self, row: Mapping[str, str], dtypes: Mapping[str, torch.dtype]) -> bool:
         bound: dict[str, torch.dtype] = {}
@@ -101,17 +113,20 @@ def parse_rows(text: str) -> Iterator[DtypeRows]:
         yield entry.finish()
 
 
+_ROWS = ("type_constraint", "reduced_constraint")
+
+
 class _Entry:
     """One operator of the file while it is read, line by line."""
 
     def __init__(self) -> None:
         self.inherits = ""
         self.aliases: dict[str, frozenset[torch.dtype]] = {}
-        self.rows: list[dict[str, str]] = []
+        self.rows: dict[str, list[dict[str, str]]] = {name: [] for name in _ROWS}
         self.section = ""
 
     def read(self, line: str) -> None:
-        if line in ("  type_alias:", "  type_constraint:"):
+        if line in ("  type_alias:", *(f"  {name}:" for name in _ROWS)):
             self.section = line.strip(" :")
         elif line.startswith("  inherits: "):
             self.inherits = line.removeprefix("  inherits: ")
@@ -120,18 +135,19 @@ class _Entry:
         elif self.section == "type_alias" and line.startswith("    "):
             name, _, names = line.strip().partition(": ")
             self.aliases[name] = frozenset(DTYPES[n] for n in names.strip("[]").split(", "))
-        elif self.section == "type_constraint" and line.startswith(("  - ", "    ")):
+        elif self.section in _ROWS and line.startswith(("  - ", "    ")):
+            rows = self.rows[self.section]
             if line.startswith("  - "):
-                self.rows.append({})
+                rows.append({})
             name, _, alias = line[4:].partition(": ")
             if alias not in self.aliases:
                 raise ValueError(f"the alias {alias!r} is not defined")
-            self.rows[-1][name] = alias
+            rows[-1][name] = alias
         else:
             raise ValueError(f"{line.strip()!r} does not stand in an operator's entry")
 
     def finish(self) -> DtypeRows:
-        return DtypeRows(self.inherits, self.aliases, tuple(self.rows))
+        return DtypeRows(self.inherits, self.aliases, *map(tuple, self.rows.values()))
 
 
 def write_rows(entries: Iterable[DtypeRows]) -> str:
@@ -147,12 +163,11 @@ def write_rows(entries: Iterable[DtypeRows]) -> str:
         ]
         for alias, dtypes in entry.aliases.items():
             lines.append(f"    {alias}: [{', '.join(sorted(names[d] for d in dtypes))}]")
-        lines.append("  type_constraint:")
-        for row in entry.rows:
-            marks = ["  - "] + ["    "] * len(row)
-            lines += [
-                f"{mark}{name}: {alias}"
-                for mark, (name, alias) in zip(marks, row.items(), strict=False)
-            ]
+        for section, rows in zip(_ROWS, (entry.rows, entry.reduced), strict=True):
+            if rows:
+                lines.append(f"  {section}:")
+            for row in rows:
+                items = [f"{name}: {alias}" for name, alias in row.items()]
+                lines += [f"  - {items[0]}", *(f"    {item}" for item in items[1:])]
         lines.append("")
     return "\n".join(lines)

@@ -58,10 +58,12 @@ def write_file(fields: dict[str, Any], pools: Sequence[Pool]) -> bytes:
     base = round_up(size, SEGMENT_ALIGNMENT)
     (root,) = struct.unpack_from("<I", flat)
     header = HEADER + struct.pack("<IQQQ", HEADER_SIZE, size, base, at)
-    file = bytearray(base + at)
-    file[:size] = struct.pack("<I", root + HEADER_SIZE) + flat[4:8] + header + flat[8:]
+    parts: list[Any] = [struct.pack("<I", root + HEADER_SIZE), flat[4:8], header, flat[8:]]
+    written = size
     for start, pool in zip(starts, pools, strict=True):
         for offset, data in pool.pieces:
             begin = base + start + offset
-            file[begin : begin + len(data)] = data
-    return bytes(file)
+            parts += [bytes(begin - written), data]
+            written = begin + len(data)
+    parts.append(bytes(base + at - written))
+    return b"".join(parts)

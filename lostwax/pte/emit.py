@@ -14,7 +14,17 @@ import torch
 from lostwax.errors import LoweringError
 from lostwax.pte.container import Pool, write_file
 from lostwax.pte.flat import Table
-from lostwax.pte.listing import Call, JumpIfFalse, Label, Listing, Move, Number, Storage, Tensor
+from lostwax.pte.listing import (
+    Call,
+    Items,
+    JumpIfFalse,
+    Label,
+    Listing,
+    Move,
+    Number,
+    Storage,
+    Tensor,
+)
 from lostwax.pte.schema import DTYPES, DYNAMIC_BOUND, STATIC
 
 ARENA = 1
@@ -155,8 +165,8 @@ class _Method:
             if found is None:
                 found = self.objects[value] = self._add(self._object(value))
             return found
-        if isinstance(value, (list, tuple)):
-            return self._list_index(list(value))
+        if isinstance(value, Items):
+            return self._list_index(value)
         key = (value.__class__, repr(value))
         if key not in self.numbers:
             self.numbers[key] = self._add(_plain(value))
@@ -166,16 +176,11 @@ class _Method:
         self.values.append(Table("EValue", {"val": table}))
         return len(self.values) - 1
 
-    def _list_index(self, items: list[Any]) -> int:
-        if any(isinstance(i, Tensor) for i in items):
-            kind = "OptionalTensorList" if None in items else "TensorList"
+    def _list_index(self, items: Items) -> int:
+        kind = _LISTS[items.kind]
+        numbers: list[Any] = list(items)
+        if kind in _BY_INDEX:
             numbers = [-1 if i is None else self.index_of(i) for i in items]
-        elif items and all(isinstance(i, bool) for i in items):
-            kind, numbers = "BoolList", items
-        elif any(isinstance(i, float) for i in items):
-            kind, numbers = "DoubleList", items
-        else:
-            kind, numbers = "IntList", [self.index_of(i) for i in items]
         key = (kind, tuple(numbers))
         if key not in self.numbers:
             self.numbers[key] = self._add(Table(kind, {"items": numbers}))
@@ -207,6 +212,17 @@ class _Method:
             }
             fields["allocation_info"] = Table("AllocationDetails", place)
         return Table("Tensor", fields)
+
+
+_LISTS = {
+    "[int]": "IntList",
+    "[float]": "DoubleList",
+    "[bool]": "BoolList",
+    "[tensor]": "TensorList",
+    "[tensor?]": "OptionalTensorList",
+}
+_BY_INDEX = ("IntList", "TensorList", "OptionalTensorList")
+"""Lists whose items are indices of values."""
 
 
 def _plain(value: Any) -> Table:

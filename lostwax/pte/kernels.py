@@ -31,6 +31,7 @@ class Parameter(NamedTuple):
     kind: str
     default: Any
     is_out: bool
+    is_optional: bool = False
 
 
 _KINDS = {
@@ -65,6 +66,7 @@ def kernel_parameters(name: str) -> tuple[Parameter, ...]:
             _kind_of(str(a.type)),
             a.default_value if a.has_default_value() else None,
             a.is_out,
+            str(a.type).startswith("Optional["),
         )
         for a in operator._schema.arguments
     )
@@ -77,7 +79,10 @@ def _kind_of(text: str) -> str:
 
 def _parameters(text: str) -> tuple[Parameter, ...]:
     pairs = (part.split(":") for part in text.split())
-    return tuple(Parameter(name, kind, None, name == "out") for name, kind in pairs)
+    return tuple(
+        Parameter(name, kind, False if kind == "bool" else None, name == "out", kind == "[int]")
+        for name, kind in pairs
+    )
 
 
 _OWN = {

@@ -6,7 +6,7 @@ know of operators: a call has the name of a kernel, and its arguments as they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,15 @@ class Number:
     start: int | float | bool = 0
 
 
+class Items(list[Any]):
+    """A list as an argument; `kind` is that of the parameter, as it cannot be seen from the items:
+    "[int]", "[float]", "[bool]", "[tensor]" or "[tensor?]"."""
+
+    def __init__(self, kind: str, items: Iterable[Any]) -> None:
+        super().__init__(items)
+        self.kind = kind
+
+
 @dataclass(eq=False)
 class Label:
     """A place to jump to."""
@@ -117,11 +126,11 @@ class Listing:
     # ---- tensors
 
     def new_tensor(self, size: Sequence[Size], dtype: torch.dtype) -> Tensor:
-        """A tensor in memory of its own."""
+        """A tensor in memory of its own, which a call is to write."""
         sizes = tuple(size)
         bound = self.bound_of(sizes)
         nbytes = int(product(bound)) * dtype.itemsize
-        return self.note(Tensor(sizes, dtype, Storage(nbytes), bound))
+        return Tensor(sizes, dtype, Storage(nbytes), bound)
 
     def new_constant(self, data: torch.Tensor, name: str = "") -> Tensor:
         data = data.detach().contiguous()
@@ -135,13 +144,14 @@ class Listing:
             return tensor
         seen = Tensor(sizes, tensor.dtype, tensor.storage, self.bound_of(sizes))
         if tensor.is_dynamic or seen.is_dynamic:
-            self.note(seen)
-            args = [tensor, [self.number(s) for s in sizes], seen]
+            args = [tensor, Items("[int]", map(self.number, sizes)), seen]
             self.steps.append(Call("executorch_prim::et_view.default", args, (seen,), self.node))
+            self.note(seen)
         return seen
 
     def note(self, tensor: Tensor) -> Tensor:
-        """Remember the sizes of a tensor: numbers that are needed later are read off it."""
+        """Remember the sizes of a tensor that was given or written: numbers that are needed later
+        are read off it."""
         for dim, size in enumerate(tensor.size):
             if isinstance(size, Expr) and size not in self.known:
                 self.known[size] = self._size_reader(tensor, dim)

@@ -21,6 +21,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place, type_text
+from lostwax.pte.convolution import CONVOLUTIONS
 from lostwax.pte.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.select import SELECTED
 from lostwax.pte.writer import CallWriter, check_tensor
@@ -30,6 +31,9 @@ from lostwax.types import TensorType, channels_last_strides
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+
+
+_SELECTIONS = {**SELECTED, **CONVOLUTIONS}
 
 
 def lower_method(
@@ -116,7 +120,7 @@ class Lowering(CallWriter):
             tensor = self.listing.new_tensor(t.size, t.dtype)
             tensor.storage.is_given = True
             tensor.order = _dim_order(t)
-            return tensor
+            return self.listing.note(tensor)
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         raise LoweringError.at(
@@ -177,10 +181,12 @@ class Lowering(CallWriter):
 
     def lower_call(self, node: Node) -> None:
         target: Any = node.target
+        if node in self.values:
+            return  # what was lowered before it computes it, too
         if target is operator.getitem:
             self.values[node] = self.value(node.args[0])[node.args[1]]
         elif isinstance(target, EdgeOperator):
-            select = SELECTED.get(target.name())
+            select = _SELECTIONS.get(target.name())
             made = select(self, node) if select is not None else None
             self.values[node] = self.call_out_variant(node) if made is None else made
         elif isinstance(target, HigherOrderOperator):

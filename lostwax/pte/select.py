@@ -9,35 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch.fx import Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.pte.listing import Tensor
 from lostwax.pte.writer import CallWriter
 
 Selection = Callable[[CallWriter, Node], Any]
 
-SELECTED: dict[str, Selection] = {}
-"""The selections by the name of the operator."""
 
-
-def selects(*names: str) -> Callable[[Selection], Selection]:
-    """Register the selection for these operators."""
-
-    def register(function: Selection) -> Selection:
-        SELECTED.update(dict.fromkeys(names, function))
-        return function
-
-    return register
-
-
-@selects("aten::view_copy", "aten::unsqueeze_copy", "aten::squeeze_copy.dims")
 def select_view(writer: CallWriter, node: Node) -> Any:
     """The same elements in the same order: no copy."""
     source = writer.value(node.args[0])
     return writer.listing.view(source, node.meta["val"].fake_type.size)
 
 
-@selects("aten::addmm")
 def select_addmm(writer: CallWriter, node: Node) -> Any:
     """`linear` of a transposed weight, else `mm` and `add`: the runtime's `addmm` is slow."""
     if node.kwargs:
@@ -54,7 +41,6 @@ def select_addmm(writer: CallWriter, node: Node) -> Any:
     return writer.call("aten::add.out", out, writer.value(bias), 1, outs=[total])
 
 
-@selects("aten::mm")
 def select_mm(writer: CallWriter, node: Node) -> Any:
     """`linear` of a transposed weight, which need not be transposed then."""
     source, weight = _nodes(node)
@@ -77,3 +63,29 @@ def find_transposed(node: Node) -> Node | None:
         return None
     found: Node | None = args[0] if name in ("aten::permute_copy", "aten::t_copy") else None
     return found
+
+
+def select_remainder(writer: CallWriter, node: Node) -> Any:
+    """For integers `x - floor(x / y) * y`: the runtime's kernel has C's sign, not Python's."""
+    value = node.meta["val"]
+    if value.dtype.is_floating_point:
+        return None
+    x, y = (writer.value(a) for a in node.args)
+    if not isinstance(y, Tensor):
+        y = writer.listing.new_constant(torch.tensor(y, dtype=value.dtype))
+    quotient, multiple, out = (writer.new_like(value) for _ in range(3))
+    writer.call("aten::div.out_mode", x, y, "floor", outs=[quotient])
+    writer.call("aten::mul.out", quotient, y, outs=[multiple])
+    return writer.call("aten::sub.out", x, multiple, 1, outs=[out])
+
+
+SELECTED: dict[str, Selection] = {
+    "aten::addmm": select_addmm,
+    "aten::mm": select_mm,
+    "aten::remainder.Scalar": select_remainder,
+    "aten::remainder.Tensor": select_remainder,
+    "aten::squeeze_copy.dims": select_view,
+    "aten::unsqueeze_copy": select_view,
+    "aten::view_copy": select_view,
+}
+"""The selections by the name of the operator."""

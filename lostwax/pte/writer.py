@@ -19,7 +19,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.text import source_place
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.kernels import Parameter, kernel_names, kernel_parameters
-from lostwax.pte.listing import Call, Listing, Number, Tensor
+from lostwax.pte.listing import Call, Items, Listing, Number, Tensor
 from lostwax.pte.schema import DTYPES, MOST_DIMS
 
 
@@ -59,10 +59,13 @@ class CallWriter:
         filled = [*args, *(p.default for p in given[len(args) :])]
         ready = [_coerce(v, p) for v, p in zip(filled, given, strict=True)]
         is_list = [p.kind for p in parameters if p.is_out] == ["[tensor]"]
-        written: list[Any] = [list(outs)] if is_list else list(outs)
-        last: Any = list(outs) if is_list or len(outs) > 1 else outs[0]
+        listed = Items("[tensor]", outs)
+        written: list[Any] = [listed] if is_list else list(outs)
+        last: Any = listed if is_list or len(outs) > 1 else outs[0]
         step = Call(kernel, [*ready, *written, last], tuple(outs), self.listing.node)
         self.listing.steps.append(step)
+        for out in outs:
+            self.listing.note(out)
         return outs[0]
 
     def call_out_variant(self, node: Node) -> Any:
@@ -131,6 +134,8 @@ def check_tensor(dtype: torch.dtype, rank: int, what: str, where: str) -> None:
 
 def _coerce(value: Any, parameter: Parameter) -> Any:
     """An argument in the form that the kernel's parameter has."""
+    if value is None and not parameter.is_optional:
+        raise AssertionError(f"{parameter.name} is missing")  # the runtime would abort
     if value is None or isinstance(value, (Tensor, Number)):
         return value
     kind = parameter.kind
@@ -143,9 +148,9 @@ def _coerce(value: Any, parameter: Parameter) -> Any:
     if isinstance(value, torch.layout):
         return 0
     if kind == "[float]":
-        return [float(v) for v in value]
-    if kind == "[int]":
-        return [value] if isinstance(value, int) else list(value)
+        return Items(kind, map(float, value))
+    if kind[0] == "[":
+        return Items(kind, [value] if isinstance(value, int) else value)
     if kind == "bool":
         return bool(value)
     if kind == "int":

@@ -1,0 +1,257 @@
+"""Convolutions as matrix products, batch norms as a scale and a shift.
+
+The runtime's `convolution` is a plain loop, about a hundred times slower than its matrix product.
+So the input is padded, the windows of it are copied side by side (`as_strided_copy`), and the
+weights are multiplied with them. A batch norm with fixed statistics is folded into the weights
+before it. Must not lower transposed convolutions, and those of volumes: these keep their kernel.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx import Node
+
+from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.pte.listing import Tensor
+from lostwax.pte.writer import CallWriter
+from lostwax.sym import Size
+from lostwax.types import product
+
+NORM = "aten::_native_batch_norm_legit_no_training"
+
+
+class Window(NamedTuple):
+    """How one dimension of the input is read: the size of the kernel and of the result."""
+
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+    result: Size
+
+
+def select_convolution(writer: CallWriter, node: Node) -> Any:
+    """A matrix product of the weights and the windows of the input."""
+    args: Any = node.args
+    source, weight, bias, strides, paddings, dilations, transposed, _, groups = args
+    x, w = writer.value(source), writer.value(weight)
+    b = None if bias is None else writer.value(bias)
+    if transposed or len(w.size) not in (3, 4) or w.is_dynamic or len(x.size) != len(w.size):
+        return None
+    norm = _find_norm(node, writer, (w, b))
+    if norm is not None:
+        w, b = _fold_norm(writer, norm, w, b)
+    result = node.meta["val"].fake_type.size
+    windows = [
+        Window(w.size[2 + i], strides[i], paddings[i], dilations[i], result[2 + i])
+        for i in range(len(w.size) - 2)
+    ]
+    if len(windows) == 1:  # a row is an image of height 1
+        windows.insert(0, Window(1, 1, 0, 1, 1))
+        x = writer.listing.view(x, (*x.size[:2], 1, x.size[2]))
+    out = _multiply(writer, x, Product(w, b, groups), windows)
+    out = writer.listing.view(out, result)
+    if norm is not None:
+        writer.values[norm] = [out, None, None]
+    return out
+
+
+class Product(NamedTuple):
+    """The weights of a convolution as matrices, and what is added."""
+
+    weight: Tensor
+    bias: Tensor | None
+    groups: int
+
+
+def _multiply(writer: CallWriter, x: Tensor, made_of: Product, windows: list[Window]) -> Tensor:
+    """The convolution of an image. Its rows are computed in bands, so that the copies of windows
+    take little memory at a time."""
+    listing = writer.listing
+    batch, outs = x.size[0], made_of.weight.size[0]
+    rows, cols = windows
+    x = _pad(writer, x, windows)
+    bands = [
+        _multiply_band(writer, x, made_of, windows, start, count)
+        for start, count in _bands(x, windows)
+    ]
+    made = bands[0]
+    if len(bands) > 1:
+        joined = listing.new_tensor((outs, batch, rows.result, cols.result), x.dtype)
+        made = writer.call("aten::cat.out", bands, 2, outs=[joined])
+    if batch == 1:
+        return made
+    turned = listing.new_tensor((batch, outs, rows.result, cols.result), x.dtype)
+    return writer.call("aten::permute_copy.out", made, [1, 0, 2, 3], outs=[turned])
+
+
+BAND = 1 << 21
+"""The bytes that the copied windows of one band may have."""
+
+
+def _bands(x: Tensor, windows: list[Window]) -> list[tuple[int, Size]]:
+    """The rows of the result in bands: the first row of each, and how many."""
+    rows, cols = windows
+    batch, channels = x.size[:2]
+    each = batch * channels * rows.kernel * cols.kernel * cols.result * x.dtype.itemsize
+    if not isinstance(each, int) or not isinstance(rows.result, int) or _is_view(x, windows):
+        return [(0, rows.result)]
+    count = max(1, min(rows.result, -(-each * rows.result // BAND)))
+    edges = [rows.result * i // count for i in range(count + 1)]
+    return [(a, b - a) for a, b in pairwise(edges) if b > a] or [(0, 0)]
+
+
+def _multiply_band(
+    writer: CallWriter,
+    x: Tensor,
+    made_of: Product,
+    windows: list[Window],
+    start: int,
+    count: Size,
+) -> Tensor:
+    """Some rows of the result: channels, images, rows, columns."""
+    listing = writer.listing
+    (w, b, groups), batch = made_of, x.size[0]
+    outs, inner = w.size[0], product(w.size[1:])
+    columns = _copy_windows(writer, x, windows, start, count)
+    points = batch * count * windows[1].result
+    if groups == 1:
+        columns = listing.view(columns, (inner, points))
+        made = listing.new_tensor((outs, points), x.dtype)
+        writer.call("aten::mm.out", listing.view(w, (outs, inner)), columns, outs=[made])
+    else:
+        each = outs // groups
+        columns = listing.view(columns, (groups, inner, points))
+        made = listing.new_tensor((groups, each, points), x.dtype)
+        parts = listing.view(w, (groups, each, inner))
+        writer.call("aten::bmm.out", parts, columns, outs=[made])
+        made = listing.view(made, (outs, points))
+    if b is not None:
+        total = listing.new_tensor((outs, points), x.dtype)
+        made = writer.call("aten::add.out", made, listing.view(b, (outs, 1)), 1, outs=[total])
+    return listing.view(made, (outs, batch, count, windows[1].result))
+
+
+def _pad(writer: CallWriter, x: Tensor, windows: list[Window]) -> Tensor:
+    rows, cols = windows
+    if not rows.padding and not cols.padding:
+        return x
+    batch, channels, height, width = x.size
+    size = (batch, channels, height + 2 * rows.padding, width + 2 * cols.padding)
+    padded = writer.listing.new_tensor(size, x.dtype)
+    around = [cols.padding] * 2 + [rows.padding] * 2
+    return writer.call("aten::constant_pad_nd.out", x, around, 0.0, outs=[padded])
+
+
+def _is_view(x: Tensor, windows: list[Window]) -> bool:
+    """Are the windows single places, side by side in the input as it is?"""
+    return x.size[0] == 1 and all(w[:3] == (1, 1, 0) for w in windows)
+
+
+def _copy_windows(
+    writer: CallWriter, x: Tensor, windows: list[Window], start: int, count: Size
+) -> Tensor:
+    """What each weight is multiplied with: channels, the places in a window, then the images and
+    the places of some rows of the result. The input is padded already."""
+    if _is_view(x, windows):
+        return x
+    listing = writer.listing
+    rows, cols = windows
+    batch, channels, height, width = x.size
+    area = height * width
+    size = (channels, rows.kernel, cols.kernel, batch, count, cols.result)
+    stride = (
+        area,
+        rows.dilation * width,
+        cols.dilation,
+        channels * area,
+        rows.stride * width,
+        cols.stride,
+    )
+    columns = listing.new_tensor(size, x.dtype)
+    where = [[listing.number(n) for n in numbers] for numbers in (size, stride)]
+    first = listing.number(start * rows.stride * width)
+    return writer.call("aten::as_strided_copy.out", x, *where, first, outs=[columns])
+
+
+# ------------------------------------------------------------------------------- batch norms
+
+
+def select_norm(writer: CallWriter, node: Node) -> Any:
+    """A scale and a shift, if the statistics are constants."""
+    scale_and_shift = _norm_constants(writer, node)
+    if scale_and_shift is None or any(user.args[1] != 0 for user in node.users):
+        return None
+    args: Any = node.args
+    x = writer.value(args[0])
+    shape = (-1, *[1] * (len(x.size) - 2))
+    scale, shift = (
+        writer.listing.new_constant(t.to(x.dtype).reshape(shape)) for t in scale_and_shift
+    )
+    scaled = writer.listing.new_tensor(x.size, x.dtype)
+    writer.call("aten::mul.out", x, scale, outs=[scaled])
+    out = writer.listing.new_tensor(x.size, x.dtype)
+    return [writer.call("aten::add.out", scaled, shift, 1, outs=[out]), None, None]
+
+
+def _norm_constants(writer: CallWriter, node: Node) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The scale and the shift of a batch norm, in double precision."""
+    args: Any = node.args
+    state = [None if a is None else _constant(writer.value(a)) for a in args[1:5]]
+    if any(s is None and a is not None for s, a in zip(state, args[1:5], strict=True)):
+        return None
+    weight, bias, mean, var = state
+    assert mean is not None
+    assert var is not None
+    scale = (var.double() + args[6]).rsqrt()
+    scale = scale if weight is None else scale * weight.double()
+    shift = -mean.double() * scale
+    return scale, shift if bias is None else shift + bias.double()
+
+
+def _constant(value: Any) -> torch.Tensor | None:
+    is_constant = isinstance(value, Tensor) and value.storage.is_constant
+    return value.storage.data if is_constant else None
+
+
+def _find_norm(
+    node: Node, writer: CallWriter, weights: tuple[Tensor, Tensor | None]
+) -> Node | None:
+    """The batch norm that alone reads a convolution, if all of its state is constant."""
+    if len(node.users) != 1 or any(w is not None and _constant(w) is None for w in weights):
+        return None
+    (norm,) = node.users
+    target = norm.target
+    if not isinstance(target, EdgeOperator) or target.name() != NORM or norm.args[0] is not node:
+        return None
+    if any(user.args[1] != 0 for user in norm.users):
+        return None
+    if norm.meta["val"][0].dtype is not node.meta["val"].dtype:
+        return None
+    placeholders = [a for a in norm.args[1:5] if isinstance(a, Node)]
+    if any(a.op != "placeholder" for a in placeholders):
+        return None
+    return norm if _norm_constants(writer, norm) is not None else None
+
+
+def _fold_norm(
+    writer: CallWriter, norm: Node, w: Tensor, b: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The weights and the bias of a convolution with the norm after it."""
+    found = _norm_constants(writer, norm)
+    data = w.storage.data
+    assert found is not None
+    assert data is not None
+    scale, shift = found
+    if b is not None and b.storage.data is not None:
+        shift = shift + b.storage.data.double() * scale
+    folded = data * scale.to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
+    new = writer.listing.new_constant
+    return new(folded, w.storage.name), new(shift.to(data.dtype))
+
+
+CONVOLUTIONS = {"aten::convolution": select_convolution, NORM: select_norm}
+"""The selections by the name of the operator."""

@@ -1,0 +1,108 @@
+"""A `.pte` file as a listing for people: methods, their memory, tensors and instructions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from lostwax.ir.text import dtype_text
+from lostwax.pte.reader import File, read_file
+from lostwax.pte.schema import DTYPES
+
+_NAMES = {number: dtype_text(dtype) for dtype, number in DTYPES.items()}
+
+
+def dump(file: str | os.PathLike[str] | bytes) -> str:
+    """The listing of a file, given by its path or as bytes. Nothing of it is run."""
+    if isinstance(file, (str, os.PathLike)):
+        with open(file, "rb") as opened:
+            file = opened.read()
+    return "\n".join(_lines(read_file(bytes(file))))
+
+
+def _lines(file: File) -> Iterator[str]:
+    program = file.program
+    data = sum(size for _, size in file.segments)
+    yield f"{file.size:,} bytes, {data:,} of them data"
+    for plan in program["execution_plan"] or ():
+        yield ""
+        yield from _plan_lines(plan)
+
+
+def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
+    values = [v["val"] for v in plan["values"] or ()]
+    inputs = ", ".join(_typed(values, i) for i in plan["inputs"] or ())
+    yield f"def {_one_line(plan['name'])}({inputs}):  # arenas {plan['non_const_buffer_sizes']}"
+    for chain in plan["chains"] or ():
+        for i, step in enumerate(chain["instructions"] or ()):
+            yield f"  {i:4} {_step_text(step['instr_args'], plan, values)}"
+    outputs = ", ".join(_typed(values, i) for i in plan["outputs"] or ())
+    yield f"       return {outputs}"
+
+
+def _step_text(step: dict[str, Any], plan: dict[str, Any], values: list[Any]) -> str:
+    kind = step[""]
+    if kind == "KernelCall":
+        operator = plan["operators"][step["op_index"]]
+        name = ".".join(filter(None, (operator["name"], operator["overload"])))
+        args = [_short(values, i) for i in (step["args"] or [])[:-1]]
+        result = _typed(values, step["args"][-1]) if step["args"] else ""
+        return f"{result} = {_one_line(name)}({', '.join(args)})"
+    if kind == "MoveCall":
+        return f"{_short(values, step['move_to'])} = {_short(values, step['move_from'])}"
+    if kind == "JumpFalseCall":
+        condition = _short(values, step["cond_value_index"])
+        return f"if not {condition}: go to {step['destination_instruction']}"
+    if kind == "FreeCall":
+        return f"free {_short(values, step['value_index'])}"
+    delegate = plan["delegates"][step["delegate_index"]]
+    listed = ", ".join(_short(values, i) for i in step["args"] or ())
+    return f"{_one_line(delegate['id'] or '')}({listed})"
+
+
+def _typed(values: list[Any], index: int) -> str:
+    value = values[index]
+    if value[""] == "TensorList":
+        return f"({', '.join(_typed(values, i) for i in _tensors(values, value))})"
+    if value[""] != "Tensor":
+        return _short(values, index)
+    bound = "<=" if value["shape_dynamism"] else ""
+    sizes = ", ".join(f"{bound}{s}" for s in value["sizes"] or ())
+    place = value["allocation_info"]
+    if place is None:
+        where = f"constant {value['data_buffer_idx']}" if value["data_buffer_idx"] else "given"
+    else:
+        offset = place["memory_offset_low"] + (place["memory_offset_high"] << 32)
+        where = f"arena {place['memory_id']}+{offset}"
+    dtype = _NAMES.get(value["scalar_type"], f"dtype {value['scalar_type']}")
+    return f"t{index}: {dtype}[{sizes}] @ {where}"
+
+
+def _short(values: list[Any], index: int) -> str:
+    value = values[index]
+    kind = value[""]
+    if kind == "Tensor":
+        constant = value["data_buffer_idx"] if value["allocation_info"] is None else 0
+        return f"c{constant}" if constant else f"t{index}"
+    if kind == "Null":
+        return "None"
+    if kind in ("TensorList", "OptionalTensorList", "IntList"):
+        items = value["items"] or ()
+        if kind == "IntList":
+            return f"[{', '.join(_plain(values[i]) for i in items)}]"
+        return f"[{', '.join('None' if i < 0 else f't{i}' for i in items)}]"
+    return _plain(value)
+
+
+def _tensors(values: list[Any], value: dict[str, Any]) -> list[int]:
+    return [i for i in value["items"] or () if values[i][""] == "Tensor"]
+
+
+def _plain(value: dict[str, Any]) -> str:
+    """A number or text as Python writes it; control characters of a text are escaped."""
+    return ", ".join(repr(v) for k, v in value.items() if k)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)

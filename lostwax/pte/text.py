@@ -32,12 +32,12 @@ def _lines(file: File) -> Iterator[str]:
 
 def _plan_lines(plan: dict[str, Any]) -> Iterator[str]:
     values = [v["val"] for v in plan["values"] or ()]
-    inputs = ", ".join(_typed(values, i) for i in plan["inputs"] or ())
+    inputs = ", ".join(_typed_text(values, i) for i in plan["inputs"] or ())
     yield f"def {_one_line(plan['name'])}({inputs}):  # arenas {plan['non_const_buffer_sizes']}"
     for chain in plan["chains"] or ():
         for i, step in enumerate(chain["instructions"] or ()):
             yield f"  {i:4} {_step_text(step['instr_args'], plan, values)}"
-    outputs = ", ".join(_typed(values, i) for i in plan["outputs"] or ())
+    outputs = ", ".join(_typed_text(values, i) for i in plan["outputs"] or ())
     yield f"       return {outputs}"
 
 
@@ -46,27 +46,27 @@ def _step_text(step: dict[str, Any], plan: dict[str, Any], values: list[Any]) ->
     if kind == "KernelCall":
         operator = plan["operators"][step["op_index"]]
         name = ".".join(filter(None, (operator["name"], operator["overload"])))
-        args = [_short(values, i) for i in (step["args"] or [])[:-1]]
-        result = _typed(values, step["args"][-1]) if step["args"] else ""
+        args = [_short_text(values, i) for i in (step["args"] or [])[:-1]]
+        result = _typed_text(values, step["args"][-1]) if step["args"] else ""
         return f"{result} = {_one_line(name)}({', '.join(args)})"
     if kind == "MoveCall":
-        return f"{_short(values, step['move_to'])} = {_short(values, step['move_from'])}"
+        return f"{_short_text(values, step['move_to'])} = {_short_text(values, step['move_from'])}"
     if kind == "JumpFalseCall":
-        condition = _short(values, step["cond_value_index"])
+        condition = _short_text(values, step["cond_value_index"])
         return f"if not {condition}: go to {step['destination_instruction']}"
     if kind == "FreeCall":
-        return f"free {_short(values, step['value_index'])}"
+        return f"free {_short_text(values, step['value_index'])}"
     delegate = plan["delegates"][step["delegate_index"]]
-    listed = ", ".join(_short(values, i) for i in step["args"] or ())
+    listed = ", ".join(_short_text(values, i) for i in step["args"] or ())
     return f"{_one_line(delegate['id'] or '')}({listed})"
 
 
-def _typed(values: list[Any], index: int) -> str:
+def _typed_text(values: list[Any], index: int) -> str:
     value = values[index]
     if value[""] == "TensorList":
-        return f"({', '.join(_typed(values, i) for i in _tensors(values, value))})"
+        return f"({', '.join(_typed_text(values, i) for i in _tensors(values, value))})"
     if value[""] != "Tensor":
-        return _short(values, index)
+        return _short_text(values, index)
     bound = "<=" if value["shape_dynamism"] else ""
     sizes = ", ".join(f"{bound}{s}" for s in value["sizes"] or ())
     place = value["allocation_info"]
@@ -79,7 +79,7 @@ def _typed(values: list[Any], index: int) -> str:
     return f"t{index}: {dtype}[{sizes}] @ {where}"
 
 
-def _short(values: list[Any], index: int) -> str:
+def _short_text(values: list[Any], index: int) -> str:
     value = values[index]
     kind = value[""]
     if kind == "Tensor":
@@ -90,16 +90,16 @@ def _short(values: list[Any], index: int) -> str:
     if kind in ("TensorList", "OptionalTensorList", "IntList"):
         items = value["items"] or ()
         if kind == "IntList":
-            return f"[{', '.join(_plain(values[i]) for i in items)}]"
+            return f"[{', '.join(_plain_text(values[i]) for i in items)}]"
         return f"[{', '.join('None' if i < 0 else f't{i}' for i in items)}]"
-    return _plain(value)
+    return _plain_text(value)
 
 
 def _tensors(values: list[Any], value: dict[str, Any]) -> list[int]:
     return [i for i in value["items"] or () if values[i][""] == "Tensor"]
 
 
-def _plain(value: dict[str, Any]) -> str:
+def _plain_text(value: dict[str, Any]) -> str:
     """A number or text as Python writes it; control characters of a text are escaped."""
     return ", ".join(repr(v) for k, v in value.items() if k)
 

@@ -44,7 +44,7 @@ def is_user_code(code: CodeType) -> bool:
     """False for frames of lostwax, of torch, Triton and of the interpreter's own libraries."""
     found = JUDGED.get(id(code))
     if found is None:
-        found = _CACHE.keep(id(code), (code, _judge(code.co_filename)))
+        found = _CACHE.keep(id(code), (code, is_user_file(code.co_filename)))
     return found[1]
 
 
@@ -61,7 +61,8 @@ def is_of_torch(file: str) -> bool:
 
 
 @cached(2000)
-def _judge(file: str) -> bool:
+def is_user_file(file: str) -> bool:
+    """Is it none of the house, of torch, Triton or of the interpreter's own libraries?"""
     if is_of_torch(file) or file.startswith(("<frozen", "<string>", "<eval")):
         return False
     return not file.startswith(_STDLIB) or "/site-packages/" in file

@@ -35,8 +35,8 @@ from lostwax.capture.patches import autocasting
 from lostwax.capture.patches import table as patches
 from lostwax.capture.patches.autograd_function import check_hooks
 from lostwax.capture.python import functions_run
-from lostwax.capture.python.assignments import functions_of, line_that_reads
-from lostwax.capture.python.reachable import Reach
+from lostwax.capture.python.assignments import line_that_reads
+from lostwax.capture.python.reach import Reach
 from lostwax.capture.relied_layouts import (
     assert_layouts,
     check_replaced_layouts,
@@ -246,10 +246,12 @@ class Capture:
         args, kwargs = unflatten_leaves(inputs.call_leaves, self.in_spec)
         arguments = zip(self.argument_names, (*args, *kwargs.values()), strict=False)
         containers = find_containers(arguments)
-        reach = Reach(self.call, self.state.modules)  # before caught calls are in the modules
+        # Before caught calls are in the modules.
+        reach = self.reach = Reach(self.call, self.state.modules, (args, kwargs))
         tracer.provenance.catch_calls(self.state.modules, undo)
         self.state.replace(inputs.fakes, undo)
         kept_before = global_state.restore_later(reach, undo)
+        tracer.watched = (self.state.modules, reach, kept_before)
         patches.apply(tracer, reach, self.state.modules, undo)
         around = autocast.is_entered()
         with tracer:
@@ -269,7 +271,7 @@ class Capture:
             program = self._make_program(outputs)
             if kept:
                 self._check_caches(kept, outputs)
-        global_state.tell_of_numbers(self.call, self.state.modules, kept_before, undo)
+        global_state.tell_of_numbers(reach, kept_before, undo)
         return program
 
     def _compute_result(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -290,7 +292,7 @@ class Capture:
         tracer, inputs = self.tracer, self.inputs
         read = [tensor for tensor, _ in (*tracer.constants, *tracer.state_views)]
         read += [out for out in outputs if is_from_outside(out)]
-        self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.call)
+        self.reassigned, kept = self.state.find_changes(inputs.fakes, read, self.reach.functions)
         replaced = inputs.find_replaced(self.reassigned)
         inputs.check_replaced(replaced, outputs)
         check_replaced_layouts(tracer, inputs, replaced, outputs)
@@ -320,7 +322,7 @@ class Capture:
     def _check_versions(self) -> None:
         """Refuse code that asks for the version of a tensor if the module keeps views of state: a
         program does not count their writes."""
-        line = line_that_reads("_version", functions_of(self.call, self.state.modules))
+        line = line_that_reads("_version", self.reach.functions)
         if line is not None:
             tensor, root = self.tracer.state_views[0]
             size = tuple(tensor.shape)

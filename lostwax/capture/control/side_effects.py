@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from lostwax.capture.python.assignments import functions_of, line_that_sets
+from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.code_names import closure_variables
 from lostwax.capture.python.containers import GONE, is_object, items, parts
-from lostwax.capture.python.reachable import Reach
-from lostwax.capture.state.global_state import find_keepers, read_keeper
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.state.global_state import KeptBefore, read_keeper
 from lostwax.capture.state.snapshot import Snapshot
 from lostwax.errors import CaptureError
 from lostwax.identity import Seen
@@ -44,34 +44,30 @@ class ReplacedBuffer(NamedTuple):
 class PythonState:
     """All that the program's functions may keep something in."""
 
-    def __init__(self, modules: Sequence[nn.Module], reach: Reach) -> None:
+    def __init__(self, modules: Sequence[nn.Module], reach: Reach, kept: KeptBefore) -> None:
         self.modules = modules
-        self._reach = reach
+        self.reach = reach
+        self._kept = kept
         self._snapshot: Snapshot | None = None
-        self._keepers: list[Any] | None = None
 
     def buffers(self) -> list[dict[str, Any]]:
         return [m._buffers for m in self.modules if m._buffers]
 
-    def look(self) -> list[Any]:
+    def look(self) -> dict[Any, Any]:
         """What is kept outside of modules now; and take note of what the modules hold."""
         if self._snapshot is None or not self._snapshot.is_untouched():
             self._snapshot = Snapshot(self.modules)
-        if self._keepers is None:
-            self._keepers = list(self._reach.find(find_keepers))
-        return list(map(read_keeper, self._keepers))
+        return {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
 
-    def find_change(self, before: list[Any]) -> str | None:
-        """The name of what has changed since."""
-        assert self._keepers is not None
+    def find_change(self, before: dict[Any, Any]) -> str | None:
+        """The name of what has changed since. Of functions that began since, we know what was there
+        before they did."""
         assert self._snapshot is not None
-        for keeper, was, now in zip(self._keepers, before, self.look_outside(), strict=True):
-            if hasattr(keeper, "name") and not _is_same(was, now):
+        for key, (keeper, found) in self._kept.items():
+            was = before.get(key, found)
+            if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return str(keeper.name)
         return None if self._snapshot.is_untouched() else self._find_attribute(self._snapshot)
-
-    def look_outside(self) -> list[Any]:
-        return list(map(read_keeper, self._keepers or ()))
 
     def _find_attribute(self, snapshot: Snapshot) -> str:
         for module, before in zip(self.modules, snapshot.attributes, strict=True):
@@ -93,7 +89,6 @@ class SideEffects:
             tracer.python_state = PythonState(*tracer.watched)
         self._state: PythonState = tracer.python_state
         self._what = what
-        self._functions = functions
         self._where = user_location()
         self._outside = self._state.look()
         self._buffers = [(b, dict(b)) for b in self._state.buffers()]
@@ -118,8 +113,8 @@ class SideEffects:
         if changed is None:
             return
         users = [f for f in self._own if is_user_code(f.__code__)]
-        starts = [*functions_of(self._functions[0], self._state.modules), *users]
-        line = line_that_sets(changed, starts)
+        ran = self._state.reach.functions
+        line = line_that_sets(changed, users) or line_that_sets(changed, ran)
         raise CaptureError(
             f"{self._what} changes {changed}, which is not its own.\n  at {line or self._where}\n"
             "  why: a capture runs each function once, eager runs one of two branches, or a loop's "

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import builtins
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +19,8 @@ from torch import nn
 
 from lostwax.capture.patches import swap
 from lostwax.capture.python import code_names
-from lostwax.capture.python.reachable import Reach, ReadFunction
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import PASSING_ON, is_user_code
@@ -65,17 +65,22 @@ def _show_class(fake: FakeTensor) -> type:
 
 
 def answer_types(reach: Reach, undo: Undo) -> None:
-    """From here on these functions get the tensor's class for a fake."""
-    found = reach.find(_find_type_reads)
-    if not found:
-        return
-    undo.add(partial(_put_back, found))
-    for each in found:
-        each.put(Asking)
-    if any(isinstance(each, _ClassRead) for each in found):
-        undo.add(partial(setattr, FakeTensor, "shown_class", FakeTensor))
-        FakeTensor.shown_class = property(_show_class)
-        swap.set_classes(_BUILTINS, undo)
+    """From here on functions get the tensor's class for a fake."""
+    changed = list[_TypePlace]()
+    shown = list[ReadFunction]()
+
+    def look(found: ReadFunction) -> None:
+        for place in _find_type_reads(found):
+            changed.append(place)
+            place.put(Asking)
+        if not shown and not _SHOWING.isdisjoint(found.code.names):
+            shown.append(found)
+            undo.add(partial(setattr, FakeTensor, "shown_class", FakeTensor))
+            FakeTensor.shown_class = property(_show_class)
+            swap.set_classes(_BUILTINS, undo)
+
+    undo.add(partial(_put_back, changed))
+    reach.add_look(look)
 
 
 def _put_back(found: list[_TypePlace]) -> None:
@@ -130,41 +135,30 @@ def _exchange(each: Any, value: Any) -> Any:
     return value if each is type or each is Asking else each
 
 
-class _ClassRead(NamedTuple):
-    """A function that reads `x.__class__`, or `builtins.type`."""
-
-    function: FunctionType
-
-    def put(self, value: Any) -> None:
-        """Fakes show it, and `builtins`."""
+_TypePlace = _Global | _Variable | _Defaults
 
 
-_TypePlace = _Global | _Variable | _Defaults | _ClassRead
+def _find_type_reads(found: ReadFunction) -> Iterator[_TypePlace]:
+    """Where a function has `type` from."""
+    function, code, named, classes, _ = found
+    if "type" in code.names and "type" not in named:
+        yield from _find_globals(found, ["type"])
+    if type not in classes:
+        return
+    yield from _find_globals(found, [name for name, value in named.items() if value is type])
+    for cell in function.__closure__ or ():
+        if _read_cell(cell) is type:
+            yield _Variable(cell)
+    has_defaults = function.__defaults__ or function.__kwdefaults__
+    if has_defaults and any(value is type for _, value in code_names.argument_defaults(function)):
+        yield _Defaults(function)
 
 
-def _find_type_reads(functions: Iterable[ReadFunction]) -> Iterator[_TypePlace]:
-    """Where these functions have `type` from."""
-    for function, code, named in functions:
-        if not isinstance(function, FunctionType):
-            continue
-        if not _SHOWING.isdisjoint(code.names):
-            yield _ClassRead(function)
-        known = function.__globals__
-        read = [name for name, value in named.items() if value is type]
-        if "type" in code.names and "type" not in known:
-            read.append("type")
-        if read:
-            loaded = set[str]().union(*map(code_names.globals_read, code.codes))
-            found = loaded.intersection(read)
-            yield from (_Global(known, name, name in known) for name in found)
-        for cell in function.__closure__ or ():
-            if _read_cell(cell) is type:
-                yield _Variable(cell)
-        has_defaults = function.__defaults__ or function.__kwdefaults__
-        if has_defaults and any(
-            value is type for _, value in code_names.argument_defaults(function)
-        ):
-            yield _Defaults(function)
+def _find_globals(found: ReadFunction, names: list[str]) -> list[_Global]:
+    """Those of these globals that the code reads."""
+    known = found.function.__globals__
+    read = set[str]().union(*map(code_names.globals_read, found.code.codes)) if names else set()
+    return [_Global(known, name, name in known) for name in names if name in read]
 
 
 def _read_cell(cell: Any) -> Any:
@@ -175,3 +169,4 @@ def _read_cell(cell: Any) -> Any:
 
 
 _SHOWING = frozenset(("__class__", "builtins", "__builtins__"))
+"""By these names code reads `x.__class__` or `builtins.type`: fakes and `builtins` show it."""

@@ -7,7 +7,6 @@ itself, and by those modules of the user's that have imported it by name. Must n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import torch
 
 from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
-from lostwax.capture.python.reachable import Reach, ReadFunction
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.ir.run.answers import FLAGS, MODES, is_mode, mode_answer
@@ -113,27 +113,25 @@ _STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in N
 
 
 def begin(tracer: Tracer, reach: Reach, undo: Undo) -> None:
-    """From here on this tracer takes note of what these functions ask."""
+    """From here on this tracer takes note of what functions ask."""
     tracer.observer.mode_before = partial(call_outside, mode_answer)
-    found = reach.find(_find_imported)
-    changed = [(known, name, known[name]) for known, name in found if _is_ours(known.get(name))]
+    changed: list[tuple[dict[str, Any], str, Any]] = []
+
+    def look(found: ReadFunction) -> None:
+        """Have the globals by which a function knows one of ours show what notes its answers."""
+        for name, value in found.named.items() if BuiltinFunctionType in found.classes else ():
+            if _is_ours(value):
+                changed.append((found.function.__globals__, name, value))
+                found.function.__globals__[name] = _STAND_INS[value]
+
     undo.add(partial(_put_back, changed))
-    for known, name, function in changed:
-        known[name] = _STAND_INS[function]
+    reach.add_look(look)
 
 
 def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
     for known, name, function in changed:
         if known.get(name) is _STAND_INS[function]:
             known[name] = function
-
-
-def _find_imported(functions: Iterable[ReadFunction]) -> Iterator[tuple[dict[str, Any], str]]:
-    """The globals by which these functions know one of ours."""
-    for function, _, named in functions:
-        for name, value in named.items():
-            if _is_ours(value):
-                yield function.__globals__, name
 
 
 def _is_ours(value: Any) -> bool:

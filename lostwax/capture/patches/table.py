@@ -42,7 +42,7 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
-from lostwax.capture.python.reachable import Reach
+from lostwax.capture.python.reach import Reach
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
 
@@ -67,7 +67,6 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     """From here on this thread captures a call of these modules that may run these functions."""
     threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
-    tracer.watched = (modules, reach)
     CODE_SWAPS.apply(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)
@@ -76,3 +75,4 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     modes.begin(tracer, reach, undo)
     unbound.show(reach, undo)
     random_numbers.separate_generators(undo)
+    reach.begin(undo)

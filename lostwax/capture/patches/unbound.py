@@ -10,7 +10,6 @@ changed a thousand times is slow for good in some Pythons.) Must not change what
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
 from types import FunctionType
 from typing import Any
 
@@ -18,8 +17,8 @@ import torch
 
 from lostwax.capture.patches.swap import NameSwap, set_all, stand_for
 from lostwax.capture.python import code_names
-from lostwax.capture.python.code_names import Outline
-from lostwax.capture.python.reachable import Reach, ReadFunction
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import is_capturing
 from lostwax.fake.asked_tensor import AskedTensor
 from lostwax.fake.tensor import FakeTensor
@@ -107,10 +106,16 @@ NAME_SWAPS = [
 
 
 def show(reach: Reach, undo: Undo) -> None:
-    """From here on these functions ask fakes."""
-    if reach.find(_find_naming):
-        undo.add(_put_back)
-        set_all([_Tensor] * len(_NAMES), _NAMES, _STAND_INS)
+    """From here on functions ask fakes."""
+    shown = list[ReadFunction]()
+
+    def look(found: ReadFunction) -> None:
+        if not shown and _names_asked(found):
+            shown.append(found)
+            undo.add(_put_back)
+            set_all([_Tensor] * len(_NAMES), _NAMES, _STAND_INS)
+
+    reach.add_look(look)
 
 
 def _put_back() -> None:
@@ -121,23 +126,21 @@ def _put_back() -> None:
             delattr(_Tensor, name)
 
 
-def _find_naming(functions: Iterable[ReadFunction]) -> Iterator[Any]:
-    """The functions that have `torch.Tensor` and such a name in them."""
-    for function, code, named in functions:
-        if _names_tensor(function, code, named):
-            words = [word for each in code.codes for word in code_names.words(each)]
-            if not _ASKED.isdisjoint(words):
-                yield function
+def _names_asked(found: ReadFunction) -> bool:
+    """Does a function have `torch.Tensor` and such a name in it?"""
+    words = map(code_names.words, found.code.codes)
+    return _names_tensor(found) and not all(map(_ASKED.isdisjoint, words))
 
 
-def _names_tensor(function: Any, code: Outline, named: dict[str, Any]) -> bool:
+def _names_tensor(found: ReadFunction) -> bool:
     """May it have the class from a global, the function around, or from torch?"""
-    if "Tensor" in code.names or [1 for value in named.values() if value is _Tensor]:
+    function, code, named, classes, _ = found
+    if any("Tensor" in code_names.words(each) for each in code.codes):
         return True
-    if [1 for each in code.codes if "Tensor" in each.co_consts]:
-        return True
-    closure = getattr(function, "__closure__", None)
-    return bool(closure) and any(v is _Tensor for _, v in code_names.closure_variables(function))
+    if type(_Tensor) not in classes:
+        return False
+    closure = [value for _, value in code_names.closure_variables(function)]
+    return any(value is _Tensor for value in (*named.values(), *closure))
 
 
 _ASKED = frozenset(_NAMES)

@@ -1,6 +1,7 @@
 """Finds the user's line that sets or reads an attribute, for messages about what a call changed.
 
-If several lines do, we guess the one that is called first. Must not run anything.
+If several lines do, we guess the one that is called first: functions come in this order. Must not
+run anything.
 """
 
 from __future__ import annotations
@@ -10,11 +11,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from torch import nn
-
 from lostwax.capture.python import code_names
-from lostwax.capture.python.containers import is_object
-from lostwax.capture.python.reachable import reachable_functions
 from lostwax.location import Location
 
 _SETTING = ("STORE_ATTR", "DELETE_ATTR", "STORE_DEREF", "STORE_GLOBAL")
@@ -27,9 +24,9 @@ _CHANGING = frozenset(
 )  # fmt: skip
 
 
-def line_that_sets(name: str, starts: Iterable[Any]) -> Location | None:
-    """The line where these functions, or the ones that they name, set or change `name`."""
-    read = [(code, _lines(code)) for code in _codes(starts) if name in _names_in(code)]
+def line_that_sets(name: str, functions: Iterable[FunctionType]) -> Location | None:
+    """The line where these functions set or change `name`."""
+    read = [(code, _lines(code)) for code in _codes(functions) if name in _names_in(code)]
     for is_it in (_sets, _changes):
         for code, lines in read:
             for line, instructions in lines.items():
@@ -38,9 +35,9 @@ def line_that_sets(name: str, starts: Iterable[Any]) -> Location | None:
     return None
 
 
-def line_that_reads(name: str, starts: Iterable[Any]) -> Location | None:
+def line_that_reads(name: str, functions: Iterable[FunctionType]) -> Location | None:
     """The line where they read the attribute `name` of anything but `self`."""
-    for code in _codes(starts):
+    for code in _codes(functions):
         before: Any = None
         for each in dis.get_instructions(code) if name in code.co_names else ():
             if each.opname == "LOAD_ATTR" and each.argval == name and before != "self":
@@ -50,20 +47,10 @@ def line_that_reads(name: str, starts: Iterable[Any]) -> Location | None:
     return None
 
 
-def functions_of(call: Any, modules: Iterable[nn.Module]) -> list[Any]:
-    """The called function, and the methods of the modules and of the objects in their attributes.
-    The one that runs first comes last, since `reachable_functions` begins at the end."""
-    modules = list(modules)
-    classes = dict.fromkeys(type(module) for module in modules)
-    held = (value for module in modules for value in vars(module).values())
-    objects = dict.fromkeys(type(value) for value in held if is_object(value))
-    return [*objects, *classes, *(cls.forward for cls in reversed(classes)), call]
-
-
-def _codes(starts: Iterable[Any]) -> Iterator[CodeType]:
-    for function in reachable_functions(starts):
-        if isinstance(function, FunctionType) and function.__name__ != "__init__":
-            yield from code_names.nested_codes(function.__code__)
+def _codes(functions: Iterable[FunctionType]) -> Iterator[CodeType]:
+    for each in functions:
+        if each.__name__ != "__init__":
+            yield from code_names.nested_codes(each.__code__)
 
 
 def _names_in(code: CodeType) -> tuple[str, ...]:

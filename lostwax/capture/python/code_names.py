@@ -1,8 +1,7 @@
 """Reads which names a function uses, and what its code does with them.
 
-A library's class reaches thousands of functions, and the first export reads all of them. So we look
-at the bytes: whether an instruction occurs at all is one search in them, and most do not. Must not
-run anything.
+Hundreds of functions run in one export, and all of them are read. So we look at the bytes: whether
+an instruction occurs at all is one search in them, and most do not. Must not run anything.
 """
 
 from __future__ import annotations
@@ -89,6 +88,7 @@ def globals_read(code: CodeType) -> frozenset[str]:
     return frozenset(found + [names[argument] for argument in _arguments(code, _LOAD_NAME)])
 
 
+@cached_by_identity(20_000)
 def words(code: CodeType) -> tuple[str, ...]:
     """Its names, and its strings, which may be names, too: `getattr(module, "name")`."""
     return (*code.co_names, *[each for each in code.co_consts if type(each) is str])
@@ -100,13 +100,16 @@ def modules_imported(code: CodeType, known: dict[str, Any]) -> tuple[str, ...]:
     return tuple([_absolute_name(name, level, package) for name, level in _imports(code)])
 
 
-def _imports(code: CodeType) -> Iterator[tuple[str, int]]:
+@cached_by_identity(5000)
+def _imports(code: CodeType) -> list[tuple[str, int]]:
     """The names that it imports, each with how many packages up it begins (`from .. import x`)."""
+    found = []
     for at in _positions(code, _IMPORT_NAME):
         name, before = _argument(code, at)
         _, before = _argument(code, before)  # the names that it takes from the module
         level, _ = _argument(code, before)
-        yield code.co_names[name], code.co_consts[level]
+        found.append((code.co_names[name], code.co_consts[level]))
+    return found
 
 
 def _absolute_name(name: str, level: int, package: str) -> str:

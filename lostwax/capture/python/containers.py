@@ -167,7 +167,7 @@ def _getters(cls: type) -> Sequence[Callable[[Any], Any]]:
     if cls not in _PLAIN and _is_the_users(cls):
         if cls.__dictoffset__ != 0:
             found.append(vars)
-        if places := _slots(cls):
+        if places := find_slots(cls):
             found.append(lambda value: SlotAttributes(value, places))
     return found
 
@@ -180,11 +180,11 @@ def _is_the_users(cls: type) -> bool:
     """Is the class written in Python, and not handled elsewhere?"""
     if not cls.__flags__ & _HEAP or issubclass(cls, (type, Enum, torch.Tensor)):
         return False
-    package, _, rest = cls.__module__.partition(".")
+    package, _, rest = str(cls.__module__).partition(".")
     return package not in _NOT_THE_USERS or (package == "torch" and rest in _KEEPING)
 
 
-def _slots(cls: type) -> dict[str, Any]:
+def find_slots(cls: type) -> dict[str, Any]:
     classes = [each for each in cls.__mro__ if "__slots__" in vars(each)]
     named = [(name, place) for each in classes for name, place in vars(each).items()]
     return {name: place for name, place in named if type(place) is MemberDescriptorType}

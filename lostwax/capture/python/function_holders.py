@@ -1,35 +1,47 @@
 """Things that hold functions, and run them when they are called or read: methods, properties,
-partials, objects of the user's, and modules of torch's kind.
+partials, containers, objects of the user's, and modules of torch's kind.
 
-Must not know what becomes of the functions.
+Must not know what becomes of the functions, nor run any.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
-from itertools import chain
-from types import FunctionType, MethodType
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, compress
+from types import FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.python.containers import CLASSES
+from lostwax.capture.python.containers import CLASSES, find_slots
 
 CACHED: Any = type(functools.cache(len))
 """The class of functions with `functools.lru_cache`."""
 _WRAPPERS: dict[type, tuple[str, ...]] = {
     staticmethod: ("__func__",),
     classmethod: ("__func__",),
-    MethodType: ("__func__",),
-    functools.partial: ("func",),
-    functools.partialmethod: ("func",),
+    MethodType: ("__func__", "__self__"),
+    functools.partial: ("func", "args", "keywords"),
+    functools.partialmethod: ("func", "args", "keywords"),
     functools.cached_property: ("func",),
     functools.singledispatchmethod: ("dispatcher",),
     property: ("fget", "fset", "fdel"),
 }
 """Classes of what wraps functions, and the attributes where these are."""
+CONTAINERS: dict[type, Callable[[Any], Iterable[Any]]] = {
+    dict: lambda value: chain(dict.__iter__(value), dict.values(value)),
+    **{cls: cls.__iter__ for cls in (list, tuple, set, frozenset, deque)},
+    MappingProxyType: lambda value: value.values(),
+}
+"""Classes of containers, and what is in one; no method of a subclass is called."""
+_PLAIN = frozenset((*CONTAINERS, OrderedDict))
+_TELLING = ("_abc", "dataclasses", "typing")
+"""Modules whose objects say something about classes."""
+_MANY = 1000
+"""In a container of more, those that it holds are data."""
 
 
 def unwrap(value: Any) -> Any:
@@ -40,41 +52,78 @@ def unwrap(value: Any) -> Any:
 
 
 def open_holder(value: Any) -> list[Any]:
-    """What a wrapper runs, which may be another one; of an object, its class and the functions in
-    its attributes; of a module of torch's kind, that of all modules in it."""
-    if attributes := _ATTRIBUTES[type(value)]:
-        return [getattr(value, name) for name in attributes]
-    objects = [*value.modules()] if isinstance(value, nn.Module) else [value]
-    _, functions = find_held(objects)
-    return [*dict.fromkeys(map(type, objects)), *functions]
+    """What a wrapper, a container or an object holds, as far as it may hold functions or is one. An
+    object's class is part of that."""
+    found = select([each for get in _OPENERS[type(value)] for each in get(value)])
+    if len(found) > _MANY:
+        return [each for each in found if type(each) not in _PLAIN]
+    return found
 
 
-def find_held(objects: Iterable[Any]) -> tuple[list[type], list[Any]]:
-    """What is in attributes of the objects themselves, not of their classes: the classes of the
-    user's objects, and functions."""
-    attributes = [*map(_attributes, objects)]
-    kinds = {*map(type, chain.from_iterable(map(dict.values, attributes)))}
-    classes = [cls for cls in kinds if CLASSES[cls]]
-    if _HELD.isdisjoint(kinds):
-        return classes, []  # nearly always
-    held = chain.from_iterable(map(dict.items, attributes))
-    return classes, [value for name, value in held if type(value) in _HELD and name != _COMPILED]
+def select(values: Sequence[Any]) -> list[Any]:
+    """Those among the values that are functions, or may hold some."""
+    classes = {cls for cls in {*map(type, values)} if KINDS[cls]}
+    return [each for each in values if type(each) in classes] if classes else []
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    return getattr(value, "__dict__", {})
+def find_held(modules: Iterable[nn.Module]) -> list[Any]:
+    """What is in attributes of the modules themselves, not of their classes. Most of these are
+    empty containers, or registries of tensors."""
+    values = [*chain.from_iterable([each.__dict__.values() for each in modules])]
+    classes = [*map(type, values)]
+    plain = [*filter(None, compress(values, map(_PLAIN.__contains__, classes)))]
+    large = [each for each in plain if len(each) > _MANY]
+    small = [_OPENERS[type(each)][0](each) for each in plain if len(each) <= _MANY]
+    odd = {cls for cls in {*classes} if KINDS[cls]} - _PLAIN
+    others = [each for each in values if type(each) in odd] if odd else []
+    return others + large + select([*chain.from_iterable(small)])
 
 
-_HELD = frozenset((FunctionType, CACHED, *_WRAPPERS))
-_COMPILED = "_compiled_call_impl"  # the capture's own, or torch.compile's
+def _find_openers(cls: type) -> list[Callable[[Any], Iterable[Any]]]:
+    if attributes := _ATTRIBUTES[cls]:
+        return [lambda value: [getattr(value, name) for name in attributes]]
+    found = [get for each, get in CONTAINERS.items() if issubclass(cls, each)]
+    is_users = CLASSES[cls] and cls.__module__ not in _TELLING
+    if is_users or issubclass(cls, (nn.Module, SimpleNamespace)):
+        found.append(lambda value: (type(value),))
+        if cls.__dictoffset__ != 0:
+            found.append(_attributes)
+        if places := [*find_slots(cls).values()]:
+            found.append(lambda value: [_read_slot(value, each) for each in places])
+    return found
+
+
+def _attributes(value: Any) -> Iterable[Any]:
+    return object.__getattribute__(value, "__dict__").values()  # type: ignore[no-any-return]
+
+
+def _read_slot(value: Any, place: Any) -> Any:
+    try:
+        return place.__get__(value)
+    except AttributeError:  # it is not set
+        return None
+
+
 _ATTRIBUTES = PerClass(
     __name__,
     "attributes",
     lambda cls: next((names for each, names in _WRAPPERS.items() if issubclass(cls, each)), ()),
 )
-HOLDERS = PerClass(
-    __name__,
-    "holders",
-    lambda cls: bool(_ATTRIBUTES[cls] or CLASSES[cls]) or issubclass(cls, nn.Module),
-)
-"""Can `open_holder` open objects of this class?"""
+_OPENERS = PerClass(__name__, "openers", _find_openers)
+"""For each class: the functions that get at what an object of it holds."""
+
+OTHER, FUNCTION, CLASS, MODULE, HOLDER = range(5)
+
+
+def _find_kind(cls: type) -> int:
+    if issubclass(cls, (FunctionType, CACHED)):
+        return FUNCTION
+    if issubclass(cls, type):
+        return CLASS
+    if issubclass(cls, ModuleType):
+        return MODULE
+    return HOLDER if _OPENERS[cls] else OTHER
+
+
+KINDS = PerClass(__name__, "kinds", _find_kind)
+"""What objects of a class are, as far as functions are concerned."""

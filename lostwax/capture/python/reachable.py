@@ -1,34 +1,33 @@
-"""Finds the user's functions that a module or function may call by reading code: its methods, the
-functions that those name or close over, and so on.
+"""Finds the user's functions that a value may run, and those that a function may run in turn: what
+it names, closes over and has as defaults, and what is in these.
 
-What a capture changes for those functions, or puts back after them, is found by reading them once:
-`Reach`. Must not call anything, nor follow what is known only while it runs.
+Must not call anything, nor follow what is known only while it runs.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence, Set
 from types import CodeType, FunctionType, ModuleType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from torch import nn
+from torch.utils import _pytree as pytree
 
-from lostwax.cache import Cache, PerClass, cached_by_identity
+from lostwax.cache import PerClass
 from lostwax.capture.python import code_names
-from lostwax.capture.python.bindings import Bindings
+from lostwax.capture.python.class_functions import read_class
 from lostwax.capture.python.function_holders import (
     CACHED,
-    HOLDERS,
-    find_held,
+    CLASS,
+    FUNCTION,
+    KINDS,
+    MODULE,
     open_holder,
 )
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.identity import Seen
-from lostwax.location import is_of_torch, is_user_code
-
-T = TypeVar("T")
+from lostwax.location import is_user_code, is_user_file
 
 
 class ReadFunction(NamedTuple):
@@ -39,177 +38,134 @@ class ReadFunction(NamedTuple):
     """With the functions that are defined in it."""
     named: dict[str, Any]
     """The globals whose names stand in the code. (Some may be names of attributes there.)"""
+    classes: Set[type]
+    """Of these globals, and of what the function closes over and has as defaults."""
+    reached: list[Any]
+    """What it may run, or have run: all that it names and holds."""
 
 
-Look = Callable[[Sequence[ReadFunction]], Iterable[T]]
-"""Finds something in functions."""
-_Found = dict[Look[Any], list[Any]]
-
-
-class Reach:
-    """The user's functions that a call may run: what its modules' classes reach, and what the call
-    and the modules hold themselves. What was found in the first is kept from call to call, as long
-    as all names in it are bound to the same functions."""
-
-    def __init__(self, call: Any, modules: Sequence[nn.Module]) -> None:
-        classes, own = find_held(modules)
-        if not isinstance(call, nn.Module):
-            own.append(call)
-        self._parts = [_read_classes(frozenset([*map(type, modules), *classes]))]
-        if own:
-            self._parts.append(_Part(partial(read_functions, own), {}))
-
-    def find(self, look: Look[T]) -> list[T]:
-        """What `look` finds in the functions. It may find the same thing twice."""
-        return [each for part in self._parts for each in part.find(look)]
-
-
-class _Part:
-    """Functions that are read when someone looks for something that was not found in them yet."""
-
-    def __init__(self, read: Callable[[], Iterable[ReadFunction]], found: _Found) -> None:
-        self._read = read
-        self._functions: tuple[ReadFunction, ...] | None = None
-        self._found = found
-
-    def find(self, look: Look[T]) -> list[T]:
-        found = self._found.get(look)
-        if found is None:
-            if self._functions is None:
-                self._functions = tuple(self._read())
-            found = self._found[look] = list(look(self._functions))
-        return found
-
-
-def _read_classes(classes: frozenset[type]) -> _Part:
-    bindings, found = _FOUND.table.get(classes, (None, {}))
-    if bindings is not None and bindings.hold():
-        return _Part(partial(read_functions, classes), found)
-    bindings = Bindings()
-    functions = tuple(read_functions(classes, bindings=bindings))
-    _, found = _FOUND.keep(classes, (bindings.remember(), {}))
-    return _Part(lambda: functions, found)
-
-
-_FOUND = Cache[frozenset[type], tuple[Bindings, _Found]](__name__, "found in classes", 200)
-
-
-def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None = None) -> Iterator[Any]:
+def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None) -> Iterator[Any]:
     """The functions among these, in their classes and wrappers, and the ones that they name, each
-    once. A function with a cache comes before the one that it caches. If `ran` is given, only
-    functions in it."""
-    return (each.function for each in read_functions(starts, ran))
+    once; if `ran` is given, only functions in it. A function with a cache comes before the one that
+    it caches."""
+    walk = Walk()
+    left = walk.open(starts)
+    while left:
+        function = left.pop()
+        if isinstance(function, CACHED):
+            yield function
+        elif ran is None or function_key(function.__code__) in ran:
+            yield function
+            left += walk.open(walk.read(function).reached)
 
 
-def read_functions(
-    starts: Iterable[Any], ran: FunctionKeys | None = None, bindings: Bindings | None = None
-) -> Iterator[ReadFunction]:
-    """As `reachable_functions`, with what they name. `bindings` get the names that led there."""
-    return _Walk(starts, ran, Bindings() if bindings is None else bindings).read_all()
+class Walk:
+    """Goes from values to the functions in them, and from functions to what they name."""
 
-
-class _Walk:
-    """Goes from values to the functions in them, to what these name, and so on."""
-
-    def __init__(self, starts: Iterable[Any], ran: FunctionKeys | None, bindings: Bindings) -> None:
-        self._left = [*starts]
+    def __init__(self) -> None:
         self._functions = set[Any]()
         self._others = Seen()
-        self._ran = ran
-        self._bindings = bindings
+        self._others.add(sys.modules)  # who names it looks for one
 
-    def read_all(self) -> Iterator[ReadFunction]:
-        left, seen = self._left, self._functions
+    def skip(self, values: Iterable[Any]) -> None:
+        """Do not open these."""
+        for each in values:
+            self._others.add(each)
+
+    def open(self, values: Iterable[Any]) -> list[Any]:
+        """The functions in these values that were not found before, of the user's or with a cache;
+        the ones in the first value come first."""
+        left, found, functions, others = [*values], list[Any](), self._functions, self._others
         while left:
             value = left.pop()
-            kind = _KINDS[type(value)]
-            if kind == _FUNCTION:
-                if value in seen:
+            kind = KINDS[type(value)]
+            if kind == FUNCTION:
+                if value in functions:
                     continue
-                seen.add(value)
+                functions.add(value)
                 left += vars(value).values()  # `__wrapped__`, for one
-                if not isinstance(value, FunctionType):
-                    yield ReadFunction(value, code_names.EMPTY, {})
-                elif self._may_run(value.__code__):
-                    yield self._read(value)
-            elif kind in _OPENED and value not in self._others:
-                self._others.add(value)
-                if kind == _HOLDER:
-                    left += open_holder(value)
+                if not isinstance(value, FunctionType) or is_user_code(value.__code__):
+                    found.append(value)
+                elif value.__closure__:  # it may be a decorator's
+                    left += [each for _, each in code_names.closure_variables(value)]
+            elif kind and value not in others:
+                others.add(value)
+                if kind == CLASS:
+                    if (node := pytree.SUPPORTED_NODES.get(value)) is not None:
+                        left += (node.flatten_fn, node.unflatten_fn)
+                    for base in (*value.__mro__, type(value)):
+                        if (base is value or base not in others) and not _IS_OF_LIBRARY[base]:
+                            others.add(base)
+                            methods, rest = read_class(base)
+                            found += [each for each in methods if each not in functions]
+                            functions.update(methods)
+                            left += rest
                 else:
-                    self._open_class(value)
-
-    def _may_run(self, code: CodeType) -> bool:
-        return is_user_code(code) and (self._ran is None or function_key(code) in self._ran)
-
-    def _open_class(self, cls: type) -> None:
-        for base in cls.__mro__[:-1]:
-            if base is cls or base not in self._others:
-                self._others.add(base)
-                self._bindings.watch_class(base)
-                self._left += [each for each in vars(base).values() if _KINDS[type(each)] in _RUN]
-
-    def _read(self, function: FunctionType) -> ReadFunction:
-        known, outline = function.__globals__, code_names.outline(function.__code__)
-        named = {name: known[name] for name in outline.names if name in known}
-        values = [each for each in named.values() if _KINDS[type(each)]]
-        if function.__closure__ or function.__defaults__ or function.__kwdefaults__:
-            values += [value for _, value in code_names.closure_variables(function)]
-            values += [value for _, value in code_names.argument_defaults(function)]
-        if outline.has_imports():
-            values += self._find_imported(outline.codes, known)
-        modules = [each for each in values if _KINDS[type(each)] == _MODULE]
-        if modules:
-            values += self._read_modules(modules, outline.names)
-        self._bindings.watch_function(function)
-        self._bindings.watch(known, outline.names)
-        self._left += [each for each in values if _KINDS[type(each)] in _RUN]
-        return ReadFunction(function, outline, named)
-
-    def _read_modules(self, modules: list[ModuleType], names: tuple[str, ...]) -> list[Any]:
-        """What these names are in some modules, and in modules that are named in these
-        (`package.module.function()`)."""
-        found, opened = list[Any](), set[ModuleType]()
-        while modules:
-            module = modules.pop()
-            if module in opened:
-                continue
-            opened.add(module)
-            held = vars(module)
-            there = {name: held[name] for name in names if name in held}
-            self._bindings.watch(held, there if _is_of_torch(module) else names)
-            values = [each for each in there.values() if _KINDS[type(each)]]
-            found += values
-            modules += [each for each in values if _KINDS[type(each)] == _MODULE]
+                    left += _open_module(value) if kind == MODULE else open_holder(value)
+        found.reverse()
         return found
 
-    def _find_imported(
-        self, codes: Sequence[CodeType], known: dict[str, Any]
-    ) -> Iterator[ModuleType]:
-        """The modules that they import when they run, if they are loaded."""
-        for code in codes:
-            names = code_names.modules_imported(code, known)
-            self._bindings.watch(sys.modules, names)
-            yield from (sys.modules[name] for name in names if name in sys.modules)
+    def read(self, function: FunctionType) -> ReadFunction:
+        known, outline = function.__globals__, code_names.outline(function.__code__)
+        named = {name: known[name] for name in outline.names if name in known}
+        values = [*named.values()]
+        if function.__closure__:
+            values += [value for _, value in code_names.closure_variables(function)]
+        if function.__defaults__ or function.__kwdefaults__:
+            values += [value for _, value in code_names.argument_defaults(function)]
+        if outline.has_imports():
+            values += _find_imported(outline.codes, known)
+        reached = [each for each in values if KINDS[type(each)]]
+        modules = [each for each in reached if KINDS[type(each)] == MODULE]
+        if modules:
+            reached = [each for each in reached if KINDS[type(each)] != MODULE]
+            reached += _read_modules(modules, outline.names)
+            if not _COMPUTING.isdisjoint(outline.names):
+                reached += modules
+        if "globals" in outline.names:
+            reached += known.values()
+        return ReadFunction(function, outline, named, frozenset(map(type, values)), reached)
 
 
-@cached_by_identity(1000)
-def _is_of_torch(module: ModuleType) -> bool:
-    return is_of_torch(vars(module).get("__file__") or "")
+def _read_modules(modules: list[ModuleType], names: tuple[str, ...]) -> list[Any]:
+    """What these names are in some modules, and in modules that are named in these
+    (`package.module.function()`)."""
+    found, left, opened = list[Any](), [*modules], set[ModuleType]()
+    while left:
+        module = left.pop()
+        if module not in opened:
+            opened.add(module)
+            held = vars(module)
+            for each in [held[name] for name in names if name in held]:
+                kind = KINDS[type(each)]
+                if kind:
+                    (left if kind == MODULE else found).append(each)
+    return found
 
 
-_OTHER, _FUNCTION, _MODULE, _HOLDER, _CLASS = range(5)
-_OPENED = (_HOLDER, _CLASS)
-_RUN = (_FUNCTION, _HOLDER)
-"""What is read where its name is. (Of classes, only the modules' own are.)"""
+def _find_imported(codes: Sequence[CodeType], known: dict[str, Any]) -> Iterator[ModuleType]:
+    """The modules that they import when they run, if they are loaded."""
+    for code in codes:
+        names = code_names.modules_imported(code, known)
+        yield from (sys.modules[name] for name in names if name in sys.modules)
 
 
-def _find_kind(cls: type) -> int:
-    if issubclass(cls, (FunctionType, CACHED)):
-        return _FUNCTION
-    if issubclass(cls, type):
-        return _CLASS
-    return _HOLDER if HOLDERS[cls] else _MODULE * issubclass(cls, ModuleType)
+def _open_module(module: ModuleType) -> list[Any]:
+    """All that is in a module of the user's but other modules. (We come here if it is an attribute
+    or the like, or if names in it are computed.)"""
+    if not is_user_file(vars(module).get("__file__") or ""):
+        return []
+    return [each for each in vars(module).values() if KINDS[type(each)] != MODULE]
 
 
-_KINDS = PerClass(__name__, "kinds", _find_kind)
+_COMPUTING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "methodcaller"))
+"""Code with these names may ask a module for what no name in it tells."""
+_LIBRARY = frozenset((*sys.stdlib_module_names, "torch", "lostwax"))
+_IS_OF_LIBRARY = PerClass(
+    __name__,
+    "of library",
+    lambda cls: (
+        not issubclass(cls, nn.Module) and str(cls.__module__).partition(".")[0] in _LIBRARY
+    ),
+)
+"""Has the class no functions of the user's? (In those of torch's modules, users put some.)"""

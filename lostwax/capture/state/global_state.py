@@ -9,7 +9,7 @@ what is known only while the code runs.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lostwax.capture.python import function_caches
-from lostwax.capture.python.assignments import functions_of, line_that_sets
-from lostwax.capture.python.code_names import Outline
+from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.containers import GONE, STREAMS, items
 from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream, describe_taken
-from lostwax.capture.python.reachable import Reach, ReadFunction
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.state.unkept_changes import note_change
 from lostwax.fake.tensor import FakeTensor
 from lostwax.location import Location
@@ -78,20 +78,29 @@ Keeper = Any
 """A `WrittenGlobal`, a `ClosureCell`, or a cache of `functools.lru_cache`."""
 
 
-def restore_later(reach: Reach, undo: Undo) -> list[tuple[Keeper, Any]]:
-    """Read what these functions keep outside of modules, and put it back in the end. Returns what
-    was read."""
-    found = {_key(each): each for each in reach.find(find_keepers)}
-    before = [(each, read_keeper(each)) for each in found.values()]
+KeptBefore = dict[Any, tuple[Keeper, Any]]
+"""The places, and what was read there."""
+
+
+def restore_later(reach: Reach, undo: Undo) -> KeptBefore:
+    """Read what functions keep outside of modules, each before it runs, and put it back in the end.
+    Returns what was read, as it comes."""
+    before: KeptBefore = {}
+
+    def look(found: ReadFunction) -> None:
+        for each in _find_keepers(found):
+            key = _key(each)
+            if key not in before:
+                before[key] = each, read_keeper(each)
+
     undo.add(partial(_put_back_all, before, undo))
+    reach.add_look(look)
     return before
 
 
-def tell_of_numbers(
-    mod: Any, modules: Sequence[nn.Module], before: list[tuple[Keeper, Any]], undo: Undo
-) -> None:
+def tell_of_numbers(reach: Reach, before: KeptBefore, undo: Undo) -> None:
     """Tell of numbers that have changed: what was computed with them is baked in."""
-    for each, seen in before:
+    for each, seen in before.values():
         if isinstance(each, CACHED):
             continue
         if isinstance(seen[1], Stream):
@@ -100,12 +109,12 @@ def tell_of_numbers(
         elif not _holds_fakes(each.value):
             changed = _describe_change(each.name, str(each), each.value, *seen)
             if changed is not None:
-                line = line_that_sets(each.name, functions_of(mod, modules))
+                line = line_that_sets(each.name, reach.functions)
                 undo.notes.append(_change_text(changed, line))
 
 
-def _put_back_all(before: list[tuple[Keeper, Any]], undo: Undo) -> None:
-    for each, seen in before:
+def _put_back_all(before: KeptBefore, undo: Undo) -> None:
+    for each, seen in before.values():
         _put_back(each, seen, undo)
 
 
@@ -204,33 +213,37 @@ _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 
 def _key(keeper: Keeper) -> Any:
     """Several functions may write to one global."""
-    return (id(keeper.names), keeper.name) if type(keeper) is WrittenGlobal else id(keeper)
+    if type(keeper) is WrittenGlobal:
+        return id(keeper.names), keeper.name
+    return id(keeper.cell if type(keeper) is ClosureCell else keeper)
 
 
-def find_keepers(functions: Iterable[ReadFunction]) -> Iterator[Keeper]:
-    """The places where these functions keep something."""
-    for function, code, named in functions:
-        if isinstance(function, CACHED):
-            yield function
-            continue
-        for name in _find_written_globals(code, named):
-            yield WrittenGlobal(function.__globals__, name)
-        if function.__closure__ is not None:
-            stores = code.nonlocals_set()
-            for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
-                found = ClosureCell(cell, name, function.__qualname__)
-                if name in stores or STREAMS[type(found.value)]:
-                    yield found
+def _find_keepers(found: ReadFunction) -> Iterator[Keeper]:
+    """The places where a function keeps something."""
+    function, code = found.function, found.code
+    if isinstance(function, CACHED):
+        yield function
+        return
+    for name in _find_written_globals(found):
+        yield WrittenGlobal(function.__globals__, name)
+    if function.__closure__ is not None:
+        stores = code.nonlocals_set()
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+            variable = ClosureCell(cell, name, function.__qualname__)
+            if name in stores or STREAMS[type(variable.value)]:
+                yield variable
 
 
-def _find_written_globals(code: Outline, named: dict[str, Any]) -> set[str]:
-    """The globals that a code sets, changes or takes a value from, as far as its names tell."""
-    found = code.globals_set()
-    found.update([name for name, value in named.items() if STREAMS[type(value)]])
-    containers = [name for name, value in named.items() if type(value) in _CONTAINERS]
-    if containers and (code.sets_items() or not _CHANGING.isdisjoint(code.names)):
-        found.update(containers)
-    return found
+def _find_written_globals(found: ReadFunction) -> set[str]:
+    """The globals that a function sets, changes or takes a value from, as far as names tell."""
+    _, code, named, classes, _ = found
+    names = code.globals_set()
+    if any(map(STREAMS.__getitem__, classes)):
+        names.update([name for name, value in named.items() if STREAMS[type(value)]])
+    may_change = not _CONTAINERS.isdisjoint(classes)
+    if may_change and (code.sets_items() or not _CHANGING.isdisjoint(code.names)):
+        names.update([name for name, value in named.items() if type(value) in _CONTAINERS])
+    return names
 
 
 _CHANGING = frozenset(("append", "add", "update", "setdefault", "insert", "extend", "appendleft"))

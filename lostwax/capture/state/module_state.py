@@ -7,15 +7,16 @@ weight.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import chain, repeat
+from types import FunctionType
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import nn
 
 from lostwax.cache import PerClass
-from lostwax.capture.python.assignments import functions_of, line_that_sets
+from lostwax.capture.python.assignments import line_that_sets
 from lostwax.capture.python.containers import GONE
 from lostwax.capture.python.iterators import describe_taken
 from lostwax.capture.state.snapshot import REGISTRIES, HeldValue, Snapshot
@@ -126,11 +127,14 @@ class ModuleState:
         saved.replace(fakes)
 
     def find_changes(
-        self, fakes: Mapping[int, Any], read: Collection[torch.Tensor], call: Any
+        self,
+        fakes: Mapping[int, Any],
+        read: Collection[torch.Tensor],
+        ran: Sequence[FunctionType],
     ) -> tuple[dict[str, torch.Tensor], list[KeptTensor]]:
         """What the call left behind: the buffers that now hold another tensor, and tensors in
         places where a program does not keep them. `read` are the constants that the program reads,
-        `call` is the function that was called.
+        `ran` the user's functions that ran.
         """
         assert self._saved is not None
         if self._saved.is_untouched():
@@ -142,7 +146,7 @@ class ModuleState:
         read = [*read, *(tensor for tensor in found.values() if is_from_outside(tensor))]
         kept = [*self._find_registered(), *self._find_attributes(self._saved, fakes, read)]
         if not kept:  # otherwise the caller checks whether the next call leaves the same
-            self._tell_of_values(self._saved, call, fakes)
+            self._tell_of_values(self._saved, ran, fakes)
         return found, kept
 
     def find_reassigned(self, fakes: Mapping[int, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -263,7 +267,9 @@ class ModuleState:
                 if not _is_made_anew(before, found, read):
                     yield KeptTensor(at.where, at.name, found, is_shared)
 
-    def _tell_of_values(self, saved: Snapshot, call: Any, fakes: Mapping[int, Any]) -> None:
+    def _tell_of_values(
+        self, saved: Snapshot, ran: Sequence[FunctionType], fakes: Mapping[int, Any]
+    ) -> None:
         """Tell of plain values that the call set in attributes, and of tensors that it moved
         within a container: a program loses them, too."""
         own = {id(fake): tensor for tensor, fake in fakes.items()}
@@ -272,7 +278,7 @@ class ModuleState:
             if (at := next(changed, None)) is not None:
                 text = _TAKEN_AWAY if at.value is GONE else _KEPT_VALUE
                 text = _MOVED if isinstance(at.value, torch.Tensor) else text
-                line = line_that_sets(_name_in_code(at), functions_of(call, self.modules))
+                line = line_that_sets(_name_in_code(at), ran)
                 told = "" if line is None else f" ({line})"
                 tell_of_change(text.format(at.where, at.before, at.value, told))
 

@@ -221,7 +221,7 @@ class Look:
         if isinstance(value, Enum):
             self.maps.append(vars(value))
             self._visit_attributes(path, vars(value).items())
-        elif type(value).__module__.partition(".")[0] in _OF_PYTHON:
+        elif str(type(value).__module__).partition(".")[0] in _OF_PYTHON:
             held = [each for each in gc.get_referents(value) if not isinstance(each, _NO_DATA)]
             if held:
                 self.maps.append(_LiveMap(lambda: _number_values(gc.get_referents(value))))
@@ -530,7 +530,7 @@ _METACLASSES = PerClass(
         [
             each
             for each in type(cls).__mro__
-            if each.__module__.partition(".")[0] not in _KNOWN_TYPES
+            if str(each.__module__).partition(".")[0] not in _KNOWN_TYPES
         ]
     ),
 )

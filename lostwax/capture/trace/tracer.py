@@ -108,7 +108,7 @@ class Tracer(Recorder):
         """The steps, inputs and symbols of such regions that are over: what they were part of."""
         self.higher_order: Mapping[str, Callable[..., Any]] = {}
         """How operators that take functions are recorded, by their names."""
-        self.watched: tuple[Any, Any] | None = None
+        self.watched: tuple[Any, Any, Any] | None = None
         """The program's modules, and the functions that it may run."""
         self.python_state: Any = None
         """What these may keep something in, if someone asked."""

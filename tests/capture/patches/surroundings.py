@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from lostwax.capture import threads
 from lostwax.capture.patches import table
+from lostwax.capture.python import reach
 from lostwax.fake import FakeTensor
 from lostwax.undo.autocast_depth import read_autocast_depth
 
@@ -56,6 +57,8 @@ def look(*modules: nn.Module) -> dict[str, Any]:
         "mkldnn": torch._C._get_mkldnn_enabled(),
         "exporting": (torch.compiler.is_exporting(), torch.compiler.is_compiling()),
         "codes": [each.__code__ for each in table.CODE_SWAPS.functions],
+        "entries": [each.forward.__func__.__code__ for each in modules],
+        "reaches": list(reach._running),
         "classes": [type(owner) for owner, _ in table.CLASSES],
         "running": (list(threads.running), threads.is_capturing()),
         "collects": gc.isenabled(),

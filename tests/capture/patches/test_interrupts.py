@@ -38,7 +38,8 @@ def files(*names: str) -> set[str]:
 
 WATCHED = files(
     "undo/undo.py", "undo/thread_state.py", "capture/patches/swap.py", "capture/patches/table.py",
-    "capture/patches/random_numbers.py", "capture/threads.py", "collector.py",
+    "capture/patches/random_numbers.py", "capture/threads.py", "capture/python/reach.py",
+    "collector.py",
 )  # fmt: skip
 ENTERING = {
     "__enter__", "__exit__", "catch_calls", "_let_go", "replace", "restore", "_update", "_fill",

@@ -105,14 +105,14 @@ class Other(nn.Module):
 
 @pytest.mark.parametrize("cls", [Both, Other])
 def test_functions_that_share_their_code_are_read_each(cls: Any) -> None:
-    assert asking_the_class in reachable_functions([cls.forward])
+    assert asking_the_class in reachable_functions([cls.forward], None)
     code_of(cls(), torch.randn(3, 3))
 
 
 def test_a_function_that_wraps_itself_is_read_once() -> None:
     looped = wrap(plain)
     looped.__wrapped__ = looped
-    assert list(reachable_functions([looped])).count(looped) == 1
+    assert list(reachable_functions([looped], None)).count(looped) == 1
 
 
 def test_a_variable_that_an_inner_function_sets_is_put_back() -> None:
@@ -139,16 +139,20 @@ def count_outlines() -> int:
     return CACHES["capture.python.code_names.outline"].state().misses
 
 
-def count_readings() -> int:
-    return CACHES["capture.python.reachable.found in classes"].state().misses
+def count_entries() -> int:
+    return CACHES["capture.python.reach.entries"].state().misses
 
 
-def test_each_code_is_read_once() -> None:
-    """Several classes with one base, exported several times: as many readings as functions."""
+def test_each_code_that_runs_is_read_once() -> None:
+    """Several classes with one base, exported several times: as many readings as functions that
+    run, and none of the others."""
 
     class Base(nn.Module):
         def helper(self, x: torch.Tensor) -> torch.Tensor:
             return x * 2
+
+        def unused(self, x: torch.Tensor) -> torch.Tensor:
+            return called(x)
 
     class Left(Base):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -160,21 +164,18 @@ def test_each_code_is_read_once() -> None:
 
     x = torch.ones(2, 3)
     export(nn.Linear(3, 3), (x,))
-    codes, readings = count_outlines(), count_readings()
-    export(nn.Sequential(Left(), Right()), (x,))
+    codes, entries = count_outlines(), count_entries()
     inner = sum(type(each).__name__ == "code" for each in Left.forward.__code__.co_consts)
-    assert (count_outlines() - codes, count_readings() - readings) == (3 + inner, 1)
-    export(nn.Sequential(Right(), Left()), (x,))
-    assert (count_outlines() - codes, count_readings() - readings) == (3 + inner, 1)
-    export(nn.Sequential(Left()), (x,))
-    assert (count_outlines() - codes, count_readings() - readings) == (3 + inner, 2)
+    for layers in ([Left(), Right()], [Right(), Left()], [Left()]):
+        export(nn.Sequential(*layers), (x,))
+        assert (count_outlines() - codes, count_entries() - entries) == (3 + inner, 4)
 
 
 def test_nothing_of_torch_is_read() -> None:
     x = torch.ones(2, 3)
-    codes = count_outlines()
+    codes, entries = count_outlines(), count_entries()
     export(nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.GELU()), (x,))
-    assert count_outlines() == codes
+    assert (count_outlines(), count_entries()) == (codes, entries)
 
 
 class Held(nn.Module):

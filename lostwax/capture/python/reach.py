@@ -1,0 +1,125 @@
+"""The user's functions that a call runs, each read as it begins.
+
+What a capture changes for a function, or puts back after it, hangs on what the function does; so
+its code is read before its first line runs. The functions that a call *may* run are many times as
+many: those only get code that tells when they begin (`entries.py`), and so do the ones that a
+function names, when it begins in turn. Must not know what is looked for.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import repeat
+from operator import attrgetter, is_
+from types import CodeType, FunctionType
+from typing import Any
+
+from torch import nn
+
+from lostwax.cache import Cache
+from lostwax.capture import threads
+from lostwax.capture.python.code_names import EMPTY
+from lostwax.capture.python.entries import add_call
+from lostwax.capture.python.function_holders import CACHED, find_held
+from lostwax.capture.python.reachable import ReadFunction, Walk
+from lostwax.undo.undo import Undo
+
+Look = Callable[[ReadFunction], None]
+
+
+class Reach:
+    """What a call runs, and who wants to know of it."""
+
+    def __init__(self, call: Any, modules: Sequence[nn.Module], arguments: Any) -> None:
+        self._walk = Walk()
+        self._walk.skip(modules)
+        self._starts = [arguments, *find_held(modules), *dict.fromkeys(map(type, modules)), call]
+        self._looks: list[Look] = []
+        self._entries: list[_Entry] = []
+        self.functions: list[FunctionType] = []
+        """Those that have begun, in this order."""
+
+    def add_look(self, look: Look) -> None:
+        """Have it look at each function before that runs."""
+        self._looks.append(look)
+
+    def begin(self, undo: Undo) -> None:
+        """From here on, what begins is read."""
+        undo.add(self._forget_entries)
+        undo.add(partial(_running.__delitem__, slice(len(_running), None)))
+        _running.append(self)
+        self._follow(self._starts)
+
+    def read(self, function: FunctionType) -> None:
+        found = self._walk.read(function)
+        self.functions.append(function)
+        for look in self._looks:
+            look(found)
+        self._follow(found.reached)
+
+    def _follow(self, values: Iterable[Any]) -> None:
+        """Be told of functions in these values."""
+        functions = self._walk.open(values)
+        for each in [each for each in functions if type(each) is CACHED]:
+            functions.remove(each)
+            for look in self._looks:
+                look(ReadFunction(each, EMPTY, {}, frozenset(), []))
+        entries = _find_entries(functions)
+        self._entries += entries
+        _set_codes(entries, map(_TELLING, entries))
+
+    def _forget_entries(self) -> None:
+        _set_codes(self._entries, map(_PLAIN, self._entries))
+
+
+_running: list[Reach] = []
+"""Of the captures that run, one within the other."""
+
+
+class _Entry:
+    """The begin of a function."""
+
+    __slots__ = ("function", "plain", "telling")
+
+    def __init__(self, function: FunctionType) -> None:
+        self.function = function
+        self.plain: CodeType = function.__code__
+        self.telling = add_call(self.plain, self)
+
+    def __call__(self) -> None:
+        if threads.is_capturing():
+            self.function.__code__ = self.plain
+            for reach in _running:
+                reach.read(self.function)
+
+
+def _set_codes(entries: Sequence[_Entry], codes: Iterable[CodeType]) -> None:
+    """In one step of Python: no interrupt comes in between."""
+    deque(map(setattr, map(_FUNCTION, entries), repeat("__code__"), codes), maxlen=0)
+
+
+_FUNCTION, _PLAIN, _TELLING, _CODE = map(attrgetter, ("function", "plain", "telling", "__code__"))
+
+
+def _find_entries(functions: list[FunctionType]) -> list[_Entry]:
+    """Of those functions that do not tell when they begin, as another capture's may."""
+    found: list[Any] = [*map(_ENTRIES.table.get, functions)]
+    if None not in found and all(map(is_, map(_CODE, functions), map(_PLAIN, found))):
+        return found  # nearly always
+    return [_find_entry(each) for each in functions if not _tells(each.__code__)]
+
+
+def _find_entry(function: FunctionType) -> _Entry:
+    found = _ENTRIES.table.get(function)
+    if found is None or found.plain is not function.__code__:
+        found = _ENTRIES.keep(function, _Entry(function))
+    return found
+
+
+def _tells(code: CodeType) -> bool:
+    return bool(code.co_consts) and type(code.co_consts[-1]) is _Entry
+
+
+_ENTRIES = Cache[FunctionType, _Entry](__name__, "entries", 10_000)

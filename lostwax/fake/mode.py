@@ -8,7 +8,7 @@ without a rule in `fallback.py`. Must not record or trace: a tracer calls `evalu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -94,6 +94,8 @@ class FakeTensorMode(TorchDispatchMode):
         self._mode_key = _FAKE
         self.entered: list[tuple[Any, bool, list[bool]] | None] = []
         self._in_autograd = False
+        self.higher_order: Mapping[str, Callable[..., Any]] = {}
+        """How operators that take functions are recorded, by their names; for recorders."""
         self.saw_constant = False
         self.absent_device: torch.device | None = None
         self.templates: dict[int, Any] | None = None

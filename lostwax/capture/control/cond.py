@@ -123,8 +123,13 @@ class _Cond:
     def _record_branch(
         self, name: str, function: Callable[..., Any], facts: Sequence[BoolExpr]
     ) -> Side:
-        what = f"{name} of torch.cond"
-        return Side(name, record_function(self.tracer, what, function, self._give_operands, facts))
+        what, is_second = f"{name} of torch.cond", name == "the false branch"
+        return Side(
+            name,
+            record_function(
+                self.tracer, what, function, self._give_operands, facts, is_settled=is_second
+            ),
+        )
 
     def _give_operands(self, scope: Scope) -> Sequence[Any]:
         """The branches get the operands as they are: what they read of them is lifted."""

@@ -204,11 +204,13 @@ def record_function(
     make_args: Callable[[Scope], Sequence[Any]],
     facts: Sequence[BoolExpr] = (),
     check: Callable[[Scope, list[Any]], None] = lambda *_: None,
+    is_settled: bool = False,
 ) -> RecordedFunction:
     """Run a function into a region of its own, with arguments that are made there, and let `check`
-    look at what it returns while all that it knows of sizes is known."""
+    look at what it returns while all that it knows of sizes is known. `is_settled`: another one was
+    recorded just before, and nothing has run since."""
     scope = Scope(tracer, what)
-    effects = SideEffects(tracer, what, function)
+    effects = SideEffects(tracer, what, function, is_settled)
     with scope.record(facts):
         try:
             leaves, structure = pytree.tree_flatten(function(*make_args(scope)))

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
+from operator import itemgetter
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
@@ -42,32 +44,51 @@ class ReplacedBuffer(NamedTuple):
 
 
 class PythonState:
-    """All that the program's functions may keep something in."""
+    """All that the program's functions may keep something in.
+
+    It is compared before and after each function, so what nearly always holds is asked first, in C:
+    that the modules hold the very same objects."""
 
     def __init__(self, modules: Sequence[nn.Module], reach: Reach, kept: KeptBefore) -> None:
         self.modules = modules
         self.reach = reach
         self._kept = kept
-        self._snapshot: Snapshot | None = None
+        held = list(map(vars, modules))
+        self._all = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
+        """Their attributes, parameters, buffers and submodules."""
+        self._buffers = [m._buffers for m in modules if m._buffers]
+        self._take_snapshot()
 
-    def buffers(self) -> list[dict[str, Any]]:
-        return [m._buffers for m in self.modules if m._buffers]
+    def _take_snapshot(self) -> None:
+        self._snapshot = Snapshot(self.modules)
+        self._before = list(map(dict.copy, self._all))
 
-    def look(self) -> dict[Any, Any]:
-        """What is kept outside of modules now; and take note of what the modules hold."""
-        if self._snapshot is None or not self._snapshot.is_untouched():
-            self._snapshot = Snapshot(self.modules)
+    def _is_untouched(self) -> bool:
+        try:  # dicts that hold the same objects are equal without asking these
+            is_same = self._all == self._before
+        except Exception:  # an object that cannot be compared: it is another one
+            return False
+        return is_same and self._snapshot.has_same_contents()
+
+    def look(self, is_settled: bool) -> dict[Any, Any]:
+        """What is kept outside of modules now; and take note of what the modules hold, unless
+        nothing has run since that was compared."""
+        if not (is_settled or self._is_untouched()):
+            self._take_snapshot()
         return {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
+
+    def copy_buffers(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """The registries of buffers, and what is in them."""
+        return [(buffers, buffers.copy()) for buffers in self._buffers]
 
     def find_change(self, before: dict[Any, Any]) -> str | None:
         """The name of what has changed since. Of functions that began since, we know what was there
         before they did."""
-        assert self._snapshot is not None
         for key, (keeper, found) in self._kept.items():
             was = before.get(key, found)
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return str(keeper.name)
-        return None if self._snapshot.is_untouched() else self._find_attribute(self._snapshot)
+        return None if self._is_untouched() else self._find_attribute(self._snapshot)
 
     def _find_attribute(self, snapshot: Snapshot) -> str:
         for module, before in zip(self.modules, snapshot.attributes, strict=True):
@@ -84,17 +105,19 @@ class PythonState:
 class SideEffects:
     """What one function leaves in Python."""
 
-    def __init__(self, tracer: Any, what: str, *functions: Callable[..., Any]) -> None:
+    def __init__(
+        self, tracer: Any, what: str, function: Callable[..., Any], is_settled: bool
+    ) -> None:
         if tracer.python_state is None:
             tracer.python_state = PythonState(*tracer.watched)
         self._state: PythonState = tracer.python_state
         self._what = what
         self._where = user_location()
-        self._outside = self._state.look()
-        self._buffers = [(b, dict(b)) for b in self._state.buffers()]
+        self._outside = self._state.look(is_settled)
+        self._buffers = self._state.copy_buffers()
         self._own: list[FunctionType] = []
         """The functions, and those that they are closed over."""
-        found = _find_variables(functions, self._own)
+        found = _find_variables(function, self._own)
         self._variables = [(name, v, _content(v)) for name, v in found]
 
     def take_buffers(self) -> list[ReplacedBuffer]:
@@ -131,6 +154,7 @@ class SideEffects:
         return None
 
 
+_REGISTRIES = itemgetter("_parameters", "_buffers", "_modules")
 _Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
 _CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
 
@@ -156,11 +180,11 @@ def _is_same(was: Any, now: Any) -> bool:
 
 
 def _find_variables(
-    functions: Sequence[Callable[..., Any]], own: list[FunctionType]
+    function: Callable[..., Any], own: list[FunctionType]
 ) -> Iterator[tuple[str, Any]]:
-    """The variables that functions are closed over, and the containers in them; `own` is for the
+    """The variables that a function is closed over, and the containers in them; `own` is for the
     functions among them."""
-    left: list[Any] = list(functions)
+    left: list[Any] = [function]
     seen = Seen()
     while left:
         each = left.pop()

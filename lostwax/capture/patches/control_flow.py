@@ -77,6 +77,16 @@ def _scan_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
     return record_scan(running[-1], *args, **kwargs)
 
 
+def _record_scan(tracer: Any, *args: Any) -> Any:
+    """A `scan` of the house's own: a recurrent layer."""
+    from lostwax.capture.control.rows import record_scan
+
+    return record_scan(tracer, *args)
+
+
+HIGHER_ORDER = {"scan": _record_scan}
+
+
 def _associative_scan(
     plain: Any,
     combine_fn: Any,

@@ -67,6 +67,7 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     """From here on this thread captures a call of these modules that may run these functions."""
     threads.begin_capture(tracer, undo)
     autograd_function.begin(tracer, undo)
+    tracer.higher_order = control_flow.HIGHER_ORDER
     CODE_SWAPS.apply(undo)
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)

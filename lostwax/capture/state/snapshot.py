@@ -190,11 +190,16 @@ class Snapshot:
         self._untouched = (
             _are_same(self._state, self._state_given)
             and _are_same(self._children, self._children_before)
-            and _are_kept(self._filled)
-            and not any(each.describe_changes() for each in self.tensors)
-            and not any(each.is_moved() for each in self.streams)
+            and self.has_same_contents()
         )
         return self._untouched
+
+    def has_same_contents(self) -> bool:
+        """Do containers, plain tensors and iterators in the modules hold what they did?"""
+        if any(self._empty) or not _are_kept(self._filled):
+            return False
+        is_changed = any(each.describe_changes() for each in self.tensors)
+        return not (is_changed or any(each.is_moved() for each in self.streams))
 
     def held_values(self, where: str, name: str, value: Any, before: Any) -> Iterator[HeldValue]:
         """The values that an attribute holds: its own, or those in it at any depth."""

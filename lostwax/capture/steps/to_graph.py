@@ -310,7 +310,7 @@ class Builder:
         inner.add_output(body.outputs, body.form)
         number = self._bodies[body.name] = self._bodies.get(body.name, -1) + 1
         name = self._name(f"{body.name}_{number}")
-        self.modules[name] = inner.make_module()
+        self.modules[name] = _LazyGraphModule(inner.modules, inner.graph)
         return self._append("get_attr", name, name, (), ())
 
     def _node_of(self, value: Value) -> fx.Node:

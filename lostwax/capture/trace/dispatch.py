@@ -113,20 +113,9 @@ def _record_portable(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
             finally:
                 tracer.casts = around
     if _has_varying_length(tracer, record, args):
-        if tracer.casts:
-            raise CaptureError.here(
-                f"{record.overload} over a length that varies, under autocast",
-                why="it stays one operator, and autocast would cast parts of it",
-                instead="fix the length; or cast the layer and its input, x.to(dtype), and call "
-                "it inside of torch.autocast(device, enabled=False)",
-            )
-        if tracer.tracked and is_grad_enabled():
-            raise CaptureError.here(
-                f"{record.overload} over a length that varies has no derivative in a program",
-                why="it stays one operator, since its steps would hold for one length alone",
-                instead="fix the length, and let other sizes vary",
-            )
-        return record_call(tracer, record, args, kwargs)
+        _check_scan(tracer, record)
+        with tracer.pause_recording():
+            tracer.compute(record.overload, args, kwargs)  # raises what eager raises
     layer = recurrent.LAYERS.get(record.overload)
     if layer is not None:
         return tracer.provenance.as_one(record.overload, layer, tracer, *args)
@@ -171,9 +160,27 @@ def _record_rrelu(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
     return tracer.call(aten.mul_.Tensor if is_inplace else aten.mul.Tensor, x, noise)
 
 
+def _check_scan(tracer: Tracer, record: Operator) -> None:
+    """Refuse a recurrent layer over a length that varies, which is a loop, where loops cannot be
+    recorded."""
+    if tracer.casts:
+        raise CaptureError.here(
+            f"{record.overload} over a length that varies, under autocast",
+            why="it becomes a loop, and autocast would cast what a step hands to the next one",
+            instead="fix the length; or cast the layer and its input, x.to(dtype), and call "
+            "it inside of torch.autocast(device, enabled=False)",
+        )
+    if tracer.tracked and is_grad_enabled():
+        raise CaptureError.here(
+            f"{record.overload} over a length that varies has no derivative in a program",
+            why="it becomes a loop, since its steps would hold for one length alone",
+            instead="fix the length, and let other sizes vary",
+        )
+
+
 def _has_varying_length(tracer: Tracer, record: Operator, args: Any) -> bool:
     """A recurrent layer over a length that varies: step by step it would hold for the example's
-    length alone, so it stays one operator, which every device has."""
+    length alone, so it becomes a `scan`."""
     if record.rule is None:  # packed sequences: their steps are data
         return False
     size, batch_first = tracer.adopt(args[0]).fake_type.size, args[-1]

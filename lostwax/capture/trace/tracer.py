@@ -106,8 +106,6 @@ class Tracer(Recorder):
         """The innermost function that is recorded into a region of its own (`control/`)."""
         self.ended: dict[Any, str] = {}
         """The steps, inputs and symbols of such regions that are over: what they were part of."""
-        self.higher_order: Mapping[str, Callable[..., Any]] = {}
-        """How operators that take functions are recorded, by their names."""
         self.watched: tuple[Any, Any, Any] | None = None
         """The program's modules, and the functions that it may run."""
         self.python_state: Any = None

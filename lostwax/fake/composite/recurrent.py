@@ -1,4 +1,5 @@
-"""Recurrent layers, unrolled into operators that every device has.
+"""Recurrent layers, unrolled into operators that every device has; over a length that varies, as a
+loop.
 
 This is for programs: eager hands a whole LSTM to a device's own kernel. A step takes one row of
 each sequence, so none reshapes anything; what does not change between steps is computed once. Must
@@ -17,6 +18,7 @@ from lostwax.fake.autocast import CASTABLE
 from lostwax.fake.composite.composites import linear, to_dtype
 from lostwax.fake.composite.dropouts import dropout
 from lostwax.ops.registry import aten
+from lostwax.sym import Expr
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
@@ -137,7 +139,10 @@ def _run_layer(
     mode: FakeTensorMode, step: Step, x: Any, state: State, weights: _Weights, backwards: bool
 ) -> tuple[Any, State]:
     """Run one layer in one direction: its output at each step, and its last state."""
-    steps = mode.call(aten.unbind.int, linear(mode, x, weights.input, weights.input_bias), 0)
+    gates = linear(mode, x, weights.input, weights.input_bias)
+    if isinstance(mode.adopt(gates).fake_type.size[0], Expr):
+        return _scan_layer(mode, step, gates, state, weights, backwards)
+    steps = mode.call(aten.unbind.int, gates, 0)
     outputs = []
     for gates in reversed(steps) if backwards else steps:
         state = step(mode, gates, state, weights)
@@ -145,6 +150,23 @@ def _run_layer(
     if backwards:
         outputs.reverse()
     return mode.call(aten.stack.default, outputs, 0), state
+
+
+def _scan_layer(
+    mode: FakeTensorMode, step: Step, gates: Any, state: State, weights: _Weights, backwards: bool
+) -> tuple[Any, State]:
+    """As `_run_layer`, for a length that varies: one step is recorded, for any number of them."""
+
+    def take_step(*given: Any) -> list[Any]:
+        after = step(mode, given[-1], given[:-1], weights)
+        return [*after, after[0]]
+
+    call, scan = mode.call, mode.higher_order["scan"]
+    rows = call(aten.flip.default, gates, [0]) if backwards else gates
+    *last, outputs = scan(mode, take_step, state, [rows])
+    if backwards:
+        outputs = call(aten.flip.default, outputs, [0])
+    return outputs, tuple(last)
 
 
 def _lstm_step(mode: FakeTensorMode, gates: Any, state: State, weights: _Weights) -> State:

@@ -365,10 +365,13 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
     → `add.Tensor`.
 
     It is found by its schema, not in a list: it has the same arguments, except that it only reads
-    those that are written in place, and has no `out=`.
+    those that are written in place, and has no `out=`. Names say so in torch's own libraries alone:
+    a user's `scale_` and `scale` may compute different things.
     """
     schema = overload._schema
     namespace, _, base = schema.name.partition("::")
+    if namespace not in _TWINNED:
+        return None
     wanted = _signature(a for a in schema.arguments if not a.is_out)
     plain = base.removesuffix("_")
     shifting = base.replace("__i", "__", 1)  # `__ilshift__`
@@ -383,6 +386,8 @@ def functional_twin(overload: OpOverload) -> OpOverload | None:
                 return getattr(packet, other)  # type: ignore[no-any-return]
     return None
 
+
+_TWINNED = frozenset(("aten", "prims"))
 
 _FACTORY_OPTIONS = {"dtype", "layout", "device", "pin_memory"}
 

@@ -74,6 +74,32 @@ def test_custom_operators_that_write_are_functional() -> None:
     torch.testing.assert_close(ours, eager)
 
 
+@torch.library.custom_op("lostwax_test::shift_", mutates_args={"x"})
+def shift_in_place(x: torch.Tensor) -> None:
+    x.add_(1)
+
+
+@torch.library.custom_op("lostwax_test::shift", mutates_args=())
+def shift(x: torch.Tensor) -> torch.Tensor:
+    return x - 1
+
+
+@shift.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_names_of_custom_operators_say_nothing_of_each_other() -> None:
+    """torch's own `add_` computes what `add` does; a user's `shift_` need not."""
+
+    def both(x: torch.Tensor) -> torch.Tensor:
+        y = x.clone()
+        shift_in_place(y)
+        return y + shift(x)
+
+    same(Of(lambda self, x: both(x)), X)
+
+
 def test_custom_operators_that_see_their_writes_are_refused() -> None:
     def forward(x: torch.Tensor) -> torch.Tensor:
         bump(x[:2], x[:2].t())

@@ -17,6 +17,7 @@ from torch._higher_order_ops import utils as torch_wrappers
 
 from lostwax.capture import threads
 from lostwax.capture.patches.swap import CodeSwap
+from lostwax.capture.python import reach
 from lostwax.capture.trace import refusals
 from lostwax.capture.trace.grad_marks import UntrackedError
 from lostwax.errors import LostwaxError
@@ -117,8 +118,19 @@ def _get_context(plain: Any) -> Any:
 
 def _import_outside(plain: Any, *args: Any) -> Any:
     """A module that is imported for the first time, in the middle of a capture, is no part of it:
-    what it keeps of torch's functions, and the tensors that it makes, are real."""
-    return threads.call_outside(plain, *args)
+    what it keeps of torch's functions, and the tensors that it makes, are real. Of its functions,
+    and of those of modules that it loads, those that run are."""
+    before = frozenset(sys.modules)
+    found = threads.call_outside(plain, *args)
+    reach.follow([sys.modules[name] for name in sys.modules.keys() - before])
+    return found
+
+
+def _import_by_name(plain: Any, *args: Any, **kwargs: Any) -> Any:
+    """`importlib.import_module`: nobody knew which module would be asked for."""
+    found = plain(*args, **kwargs)
+    reach.follow([found])
+    return found
 
 
 def _device_functions(*names: str) -> list[Any]:
@@ -156,6 +168,7 @@ CODE_SWAPS: list[CodeSwap] = [
     CodeSwap(_Hooks.__enter__, _keep_saved),
     CodeSwap(_Hooks.__exit__, _keep_saved),
     CodeSwap(_importlib._bootstrap._find_and_load, _import_outside),
+    CodeSwap(importlib.import_module, _import_by_name),
     *([] if _wrapper is None else [CodeSwap(_wrapper, _call_operator)]),
 ]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import repeat
 from operator import attrgetter, is_
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from torch import nn
@@ -50,16 +50,16 @@ class Reach:
         undo.add(self._forget_entries)
         undo.add(partial(_running.__delitem__, slice(len(_running), None)))
         _running.append(self)
-        self._follow(self._starts)
+        self.follow(self._starts)
 
     def read(self, function: FunctionType) -> None:
         found = self._walk.read(function)
         self.functions.append(function)
         for look in self._looks:
             look(found)
-        self._follow(found.reached)
+        self.follow(found.reached)
 
-    def _follow(self, values: Iterable[Any]) -> None:
+    def follow(self, values: Iterable[Any]) -> None:
         """Be told of functions in these values."""
         functions = self._walk.open(values)
         for each in [each for each in functions if type(each) is CACHED]:
@@ -76,6 +76,13 @@ class Reach:
 
 _running: list[Reach] = []
 """Of the captures that run, one within the other."""
+
+
+def follow(modules: Iterable[ModuleType]) -> None:
+    """Be told of functions in modules that no name led to: they were not loaded yet, or their names
+    are computed."""
+    for reach in _running:
+        reach.follow(modules)
 
 
 class _Entry:

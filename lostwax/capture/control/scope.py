@@ -163,10 +163,9 @@ class Scope:
         tracer = self.tracer
         own = self.steps = set(self.region.steps)
         for tracked, before in self._before.items():
-            if not self._is_own(tracked, before.value, own):
-                tracked.value, tracked.seen, tracked.view = before[:3]
-                if isinstance(tracked, Root):
-                    tracked.version = before.version
+            tracked.value, tracked.seen, tracked.view = before[:3]
+            if isinstance(tracked, Root):
+                tracked.version = before.version
         for step in own:
             tracer.ended[step] = self.what
         for value in self.region.inputs:

@@ -43,6 +43,15 @@ class ReplacedBuffer(NamedTuple):
         return self.buffers is other.buffers and self.name == other.name
 
 
+class PythonMoment(NamedTuple):
+    """What modules hold, and what is kept outside of them, at one moment."""
+
+    snapshot: Snapshot
+    held: list[dict[str, Any]]
+    """The attributes, parameters, buffers and submodules of the modules."""
+    outside: dict[Any, Any]
+
+
 class PythonState:
     """All that the program's functions may keep something in.
 
@@ -54,41 +63,42 @@ class PythonState:
         self.reach = reach
         self._kept = kept
         held = list(map(vars, modules))
-        self._all = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
-        """Their attributes, parameters, buffers and submodules."""
+        self._held = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
         self._buffers = [m._buffers for m in modules if m._buffers]
-        self._take_snapshot()
+        self._last: PythonMoment | None = None
 
-    def _take_snapshot(self) -> None:
-        self._snapshot = Snapshot(self.modules)
-        self._before = list(map(dict.copy, self._all))
+    def look(self, is_settled: bool) -> PythonMoment:
+        """This moment. `is_settled`: nothing has run since the last comparison."""
+        outside = {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
+        last = self._last
+        if last is not None and (is_settled or self._is_untouched(last)):
+            return last._replace(outside=outside)
+        copies = list(map(dict.copy, self._held))
+        self._last = PythonMoment(Snapshot(self.modules), copies, outside)
+        return self._last
 
-    def _is_untouched(self) -> bool:
+    def _is_untouched(self, since: PythonMoment) -> bool:
         try:  # dicts that hold the same objects are equal without asking these
-            is_same = self._all == self._before
+            is_same = self._held == since.held
         except Exception:  # an object that cannot be compared: it is another one
             return False
-        return is_same and self._snapshot.has_same_contents()
-
-    def look(self, is_settled: bool) -> dict[Any, Any]:
-        """What is kept outside of modules now; and take note of what the modules hold, unless
-        nothing has run since that was compared."""
-        if not (is_settled or self._is_untouched()):
-            self._take_snapshot()
-        return {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
+        return is_same and since.snapshot.has_same_contents()
 
     def copy_buffers(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """The registries of buffers, and what is in them."""
         return [(buffers, buffers.copy()) for buffers in self._buffers]
 
-    def find_change(self, before: dict[Any, Any]) -> str | None:
-        """The name of what has changed since. Of functions that began since, we know what was there
+    def find_change(self, since: PythonMoment) -> str | None:
+        """The name of what has changed. Of functions that began since, we know what was there
         before they did."""
         for key, (keeper, found) in self._kept.items():
-            was = before.get(key, found)
+            was = since.outside.get(key, found)
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return str(keeper.name)
-        return None if self._is_untouched() else self._find_attribute(self._snapshot)
+        if not self._is_untouched(since):
+            return self._find_attribute(since.snapshot)
+        self._last = since
+        return None
 
     def _find_attribute(self, snapshot: Snapshot) -> str:
         for module, before in zip(self.modules, snapshot.attributes, strict=True):
@@ -113,7 +123,7 @@ class SideEffects:
         self._state: PythonState = tracer.python_state
         self._what = what
         self._where = user_location()
-        self._outside = self._state.look(is_settled)
+        self._before = self._state.look(is_settled)
         self._buffers = self._state.copy_buffers()
         self._own: list[FunctionType] = []
         """The functions, and those that they are closed over."""
@@ -132,7 +142,7 @@ class SideEffects:
         return found
 
     def check(self) -> None:
-        changed = self._state.find_change(self._outside) or self._find_variable()
+        changed = self._state.find_change(self._before) or self._find_variable()
         if changed is None:
             return
         users = [f for f in self._own if is_user_code(f.__code__)]

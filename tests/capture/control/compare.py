@@ -18,6 +18,10 @@ from tests.capture.control.plain import plain
 Program = Callable[..., Any]
 
 
+class EagerError(Exception):
+    """Eager cannot differentiate it: a tensor that it needs was written to."""
+
+
 class Small(nn.Module):
     """A module with some state, whose forward is a function."""
 
@@ -50,9 +54,15 @@ def agree(
 ) -> ExportedProgram:
     """Export with the first inputs, then compare on all of them: results, inputs and buffers
     afterwards, and gradients."""
-    program = exported(function, deepcopy(tuple(inputs[0])), dynamic)
+    example = deepcopy(tuple(inputs[0]))
+    for x in example if gradients else ():
+        if isinstance(x, torch.Tensor) and x.is_floating_point():
+            x.requires_grad_()
+    program = exported(function, example, dynamic)
     ours, eager = program.module(), Small(function)
     for args in inputs:
+        if gradients:  # what is left in buffers would have a history
+            ours, eager = program.module(), Small(function)
         mine, theirs = deepcopy(tuple(args)), deepcopy(tuple(args))
         if gradients:
             for x in (*mine, *theirs):
@@ -75,7 +85,11 @@ def _compare_gradients(ours: nn.Module, eager: nn.Module, got: Any, want: Any) -
         module.zero_grad()
         tensors = [t for t in pytree.tree_leaves(out) if isinstance(t, torch.Tensor)]
         leaves = [t for t in tensors if t.requires_grad]
-        sum((t * torch.arange(1, t.numel() + 1).view(t.shape)).sum() for t in leaves).backward()
+        loss = sum((t * torch.arange(1, t.numel() + 1).view(t.shape)).sum() for t in leaves)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            raise (EagerError(str(error)) if module is eager else error) from error
         inputs = [a.grad for a in args if isinstance(a, torch.Tensor) and a.requires_grad]
         parameters = [p.grad for p in module.parameters()]
         found.append([None if g is None else g for g in (*inputs, *parameters)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import lostwax
+from lostwax.ir.diff import diff
 
 
 class Net(nn.Module):
@@ -60,3 +62,17 @@ def test_weights_by_their_values() -> None:
     assert (change.kind, change.name) == ("weight", "l.bias")
     assert change.old.startswith("f32[2] requires grad ")
     assert change.old != change.new
+
+
+def test_sub_graphs_are_compared():
+    from lostwax import passes
+    from tests.control_programs import program
+
+    before = program("cond twice")
+    after = passes.CommonSubexpressions()(before)
+    assert str(diff(before, after)) == (
+        "- node true_graph_1.exp_1: torch.ops.aten.exp.default(getitem): f32[5, 3]\n"
+        "~ node true_graph_1.add: torch.ops.aten.add.Tensor(exp, exp_1): f32[5, 3] → "
+        "torch.ops.aten.add.Tensor(exp, exp): f32[5, 3]"
+    )
+    assert not diff(before, copy.deepcopy(before))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.utils import _pytree as pytree
 from torch.utils._pytree import TreeSpec
 
@@ -450,9 +450,13 @@ def readable_text(module: nn.Module, name: str) -> str:
     if not lines:
         lines = [f"class {name}(torch.nn.Module):", "    pass"]
     for child_name, child in module.named_children():
+        title = child_name if child_name.isidentifier() else f"_{child_name}"
         if isinstance(child, Container):
-            text = readable_text(
-                child, child_name if child_name.isidentifier() else f"_{child_name}"
-            )
+            text = readable_text(child, title)
+        elif isinstance(child, GraphModule):  # a sub-graph
+            text = graph_text(child.graph, title)
+        else:
+            text = ""
+        if text:
             lines += ["", *(f"    {line}" if line else "" for line in text.split("\n"))]
     return "\n".join(lines)

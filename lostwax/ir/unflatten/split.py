@@ -23,6 +23,7 @@ from lostwax.fake import FakeTensor
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.ir.data import ModuleCallSignature
 from lostwax.ir.graph.effects import memory_chain, view_base
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.writer import graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import mapping_keys
@@ -68,6 +69,11 @@ class ModuleBodies:
         self.signatures = {e.fqn: e.signature for e in program.module_call_graph if e.signature}
         self.escaping = self._find_escaping()
         self.subgraphs: list[tuple[str, str, GraphModule]] = []
+        """The sub-graphs that bodies read: the path of the module, the name there, the graph."""
+        paths = [entry.fqn for entry in program.module_call_graph]
+        held = (*program.state_dict, *program.constants, *paths)
+        self.taken = {n.rsplit(".", i)[0] for n in held for i in range(n.count(".") + 1)}
+        """The paths of all that the original's modules hold."""
         self.of: dict[str, dict[str, ModuleBody]] = {}
         """By the path of a module: its bodies, by the names of its calls."""
         self._distinct: dict[Any, ModuleBody] = {}
@@ -257,9 +263,13 @@ class _BodyMaker:
 
     def _read_subgraph(self, node: Node) -> Node:
         owner = self.bodies.program.graph_module
-        found = getattr(owner, str(node.target))
-        self.bodies.subgraphs.append((self.call.path, str(node.target), found))
-        return self.graph.create_node("get_attr", node.target, name=node.name)
+        found = find_attribute(owner, str(node.target))
+        prefix = f"{self.call.path}." if self.call.path else ""
+        name = str(node.target).replace(".", "_")
+        while f"{prefix}{name}" in self.bodies.taken:  # the original has something of this name
+            name += "_"
+        self.bodies.subgraphs.append((self.call.path, name, found))
+        return self.graph.create_node("get_attr", name, name=node.name)
 
     def _compute_size(self, node: Node) -> Node | None:
         """Compute a symbolic number from values that this graph has; None if that is impossible."""

@@ -42,6 +42,8 @@ class Beside:
         """Metadata of nodes that read an item of a result, which files have no nodes for."""
         self.order: dict[str, list[str]] = {}
         """Of graphs whose nodes stand in another order than a reader would make them in."""
+        self.numbers: dict[str, dict[str, int | float]] = {}
+        """Numbers among the operands of sub-graphs, for which a file needs nodes."""
 
 
 _RECORD_VERSION = 1
@@ -107,6 +109,7 @@ def own_record(program: ExportedProgram, symbols: SymbolWriter, beside: Beside) 
         "values": values,
         "items": beside.items,
         "order": beside.order,
+        "numbers": beside.numbers,
         "ranges": list(limits_by_name(program.range_constraints)),
         "original": original.write(program),
         "writes": [s.write and s.write.value for s in program.graph_signature.output_specs],

@@ -227,9 +227,11 @@ class _GraphReader:
         self.beside = beside
         self.recorded = beside.get("values", {}).get(title, {})
         self.items = beside.get("items", {}).get(title, {})
+        self.literals: Json = beside.get("numbers", {}).get(title, {})
         self.writer = GraphWriter()
         self._append = self.writer.append
-        self.values: dict[str, fx.Node] = {}
+        self.values: dict[str, Any] = {}
+        """Nodes by the names in the file; and numbers that the file has nodes for."""
         self.names: set[str] = set()
         self.numbers = count()
         """Of lists among results, which have no name in the file."""
@@ -358,6 +360,9 @@ class _GraphReader:
     # ---- nodes
 
     def _node(self, given: Json) -> None:
+        if self.literals and given.get("name") in self.literals:
+            self._literal_operand(given["name"])
+            return
         target = target_named(given["target"])
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
@@ -386,6 +391,13 @@ class _GraphReader:
             self._several(given, target, tuple(args), kwargs, meta)
         else:
             self._one(given, target, tuple(args), kwargs, meta)
+
+    def _literal_operand(self, name: str) -> None:
+        """A number among operands, for which the file has a node: here it is itself."""
+        value = self.literals[name]
+        if value.__class__ not in (int, float) or name in self.values:
+            raise LoadError(f"our own record of {name!r} is damaged")
+        self.values[name] = value
 
     def _one(
         self, given: Json, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], meta: Any
@@ -464,7 +476,7 @@ class _GraphReader:
             return read(self, value)
         raise AssertionError("unreachable")
 
-    def _value(self, name: Any) -> fx.Node:
+    def _value(self, name: Any) -> Any:
         found = self.values.get(name)
         if found is None:
             raise LoadError(f"the value {name!r} is used, and nothing before defines it")

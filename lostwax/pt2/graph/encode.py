@@ -160,6 +160,8 @@ class _GraphWriter:
         self.graph_names: dict[str, GraphModule] = {}
         self.placed: list[str] = []
         """The nodes in the order in which a reader makes them."""
+        self.before: list[Json] = []
+        """Nodes that are needed before the one that is being written."""
         self.tensors: Json = {}
         self.numbers: dict[str, Json] = {"int": {}, "float": {}, "bool": {}}
 
@@ -175,7 +177,9 @@ class _GraphWriter:
                     outputs = [self.argument(a) for a in results]
                     self.placed.append(node.name)
                 elif node.op == "call_function" and not self._is_reading(node):
-                    nodes.append(self._node(node))
+                    made = self._node(node)
+                    nodes += [*self.before, made]
+                    self.before.clear()
             except SaveError as error:
                 raise SaveError(f"{error}\n  while writing the node {node.name!r}") from None
         self._keep_order()
@@ -384,6 +388,22 @@ class _GraphWriter:
         inner = _GraphWriter(child, self.symbols, self.beside, f"{self.path}.{name}")
         return {"as_graph": {"name": name, "graph": inner.graph()}}
 
+    def _operand_name(self, value: Any) -> str:
+        """The name of an operand. A number that is written out has none in files: it becomes the
+        result of a node, and our own record tells that it is none."""
+        if isinstance(value, Node):
+            return self.folded.get(value, value).name
+        name = self._free("number")
+        kind, record = self.symbols.number(value)
+        self.numbers[kind][name] = record
+        pair = [{"name": n, "arg": _literal(v), "kind": POSITIONAL}
+                for n, v in (("a", value), ("b", type(value)(0)))]  # fmt: skip
+        node = {"target": name_of(operator.add), "inputs": pair, "metadata": {}, "name": name}
+        output = {_NUMBER[kind]: {"as_name": name}}
+        self.before.append({**node, "outputs": [output], "is_hop_single_tensor_return": None})
+        self.beside.numbers.setdefault(self.path, {})[name] = value
+        return name
+
     def _sequence(self, values: list[Any], empty: str | None) -> Json:
         parts = [self.argument(v) for v in values]
         kinds = {next(iter(part)) for part in parts}
@@ -401,14 +421,9 @@ class _GraphWriter:
             return {"as_optional_tensors": parts}
         if kinds == {"as_int", "as_float"}:
             return {"as_floats": [_float(float(v)) for v in values]}
-        if "as_tensor" in kinds and all(isinstance(v, Node) for v in values):
-            # Operands of a sub-graph: a reader finds sizes by their names, as it does tensors.
-            return {"as_tensors": [{"name": self.folded.get(v, v).name} for v in values]}
-        if "as_tensor" in kinds:
-            raise SaveError(
-                "numbers that are written out have no form beside tensors among the operands of a "
-                "sub-graph\n  instead: give them as tensors, torch.tensor(...)"
-            )
+        if "as_tensor" in kinds and kinds <= _OPERANDS:
+            # Operands of a sub-graph: a reader finds numbers by their names, as it does tensors.
+            return {"as_tensors": [{"name": self._operand_name(v)} for v in values]}
         raise SaveError(f"a list of {', '.join(sorted(kinds))} has no form in .pt2 files")
 
 
@@ -425,6 +440,8 @@ _LISTS = {
     "as_ints": "as_int_lists",
     "as_floats": "as_float_lists",
 }
+_OPERANDS = {"as_tensor", "as_sym_int", "as_sym_float", "as_sym_bool", "as_int", "as_float"}
+"""What stands beside tensors among the operands of a sub-graph."""
 _MIXED = (
     ("as_sym_int", "as_int"),
     ("as_sym_float", "as_float"),

@@ -17,6 +17,7 @@ from torch._higher_order_ops import scan as torch_scan
 from torch._higher_order_ops import while_loop as torch_while_loop
 from torch.export import Dim
 
+import lostwax
 from lostwax.interop import from_torch
 from lostwax.ir.program import ExportedProgram
 
@@ -96,8 +97,9 @@ class ControlCase(NamedTuple):
     args: tuple[Any, ...]
     others: tuple[tuple[Any, ...], ...] = ()
     dynamic: Any = None
-    strict: bool = False
-    """Is it captured by torch's strict capture? Else that takes nested regions apart."""
+    by: str = "both"
+    """Whose capture it is for: "ours", "torch" or "both"; "strict" is torch's strict capture, which
+    alone keeps nested regions."""
 
 
 class Of(nn.Module):
@@ -197,6 +199,10 @@ def _while_closure(m, x):
     return while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, m.l(x)), (i, x))[1]
 
 
+def _while_number(m, x):
+    return while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, x * 2 + i), (0, x))
+
+
 def _while_cond(m, x, y):
     def body(x, y):
         y = cond(x > 2, lambda y: y + 1, lambda y: y * 3.0, (y,))
@@ -293,12 +299,14 @@ def cases() -> dict[str, ControlCase]:
         "cond twice": ControlCase(Unary(_cond_twice, l=linear), (plus,), ((minus,), (plus * 9,))),
         "cond unbacked": ControlCase(Unary(_cond_unbacked), (plus,), ((minus,),)),
         "cond asserts": ControlCase(
-            Binary(_cond_asserts), (plus, torch.tensor(2)), ((minus, torch.tensor(9)),)
+            *(Binary(_cond_asserts), (plus, torch.tensor(2)), ((minus, torch.tensor(9)),)),
+            by="torch",
         ),
         "while": ControlCase(
             Binary(_while), (torch.tensor(3), r(2, 3)), ((torch.tensor(-1), r(2, 3)),)
         ),
         "while closure": ControlCase(Unary(_while_closure, l=linear), (plus,), ((minus,),)),
+        "while number": ControlCase(Unary(_while_number), (plus,), ((minus,),), by="ours"),
         "while cond": ControlCase(
             Binary(_while_cond), (torch.tensor(5), r(2)), ((torch.tensor(1), r(2)),)
         ),
@@ -320,8 +328,8 @@ def cases() -> dict[str, ControlCase]:
         "constants": ControlCase(
             Unary(_constants, w=nn.Parameter(torch.rand(3))), (plus,), ((minus,), (plus * 9,))
         ),
-        "modes": ControlCase(Unary(_modes), (plus,), ((minus,),)),
-        "regions": ControlCase(Unary(_regions), (plus,), ((minus,),), strict=True),
+        "modes": ControlCase(Unary(_modes), (plus,), ((minus,),), by="torch"),
+        "regions": ControlCase(Unary(_regions), (plus,), ((minus,),), by="strict"),
         "modules": ControlCase(Outer(), (plus,), ((minus,), (plus * 9,))),
     }
 
@@ -336,11 +344,30 @@ def run_reference(name: str, args: tuple[Any, ...]) -> Any:
 def torch_program(name: str) -> torch.export.ExportedProgram:
     """The program that torch captures."""
     case = cases()[name]
-    options = {"dynamic_shapes": case.dynamic, "strict": case.strict}
+    options = {"dynamic_shapes": case.dynamic, "strict": case.by == "strict"}
     return torch.export.export(case.module, case.args, **options)
 
 
 @cache
-def program(name: str) -> ExportedProgram:
+def peer_program(name: str) -> ExportedProgram:
     """Torch's program as one of ours."""
     return from_torch(torch_program(name))
+
+
+@cache
+def program(name: str) -> ExportedProgram:
+    """The program that lostwax captures; torch's, where it does not."""
+    case = cases()[name]
+    if case.by in ("torch", "strict"):
+        return peer_program(name)
+    return lostwax.export(case.module, case.args, dynamic_shapes=case.dynamic)
+
+
+def peer_names() -> list[str]:
+    """The programs that torch captures, too."""
+    return [name for name, case in cases().items() if case.by == "both"]
+
+
+def both_programs(name: str) -> list[ExportedProgram]:
+    """The program as lostwax captures it, and as torch does, as far as they do."""
+    return [program(name), *([peer_program(name)] if cases()[name].by == "both" else [])]

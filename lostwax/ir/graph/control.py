@@ -119,6 +119,11 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+TUPLES = {"cond": (3,), "while_loop": (2, 3), "scan": (3,), "associative_scan": (2,)}
+"""For each operator, the places of the operands that a capture gives as a tuple, as torch does;
+other operands are lists."""
+LISTS = ("scan", "associative_scan")
+"""The operators whose body returns a list, as torch's does; other bodies return tuples."""
 _DESCRIPTIONS: dict[str, Callable[[Node], ControlCall]] = {
     "cond": _describe_cond,
     "while_loop": _describe_while_loop,
@@ -272,7 +277,8 @@ def add_operand(call: ControlCall, value: Node, name: str) -> list[Node]:
     if listed is None:
         args.append(value)
     else:
-        args[place] = [*_as_tuple(args[place]), value]
+        given = (*_as_tuple(args[place]), value)
+        args[place] = given if isinstance(args[place], tuple) else list(given)
     call.node.args = tuple(args)
     made = []
     for body in call.bodies:

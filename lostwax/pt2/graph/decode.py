@@ -25,6 +25,7 @@ from lostwax.fake import FakeTensorMode
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import new_fake
 from lostwax.ir.data import ModuleCallEntry
+from lostwax.ir.graph.control import LISTS, TUPLES
 from lostwax.ir.graph.writer import SPOKEN, GraphWriter, base_name, graph_border
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.ranges import RangeConstraints
@@ -386,11 +387,24 @@ class _GraphReader:
         several = len(outputs) > 1 or (len(outputs) == 1 and "as_tensors" in outputs[0])
         if isinstance(target, HigherOrderOperator):
             several = given.get("is_hop_single_tensor_return") is not True
+            self._restore_sequences(target.name(), args)
         meta = metadata.read(given["metadata"])
         if several:
             self._several(given, target, tuple(args), kwargs, meta)
         else:
             self._one(given, target, tuple(args), kwargs, meta)
+
+    def _restore_sequences(self, name: str, args: list[Any]) -> None:
+        """Make tuples and lists of what a call takes and its body returns, as a capture has them:
+        files do not tell them apart."""
+        for place in TUPLES.get(name, ()):
+            if place < len(args) and isinstance(args[place], list):
+                args[place] = tuple(args[place])
+        body = self.children.get(str(args[0].target)) if args and name in LISTS else None
+        if body is not None:
+            output = body.graph.output_node()
+            if isinstance(output.args[0], tuple):
+                output.args = (list(output.args[0]),)
 
     def _literal_operand(self, name: str) -> None:
         """A number among operands, for which the file has a node: here it is itself."""

@@ -95,6 +95,7 @@ _HOMES = {
     "torch.linalg": torch.linalg,
     "torch.fft": torch.fft,
     "torch.special": torch.special,
+    "Tensor": torch.Tensor,  # torch would find a method by its whole name, and fail to write it
     "torch.Tensor": torch.Tensor,
     "torch": torch,
 }

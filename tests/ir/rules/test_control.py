@@ -16,7 +16,7 @@ from lostwax.ir.graph.copying import copy_module
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.rules.control import CONTROL_RULES
 from lostwax.ir.rules.verify import verify
-from tests.control_programs import cases, program
+from tests.control_programs import both_programs, cases, program
 
 aten = torch.ops.aten
 
@@ -29,7 +29,8 @@ def copy_of(name: str) -> ExportedProgram:
 
 @pytest.mark.parametrize("name", cases())
 def test_whole_programs_break_no_rule(name):
-    assert verify(program(name)) == []
+    for p in both_programs(name):
+        assert verify(p) == []
 
 
 def call_of(p: ExportedProgram) -> fx.Node:

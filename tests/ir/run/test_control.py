@@ -12,8 +12,15 @@ import torch
 import torch.utils._pytree as pytree
 from torch import nn
 
+import lostwax
 from lostwax.ir.graph.copying import copy_module
-from tests.control_programs import cases, plain_python, program, run_reference
+from tests.control_programs import (
+    both_programs,
+    cases,
+    plain_python,
+    program,
+    run_reference,
+)
 from tests.ir.build import Builder
 
 aten = torch.ops.aten
@@ -26,16 +33,10 @@ def all_inputs(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_path_gives_what_the_original_gives(name):
-    module = program(name).module()
-    for args in all_inputs(name):
-        torch.testing.assert_close(module(*args), run_reference(name, args))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_core_aten_gives_the_same(name):
-    module = program(name).run_decompositions().module()
-    for args in all_inputs(name):
-        torch.testing.assert_close(module(*args), run_reference(name, args))
+    for p in both_programs(name):
+        for module in (p.module(), p.run_decompositions().module()):
+            for args in all_inputs(name):
+                torch.testing.assert_close(module(*args), run_reference(name, args))
 
 
 def gradients(module, args, context):
@@ -54,7 +55,7 @@ def gradients(module, args, context):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_gradients_are_those_of_the_original(name):
-    for p in (program(name), program(name).run_decompositions()):
+    for p in (*both_programs(name), program(name).run_decompositions()):
         module = p.module()
         for args in all_inputs(name):
             wanted = gradients(cases()[name].module, args, plain_python())
@@ -71,13 +72,28 @@ def test_a_module_in_another_dtype(name):
         torch.testing.assert_close(module(*given), wanted)
 
 
-@pytest.mark.parametrize("name", ["cond closure", "while closure", "map", "scan", "associative"])
+AGAIN = ["cond closure", "cond unbacked", "while closure", "map", "scan", "associative"]
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_we_capture_the_control_flow_of_the_module(name):
+    case = cases()[name]
+    again = lostwax.export(program(name).module(), case.args, dynamic_shapes=case.dynamic)
+    assert operators(again) == operators(program(name)) != []
+    for args in all_inputs(name):
+        torch.testing.assert_close(again.module()(*args), run_reference(name, args))
+
+
+def operators(p):
+    found = (n.target for n in p.graph.nodes)
+    return [t.name() for t in found if isinstance(t, torch._ops.HigherOrderOperator)]
+
+
+@pytest.mark.parametrize("name", AGAIN)
 def test_torch_captures_the_control_flow_of_the_module(name):
     case = cases()[name]
     again = torch.export.export(program(name).module(), case.args, dynamic_shapes=case.dynamic)
-    operators = [str(n.target) for n in program(name).graph.nodes if n.op == "call_function"]
-    wanted = {o for o in operators if "aten" not in o and "getitem" not in o}
-    assert wanted <= {str(n.target) for n in again.graph.nodes}
+    assert operators(again) == operators(program(name)) != []
     for args in all_inputs(name):
         torch.testing.assert_close(again.module()(*args), run_reference(name, args))
 

@@ -7,6 +7,7 @@ know of operators: a call has the name of a kernel, and its arguments as they ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,10 +53,12 @@ class Tensor:
     """The sizes that are written into the file: the greatest that there may be."""
     order: tuple[int, ...] | None = None
     """The order of dimensions in memory, if it is another than their own."""
+    grows: bool = False
+    """Is it written row by row, and has its sizes only then?"""
 
     @property
     def is_dynamic(self) -> bool:
-        return any(s.__class__ is not int for s in self.size)
+        return self.grows or any(s.__class__ is not int for s in self.size)
 
 
 @dataclass(eq=False)
@@ -242,6 +245,16 @@ class Listing:
         kernel = f"executorch_prim::{prim}.Scalar"
         self.steps.append(Call(kernel, [*args, result], (result,), self.node))
         return result
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Inside are steps that may be skipped or repeated: numbers that they compute are not known
+        afterwards."""
+        known, numbers = dict(self.known), dict(self.numbers)
+        try:
+            yield
+        finally:
+            self.known, self.numbers = known, numbers
 
     # ---- reading
 

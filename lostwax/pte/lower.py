@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.errors import LoweringError
@@ -21,6 +23,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place, type_text
+from lostwax.pte.control import CONTROL
 from lostwax.pte.convolution import CONVOLUTIONS
 from lostwax.pte.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.select import SELECTED
@@ -65,6 +68,33 @@ class Lowering(CallWriter):
             elif node.op == "output":
                 self._lower_output(node)
         return self.listing
+
+    def inline(self, graph: GraphModule, operands: Sequence[Any]) -> list[Any]:
+        outer, self.values = self.values, {}
+        given = iter(operands)
+        results: Any = []
+        for node in graph.graph.nodes:
+            if node.op == "placeholder":
+                self._bind(node, next(given))
+            elif node.op == "call_function":
+                self.listing.node = node
+                self.lower_call(node)
+            elif node.op == "output":
+                results = self.value(node.args[0])
+        self.values = outer
+        return list(results) if isinstance(results, (list, tuple)) else [results]
+
+    def _bind(self, node: Node, value: Any) -> None:
+        """Let an input of a sub-graph be this value."""
+        self.values[node] = value
+        recorded = node.meta.get("val")
+        size = unwrap(recorded) if isinstance(recorded, torch.SymInt) else None
+        if isinstance(size, Expr) and isinstance(value, Number):
+            self.listing.numbers[size] = value
+        if isinstance(recorded, FakeTensor) and isinstance(value, Tensor):
+            sizes = recorded.fake_type.size
+            if sizes != value.size:  # the same under other names
+                self.listing.note(replace(value, size=sizes))
 
     # ---------------------------------------------------------------------------- inputs, outputs
 
@@ -190,11 +220,15 @@ class Lowering(CallWriter):
             made = select(self, node) if select is not None else None
             self.values[node] = self.call_out_variant(node) if made is None else made
         elif isinstance(target, HigherOrderOperator):
-            raise LoweringError.at(
-                f"{target.name()} is not lowered yet",
-                source_place(node),
-                instead="compute both ways and choose with torch.where, or unroll the loop",
-            )
+            control = CONTROL.get(target.name())
+            if control is None:
+                raise LoweringError.at(
+                    f"{target.name()} cannot be lowered",
+                    source_place(node),
+                    why=f"an executable has {', '.join(CONTROL)}",
+                    instead="write it by these, or by operators alone",
+                )
+            self.values[node] = control(self, node)
         elif isinstance(target, OpOverload) and not target._schema.returns:
             pass  # an assertion: the runtime has no kernel that could stop it
         elif target is torch.ops.aten._local_scalar_dense.default:

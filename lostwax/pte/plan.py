@@ -18,6 +18,7 @@ from lostwax.pte.listing import (
     Listing,
     Move,
     Number,
+    Step,
     Storage,
     Tensor,
     list_leaves,
@@ -37,19 +38,38 @@ class Lifetime:
 
 def drop_unread(listing: Listing) -> None:
     """Drop the calls whose results nobody reads."""
+    if any(not isinstance(step, Call) for step in listing.steps):
+        _drop_never_read(listing)
+        return
     read: set[object] = {_key(v) for v in list_leaves(listing.outputs)}
-    kept = []
+    kept: list[Step] = []
     for step in reversed(listing.steps):
-        if isinstance(step, Call) and not any(_matters(out, read) for out in step.outs):
-            continue
-        kept.append(step)
-        if isinstance(step, Call):
+        assert isinstance(step, Call)
+        if _is_needed(step, read):
+            kept.append(step)
             read.update(_key(v) for v in list_leaves(step.args) if v not in step.outs)
-        elif isinstance(step, Move):
-            read.update((_key(step.source), _key(step.to)))
-        elif isinstance(step, JumpIfFalse):
-            read.add(_key(step.condition))
     listing.steps = kept[::-1]
+
+
+def _drop_never_read(listing: Listing) -> None:
+    """As `drop_unread` where steps may be repeated: whatever is read anywhere stays."""
+    while True:
+        read = {_key(v) for v in list_leaves(listing.outputs)}
+        for step in listing.steps:
+            if isinstance(step, Call):
+                read.update(_key(v) for v in list_leaves(step.args) if v not in step.outs)
+            elif isinstance(step, Move):
+                read.add(_key(step.source))
+            elif isinstance(step, JumpIfFalse):
+                read.add(_key(step.condition))
+        kept = [s for s in listing.steps if not isinstance(s, Call) or _is_needed(s, read)]
+        if len(kept) == len(listing.steps):
+            return
+        listing.steps = kept
+
+
+def _is_needed(call: Call, read: set[object]) -> bool:
+    return any(_matters(out, read) for out in call.outs)
 
 
 def _key(value: object) -> object:

@@ -5,17 +5,19 @@ Must not know which kernel is best for an operator.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 
 from lostwax.classes import SYMBOLIC
 from lostwax.dialects.edge_operators import EdgeOperator, find_out_variant
 from lostwax.errors import LoweringError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import source_place
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.kernels import Parameter, kernel_names, kernel_parameters
@@ -30,6 +32,16 @@ class CallWriter:
         self.listing = listing
         self.values: dict[Node, Any] = {}
         """For each node a tensor, a list of them, or a number."""
+
+    def inline(self, graph: GraphModule, operands: Sequence[Any]) -> list[Any]:
+        """Write the steps of a sub-graph for these operands; return its results."""
+        raise NotImplementedError
+
+    def find_subgraph(self, node: Node) -> GraphModule:
+        """The sub-graph that a node reads."""
+        found = find_attribute(node.graph.owning_module, str(node.target))
+        assert isinstance(found, GraphModule)
+        return found
 
     def value(self, argument: Any) -> Any:
         """An argument of a node: tensors and numbers of the listing in place of nodes."""

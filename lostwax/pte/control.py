@@ -1,0 +1,187 @@
+"""Control flow as jumps: `cond`, `while_loop`, `map` and `scan`.
+
+The runtime jumps to an instruction if a condition is false, forwards or backwards. Results of
+branches and what loops carry lie in memory of their own, and are copied there. Must not plan
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from lostwax.errors import LoweringError
+from lostwax.fake.symbolic.node import unwrap
+from lostwax.fake.tensor import FakeTensor
+from lostwax.ir.text import source_place
+from lostwax.pte.listing import Call, JumpIfFalse, Label, Move, Number, Tensor
+from lostwax.pte.writer import CallWriter
+from lostwax.sym import Expr
+
+Control = Callable[[CallWriter, Node], Any]
+
+
+def lower_cond(writer: CallWriter, node: Node) -> Any:
+    """One branch, then a jump over the other."""
+    args: Any = node.args
+    condition, *branches, operands = args
+    graphs = [writer.find_subgraph(branch) for branch in branches]
+    values, chosen = writer.value(operands), writer.value(condition)
+    if isinstance(chosen, bool):
+        return writer.inline(graphs[0 if chosen else 1], values)
+    listing, otherwise, end = writer.listing, Label(), Label()
+    results = _new_results(writer, node)
+    listing.steps.append(JumpIfFalse(chosen, otherwise))
+    with listing.scope():
+        _assign(writer, writer.inline(graphs[0], values), results)
+    listing.steps += [JumpIfFalse(False, end), otherwise]
+    with listing.scope():
+        _assign(writer, writer.inline(graphs[1], values), results)
+    listing.steps.append(end)
+    return _note_results(writer, node, results)
+
+
+def lower_while(writer: CallWriter, node: Node) -> Any:
+    """The condition, a jump behind the loop, the body, and a jump back."""
+    args: Any = node.args
+    condition, body = (writer.find_subgraph(a) for a in args[:2])
+    starts, others = writer.value(args[2]), writer.value(args[3])
+    listing, begin, end = writer.listing, Label(), Label()
+    carried = _new_results(writer, node)
+    _assign(writer, starts, carried)
+    listing.steps.append(begin)
+    with listing.scope():
+        (holds,) = writer.inline(condition, [*carried, *others])
+        listing.steps.append(JumpIfFalse(holds, end))
+        _carry(writer, writer.inline(body, [*carried, *others]), carried)
+        listing.steps += [JumpIfFalse(False, begin), end]
+    return _note_results(writer, node, carried)
+
+
+def lower_map(writer: CallWriter, node: Node) -> Any:
+    """A loop over the rows of the inputs."""
+    args: Any = node.args
+    body, rows, others = args
+    graph = writer.find_subgraph(body)
+    return _lower_rows(writer, node, graph, [], writer.value(rows), writer.value(others))
+
+
+def lower_scan(writer: CallWriter, node: Node) -> Any:
+    """A loop over the rows of the inputs, which carries values from one to the next."""
+    args: Any = node.args
+    body, starts, rows, others = args
+    graph = writer.find_subgraph(body)
+    given = (writer.value(v) for v in (starts, rows, others))
+    return _lower_rows(writer, node, graph, *given)
+
+
+def _lower_rows(
+    writer: CallWriter, node: Node, graph: Any, starts: list[Any], rows: list[Any], others: Any
+) -> Any:
+    listing, begin, end = writer.listing, Label(), Label()
+    length = rows[0].size[0]
+    total = listing.number(length)
+    results = _new_results(writer, node)
+    carried, made = results[: len(starts)], results[len(starts) :]
+    _assign(writer, starts, carried)
+    for out in made:
+        out.grows = True  # by a row in each turn
+        if not isinstance(length, int) or not length:
+            rest = [listing.number(s) for s in out.size[1:]]
+            writer.call("aten::full.out", [0, *rest], 0, outs=[out])
+    at = Number(0)
+    listing.steps += [Move(0, at), begin]
+    with listing.scope():
+        listing.steps.append(JumpIfFalse(listing.apply("lt", at, total, start=False), end))
+        parts = [_select(writer, each, at) for each in rows]
+        outs = writer.inline(graph, [*carried, *parts, *others])
+        for out, row in zip(made, outs[len(starts) :], strict=True):
+            call = Call("executorch_prim::et_copy_index.tensor", [out, row, at], (out,), node)
+            listing.steps.append(call)
+        _carry(writer, outs[: len(starts)], carried)
+        listing.steps += [
+            Call("executorch_prim::add.Scalar", [at, 1, at], (at,), node),
+            JumpIfFalse(False, begin),
+            end,
+        ]
+    for out in made:
+        listing.note(out)
+    return _note_results(writer, node, results)
+
+
+def _select(writer: CallWriter, source: Tensor, at: Number) -> Tensor:
+    row = writer.listing.new_tensor(source.size[1:], source.dtype)
+    return writer.call("aten::select_copy.int_out", source, 0, at, outs=[row])
+
+
+# ------------------------------------------------------------------------------- values
+
+
+def _new_results(writer: CallWriter, node: Node) -> list[Any]:
+    """Memory for what a call returns."""
+    found: list[Any] = []
+    for value in node.meta["val"]:
+        if isinstance(value, FakeTensor):
+            found.append(writer.new_like(value))
+        elif isinstance(value, torch.SymInt):
+            found.append(Number(0))
+        elif isinstance(value, (torch.SymFloat, torch.SymBool)):
+            found.append(Number(0.0 if isinstance(value, torch.SymFloat) else False))
+        elif value is None or isinstance(value, (int, float, bool)):
+            found.append(value)
+        else:
+            raise LoweringError.at(
+                f"{node.target} returns a {type(value).__name__}",
+                source_place(node),
+                why="an executable computes tensors and numbers",
+                instead="return tensors",
+            )
+    return found
+
+
+def _note_results(writer: CallWriter, node: Node, results: list[Any]) -> list[Any]:
+    """From now on, numbers among the results can be used in expressions of sizes."""
+    for value, result in zip(node.meta["val"], results, strict=True):
+        size = unwrap(value) if isinstance(value, torch.SymInt) else None
+        if isinstance(size, Expr):
+            writer.listing.numbers[size] = result
+    return results
+
+
+def _assign(writer: CallWriter, values: Sequence[Any], to: Sequence[Any]) -> None:
+    """Copy values to where they belong."""
+    for value, place in zip(values, to, strict=True):
+        if isinstance(place, Tensor):
+            order = list(range(len(place.size)))
+            writer.call("dim_order_ops::_clone_dim_order.out", value, False, order, outs=[place])
+        elif isinstance(place, Number):
+            writer.listing.steps.append(Move(value, place))
+
+
+def _carry(writer: CallWriter, values: Sequence[Any], carried: Sequence[Any]) -> None:
+    """Copy what the next turn begins with. What is carried already is set aside first: a loop may
+    exchange two values."""
+    taken = {place.storage for place in carried if isinstance(place, Tensor)}
+    ready: list[Any] = []
+    for value in values:
+        if isinstance(value, Tensor) and value.storage in taken:
+            ready.append(writer.clone(value))
+        elif isinstance(value, Number):
+            aside = Number(value.start)
+            writer.listing.steps.append(Move(value, aside))
+            ready.append(aside)
+        else:
+            ready.append(value)
+    _assign(writer, ready, carried)
+
+
+CONTROL: dict[str, Control] = {
+    "cond": lower_cond,
+    "while_loop": lower_while,
+    "map_impl": lower_map,
+    "scan": lower_scan,
+}
+"""How higher-order operators are lowered, by name."""

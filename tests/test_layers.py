@@ -54,6 +54,7 @@ FOLDERS = {
         ["patches"],
     ],
     "pt2": [["container"], ["graph"]],
+    "pte": [["file"], ["lowering"]],
 }
 
 # Modules whose class those that they are made of must know: to import them for types is no cycle.

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoweringError
-from lostwax.pte.container import Pool, write_file
-from lostwax.pte.flat import Table
-from lostwax.pte.listing import (
+from lostwax.pte.file.container import Pool, write_file
+from lostwax.pte.file.flat import Table
+from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, STATIC
+from lostwax.pte.lowering.listing import (
     Call,
     Items,
     JumpIfFalse,
@@ -25,7 +26,6 @@ from lostwax.pte.listing import (
     Storage,
     Tensor,
 )
-from lostwax.pte.schema import DTYPES, DYNAMIC_BOUND, STATIC
 
 ARENA = 1
 """The arena of all that is planned; 0 is reserved."""
@@ -204,6 +204,7 @@ class _Method:
                 self.storages[storage] = data.add(storage.data)
             fields["data_buffer_idx"] = self.storages[storage]
         if not storage.is_constant:
+            assert storage.offset >= 0, "a tensor without a place"
             low, high = storage.offset & 0xFFFFFFFF, storage.offset >> 32
             place = {
                 "memory_id": ARENA,

@@ -10,8 +10,8 @@ from typing import IO, Any
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import emit_file
-from lostwax.pte.listing import Storage
-from lostwax.pte.lower import lower_method
+from lostwax.pte.lowering.listing import Storage
+from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.plan import drop_unread, plan_memory
 
 

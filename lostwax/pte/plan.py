@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lostwax.pte.container import round_up
-from lostwax.pte.kernels import ELEMENTWISE
-from lostwax.pte.listing import (
+from lostwax.pte.file.container import round_up
+from lostwax.pte.lowering.kernels import ELEMENTWISE
+from lostwax.pte.lowering.listing import (
     Call,
     JumpIfFalse,
     Label,
@@ -142,11 +142,11 @@ def share_memory(listing: Listing, lifetimes: dict[Storage, Lifetime]) -> None:
     afterwards."""
     if any(not isinstance(step, Call) for step in listing.steps):
         return
-    tensors: dict[Storage, list[Tensor]] = {}
-    for call in listing.calls():
-        for value in list_leaves(call.args):
-            if isinstance(value, Tensor) and value not in tensors.setdefault(value.storage, []):
-                tensors[value.storage].append(value)
+    tensors: dict[Storage, dict[Tensor, None]] = {}
+    listed = [listing.inputs, listing.outputs, *(call.args for call in listing.calls())]
+    for value in list_leaves(listed):
+        if isinstance(value, Tensor):
+            tensors.setdefault(value.storage, {})[value] = None
     for at, call in enumerate(listing.calls()):
         if call.kernel not in ELEMENTWISE:
             continue
@@ -166,9 +166,9 @@ def share_memory(listing: Listing, lifetimes: dict[Storage, Lifetime]) -> None:
                 continue
             taken.last = life.last
             del lifetimes[old]
-            for tensor in tensors.pop(old, [out]):
+            for tensor in tensors.pop(old):
                 tensor.storage = taken.storage
-                tensors[taken.storage].append(tensor)
+                tensors[taken.storage][tensor] = None
             break
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.errors import LoadError
-from lostwax.pte.reader import read_file
+from lostwax.pte.file.reader import read_file
 
 _RUNTIME = "executorch.extension.pybindings.portable_lib"
 

@@ -12,8 +12,8 @@ from torch import nn
 
 import lostwax
 from lostwax.errors import LoadError
-from lostwax.pte.kernels import FILE, kernel_names
-from lostwax.pte.reader import read_file
+from lostwax.pte.file.reader import read_file
+from lostwax.pte.lowering.kernels import FILE, kernel_names
 from tests.pte.list_kernels import list_kernels
 from tests.pte.runtime import portable
 

@@ -20,9 +20,9 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import source_place
 from lostwax.ops.dialect_operator import overload_of
-from lostwax.pte.kernels import Parameter, kernel_names, kernel_parameters
-from lostwax.pte.listing import Call, Items, Listing, Number, Tensor
-from lostwax.pte.schema import DTYPES, MOST_DIMS
+from lostwax.pte.file.schema import DTYPES, MOST_DIMS
+from lostwax.pte.lowering.kernels import Parameter, kernel_names, kernel_parameters
+from lostwax.pte.lowering.listing import Call, Items, Listing, Number, Tensor
 
 
 class CallWriter:
@@ -98,6 +98,8 @@ class CallWriter:
         given = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
         args = [self.value(given.get(p.name, p.default)) for p in parameters]
         value = node.meta["val"]
+        if self._names_dim_of_scalar(args, parameters):
+            return self._call_on_row(kernel, args, parameters, value)
         if isinstance(value, FakeTensor):
             return self.call(kernel, *args, outs=[self.new_like(value)])
         outs = [self.new_like(v) for v in value]
@@ -115,6 +117,31 @@ class CallWriter:
         order = list(range(len(tensor.size)))
         self.call("dim_order_ops::_clone_dim_order.out", tensor, False, order, outs=[copy])
         return copy
+
+    def _names_dim_of_scalar(self, args: list[Any], parameters: list[Parameter]) -> bool:
+        """Does a call name dimension 0 of a tensor that has none? Eager takes it for a row of one
+        element, the runtime ends the process."""
+        is_named = any(
+            p.name == "dim" and (a == 0 or a == -1 or a == [0] or a == [-1])
+            for a, p in zip(args, parameters, strict=True)
+        )
+        return is_named and isinstance(args[0], Tensor) and args[0].size == ()
+
+    def _call_on_row(
+        self, kernel: str, args: list[Any], parameters: list[Parameter], value: Any
+    ) -> Any:
+        """Call a kernel on tensors without dimensions as rows of one element."""
+        rows = [
+            self.listing.view(a, (1,)) if isinstance(a, Tensor) and a.size == () else a
+            for a in args
+        ]
+        kept = [a for a, p in zip(args, parameters, strict=True) if p.name == "keepdim"]
+        size = () if kept == [False] else (1,)
+        values = [value] if isinstance(value, FakeTensor) else value
+        outs = [self.listing.new_tensor(size, v.dtype) for v in values]
+        self.call(kernel, *rows, outs=outs)
+        plain = [self.listing.view(out, ()) for out in outs]
+        return plain[0] if isinstance(value, FakeTensor) else plain
 
 
 def _find_kernel(target: Any, overload: OpOverload) -> str | None:

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lostwax.pte.flat import Table, write_table
-from lostwax.pte.schema import HEADER, HEADER_SIZE, IDENTIFIER
+from lostwax.pte.file.flat import Table, write_table
+from lostwax.pte.file.schema import HEADER, HEADER_SIZE, IDENTIFIER
 
 SEGMENT_ALIGNMENT = 128
 DATA_ALIGNMENT = 16

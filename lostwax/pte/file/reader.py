@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lostwax.errors import LoadError
-from lostwax.pte.schema import HEADER, HEADER_SIZE, IDENTIFIER, MOST_DIMS, SCALARS, TABLES
+from lostwax.pte.file.schema import HEADER, HEADER_SIZE, IDENTIFIER, MOST_DIMS, SCALARS, TABLES
 
 MOST_TABLES = 4_000_000
 MOST_ITEMS = 16_000_000
@@ -67,6 +67,10 @@ def _read_header(reader: _Reader) -> tuple[int, int] | None:
     return base, room
 
 
+_ABSENT: dict[str, Any] = {**dict.fromkeys(SCALARS, 0), "bool": False}
+"""What a field is that is not there; else None."""
+
+
 class _Reader:
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -102,7 +106,7 @@ class _Reader:
                 found[field] = self._union(at, where, value, kind, place, depth)
                 slot += 1
             elif not where:
-                found[field] = None if kind not in SCALARS else 0
+                found[field] = _ABSENT.get(kind)
             else:
                 found[field] = self._field(at + where, kind, place, depth)
             slot += 1

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from lostwax.ir.text import dtype_text
-from lostwax.pte.reader import File, read_file
-from lostwax.pte.schema import DTYPES
+from lostwax.pte.file.reader import File, read_file
+from lostwax.pte.file.schema import DTYPES
 
 _NAMES = {number: dtype_text(dtype) for dtype, number in DTYPES.items()}
 

@@ -23,11 +23,11 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place, type_text
-from lostwax.pte.control import CONTROL
-from lostwax.pte.convolution import CONVOLUTIONS
-from lostwax.pte.listing import Call, Listing, Number, Storage, Tensor
-from lostwax.pte.select import SELECTED
-from lostwax.pte.writer import CallWriter, check_tensor
+from lostwax.pte.lowering.control import CONTROL
+from lostwax.pte.lowering.convolution import CONVOLUTIONS
+from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
+from lostwax.pte.lowering.select import SELECTED
+from lostwax.pte.lowering.writer import CallWriter, check_tensor
 from lostwax.sym import Expr
 from lostwax.types import TensorType, channels_last_strides
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import flatbuffers
 import numpy
 
-from lostwax.pte.schema import SCALARS, TABLES, Fields
+from lostwax.pte.file.schema import SCALARS, TABLES, Fields
 
 
 class Table(NamedTuple):

@@ -17,8 +17,8 @@ from lostwax.errors import LoweringError
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.text import source_place
-from lostwax.pte.listing import Call, JumpIfFalse, Label, Move, Number, Tensor
-from lostwax.pte.writer import CallWriter
+from lostwax.pte.lowering.listing import Call, JumpIfFalse, Label, Move, Number, Tensor
+from lostwax.pte.lowering.writer import CallWriter
 from lostwax.sym import Expr
 
 Control = Callable[[CallWriter, Node], Any]

@@ -13,8 +13,8 @@ import torch
 from torch.fx import Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
-from lostwax.pte.listing import Tensor
-from lostwax.pte.writer import CallWriter
+from lostwax.pte.lowering.listing import Tensor
+from lostwax.pte.lowering.writer import CallWriter
 
 Selection = Callable[[CallWriter, Node], Any]
 

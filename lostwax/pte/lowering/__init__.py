@@ -1,0 +1,1 @@
+"""From Edge programs to listings of kernel calls."""

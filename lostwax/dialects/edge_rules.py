@@ -32,7 +32,7 @@ def edge_rules(preserved: Iterable[OpOverload] = ()) -> tuple[GraphRule, ...]:
 
     def check_core(module: GraphModule) -> Found:
         for node, operator in _edge_calls(module):
-            if not _is_core(operator) and operator.overload not in allowed:
+            if not is_core(operator) and operator.overload not in allowed:
                 yield node, f"{operator} is not of core ATen, and not one of `preserve_ops`"
 
     return (
@@ -57,7 +57,8 @@ def _operators(module: GraphModule) -> Found:
             yield node, f"{node.target} is an ATen operator; in Edge it is lostwax.ops.edge.*"
 
 
-def _is_core(operator: EdgeOperator) -> bool:
+def is_core(operator: EdgeOperator) -> bool:
+    """Is it core ATen, the copy of a view, or no operator of ATen's?"""
     overload = operator.overload
     if overload.namespace != "aten":
         return True

@@ -12,12 +12,15 @@ from typing import Any
 from torch._ops import OpOverload
 
 from lostwax.dialects.edge import lower_to_edge
-from lostwax.dialects.edge_rules import validate_edge
+from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.dialects.edge_rules import is_core, validate_edge
 from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
+from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.pipeline import Pass, Pipeline
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.text import source_place
 
 AnyPass = Pass | Pipeline | Callable[..., Any]
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
@@ -55,7 +58,25 @@ def to_edge(
         if not name.isidentifier():
             raise LoweringError(f"{name!r} is no name of a method\n  instead: an identifier")
         lowered[name] = lower_to_edge(each.run_decompositions(table))
+        _require_core(lowered[name], config)
     return EdgeProgramManager(lowered, constant_methods, config)
+
+
+def _require_core(program: ExportedProgram, config: EdgeConfig) -> None:
+    """Refuse an operator that is not of core ATen, and that nothing takes apart."""
+    for module in graph_modules(program.graph_module):
+        for node in module.graph.nodes:
+            target = node.target
+            if not isinstance(target, EdgeOperator) or is_core(target):
+                continue
+            if target.overload not in config.preserve_ops:
+                raise LoweringError.at(
+                    f"torch.ops.{target.overload} is not of core ATen",
+                    source_place(node),
+                    why="nothing takes it apart into core operators",
+                    instead="write it by other operators; or keep it, if the runtime has a kernel "
+                    f"for it: EdgeConfig(preserve_ops=(torch.ops.{target.overload},))",
+                )
 
 
 class EdgeProgramManager:

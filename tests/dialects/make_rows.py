@@ -180,13 +180,10 @@ def try_call(op: OpOverload, call: Any) -> set[Combination]:
     """The combinations of dtypes that the kernel takes, each with the dtypes that it returns."""
     given = given_by_name(op, *call)
     tensors = slots(op, *call)
-    has_dtype = any(a.name == "dtype" for a in op._schema.arguments)
-    wanted = [None, *TRIED] if has_dtype else [None]
+    choices = list(choose_others(op, given))
     found = set()
-    for dtypes, dtype in itertools.product(combinations(len(tensors)), wanted):
-        trial = dict(given)
-        if has_dtype:
-            trial["dtype"] = dtype
+    for dtypes, others in itertools.product(combinations(len(tensors)), choices):
+        trial = given | others
         for (name, value), each in zip(tensors, dtypes, strict=True):
             trial[name] = cast(value, each)
         try:
@@ -196,6 +193,20 @@ def try_call(op: OpOverload, call: Any) -> set[Combination]:
         results = result if isinstance(result, tuple) else (result,)
         found.add(dtypes + tuple(dtype_of(r) for r in results))
     return {each for each in found if all(d in NAMES for d in each)}
+
+
+def choose_others(op: OpOverload, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What decides dtypes beside tensors: a dtype, and numbers of each kind."""
+    names, values = [], []
+    for argument in op._schema.arguments:
+        if argument.name == "dtype":
+            names.append("dtype")
+            values.append([None, *TRIED])
+        elif str(argument.type) == "number" and argument.name in given:
+            names.append(argument.name)
+            values.append([given[argument.name], True, 2, 1.5])
+    for chosen in itertools.product(*values):
+        yield dict(zip(names, chosen, strict=True))
 
 
 def combinations(count: int) -> Iterator[Combination]:
@@ -290,7 +301,9 @@ def main() -> None:
         for call in calls[op]:
             given = [name for name, _ in slots(op, *call)]
             found = try_call(op, call)
-            if (len(given), len(found)) > (len(names), len(best)):
+            if given == names:
+                best |= found
+            elif (len(given), len(found)) > (len(names), len(best)):
                 best, names = found, given
         if not best:
             missing.append(str(op))

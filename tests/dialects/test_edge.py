@@ -219,6 +219,14 @@ def test_what_reads_a_layout_is_refused() -> None:
     assert "test_edge.py" in str(error.value)
 
 
+def test_an_operator_that_nothing_takes_apart_is_refused() -> None:
+    program = lostwax.export(lambda x: torch.special.i0(x), (torch.ones(2),))
+    with pytest.raises(LoweringError, match=r"i0\.default is not of core ATen") as error:
+        program.to_edge()
+    assert "test_edge.py" in str(error.value)
+    assert "preserve_ops=(torch.ops.aten.i0.default,)" in str(error.value)
+
+
 def test_operators_can_be_preserved() -> None:
     program = lostwax.export(nn.Softplus(), (torch.ones(2),))
     config = lostwax.EdgeConfig(preserve_ops=(aten.softplus.default,))

@@ -1,12 +1,10 @@
-"""`python -m tests.pte.list_kernels`: makes `lostwax/pte/lowering/kernels.txt` of the installed runtime."""
+"""`python -m tests.pte.list_kernels`: makes `kernels.txt` of the installed runtime."""
 
 from __future__ import annotations
 
 from lostwax.pte.lowering.kernels import FILE
 
-HEAD = "# The kernels of the ExecuTorch runtime, by name: made by `python -m tests.pte.list_kernels`."
-    "# The kernels of the ExecuTorch runtime, by name: made by `python -m tests.pte.list_kernels`."
-)
+HEAD = "# The kernels of the ExecuTorch runtime; made by `python -m tests.pte.list_kernels`."
 
 
 def list_kernels() -> str:

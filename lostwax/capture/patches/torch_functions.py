@@ -120,6 +120,8 @@ def _import_outside(plain: Any, *args: Any) -> Any:
     """A module that is imported for the first time, in the middle of a capture, is no part of it:
     what it keeps of torch's functions, and the tensors that it makes, are real. Of its functions,
     and of those of modules that it loads, those that run are."""
+    if str(args[0]).startswith(_OWN):
+        return threads.call_outside(plain, *args)
     before = frozenset(sys.modules)
     found = threads.call_outside(plain, *args)
     reach.follow([sys.modules[name] for name in sys.modules.keys() - before])
@@ -141,6 +143,7 @@ def _device_functions(*names: str) -> list[Any]:
     return [getattr(home, name) for home in homes for name in known if hasattr(home, name)]
 
 
+_OWN = ("lostwax.", "torch.")
 _Hooks: Any = torch.autograd.graph.saved_tensors_hooks
 _FORGETTING: Any = torch.utils.checkpoint._checkpoint_hook
 _importlib: Any = importlib

@@ -62,6 +62,9 @@ class PythonState:
         self.modules = modules
         self.reach = reach
         self._kept = kept
+        for module in modules:
+            if isinstance(module, nn.RNNBase):  # which notes its weights when next called
+                module._update_flat_weights()
         held = list(map(vars, modules))
         self._held = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
         self._buffers = [m._buffers for m in modules if m._buffers]

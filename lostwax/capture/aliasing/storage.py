@@ -7,6 +7,7 @@ memory. Must not record.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from torch._ops import OpOverload
@@ -33,6 +34,16 @@ def check_writable(root: Root) -> None:
             f"{root.kind} {root.name} is written to, and is no state of the module",
             why="the write would be lost between two runs of the program",
             instead="register it, self.register_buffer(...), or write to a copy (x.clone())",
+        )
+
+
+def check_unshared(root: Root, maybe_shared: Mapping[Root, str]) -> None:
+    if root in maybe_shared:
+        raise CaptureError.here(
+            f"a tensor is written to, and {maybe_shared[root]} returns it as it is",
+            why="eager's result would be that tensor, where it goes this way, and a write to one "
+            "would show in the other; a program's result is a new tensor",
+            instead="return a copy (x.clone()), or write to one",
         )
 
 
@@ -112,10 +123,10 @@ def stops_gradient(tracked: Tracked, base: Tracked, seen: TensorType) -> bool:
     return False
 
 
-def strided_arguments(base: TensorType, seen: TensorType) -> tuple[Any, ...]:
+def strided_arguments(base: TensorType, seen: TensorType, is_row: bool) -> tuple[Any, ...]:
     """The arguments of `as_strided` that make the view `seen` of a tensor of type `base`, wherever
-    in its memory that starts."""
-    if base.offset == 0:
+    in its memory that starts. `is_row`: that is not known."""
+    if base.offset == 0 and not is_row:
         arguments: tuple[Any, ...] = (list(seen.size), list(seen.stride), seen.offset)
     elif base.offset == seen.offset:
         arguments = (list(seen.size), list(seen.stride))

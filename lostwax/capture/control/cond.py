@@ -163,6 +163,9 @@ class _Cond:
             tracer.replace_value(root, tracer.value_of(new))
         for each, new in zip(buffers, leaves[count + len(roots) :], strict=True):
             each.buffers[each.name] = new
+        for f in (true, false):
+            own = [each.buffers[each.name] for each in f.buffers]
+            f.note_sharing([*leaves[:count], *own])
         return pytree.tree_unflatten(leaves[:count], true.structure)
 
 

@@ -42,6 +42,8 @@ class Slot(NamedTuple):
     """What it is in the body."""
     object: Any
     """The fake or number that stands for it there."""
+    start: Root | None = None
+    """Whose memory the first iteration gets."""
     root: Root | None = None
     """The tensor from outside that it is, if the body writes to one."""
     buffer: ReplacedBuffer | None = None
@@ -72,7 +74,8 @@ class Loop:
         """The body gets this at first, and then what it returns for it."""
         if isinstance(leaf, torch.Tensor):
             fake = self._lay_out(self.tracer.adopt(leaf))
-            slot = self._new_tensor(self.tracer.value_of(fake), fake.fake_type)
+            start = self.tracer.adopt(leaf).tracked.root
+            slot = self._new_tensor(self.tracer.value_of(fake), fake.fake_type, start=start)
         elif isinstance(leaf, (int, torch.SymInt)) and not isinstance(leaf, bool):
             slot = self._new_number(unwrap(leaf))
         else:
@@ -282,6 +285,17 @@ class Loop:
                 self.tracer.replace_value(slot.root, self.tracer.value_of(new))
             elif slot.buffer is not None:
                 slot.buffer.buffers[slot.buffer.name] = new
+
+    def note_sharing(self, body: RecordedFunction, results: Sequence[Any]) -> None:
+        """As `RecordedFunction.note_sharing`: what the body hands on as it got it is, in eager,
+        what the loop began with."""
+        roots = list(body.roots)
+        for i, root in enumerate(roots):
+            for slot in self.carried:
+                if root is not None and slot.start is not None and slot.object.tracked is root:
+                    roots[i] = slot.start
+        of_buffers = [each.buffers[each.name] for each in body.buffers]
+        body._replace(roots=roots).note_sharing([*results, *of_buffers])
 
 
 def describe_type(t: TensorType) -> str:

@@ -80,6 +80,7 @@ def record_scan(
     stacked = _stack_types(returned[len(slots) :], length)
     results = new_results(tracer, step, [*types, *stacked])
     loop.hand_back(results[count : len(slots)])
+    loop.note_sharing(body, results[:count])
     return _unflatten([*results[:count], *results[len(slots) :]], body)
 
 

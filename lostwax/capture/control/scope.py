@@ -55,6 +55,8 @@ class Scope:
         """The tensors from outside to which it writes, with their last values."""
         self.guards: list[Guard] = []
         self.steps: set[Step] = set()
+        self.made: set[Root] = set()
+        """The tensors among those that it returns which it has made."""
         self.symbols = 0
         """How many symbols there were before."""
         self._before: dict[Tracked, TrackedState] = {}
@@ -146,6 +148,22 @@ class Scope:
                 found.append(value)
         return found
 
+    def is_given(self, root: Root) -> bool:
+        """Is it an input of this region, or of one around it?"""
+        before = self._before.get(root)
+        value = root.value if before is None else before.value
+        is_own = any(value is each for each in self.region.inputs)
+        return is_own or (self.around is not None and self.around.is_given(root))
+
+    def find_root(self, tensor: torch.Tensor) -> Root:
+        """Whose memory a tensor shows; it is in `made`, if the region has made it."""
+        root: Root = self.tracer.adopt(tensor).tracked.root
+        before = self._before.get(root)
+        step = (root.value if before is None else before.value).step
+        if (step is not None and step in self.region.steps) or root in self.literals:
+            self.made.add(root)
+        return root
+
     def collect_writes(self) -> None:
         """Note what the region has written, before it ends."""
         own = set(self.region.steps)
@@ -194,6 +212,19 @@ class RecordedFunction(NamedTuple):
     """What it returns, flat: values, numbers as expressions, others as they are."""
     structure: pytree.TreeSpec
     buffers: list[ReplacedBuffer]
+    roots: list[Root | None]
+    """Whose memory the leaves show, and then the buffers' new tensors; None: their own."""
+
+    def note_sharing(self, results: Sequence[Any]) -> None:
+        """Results are new tensors; in eager those share memory that the function returns as it
+        got them. So neither of them may be written to from now on."""
+        for i, (root, result) in enumerate(zip(self.roots, results, strict=False)):
+            others = [r for k, r in enumerate(self.roots) if r is not None and k != i]
+            if root is None or not isinstance(result, FakeTensor):
+                continue
+            if root not in self.scope.made or root in others:
+                shared = self.scope.tracer.maybe_shared
+                shared[result.tracked.root] = shared[root] = self.scope.what
 
 
 def record_function(
@@ -219,8 +250,10 @@ def record_function(
         scope.collect_writes()
         values = [_log(tracer, leaf) for leaf in leaves]
         buffers = [each._replace(value=_log(tracer, each.tensor)) for each in replaced]
+        returned = [*leaves, *[each.tensor for each in replaced]]
+        roots = [scope.find_root(x) if isinstance(x, torch.Tensor) else None for x in returned]
         check(scope, values)
-    return RecordedFunction(scope, values, structure, buffers)
+    return RecordedFunction(scope, values, structure, buffers, roots)
 
 
 def _log(tracer: Tracer, leaf: Any) -> Any:

@@ -99,6 +99,7 @@ class _While:
         ]
         results = new_results(tracer, step, types)
         loop.hand_back(results[len(leaves) :])
+        loop.note_sharing(body, results[: len(leaves)])
         return pytree.tree_unflatten(results[: len(leaves)], structure)
 
     def _record_condition(

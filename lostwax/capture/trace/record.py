@@ -261,7 +261,8 @@ def _record_strided(tracer: Tracer, given: FakeTensor, out: FakeTensor) -> FakeT
     if is_beside and wants_gradient(tracer, tracer.value_of(given)):
         storage.refuse_others(out.fake_type)
     tracer.reliance.note(base.root, "as_strided")
-    arguments = storage.strided_arguments(base.type, out.fake_type)
+    is_row = tracer.scope is not None and tracer.scope.is_given(base.root)
+    arguments = storage.strided_arguments(base.type, out.fake_type, is_row)
     view = View(aten.as_strided.default, arguments, {}, None)
     track_view(out, tracer.take_view(tracer.read(base), view), base, view)
     if storage.stops_gradient(given.tracked, base, out.fake_type):

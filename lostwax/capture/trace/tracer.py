@@ -106,6 +106,8 @@ class Tracer(Recorder):
         """The innermost function that is recorded into a region of its own (`control/`)."""
         self.ended: dict[Any, str] = {}
         """The steps, inputs and symbols of such regions that are over: what they were part of."""
+        self.maybe_shared: dict[Root, str] = {}
+        """Tensors that may share memory with others when eager runs them, and why."""
         self.watched: tuple[Any, Any, Any] | None = None
         """The program's modules, and the functions that it may run."""
         self.python_state: Any = None
@@ -363,6 +365,8 @@ class Tracer(Recorder):
         if self.doubts:
             self.doubts.note_write(root, self.position)
         storage.check_writable(root)
+        if self.maybe_shared:
+            storage.check_unshared(root, self.maybe_shared)
         if self.scope is not None:
             self.scope.keep(root)
         before = root.value

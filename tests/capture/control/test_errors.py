@@ -230,6 +230,25 @@ def test_a_tensor_of_a_branch_is_used_outside() -> None:
     assert line(program, "y = x.sin()") in str(error.value)
 
 
+def _written_after(self: Any, x: Any, write: Any, copy: bool) -> Any:
+    y = x + 1
+
+    def true(y: Any) -> Any:
+        return (y.clone() if copy else y,)
+
+    (z,) = torch.ops.higher_order.cond(x.sum() > 0, true, lambda y: (y.sin(),), (y,))
+    write(y, z)
+    return y, z
+
+
+@pytest.mark.parametrize("write", [lambda y, z: y.add_(1), lambda y, z: z.add_(1)])
+def test_what_a_branch_returns_as_it_is_may_not_be_written_to(write: Any) -> None:
+    """Eager returns that tensor itself: a write to one would show in the other."""
+    with pytest.raises(CaptureError, match=r"the true branch of torch.cond returns it as it is"):
+        exported(lambda self, x: _written_after(self, x, write, False), (X,))
+    agree(lambda self, x: _written_after(self, x, write, True), (X,), (-X,))
+
+
 # -------------------------------------------------------------------------------------------- loops
 
 

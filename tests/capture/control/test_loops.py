@@ -209,6 +209,10 @@ def map_columns(self: Any, x: Any) -> Any:
     return operators.map(lambda column: column.sin(), x.t())
 
 
+def map_strided(self: Any, x: Any) -> Any:
+    return operators.map(lambda row: row.as_strided((2,), (1,)) * 2, x)
+
+
 # --------------------------------------------------------------------------------------------- scan
 
 
@@ -306,7 +310,7 @@ OVER_ROWS = [
 
 
 @pytest.mark.parametrize(
-    "program", [*OVER_ROWS, map_columns, along_columns], ids=lambda f: f.__name__
+    "program", [*OVER_ROWS, map_columns, map_strided, along_columns], ids=lambda f: f.__name__
 )
 def test_rows_as_python(program: Any) -> None:
     with torch.no_grad():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch._higher_order_ops.while_loop import while_loop
 
-from lostwax.interop import from_torch
+import lostwax
 
 STEPS = 1000
 
@@ -49,7 +49,7 @@ def least_time(function: Callable[[], object], rounds: int) -> float:
 def main() -> None:
     torch.set_num_threads(1)
     args = torch.tensor(0), torch.ones(4)
-    module = from_torch(torch.export.export(Loop(), args)).module()
+    module = lostwax.export(Loop(), args).module()
     torch.testing.assert_close(module(*args), run_in_python(*args))
     for gradients in (False, True):
         given = args[0], args[1].clone().requires_grad_(gradients)

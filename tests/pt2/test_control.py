@@ -17,8 +17,10 @@ from lostwax.ir.rules.verify import verify
 from lostwax.pt2.graph.decode import decode
 from lostwax.pt2.graph.encode import encode
 from tests.control_programs import (
+    Unary,
     both_programs,
     cases,
+    cond,
     peer_names,
     peer_program,
     program,
@@ -115,6 +117,31 @@ def test_what_two_calls_share_is_one_graph_again() -> None:
     assert len(read) == 2
     assert len({n.target for n in read}) == 1
     assert len(dict(p.graph_module.named_children())) == 1
+
+
+class Tenfold(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 10
+
+
+def test_a_backward_inside_of_a_branch_is_ours_alone() -> None:
+    def branch(m, x):
+        return cond(x.sum() > 0, lambda x: Tenfold.apply(x), lambda x: x + 1, (x,))
+
+    x = torch.ones(3, requires_grad=True)
+    p = lostwax.export(Unary(branch), (x,))
+    lostwax.load(saved(p)).module()(x).sum().backward()
+    assert x.grad.tolist() == [10, 10, 10]
+    for theirs in (torch.export.load(saved(p)), to_torch(p)):
+        modules = [m for m in theirs.graph_module.modules() if isinstance(m, torch.fx.GraphModule)]
+        targets = {str(n.target) for m in modules for n in m.graph.nodes}
+        assert "with_gradient" not in targets
+        assert theirs.module()(x.detach()).tolist() == [2, 2, 2]
 
 
 @pytest.mark.parametrize(

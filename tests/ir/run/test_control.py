@@ -13,10 +13,13 @@ import torch.utils._pytree as pytree
 from torch import nn
 
 import lostwax
+import lostwax.passes
 from lostwax.ir.graph.copying import copy_module
 from tests.control_programs import (
+    Unary,
     both_programs,
     cases,
+    cond,
     plain_python,
     program,
     run_reference,
@@ -177,6 +180,32 @@ def test_one_sub_graph_may_be_used_twice():
         for args in all_inputs("cond twice"):
             y = cases()["cond twice"].module.l(args[0]) if args[0].sum() > 0 else args[0] + 1
             torch.testing.assert_close(q.module()(*args), y.exp() + y.exp())
+
+
+def test_other_strides_of_an_operand():
+    """A view in a branch, which the strides of another input do not allow."""
+
+    def branch(m, x):
+        return cond(x.sum() > 0, lambda x: x.view(-1) + 1, lambda x: x.view(-1) * 2, (x,))
+
+    module = lostwax.export(Unary(branch), (torch.ones(3, 4),)).module()
+    turned = torch.arange(12.0).view(4, 3).t()
+    torch.testing.assert_close(module(turned), turned.reshape(-1) + 1)
+    torch.testing.assert_close(module(-turned), turned.reshape(-1) * -2)
+
+
+def test_random_numbers_are_drawn_by_the_branch_that_runs():
+    def branch(m, x):
+        return cond(x.sum() > 0, lambda x: x + torch.rand(3), lambda x: x.clone(), (x,))
+
+    p = lostwax.export(Unary(branch), (torch.ones(3),))
+    for module in (p.module(), lostwax.passes.DeadCode()(p).module()):
+        for x in (torch.ones(3), -torch.ones(3)):
+            torch.manual_seed(0)
+            found, after = module(x), torch.rand(1)
+            torch.manual_seed(0)
+            wanted = x + torch.rand(3) if x.sum() > 0 else x
+            torch.testing.assert_close((found, after), (wanted, torch.rand(1)))
 
 
 def test_the_program_itself_keeps_its_operators():

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lostwax.ir.graph.gradient import remove_gradients, with_gradient
+from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.draft import Draft
 from lostwax.ir.passes.pipeline import Pass
 from lostwax.ir.program import ExportedProgram
@@ -25,4 +26,5 @@ class PlainGradients(Pass):
 
 
 def has_custom_gradients(program: ExportedProgram) -> bool:
-    return bool(program.graph.find_nodes(op="call_function", target=with_gradient))
+    graphs = (module.graph for module in graph_modules(program.graph_module))
+    return any(g.find_nodes(op="call_function", target=with_gradient) for g in graphs)

@@ -321,6 +321,9 @@ def cases() -> dict[str, ControlCase]:
         "scan reverse": ControlCase(
             Binary(_scan_reverse), (torch.zeros(3), plus), ((torch.ones(3), minus),)
         ),
+        "recurrent": ControlCase(
+            *(Unary(lambda m, x: m.l(x), l=nn.GRU(3, 2)), (plus,), ((more,),), rows), by="ours"
+        ),
         "associative": ControlCase(Unary(_associative), (plus,), ((minus,),)),
         "associative pair": ControlCase(
             Binary(_associative_pair, k=torch.rand(3)), (plus, minus), ((minus, plus),)

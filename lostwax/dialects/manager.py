@@ -106,6 +106,11 @@ class EdgeProgramManager:
         """The names of the methods that return a constant."""
         return set(self._constants)
 
+    @property
+    def constant_methods(self) -> dict[str, Any]:
+        """What each of these methods returns."""
+        return dict(self._constants)
+
     def exported_program(self, name: str = "forward") -> ExportedProgram:
         """The program of a method."""
         if name not in self._programs:

@@ -3,6 +3,16 @@
 The only folder that knows torch's own export stack, which it imports when it is used.
 """
 
+from typing import Any
+
 from lostwax.interop.exchange import from_torch, to_torch
 
-__all__ = ["from_torch", "to_torch"]
+__all__ = ["from_torch", "to_executorch_edge", "to_torch"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "to_executorch_edge":  # loads the dialects, which few need
+        from lostwax.interop.executorch import to_executorch_edge
+
+        return to_executorch_edge
+    raise AttributeError(f"module 'lostwax.interop' has no attribute {name!r}")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.utils._pytree import tree_leaves
 
 import lostwax
@@ -39,3 +41,28 @@ def test_convolutions_become_matrix_products() -> None:
     assert listing.count("aten::convolution.out") == 1  # the transposed one
     assert "batch_norm" not in listing
     assert "addmm" not in listing
+
+
+def test_convolutions_of_rows_images_and_volumes() -> None:
+    def convolve(row: torch.Tensor, image: torch.Tensor, volume: torch.Tensor) -> tuple[Any, ...]:
+        weights = [torch.ones(4, 2, *[2] * n) for n in (1, 2, 3)]
+        return (
+            F.conv1d(row, weights[0], stride=2, padding=1),
+            F.conv2d(image, weights[1], torch.ones(4), padding=(1, 0), dilation=2),
+            F.conv3d(volume, weights[2], stride=(1, 2, 1), padding=(0, 1, 1)),
+            F.conv3d(volume[:1], torch.ones(2, 1, 1, 1, 1), groups=2),
+        )
+
+    inputs = torch.randn(3, 2, 7), torch.randn(1, 2, 6, 5), torch.randn(2, 2, 4, 5, 3)
+    runtime = Runtime(lostwax.export(convolve, inputs).to_edge().to_executable().buffer)
+    assert_close(runtime(*inputs), convolve(*inputs))
+
+
+def test_convolutions_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lostwax.pte.lowering.convolution.BAND", 2000)
+    case = CASES["convolutions"]
+    module, inputs = make_module(case), case.inputs(2)
+    executable = lostwax.export(module, inputs).to_edge().to_executable()
+    assert lostwax.pte.dump(executable.buffer).count("aten::cat.out") > 4
+    with torch.no_grad():
+        assert_close(Runtime(executable.buffer)(*inputs), tree_leaves(module(*inputs)))

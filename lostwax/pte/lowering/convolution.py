@@ -3,7 +3,7 @@
 The runtime's `convolution` is a plain loop, about a hundred times slower than its matrix product.
 So the input is padded, the windows of it are copied side by side (`as_strided_copy`), and the
 weights are multiplied with them. A batch norm with fixed statistics is folded into the weights
-before it. Must not lower transposed convolutions, and those of volumes: these keep their kernel.
+before it. Must not lower transposed convolutions: these keep their kernel.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import torch
 from torch.fx import Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
+from lostwax.errors import LoweringError
+from lostwax.ir.text import source_place
 from lostwax.pte.lowering.listing import Tensor
 from lostwax.pte.lowering.writer import CallWriter
 from lostwax.sym import Size
-from lostwax.types import product
+from lostwax.types import contiguous_strides, product
 
 NORM = "aten::_native_batch_norm_legit_no_training"
 
@@ -39,7 +41,15 @@ def select_convolution(writer: CallWriter, node: Node) -> Any:
     source, weight, bias, strides, paddings, dilations, transposed, _, groups = args
     x, w = writer.value(source), writer.value(weight)
     b = None if bias is None else writer.value(bias)
-    if transposed or len(w.size) not in (3, 4) or w.is_dynamic or len(x.size) != len(w.size):
+    rank = len(w.size) - 2
+    if transposed and rank > 2:
+        raise LoweringError.at(
+            f"a transposed convolution of {rank} dimensions has no kernel",
+            source_place(node),
+            why="the runtime's kernel takes rows and images",
+            instead="F.interpolate and a convolution",
+        )
+    if transposed or w.is_dynamic:
         return None
     norm = _find_norm(node, writer, (w, b))
     if norm is not None:
@@ -47,11 +57,8 @@ def select_convolution(writer: CallWriter, node: Node) -> Any:
     result = node.meta["val"].fake_type.size
     windows = [
         Window(w.size[2 + i], strides[i], paddings[i], dilations[i], result[2 + i])
-        for i in range(len(w.size) - 2)
+        for i in range(rank)
     ]
-    if len(windows) == 1:  # a row is an image of height 1
-        windows.insert(0, Window(1, 1, 0, 1, 1))
-        x = writer.listing.view(x, (*x.size[:2], 1, x.size[2]))
     out = _multiply(writer, x, Product(w, b, groups), windows)
     out = writer.listing.view(out, result)
     if norm is not None:
@@ -68,11 +75,11 @@ class Product(NamedTuple):
 
 
 def _multiply(writer: CallWriter, x: Tensor, made_of: Product, windows: list[Window]) -> Tensor:
-    """The convolution of an image. Its rows are computed in bands, so that the copies of windows
+    """The convolution of images. Their rows are computed in bands, so that the copies of windows
     take little memory at a time."""
     listing = writer.listing
     batch, outs = x.size[0], made_of.weight.size[0]
-    rows, cols = windows
+    image = [window.result for window in windows]
     x = _pad(writer, x, windows)
     bands = [
         _multiply_band(writer, x, made_of, windows, start, count)
@@ -80,12 +87,13 @@ def _multiply(writer: CallWriter, x: Tensor, made_of: Product, windows: list[Win
     ]
     made = bands[0]
     if len(bands) > 1:
-        joined = listing.new_tensor((outs, batch, rows.result, cols.result), x.dtype)
+        joined = listing.new_tensor((outs, batch, *image), x.dtype)
         made = writer.call("aten::cat.out", bands, 2, outs=[joined])
     if batch == 1:
         return made
-    turned = listing.new_tensor((batch, outs, rows.result, cols.result), x.dtype)
-    return writer.call("aten::permute_copy.out", made, [1, 0, 2, 3], outs=[turned])
+    turned = listing.new_tensor((batch, outs, *image), x.dtype)
+    order = [1, 0, *range(2, 2 + len(image))]
+    return writer.call("aten::permute_copy.out", made, order, outs=[turned])
 
 
 BAND = 1 << 21
@@ -94,13 +102,14 @@ BAND = 1 << 21
 
 def _bands(x: Tensor, windows: list[Window]) -> list[tuple[int, Size]]:
     """The rows of the result in bands: the first row of each, and how many."""
-    rows, cols = windows
+    rows = windows[0].result
     batch, channels = x.size[:2]
-    each = batch * channels * rows.kernel * cols.kernel * cols.result * x.dtype.itemsize
-    if not isinstance(each, int) or not isinstance(rows.result, int) or _is_view(x, windows):
-        return [(0, rows.result)]
-    count = max(1, min(rows.result, -(-each * rows.result // BAND)))
-    edges = [rows.result * i // count for i in range(count + 1)]
+    each = batch * channels * product([w.kernel for w in windows]) * x.dtype.itemsize
+    each = each * product([w.result for w in windows[1:]])
+    if not isinstance(each, int) or not isinstance(rows, int) or _is_view(x, windows):
+        return [(0, rows)]
+    count = max(1, min(rows, -(-each * rows // BAND)))
+    edges = [rows * i // count for i in range(count + 1)]
     return [(a, b - a) for a, b in pairwise(edges) if b > a] or [(0, 0)]
 
 
@@ -117,7 +126,8 @@ def _multiply_band(
     (w, b, groups), batch = made_of, x.size[0]
     outs, inner = w.size[0], product(w.size[1:])
     columns = _copy_windows(writer, x, windows, start, count)
-    points = batch * count * windows[1].result
+    image = (count, *[window.result for window in windows[1:]])
+    points = batch * product(image)
     if groups == 1:
         columns = listing.view(columns, (inner, points))
         made = listing.new_tensor((outs, points), x.dtype)
@@ -132,18 +142,16 @@ def _multiply_band(
     if b is not None:
         total = listing.new_tensor((outs, points), x.dtype)
         made = writer.call("aten::add.out", made, listing.view(b, (outs, 1)), 1, outs=[total])
-    return listing.view(made, (outs, batch, count, windows[1].result))
+    return listing.view(made, (outs, batch, *image))
 
 
 def _pad(writer: CallWriter, x: Tensor, windows: list[Window]) -> Tensor:
-    rows, cols = windows
-    if not rows.padding and not cols.padding:
+    if not any(window.padding for window in windows):
         return x
-    batch, channels, height, width = x.size
-    size = (batch, channels, height + 2 * rows.padding, width + 2 * cols.padding)
-    padded = writer.listing.new_tensor(size, x.dtype)
-    around = [cols.padding] * 2 + [rows.padding] * 2
-    return writer.call("aten::constant_pad_nd.out", x, around, 0.0, outs=[padded])
+    sizes = [s + 2 * w.padding for s, w in zip(x.size[2:], windows, strict=True)]
+    padded = writer.listing.new_tensor((*x.size[:2], *sizes), x.dtype)
+    around = [window.padding for window in reversed(windows) for _ in range(2)]
+    return writer.call("aten::constant_pad_nd.out", x, around, 0, outs=[padded])
 
 
 def _is_view(x: Tensor, windows: list[Window]) -> bool:
@@ -159,21 +167,25 @@ def _copy_windows(
     if _is_view(x, windows):
         return x
     listing = writer.listing
-    rows, cols = windows
-    batch, channels, height, width = x.size
-    area = height * width
-    size = (channels, rows.kernel, cols.kernel, batch, count, cols.result)
+    batch, channels = x.size[:2]
+    steps = contiguous_strides(x.size)
+    pairs = list(zip(windows, steps[2:], strict=True))
+    size = (
+        channels,
+        *(w.kernel for w in windows),
+        batch,
+        count,
+        *(w.result for w in windows[1:]),
+    )
     stride = (
-        area,
-        rows.dilation * width,
-        cols.dilation,
-        channels * area,
-        rows.stride * width,
-        cols.stride,
+        steps[1],
+        *(w.dilation * step for w, step in pairs),
+        steps[0],
+        *(w.stride * step for w, step in pairs),
     )
     columns = listing.new_tensor(size, x.dtype)
     where = [[listing.number(n) for n in numbers] for numbers in (size, stride)]
-    first = listing.number(start * rows.stride * width)
+    first = listing.number(start * windows[0].stride * steps[2])
     return writer.call("aten::as_strided_copy.out", x, *where, first, outs=[columns])
 
 

@@ -6,6 +6,7 @@ Layer 0: imports nothing of the house but `cache`.
 
 from __future__ import annotations
 
+import functools
 import linecache
 import sys
 import warnings
@@ -46,6 +47,12 @@ def is_user_code(code: CodeType) -> bool:
     if found is None:
         found = _CACHE.keep(id(code), (code, is_user_file(code.co_filename)))
     return found[1]
+
+
+def asks_for_user(code: CodeType) -> bool:
+    """Is it the user's, or does it ask for the user? `functools.singledispatch` asks for the class
+    of an argument."""
+    return is_user_code(code) or code.co_filename == functools.__file__
 
 
 # By identity, and kept alive: a code object's own hash reads all of it.

@@ -2,7 +2,8 @@
 
 The answer is torch's own, and is baked into the program: the tracer takes note, so that a call in
 another mode is not answered wrongly. A function of C has no code to exchange: it is shown by torch
-itself, and by those modules of the user's that have imported it by name. Must not change an answer.
+itself, and stood in for wherever else the user's functions have it (`held.py`). Must not change an
+answer.
 """
 
 from __future__ import annotations
@@ -14,13 +15,10 @@ from typing import Any
 import torch
 
 from lostwax.capture.patches.swap import CodeSwap, NameSwap, stand_for
-from lostwax.capture.python.reach import Reach
-from lostwax.capture.python.reachable import ReadFunction
 from lostwax.capture.threads import call_outside, is_capturing, running
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.ir.run.answers import FLAGS, MODES, is_mode, mode_answer
 from lostwax.location import PASSING_ON, is_asked_by_user, user_location
-from lostwax.undo.undo import Undo
 
 PASSING_ON.add(__file__)
 
@@ -109,30 +107,9 @@ CODE_SWAPS += [
         _make_noting_getter("torch.utils.deterministic.fill_uninitialized_memory"),
     ),
 ]
-_STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in NAME_SWAPS}
+STAND_INS: dict[Any, Any] = {_FUNCTIONS[each.name]: each.function for each in NAME_SWAPS}
 
 
-def begin(tracer: Tracer, reach: Reach, undo: Undo) -> None:
+def begin(tracer: Tracer) -> None:
     """From here on this tracer takes note of what functions ask."""
     tracer.observer.mode_before = partial(call_outside, mode_answer)
-    changed: list[tuple[dict[str, Any], str, Any]] = []
-
-    def look(found: ReadFunction) -> None:
-        """Have the globals by which a function knows one of ours show what notes its answers."""
-        for name, value in found.named.items() if BuiltinFunctionType in found.classes else ():
-            if _is_ours(value):
-                changed.append((found.function.__globals__, name, value))
-                found.function.__globals__[name] = _STAND_INS[value]
-
-    undo.add(partial(_put_back, changed))
-    reach.add_look(look)
-
-
-def _put_back(changed: list[tuple[dict[str, Any], str, Any]]) -> None:
-    for known, name, function in changed:
-        if known.get(name) is _STAND_INS[function]:
-            known[name] = function
-
-
-def _is_ours(value: Any) -> bool:
-    return isinstance(value, BuiltinFunctionType) and value in _STAND_INS

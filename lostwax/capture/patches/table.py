@@ -42,6 +42,7 @@ from lostwax.capture.patches import (
     torch_functions,
     unbound,
 )
+from lostwax.capture.patches.held import StandIns
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.undo.undo import Undo
@@ -60,6 +61,7 @@ CODE_SWAPS = swap.CodeSwaps(
 )
 _AVERAGES = swap.CodeSwaps([nn_modules.NORM])
 _SHOWING = (symbolic_arguments, fast_calls, autocasting, backends, modes, unbound)
+_STAND_INS = {type: classes.Asking, **modes.STAND_INS}
 CLASSES = swap.make_classes([each for where in _SHOWING for each in where.NAME_SWAPS])
 
 
@@ -72,8 +74,9 @@ def apply(tracer: Tracer, reach: Reach, modules: Sequence[nn.Module], undo: Undo
     if nn_modules.has_averages(modules):
         _AVERAGES.apply(undo)
     swap.set_classes([*CLASSES, *torch_functions.stances()], undo)
-    classes.answer_types(reach, undo)
-    modes.begin(tracer, reach, undo)
+    StandIns(_STAND_INS, reach, undo)
+    classes.show_classes(reach, undo)
+    modes.begin(tracer)
     unbound.show(reach, undo)
     random_numbers.separate_generators(undo)
     reach.begin(undo)

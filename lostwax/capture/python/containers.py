@@ -113,8 +113,9 @@ def items(container: Any) -> list[tuple[Any, Any]]:
     """The keys and values in a container or tuple."""
     if isinstance(container, NAMED):
         return own_items(container if isinstance(container, dict) else container.copy())
-    is_set = isinstance(container, set)
-    return [(each, each) for each in container] if is_set else list(enumerate(container))
+    base = next((each for each in _ITERATED if isinstance(container, each)), type(container))
+    values = base.__iter__(container)  # a subclass's method is the user's
+    return [(each, each) for each in values] if base is set else list(enumerate(values))
 
 
 def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
@@ -196,6 +197,7 @@ _KEEPING = frozenset(f"distributions.{name}" for name in dir(torch.distributions
 """Modules of torch whose objects cache in their attributes what they compute."""
 _NO_OBJECTS = (tuple, torch.Tensor)
 _CONTAINERS = (list, dict, set, deque)
+_ITERATED = (tuple, list, set, deque)
 _PLAIN = frozenset((*_CONTAINERS, OrderedDict, defaultdict))
 _GETTERS = PerClass(__name__, "getters", _getters)
 """For each class: the functions that return the containers an object of it consists of."""

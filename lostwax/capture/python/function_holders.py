@@ -8,9 +8,16 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from itertools import chain, compress
-from types import FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+    SimpleNamespace,
+)
 from typing import Any
 
 from torch import nn
@@ -27,7 +34,7 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     functools.partial: ("func", "args", "keywords"),
     functools.partialmethod: ("func", "args", "keywords"),
     functools.cached_property: ("func",),
-    functools.singledispatchmethod: ("dispatcher",),
+    functools.singledispatchmethod: ("dispatcher", "__get__"),
     property: ("fget", "fset", "fdel"),
 }
 """Classes of what wraps functions, and the attributes where these are."""
@@ -49,6 +56,16 @@ def unwrap(value: Any) -> Any:
     while attributes := _ATTRIBUTES[type(value)]:
         value = getattr(value, attributes[0])
     return value
+
+
+def wraps(value: Any) -> bool:
+    """Is it a function, or a wrapper of one?"""
+    return KINDS[type(value)] == FUNCTION or bool(_ATTRIBUTES[type(value)])
+
+
+def is_object(value: Any) -> bool:
+    """Is it an object of the user's, or a module of torch's kind?"""
+    return _has_attributes(type(value))
 
 
 def open_holder(value: Any) -> list[Any]:
@@ -79,12 +96,41 @@ def find_held(modules: Iterable[nn.Module]) -> list[Any]:
     return others + large + select([*chain.from_iterable(small)])
 
 
+def find_containers(value: Any) -> list[Any]:
+    """The dicts and lists that a value is or has: itself, and its attributes."""
+    cls = type(value)
+    found = [value] if issubclass(cls, (dict, list)) else []
+    if _has_attributes(cls) and cls.__dictoffset__ != 0:
+        found.append(object.__getattribute__(value, "__dict__"))
+    return found
+
+
+def has_any(values: Iterable[Any], asked: Set[Any]) -> bool:
+    """Is one of these among the values, or in a tuple among them? They are `type` or functions of
+    C."""
+    values = [*values]
+    if _ASKED.isdisjoint(map(type, values)):
+        return False  # nearly always
+    tuples = [each for each in values if type(each) is tuple]
+    of_c = [each for each in values if type(each) is BuiltinFunctionType]
+    if any(each in asked for each in of_c) or (type in asked and any(v is type for v in values)):
+        return True
+    return any(has_any(each, asked) for each in tuples)
+
+
+_ASKED = frozenset((type, BuiltinFunctionType, tuple))
+
+
+def _has_attributes(cls: type) -> bool:
+    is_users = CLASSES[cls] and cls.__module__ not in _TELLING
+    return bool(is_users) or issubclass(cls, (nn.Module, SimpleNamespace))
+
+
 def _find_openers(cls: type) -> list[Callable[[Any], Iterable[Any]]]:
     if attributes := _ATTRIBUTES[cls]:
         return [lambda value: [getattr(value, name) for name in attributes]]
     found = [get for each, get in CONTAINERS.items() if issubclass(cls, each)]
-    is_users = CLASSES[cls] and cls.__module__ not in _TELLING
-    if is_users or issubclass(cls, (nn.Module, SimpleNamespace)):
+    if _has_attributes(cls):
         found.append(lambda value: (type(value),))
         if cls.__dictoffset__ != 0:
             found.append(_attributes)
@@ -112,7 +158,7 @@ _ATTRIBUTES = PerClass(
 _OPENERS = PerClass(__name__, "openers", _find_openers)
 """For each class: the functions that get at what an object of it holds."""
 
-OTHER, FUNCTION, CLASS, MODULE, HOLDER = range(5)
+OTHER, FUNCTION, CLASS, MODULE, HOLDER, OF_C = range(6)
 
 
 def _find_kind(cls: type) -> int:
@@ -122,6 +168,8 @@ def _find_kind(cls: type) -> int:
         return CLASS
     if issubclass(cls, ModuleType):
         return MODULE
+    if issubclass(cls, BuiltinFunctionType):
+        return OF_C
     return HOLDER if _OPENERS[cls] else OTHER
 
 

@@ -9,7 +9,7 @@ function names, when it begins in turn. Must not know what is looked for.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import partial
 from itertools import repeat
 from operator import attrgetter, is_
@@ -22,7 +22,7 @@ from lostwax.cache import Cache
 from lostwax.capture import threads
 from lostwax.capture.python.code_names import EMPTY
 from lostwax.capture.python.entries import add_call
-from lostwax.capture.python.function_holders import CACHED, find_held
+from lostwax.capture.python.function_holders import CACHED, find_held, has_any
 from lostwax.capture.python.reachable import ReadFunction, Walk
 from lostwax.undo.undo import Undo
 
@@ -34,9 +34,10 @@ class Reach:
 
     def __init__(self, call: Any, modules: Sequence[nn.Module], arguments: Any) -> None:
         self._walk = Walk()
-        self._walk.skip(modules)
-        self._starts = [arguments, *find_held(modules), *dict.fromkeys(map(type, modules)), call]
+        self._modules, self._held = modules, find_held(modules)
+        self._starts = [arguments, *dict.fromkeys(map(type, modules)), call]
         self._looks: list[Look] = []
+        self._looks_at_holders: list[Callable[[Any], None]] = []
         self._entries: list[_Entry] = []
         self.functions: list[FunctionType] = []
         """Those that have begun, in this order."""
@@ -45,11 +46,22 @@ class Reach:
         """Have it look at each function before that runs."""
         self._looks.append(look)
 
+    def add_look_at_holder(self, look: Callable[[Any], None], asked: Set[Any]) -> None:
+        """Have it look at each container, object and class with one of these in it, and at each
+        function that has one as a default, before a function runs that reaches it."""
+        self._walk.asked |= asked
+        self._looks_at_holders.append(look)
+
     def begin(self, undo: Undo) -> None:
         """From here on, what begins is read."""
         undo.add(self._forget_entries)
         undo.add(partial(_running.__delitem__, slice(len(_running), None)))
         _running.append(self)
+        if has_any(self._held, self._walk.asked):
+            self.follow(self._modules)  # where in them it is, is of interest
+        else:
+            self._walk.skip(self._modules)
+            self.follow(self._held)
         self.follow(self._starts)
 
     def read(self, function: FunctionType) -> None:
@@ -62,6 +74,10 @@ class Reach:
     def follow(self, values: Iterable[Any]) -> None:
         """Be told of functions in these values."""
         functions = self._walk.open(values)
+        while self._walk.asking:
+            holder = self._walk.asking.pop()
+            for look_at in self._looks_at_holders:
+                look_at(holder)
         for each in [each for each in functions if type(each) is CACHED]:
             functions.remove(each)
             for look in self._looks:

@@ -6,6 +6,7 @@ Must not call anything, nor follow what is known only while it runs.
 
 from __future__ import annotations
 
+import builtins
 import sys
 from collections.abc import Iterable, Iterator, Sequence, Set
 from types import CodeType, FunctionType, ModuleType
@@ -21,13 +22,17 @@ from lostwax.capture.python.function_holders import (
     CACHED,
     CLASS,
     FUNCTION,
+    HOLDER,
     KINDS,
     MODULE,
+    has_any,
+    is_object,
     open_holder,
+    wraps,
 )
 from lostwax.capture.python.functions_run import FunctionKeys, function_key
 from lostwax.identity import Seen
-from lostwax.location import is_user_code, is_user_file
+from lostwax.location import asks_for_user, is_user_code, is_user_file
 
 
 class ReadFunction(NamedTuple):
@@ -48,13 +53,15 @@ def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None) -> Iter
     """The functions among these, in their classes and wrappers, and the ones that they name, each
     once; if `ran` is given, only functions in it. A function with a cache comes before the one that
     it caches."""
-    walk = Walk()
+    walk = Walk(is_wide=False)
     left = walk.open(starts)
     while left:
         function = left.pop()
         if isinstance(function, CACHED):
             yield function
-        elif ran is None or function_key(function.__code__) in ran:
+        elif is_user_code(function.__code__) and (
+            ran is None or function_key(function.__code__) in ran
+        ):
             yield function
             left += walk.open(walk.read(function).reached)
 
@@ -62,10 +69,16 @@ def reachable_functions(starts: Iterable[Any], ran: FunctionKeys | None) -> Iter
 class Walk:
     """Goes from values to the functions in them, and from functions to what they name."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_wide: bool = True) -> None:
+        self._is_wide = is_wide
+        """Are classes that are only named opened, too, and containers?"""
+        self.asked: Set[Any] = frozenset()
+        """Classes and functions of C, ..."""
+        self.asking: list[Any] = []
+        """... and what was opened and has one of these in it, or has it as a default."""
         self._functions = set[Any]()
         self._others = Seen()
-        self._others.add(sys.modules)  # who names it looks for one
+        self.skip((sys.modules, vars(builtins)))  # who names these looks for one thing
 
     def skip(self, values: Iterable[Any]) -> None:
         """Do not open these."""
@@ -84,11 +97,13 @@ class Walk:
                     continue
                 functions.add(value)
                 left += vars(value).values()  # `__wrapped__`, for one
-                if not isinstance(value, FunctionType) or is_user_code(value.__code__):
+                if type(value) is CACHED or is_user_code(value.__code__):
                     found.append(value)
-                elif value.__closure__:  # it may be a decorator's
+                else:  # it may be a decorator's
                     left += [each for _, each in code_names.closure_variables(value)]
-            elif kind and value not in others:
+                    if asks_for_user(value.__code__):
+                        found.append(value)
+            elif kind in _OPENED and value not in others:
                 others.add(value)
                 if kind == CLASS:
                     if (node := pytree.SUPPORTED_NODES.get(value)) is not None:
@@ -97,11 +112,27 @@ class Walk:
                         if (base is value or base not in others) and not _IS_OF_LIBRARY[base]:
                             others.add(base)
                             methods, rest = read_class(base)
+                            if has_any(rest, self.asked):
+                                self.asking.append(base)
                             found += [each for each in methods if each not in functions]
                             functions.update(methods)
                             left += rest
+                elif kind == HOLDER:
+                    inside = open_holder(value)
+                    if not self._is_wide:
+                        inside = [each for each in inside if wraps(each) or each is type(value)]
+                        inside += value.modules() if isinstance(value, nn.Module) else ()
+                    elif has_any(inside, self.asked):
+                        self.asking.append(value)
+                    left += inside
                 else:
-                    left += _open_module(value) if kind == MODULE else open_holder(value)
+                    left += _open_module(value)
+        for each in found:
+            defaults = getattr(each, "__defaults__", None), getattr(each, "__kwdefaults__", None)
+            if (defaults[0] and has_any(defaults[0], self.asked)) or (
+                defaults[1] and has_any(defaults[1].values(), self.asked)
+            ):
+                self.asking.append(each)
         found.reverse()
         return found
 
@@ -124,6 +155,8 @@ class Walk:
                 reached += modules
         if "globals" in outline.names:
             reached += known.values()
+        if not self._is_wide:
+            reached = [each for each in reached if wraps(each) or is_object(each)]
         return ReadFunction(function, outline, named, frozenset(map(type, values)), reached)
 
 
@@ -158,6 +191,7 @@ def _open_module(module: ModuleType) -> list[Any]:
     return [each for each in vars(module).values() if KINDS[type(each)] != MODULE]
 
 
+_OPENED = (CLASS, MODULE, HOLDER)
 _COMPUTING = frozenset(("getattr", "vars", "__dict__", "attrgetter", "methodcaller"))
 """Code with these names may ask a module for what no name in it tells."""
 _LIBRARY = frozenset((*sys.stdlib_module_names, "torch", "lostwax"))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from torch import is_grad_enabled, nn
 
 from examples.models import MODELS
 from lostwax import export
@@ -23,6 +23,7 @@ from lostwax.capture.python.code_names import nested_codes
 from lostwax.capture.python.functions_run import function_key
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.threads import is_capturing
+from lostwax.errors import InputValueError
 from lostwax.location import is_user_code
 
 F = Any
@@ -57,6 +58,7 @@ class Named:
 
     static = staticmethod(make_asking())
     of_class = classmethod(lambda cls, x: ask_of_class(x))
+    kind = type
     table: ClassVar = {"a": make_asking()}
 
     class Inner:
@@ -103,13 +105,17 @@ class Conv(nn.Conv1d):
         return super()._conv_forward(ask_conv(x), weight, bias)
 
 
+iterated: list[F] = []
+
+
 class Row(NamedTuple):
     f: F
 
 
 class Funcs(list[F]):
     def __iter__(self) -> F:
-        raise AssertionError("no method of the user's is called to look for functions")
+        iterated.append(self)
+        return super().__iter__()
 
 
 class Lazy(dict[str, F]):
@@ -137,11 +143,12 @@ TABLE: dict[str, F] = {"a": make_asking(), "nested": [(make_asking(),)]}
 ORDERED, QUEUE, ROW = OrderedDict(a=make_asking()), deque([make_asking()]), Row(make_asking())
 FUNCS, LAZY, USER = Funcs([make_asking()]), Lazy(), UserDict({"a": make_asking()})
 KEYS, SET = {make_asking(): 1}, frozenset([make_asking()])
-SPACE = types.SimpleNamespace(f=make_asking())
+SPACE = types.SimpleNamespace(f=make_asking(), kinds=((type,),))
 HOME = types.ModuleType("home")
 HOME.__file__ = __file__
 HOME.kind_a = make_asking()  # type: ignore[attr-defined]
 ITEMS = functools.partial(map, make_asking())
+KINDS, KIND, LISTED = {"t": type}, (type, int), [type]
 
 
 @way
@@ -264,6 +271,56 @@ def registered_later(mod: F, x: F) -> F:
     return dispatched(x)
 
 
+@way
+def registered_for_parameters(mod: F, x: F) -> F:
+    return dispatched(mod.weight) * x
+
+
+class Dispatching:
+    @functools.singledispatchmethod
+    def go(self, x: F) -> F:
+        return x
+
+    @go.register(nn.Parameter)
+    def _(self, x: F) -> F:
+        return x * 7
+
+
+@way
+def method_registered_for_parameters(mod: F, x: F) -> F:
+    return Dispatching().go(mod.weight) * x
+
+
+@way
+def class_in_a_dict(mod: F, x: F) -> F:
+    return x * 2 if KINDS["t"](x) is torch.Tensor else x * 3
+
+
+@way
+def class_in_a_tuple(mod: F, x: F) -> F:
+    return x * 2 if KIND[0](x) is torch.Tensor else x * 3
+
+
+@way
+def class_in_a_list(mod: F, x: F) -> F:
+    return x * 2 if LISTED[0](x) is torch.Tensor else x * 3
+
+
+@way
+def class_in_an_attribute(mod: F, x: F) -> F:
+    return x * 2 if mod.kind(x) is torch.Tensor else x * 3
+
+
+@way
+def class_in_a_class(mod: F, x: F) -> F:
+    return x * 2 if Named.kind(x) is torch.Tensor else x * 3
+
+
+@way
+def class_in_tuples_of_an_object(mod: F, x: F) -> F:
+    return x * 2 if SPACE.kinds[0][0](x) is torch.Tensor else x * 3
+
+
 class Net(nn.Module):
     def __init__(self, call: F) -> None:
         super().__init__()
@@ -280,6 +337,10 @@ def make_net(name: str) -> F:
         net.held = {"a": [Named()]}
     elif name == "module_attribute":
         net.home = HOME
+    elif name == "class_in_an_attribute":
+        net.kind = type
+    elif name == "registered_for_parameters":
+        dispatched.register(nn.Parameter, lambda x: x * 5)
     elif name == "method_that_torch_calls":
         net.conv = Conv(1, 1, 1)
     elif name == "hook":
@@ -293,8 +354,47 @@ def make_net(name: str) -> F:
 @pytest.mark.parametrize("name", WAYS)
 def test_what_a_function_asks_is_answered_wherever_it_is_found(name: str) -> None:
     net = make_net(name)
+    iterated.clear()
     program = export(net, (X,))
     torch.testing.assert_close(program.module()(X), net(X))
+    assert not iterated  # no method of the user's is called to look for functions
+
+
+def modes_in_a_closure() -> F:
+    ask = is_grad_enabled
+    return lambda mod, x: x * 2 if ask() else x
+
+
+def modes_in_an_object() -> F:
+    space = types.SimpleNamespace(ask=is_grad_enabled)
+    return lambda mod, x: x * 2 if space.ask() else x
+
+
+def modes_in_a_default() -> F:
+    return lambda mod, x, ask=is_grad_enabled: x * 2 if ask() else x
+
+
+def modes_in_a_dict() -> F:
+    table = {"a": [is_grad_enabled]}
+    return lambda mod, x: x * 2 if table["a"][0]() else x
+
+
+@pytest.mark.parametrize(
+    "make", [modes_in_a_closure, modes_in_an_object, modes_in_a_default, modes_in_a_dict]
+)
+def test_a_mode_that_is_asked_for_is_noted(make: F) -> None:
+    program = export(Net(make()), (X,))
+    with torch.no_grad(), pytest.raises(InputValueError, match="is_grad_enabled"):
+        program.module()(X)
+
+
+def test_what_holds_a_class_is_as_before() -> None:
+    for name in ("class_in_a_dict", "class_in_a_tuple", "class_in_a_list", "class_in_a_class"):
+        export(make_net(name), (X,))
+    net = make_net("class_in_an_attribute")
+    export(net, (X,))
+    held = (KINDS["t"], KIND[0], LISTED[0], Named.kind, SPACE.kinds[0][0], net.kind)
+    assert held == (type,) * 6
 
 
 def find_missed(net: F, args: tuple[F, ...]) -> list[str]:
@@ -303,7 +403,9 @@ def find_missed(net: F, args: tuple[F, ...]) -> list[str]:
 
     def note_read(reach: Reach, function: F) -> None:
         read.update(map(function_key, nested_codes(function.__code__)))
+        sys.setprofile(None)
         plain(reach, function)
+        sys.setprofile(note_run)
 
     def note_run(frame: FrameType, event: str, _: F) -> None:
         code = frame.f_code

@@ -1,0 +1,136 @@
+"""Where the user's functions have `type` from, and functions of C that answer by a mode
+(`from torch import is_grad_enabled`): their globals, the variables of functions around them, their
+defaults, and the containers, objects and classes that they reach. While a capture runs, stand-ins
+are there.
+
+Must not know what a stand-in does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType
+from typing import Any, NamedTuple
+
+from lostwax.capture.python import code_names
+from lostwax.capture.python.containers import GONE
+from lostwax.capture.python.function_holders import find_containers
+from lostwax.capture.python.reach import Reach
+from lostwax.capture.python.reachable import ReadFunction
+from lostwax.undo.undo import Undo
+
+
+class _Item(NamedTuple):
+    """A place in a dict or list; no method of a subclass is called."""
+
+    container: Any
+    key: Any
+
+    def get(self) -> Any:
+        base = dict if isinstance(self.container, dict) else list
+        try:
+            return base.__getitem__(self.container, self.key)
+        except LookupError:
+            return GONE
+
+    def put(self, value: Any) -> None:
+        base = dict if isinstance(self.container, dict) else list
+        if value is not GONE:
+            base.__setitem__(self.container, self.key, value)
+        elif self.get() is not GONE:
+            base.__delitem__(self.container, self.key)
+
+
+class _Attribute(NamedTuple):
+    """A place in a class, a function, or a variable of the function around."""
+
+    owner: Any
+    name: str
+
+    def get(self) -> Any:
+        try:
+            return getattr(self.owner, self.name)
+        except (AttributeError, ValueError):  # it is not set
+            return GONE
+
+    def put(self, value: Any) -> None:
+        setattr(self.owner, self.name, value)
+
+
+_Place = _Item | _Attribute
+
+
+class StandIns:
+    """What stands for what, and where it was put."""
+
+    def __init__(self, stand_ins: Mapping[Any, Any], reach: Reach, undo: Undo) -> None:
+        self._stand_ins = stand_ins
+        self._changed: list[tuple[_Place, Any, Any]] = []
+        undo.add(self._put_back)
+        reach.add_look(self._look_at_function)
+        reach.add_look_at_holder(self._look_at_holder, stand_ins.keys())
+
+    def _put_back(self) -> None:
+        for place, before, now in self._changed:
+            if place.get() is now:  # else it is something else by now
+                place.put(before)
+
+    def _look_at_function(self, found: ReadFunction) -> None:
+        function, code, named, classes, _ = found
+        if "type" in code.names and "type" not in named and "type" in _find_read(found):
+            self._change(_Item(function.__globals__, "type"), GONE, self._stand_ins[type])
+        if not _ASKED.isdisjoint(classes):
+            for place in _find_places(found):
+                self._look_at(place, place.get())
+
+    def _look_at_holder(self, holder: Any) -> None:
+        if isinstance(holder, FunctionType):
+            self._look_at(_Attribute(holder, "__defaults__"), holder.__defaults__)
+            for name, value in (holder.__kwdefaults__ or {}).items():
+                self._look_at(_Item(holder.__kwdefaults__, name), value)
+        if isinstance(holder, type):
+            for name, value in [*vars(holder).items()]:
+                self._look_at(_Attribute(holder, name), value)
+        for container in find_containers(holder):
+            is_dict = isinstance(container, dict)
+            items = dict.items(container) if is_dict else enumerate(list.__iter__(container))
+            for key, value in [*items]:
+                self._look_at(_Item(container, key), value)
+
+    def _look_at(self, place: _Place, value: Any) -> None:
+        now = self._exchange(value)
+        if now is not value:
+            self._change(place, value, now)
+
+    def _change(self, place: _Place, before: Any, now: Any) -> None:
+        self._changed.append((place, before, now))
+        place.put(now)
+
+    def _exchange(self, value: Any) -> Any:
+        """The stand-in for a value; of a tuple, another one with stand-ins in it."""
+        if value is type or type(value) is BuiltinFunctionType:
+            return self._stand_ins.get(value, value)
+        if type(value) is not tuple:
+            return value
+        found = [*map(self._exchange, value)]
+        return value if all(a is b for a, b in zip(value, found, strict=True)) else tuple(found)
+
+
+def _find_places(found: ReadFunction) -> Iterator[_Place]:
+    """Where a function has what it names and closes over. (Defaults are bound when it begins.)"""
+    function, known = found.function, found.function.__globals__
+    held = [name for name, value in found.named.items() if type(value) in _ASKED]
+    if held:
+        read = _find_read(found)
+        yield from [_Item(known, name) for name in held if name in read]
+    for cell in function.__closure__ or ():
+        yield _Attribute(cell, "cell_contents")
+
+
+def _find_read(found: ReadFunction) -> set[str]:
+    """The globals that the code reads, by instructions: others of its names are of attributes."""
+    return set[str]().union(*map(code_names.globals_read, found.code.codes))
+
+
+_ASKED = frozenset((type, BuiltinFunctionType, tuple))
+"""The classes of what may be stood in for."""

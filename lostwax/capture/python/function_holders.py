@@ -40,10 +40,15 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
 """Classes of what wraps functions, and the attributes where these are."""
 CONTAINERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     dict: lambda value: chain(dict.__iter__(value), dict.values(value)),
-    **{cls: cls.__iter__ for cls in (list, tuple, set, frozenset, deque)},
+    **{cls: cls.__iter__ for cls in (list, tuple, deque)},
+    set: lambda value: [each for each in set.__iter__(value) if not isinstance(each, type)],
+    frozenset: lambda value: [
+        each for each in frozenset.__iter__(value) if not isinstance(each, type)
+    ],
     MappingProxyType: lambda value: value.values(),
 }
-"""Classes of containers, and what is in one; no method of a subclass is called."""
+"""Classes of containers, and what is in one; no method of a subclass is called. (Classes are in a
+set to be found there, not to be called.)"""
 _PLAIN = frozenset((*CONTAINERS, OrderedDict))
 _TELLING = ("_abc", "dataclasses", "typing")
 """Modules whose objects say something about classes."""

@@ -69,7 +69,8 @@ class Reach:
         self.functions.append(function)
         for look in self._looks:
             look(found)
-        self.follow(found.reached)
+        if found.reached:
+            self.follow(found.reached)
 
     def follow(self, values: Iterable[Any]) -> None:
         """Be told of functions in these values."""
@@ -82,6 +83,8 @@ class Reach:
             functions.remove(each)
             for look in self._looks:
                 look(ReadFunction(each, EMPTY, {}, frozenset(), []))
+        if not functions:
+            return
         entries = _find_entries(functions)
         self._entries += entries
         _set_codes(entries, map(_TELLING, entries))

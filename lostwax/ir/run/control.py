@@ -16,8 +16,9 @@ from torch import Tensor
 from torch._ops import HigherOrderOperator
 from torch.fx import GraphModule, Node
 from torch.fx._lazy_graph_module import _LazyGraphModule
-from torch.utils._python_dispatch import _get_current_dispatch_mode
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from lostwax.fake import FakeTensorMode
 from lostwax.fake.tensor import storage_key
 from lostwax.ir.graph.control import describe_call
 from lostwax.ir.graph.copying import copy_module
@@ -29,18 +30,15 @@ _C: Any = torch._C
 
 
 def is_recorded() -> bool:
-    """Does somebody record the calls of operators, who must see those with sub-graphs whole?"""
+    """Does somebody record the calls of operators, who must see those with sub-graphs whole? A
+    capture says that it is exporting; torch's own modes have a key. Other modes (of the user, or
+    one that counts) see what the sub-graphs compute, and so do our fakes."""
     if torch.compiler.is_compiling() or torch.compiler.is_exporting():
         return True
-    mode = _get_current_dispatch_mode() or _before_dispatch()
-    if mode is None:
-        return False
-    return bool(mode.supports_higher_order_operators or hasattr(mode, "_mode_key"))
-
-
-def _before_dispatch() -> Any:
-    """The mode that sees calls before autograd does, as torch's own capture has one."""
-    return torch._ops._get_current_dispatch_mode_pre_dispatch()
+    if torch._ops._get_current_dispatch_mode_pre_dispatch() is not None:
+        return True
+    modes = _get_current_dispatch_mode_stack() if _C._len_torch_dispatch_stack() else ()
+    return any(hasattr(m, "_mode_key") and not isinstance(m, FakeTensorMode) for m in modes)
 
 
 def run_cond(
@@ -162,15 +160,22 @@ def _interleave(even: Tensor, odd: Tensor) -> Tensor:
 def _give_own_memory(results: Any, operands: Sequence[Any]) -> Any:
     """Copy the results that lie in the memory of an operand: what a call returns is its own, so
     that the writes at the end of a program do not reach it."""
-    taken = {storage_key(o) for o in operands if isinstance(o, Tensor)}
+    taken = {_memory_of(o) for o in operands if isinstance(o, Tensor)}
     if not isinstance(results, tuple):
         return _copy_if(results, taken)
     return tuple([_copy_if(r, taken) for r in results])
 
 
 def _copy_if(value: Any, taken: set[Any]) -> Any:
-    is_taken = isinstance(value, Tensor) and storage_key(value) in taken
+    is_taken = isinstance(value, Tensor) and _memory_of(value) in taken
     return value.clone() if is_taken else value
+
+
+def _memory_of(value: Tensor) -> int:
+    """A number that is equal for tensors that share memory, also inside of `torch.func`."""
+    while _C._functorch.is_functorch_wrapped_tensor(value):
+        value = _C._functorch.get_unwrapped(value)
+    return storage_key(value)
 
 
 # -------------------------------------------------------------------------------------- the graph

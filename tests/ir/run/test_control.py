@@ -115,6 +115,43 @@ def test_a_predicate_may_be_batched():
     torch.testing.assert_close(torch.vmap(module)(rows), wanted)
 
 
+@pytest.mark.parametrize("name", ["cond nested", "map", "scan closure", "associative pair"])
+def test_torch_func_differentiates_the_module(name):
+    module, args = program(name).module(), cases()[name].args
+
+    def loss(*given):
+        return sum(t.cos().sum() for t in pytree.tree_leaves(module(*given)))
+
+    wanted = gradients(cases()[name].module, args, plain_python())[: len(args)]
+    torch.testing.assert_close(list(torch.func.grad(loss, (0, 1))(*args)), wanted)
+
+
+def test_a_mode_sees_what_is_computed():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module = program("cond closure").module()
+    (x,), (other,) = cases()["cond closure"].args, cases()["cond closure"].others[0]
+    counts = []
+    for given in (x, other):
+        with FlopCounterMode(display=False) as counter:
+            module(given)
+        counts.append(counter.get_total_flops())
+    assert counts == [2 * 5 * 3 * 3, 0]
+
+
+def test_fakes_go_through_loops_of_known_length():
+    with lostwax.FakeTensorMode():
+        found = program("scan").module()(torch.zeros(3), torch.ones(5, 3))
+    assert [tuple(t.shape) for t in found] == [(3,), (5, 3)]
+
+
+def test_make_fx_sees_the_operator():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    graph = make_fx(program("cond").module(), tracing_mode="fake")(*cases()["cond"].args).graph
+    assert "cond" in [str(n.target) for n in graph.nodes]
+
+
 def test_a_loop_of_many_steps():
     name = "while"
     x, y = torch.tensor(1000), torch.ones(2, 3) * 1e-30

@@ -7,7 +7,9 @@ for the name and never for a version. Must not import more of torch than torch i
 from __future__ import annotations
 
 import re
+import sys
 import warnings
+from typing import Any
 
 import torch
 
@@ -117,3 +119,7 @@ in 2.11; 2.12 was not looked at.)"""
 
 APPLY_IS_C = not isinstance(torch.autograd.Function.__dict__["apply"], classmethod)
 """`autograd.Function.apply` is a function of C++: since 2.15."""
+
+_switch = sys.modules.get("torch._higher_order_ops.switch")
+SWITCHES: list[Any] = [] if _switch is None else [_switch.SwitchOp]
+"""The class of the operator that `torch.switch` calls: since 2.15."""

@@ -21,6 +21,7 @@ from torch._higher_order_ops.while_loop import WhileLoopOp, while_loop
 
 from lostwax.capture.patches.swap import CodeSwap
 from lostwax.capture.threads import running
+from lostwax.torch_version import SWITCHES
 
 
 def _cond(plain: Any, *args: Any, **kwargs: Any) -> Any:
@@ -87,6 +88,13 @@ def _record_scan(tracer: Any, *args: Any) -> Any:
 HIGHER_ORDER = {"scan": _record_scan}
 
 
+def _switch_operator(plain: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.ops.higher_order.switch`, which `torch.switch` calls."""
+    from lostwax.capture.control.switch import record_switch
+
+    return record_switch(running[-1], *args, **kwargs)
+
+
 def _associative_scan(
     plain: Any,
     combine_fn: Any,
@@ -132,4 +140,5 @@ CODE_SWAPS = [
     CodeSwap(ScanOp.__call__, _scan_operator),
     CodeSwap(associative_scan, _associative_scan),
     CodeSwap(AssociativeScanOp.__call__, _associative_operator),
+    *(CodeSwap(operator.__call__, _switch_operator) for operator in SWITCHES),
 ]

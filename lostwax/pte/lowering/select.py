@@ -79,8 +79,18 @@ def select_remainder(writer: CallWriter, node: Node) -> Any:
     return writer.call("aten::sub.out", x, multiple, 1, outs=[out])
 
 
+def select_pool_backward(writer: CallWriter, node: Node) -> Any:
+    """The runtime's kernel adds to what is there, so that zeros are written first."""
+    out = writer.new_like(node.meta["val"])
+    size = [writer.listing.number(s) for s in out.size]
+    writer.call("aten::full.out", size, 0, outs=[out])
+    args = [writer.value(a) for a in node.args]
+    return writer.call("aten::max_pool2d_with_indices_backward.grad_input", *args, outs=[out])
+
+
 SELECTED: dict[str, Selection] = {
     "aten::addmm": select_addmm,
+    "aten::max_pool2d_with_indices_backward": select_pool_backward,
     "aten::mm": select_mm,
     "aten::remainder.Scalar": select_remainder,
     "aten::remainder.Tensor": select_remainder,

@@ -17,7 +17,7 @@ from lostwax.classes import SYMBOLIC
 from lostwax.fake.asked_tensor import AskedTensor, is_marked
 from lostwax.fake.refusals import other_class_error, refuse, refuse_use
 from lostwax.fake.storage import FakeStorage
-from lostwax.fake.symbolic.indexing import getitem, setitem
+from lostwax.fake.symbolic.indexing import getitem, read_places, setitem
 from lostwax.fake.symbolic.layout import is_never_contiguous
 from lostwax.fake.symbolic.node import wrap
 from lostwax.location import PASSING_ON, user_location
@@ -118,6 +118,8 @@ class FakeTensor(AskedTensor):
         return new_fake(self.fake_mode, self.fake_type, self.fake_storage, is_marked(self))
 
     def __getitem__(self, index: Any) -> Any:
+        if self.fake_mode.keeps_indices and (places := read_places(index)):
+            return torch.ops.aten.index.Tensor(self, places)
         return getitem(self, index)
 
     def __setitem__(self, index: Any, value: Any) -> None:

@@ -19,11 +19,9 @@ _getitem: Callable[..., Any] = torch.Tensor.__getitem__
 _setitem: Callable[..., Any] = torch.Tensor.__setitem__
 
 
-def getitem(x: Any, index: Any) -> Any:
+def getitem(x: torch.Tensor, index: Any) -> Any:
     """`x[index]`, for a class's `__getitem__`."""
     if index.__class__ is not int:
-        if x.fake_mode.keeps_indices and (places := read_places(index)):
-            return torch.ops.aten.index.Tensor(x, places)
         if _is_truth(index):
             return _getitem(x.unsqueeze(0), index.unsqueeze(0))
         index = _replace_scalars(index)

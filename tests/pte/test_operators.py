@@ -69,6 +69,12 @@ x[:, torch.tensor([0, 2])]
 x.sum().expand(2, 2)
 (x.int().add(1.5), x.int() * 2.5, x.int() > 0.5, x.int() ** 0.5, x.int().clamp(0.5), 1.5 - x.int())
 F.normalize(x.sum(), dim=0)
+(x.sort()[0], x.sort(0, descending=True).values, x.quantile(0.3))
+F.avg_pool3d(x.repeat(1, 20).view(2, 2, 3, 4, 5), 2, stride=1)
+F.avg_pool3d(x.repeat(1, 20).view(2, 2, 3, 4, 5), (1, 2, 3), padding=(0, 1, 1))
+F.max_pool3d(x.repeat(1, 20).view(2, 2, 3, 4, 5), 2, padding=1)
+F.max_pool3d(x.repeat(1, 20).view(4, 3, 4, 5), (2, 1, 2), stride=1)
+F.adaptive_avg_pool3d(x.repeat(1, 20).view(2, 2, 3, 4, 5), (1, 2, 5))
 """.strip().splitlines()
 
 

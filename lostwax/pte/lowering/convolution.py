@@ -80,7 +80,7 @@ def _multiply(writer: CallWriter, x: Tensor, made_of: Product, windows: list[Win
     listing = writer.listing
     batch, outs = x.size[0], made_of.weight.size[0]
     image = [window.result for window in windows]
-    x = _pad(writer, x, windows)
+    x = pad(writer, x, windows)
     bands = [
         _multiply_band(writer, x, made_of, windows, start, count)
         for start, count in _bands(x, windows)
@@ -125,7 +125,7 @@ def _multiply_band(
     listing = writer.listing
     (w, b, groups), batch = made_of, x.size[0]
     outs, inner = w.size[0], product(w.size[1:])
-    columns = _copy_windows(writer, x, windows, start, count)
+    columns = copy_windows(writer, x, windows, start, count)
     image = (count, *[window.result for window in windows[1:]])
     points = batch * product(image)
     if groups == 1:
@@ -145,13 +145,14 @@ def _multiply_band(
     return listing.view(made, (outs, batch, *image))
 
 
-def _pad(writer: CallWriter, x: Tensor, windows: list[Window]) -> Tensor:
+def pad(writer: CallWriter, x: Tensor, windows: list[Window], border: float = 0) -> Tensor:
+    """The input with a border around it."""
     if not any(window.padding for window in windows):
         return x
     sizes = [s + 2 * w.padding for s, w in zip(x.size[2:], windows, strict=True)]
     padded = writer.listing.new_tensor((*x.size[:2], *sizes), x.dtype)
     around = [window.padding for window in reversed(windows) for _ in range(2)]
-    return writer.call("aten::constant_pad_nd.out", x, around, 0, outs=[padded])
+    return writer.call("aten::constant_pad_nd.out", x, around, border, outs=[padded])
 
 
 def _is_view(x: Tensor, windows: list[Window]) -> bool:
@@ -159,7 +160,7 @@ def _is_view(x: Tensor, windows: list[Window]) -> bool:
     return x.size[0] == 1 and all(w[:3] == (1, 1, 0) for w in windows)
 
 
-def _copy_windows(
+def copy_windows(
     writer: CallWriter, x: Tensor, windows: list[Window], start: int, count: Size
 ) -> Tensor:
     """What each weight is multiplied with: channels, the places in a window, then the images and

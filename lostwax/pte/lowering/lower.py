@@ -26,6 +26,7 @@ from lostwax.ir.text import source_place, type_text
 from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
+from lostwax.pte.lowering.pools import POOLS
 from lostwax.pte.lowering.select import SELECTED
 from lostwax.pte.lowering.writer import CallWriter, check_tensor
 from lostwax.sym import Expr
@@ -36,7 +37,7 @@ _WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-_SELECTIONS = {**SELECTED, **CONVOLUTIONS}
+_SELECTIONS = {**SELECTED, **CONVOLUTIONS, **POOLS}
 
 
 def lower_method(

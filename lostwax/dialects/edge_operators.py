@@ -129,8 +129,6 @@ class EdgeNames:
             raise AttributeError(name)
         path = (*self._path, name)
         if len(path) < 3:
-            if len(path) == 1 and not hasattr(torch.ops, name) and name != DIM_ORDER:
-                raise AttributeError(f"there is no Edge operator {'.'.join(path)}")
             found: Any = EdgeNames(*path)
         else:
             found = edge_operator(_find_overload(path))

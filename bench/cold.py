@@ -1,6 +1,6 @@
 """What the first export of a process costs: ours beside torch.export's, as a user meets it.
 
-    python -m bench.cold [--group a b c] [--only llama vit] [--repeat 3] [--ours-only] [--json F]
+    python -m bench.cold [--group a b c] [--only llama vit] [--repeat 3] [--jobs 1] [--ours-only]
 
 A figure is the processor time from after `import torch`, the import of the model's library and the
 making of the model, to the program in hand. Each is measured in a process of its own; ours and
@@ -37,6 +37,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -296,7 +297,7 @@ def measure_in_process(folder: Path, row: Row, side: str, state: str) -> None:
     order = json.dumps([side, row.name, row.dynamic, state == "warm"])
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}",
+        "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]),
         "OMP_NUM_THREADS": "1",
     }
     command = [sys.executable, "-P", "-W", "ignore", "-m", "bench.cold", "--measure", order]
@@ -363,6 +364,7 @@ def main() -> int:
     parser.add_argument("--group", nargs="+", default=list(GROUPS), choices=list(GROUPS))
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these models alone")
     parser.add_argument("--repeat", type=int, default=3, help="processes of each kind")
+    parser.add_argument("--jobs", type=int, default=1, help="models at once, each on a free core")
     parser.add_argument("--ours-only", action="store_true", help="torch.export is not measured")
     parser.add_argument("--json", metavar="F", help="write every figure to this file")
     parser.add_argument("--measure", help=argparse.SUPPRESS)  # within a measured process
@@ -376,9 +378,15 @@ def main() -> int:
         copy_with_bytecode(Path(folder))
         print("lostwax has bytecode, as pip leaves it: a compiled copy is measured")
         print(head(), flush=True)
-        for row in rows:
-            measure(row, Path(folder), options.repeat, ("ours", "torch")[: 2 - options.ours_only])
-            print(line(row), flush=True)
+        sides = ("ours", "torch")[: 2 - options.ours_only]
+
+        def measure_row(row: Row) -> str:
+            measure(row, Path(folder), options.repeat, sides)
+            return line(row)
+
+        with ThreadPoolExecutor(options.jobs) as pool:
+            for text in pool.map(measure_row, rows):
+                print(text, flush=True)
     print(*summaries(rows), sep="\n")
     verdicts = [verdict for bar in BARS if (verdict := bar.judge(rows))]
     print(*[text for _, text in verdicts], sep="\n")

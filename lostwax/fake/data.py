@@ -101,6 +101,8 @@ def _ask_once(
         if len(answers) >= _MOST:
             answers.clear()
         answers[key] = answer()
+        if mode.answered is not None:
+            mode.answered.append((answers, key))
     return answers[key]
 
 

@@ -88,6 +88,9 @@ class FakeTensorMode(TorchDispatchMode):
         super().__init__()  # type: ignore[no-untyped-call]
         self.allow_non_fake_inputs = allow_non_fake_inputs
         self.shape_env = shape_env
+        self.answered: list[tuple[dict[Any, Any], Any]] | None = None
+        """The answers about data that hold in a part of the program alone; they are forgotten where
+        it ends. None: all of them last."""
         self.fake_tensor_converter = FakeTensorConverter()
         # The slot torch keeps for fake modes: in it `device="cuda"` needs no driver, and other
         # modes see operators first.

@@ -112,6 +112,10 @@ class Lifting:
         origin = self.tracer.origins.get(source)
         if origin is not None and (origin.value.step in own or origin.value in scope.region.inputs):
             return
+        if origin is not None and source in scope.numbers:  # it is read where it was asked for
+            self._read_all([origin.value], own, {}, None)
+            self._origins[source] = origin
+            return
         if source in self.tracer.ended:
             refuse_number(self.tracer, source)
         number = source if isinstance(source, Real) else source.expr

@@ -57,6 +57,8 @@ class Scope:
         self.steps: set[Step] = set()
         self.made: set[Root] = set()
         """The tensors among those that it returns which it has made."""
+        self.numbers: set[Any] = set()
+        """The numbers that it reads off tensors, which may be from outside."""
         self.symbols = 0
         """How many symbols there were before."""
         self._before: dict[Tracked, TrackedState] = {}
@@ -73,6 +75,7 @@ class Scope:
         """Inside, steps go into the region, and the facts are known."""
         tracer, env = self.tracer, self.tracer.shape_env
         self.symbols = len(env.symbols)
+        answered, tracer.answered = tracer.answered, []
         tracer.region, tracer.scope = self.region, self
         self._forget_casts()
         try:
@@ -89,6 +92,9 @@ class Scope:
         finally:
             self._forget_casts()
             tracer.region, tracer.scope = self.outer, self.around
+            for answers, question in tracer.answered:
+                answers.pop(question, None)
+            tracer.answered = answered
             self._close(env.symbols[self.symbols :])
 
     def check_own(self, fake: FakeTensor) -> None:
@@ -188,7 +194,7 @@ class Scope:
             tracer.ended[step] = self.what
         for value in self.region.inputs:
             tracer.ended[value] = self.what
-        for symbol in symbols:
+        for symbol in [*symbols, *self.numbers]:
             tracer.ended[symbol] = self.what
         for source, origin in tracer.origins.items():
             if origin.value.step in own:

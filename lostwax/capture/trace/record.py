@@ -280,7 +280,10 @@ def record_data_read(tracer: Tracer, record: Operator, args: Any, kwargs: dict[s
     if isinstance(out, SYMBOLIC) and Trait.READS_NUMBER in record.traits:
         value = tracer.value_of(tracer.adopt(args[0]))
         for source in number_sources(unwrap(out)):
-            tracer.origins.setdefault(source, SymbolOrigin(value, None))
+            if source not in tracer.origins:
+                tracer.origins[source] = SymbolOrigin(value, None)
+                if tracer.scope is not None:
+                    tracer.scope.numbers.add(source)
     return out
 
 

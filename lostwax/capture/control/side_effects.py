@@ -99,9 +99,24 @@ class PythonState:
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return str(keeper.name)
         if not self._is_untouched(since):
-            return self._find_attribute(since.snapshot)
+            self._put_back_renewed(since.snapshot)
+            if not self._is_untouched(since):
+                return self._find_attribute(since.snapshot)
         self._last = since
         return None
+
+    def _put_back_renewed(self, snapshot: Snapshot) -> None:
+        """A container that was made again with the very same content, as `nn.RNN` does with the
+        list of its weights, is no other one."""
+        for module, before in zip(self.modules, snapshot.attributes, strict=True):
+            held = vars(module)
+            for name in before.keys() & held.keys():
+                was, now = before[name], held[name]
+                if was is now or type(was) is not type(now) or not _is_plain(now):
+                    continue
+                known = snapshot.content_before(was)
+                if _are_same(items(now), [] if known is None else items(known)):
+                    held[name] = was
 
     def _find_attribute(self, snapshot: Snapshot) -> str:
         for module, before in zip(self.modules, snapshot.attributes, strict=True):

@@ -60,6 +60,7 @@ def _apply(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
     if cls is _CHECKPOINT:  # its backward is that of what it calls
         return args[0](*args[2:], **kwargs)
     if cls.__module__ == _CHECKPOINT.__module__:  # it keeps what nobody will compute again
+        tracer.grad_marks.forget(args[0])
         with torch.no_grad():
             return plain(*args, **kwargs)
     if not torch.is_grad_enabled() or tracer.gradless:

@@ -67,6 +67,10 @@ class GradMarks:
             )
         self.has_leaves = True
 
+    def forget(self, leaf: Any) -> None:
+        """Nothing is computed from this tensor, whether it requires a gradient or not."""
+        self.made = [each for each in self.made if each is not leaf]
+
     def has_own_leaves(self) -> bool:
         """Are there such tensors, now that the call is over?"""
         return self.has_leaves or any(map(is_marked, self.made))

@@ -6,6 +6,7 @@ few tests compare with it, most with this.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,8 +48,14 @@ def scan(f: Any, init: Any, xs: Any, *, dim: int = 0, reverse: bool = False) -> 
         out.append(y)
     ys = out[::-1] if reverse else out
     stacked = pytree.tree_map(lambda *each: torch.stack(each), *ys)
+    if not _MOVES_BACK:
+        return carry, stacked
     moved = pytree.tree_map(lambda y: y.movedim(0, dim) if dim < y.ndim else y, stacked)
     return carry, moved
+
+
+_MOVES_BACK = "movedim(elem, 0, dim)" in inspect.getsource(operators.scan)
+"""torch 2.11 leaves the rows of the results in front, whichever dimension `scan` goes over."""
 
 
 def associative_scan(

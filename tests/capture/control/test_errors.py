@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch._higher_order_ops as operators
+from torch import nn
 
 from lostwax import Dim, export_joint
 from lostwax.capture import export
@@ -413,3 +414,24 @@ def test_preserved_modules_in_a_branch_are_refused() -> None:
 
     with pytest.raises(CaptureError, match=r"linear.*inside of the true branch of torch.cond"):
         export(Small(program), (X,), preserve_module_call_signature=("linear",))
+
+
+def test_a_list_made_again_is_no_side_effect() -> None:
+    class Module(nn.Module):
+        def __init__(self, more: int) -> None:
+            super().__init__()
+            self.more = more
+            self.layers, self.counts = [torch.sin, torch.cos], [0]
+
+        def forward(self, x: Any) -> Any:
+            def true(x: Any) -> Any:
+                self.layers = list(self.layers)
+                self.counts = [*self.counts, *[0] * self.more]
+                return self.layers[0](x)
+
+            return torch.cond(x.sum() > 0, true, lambda x: x * 2, (x,))
+
+    x = torch.rand(4, 3)
+    torch.testing.assert_close(export(Module(0), (x,)).module()(-x), -x * 2)
+    with pytest.raises(CaptureError, match="changes counts"):
+        export(Module(1), (x,))

@@ -43,7 +43,7 @@ class Slot(NamedTuple):
     object: Any
     """The fake or number that stands for it there."""
     start: Root | None = None
-    """Whose memory the first iteration gets."""
+    """Whose memory the first iteration gets, or of whose memory it gets a row."""
     root: Root | None = None
     """The tensor from outside that it is, if the body writes to one."""
     buffer: ReplacedBuffer | None = None
@@ -93,7 +93,7 @@ class Loop:
         fake = self.tracer.adopt(leaf)
         t = fake.fake_type
         row = TensorType(t.size[1:], t.dtype, t.device, t.stride[1:])
-        slot = self._new_tensor(self.tracer.value_of(fake), row)
+        slot = self._new_tensor(self.tracer.value_of(fake), row, start=fake.tracked.root)
         self.slices.append(slot)
         return slot
 
@@ -177,6 +177,7 @@ class Loop:
         tracer, found = self.tracer, list[Slot]()
         for root in body.scope.writes:
             if all(slot.root is not root for slot in self.rest):
+                self._check_not_given(root, body.scope.writes[root])
                 value = root.value
                 assert value.type is not None
                 found.append(self._new_tensor(value, value.type, root=root))
@@ -199,6 +200,17 @@ class Loop:
                         "  why: in the first iteration that would change the tensor outside of the "
                         "loop\n  instead: write to a copy (x.clone()), or compute a new tensor"
                     )
+
+    def _check_not_given(self, root: Root, written: Value) -> None:
+        """Refuse a write to a tensor from outside which an iteration is given, too: it would be two
+        values in the body, and is one tensor in eager."""
+        if any(slot.start is root for slot in (*self.carried, *self.slices)):
+            raise CaptureError(
+                f"the body of {self.what} writes to a tensor that {self.what} is given, too.\n"
+                f"  at {line_of(written.step) or self.where}\n"
+                "  why: it would change what an iteration is handed, or the rows to come\n"
+                f"  instead: give {self.what} a copy (x.clone()), or compute a new tensor"
+            )
 
     def check_pure(self, f: RecordedFunction, name: str, why: str, instead: str) -> None:
         """Refuse a function that writes to something from outside."""

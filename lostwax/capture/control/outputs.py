@@ -56,7 +56,7 @@ class Merger:
             return self._merge_tensors(place, a, b)
         if not isinstance(a, Value) and not isinstance(b, Value):
             a, b = _simplify(a), _simplify(b)
-            if a is b or (type(a) is type(b) and not isinstance(a, Expr) and a == b):
+            if a is b or (not isinstance(a, Expr) and _are_alike(a, b)):
                 return None
             if _is_integer(a) and _is_integer(b):
                 return self._merge_size(a, b)
@@ -106,6 +106,13 @@ class Merger:
 
 def _is_integer(value: Any) -> bool:
     return isinstance(value, (int, Expr)) and not isinstance(value, bool)
+
+
+def _are_alike(a: Any, b: Any) -> bool:
+    """Are they equal, and of one class? (0.0 and -0.0 are equal, and are not the same.)"""
+    if isinstance(a, (float, complex)):
+        return type(a) is type(b) and repr(a) == repr(b)
+    return type(a) is type(b) and bool(a == b)
 
 
 def _simplify(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.utils._pytree as pytree
 
+from lostwax.capture.control.cond import record_cond
 from lostwax.capture.control.loops import Loop, describe_type, stack_type
 from lostwax.capture.control.outputs import new_results
 from lostwax.capture.control.scope import RecordedFunction, Scope
@@ -113,14 +114,20 @@ def scan_rows(
     tracer: Tracer, combine_fn: Callable[..., Any], leaves: Sequence[Any], structure: Any
 ) -> list[Any]:
     """`associative_scan` of a length that varies, row after row: the function's first argument is
-    what the rows before amount to."""
+    what the rows before amount to. For the first row it is not called, nor is it differentiated
+    there: a row combined with itself may be infinite."""
     count = len(leaves)
 
     def step(*args: Any) -> list[Any]:
         (is_first, *before), row = args[: count + 1], args[count + 1 :]
         both = [pytree.tree_unflatten(list(each), structure) for each in (before, row)]
-        now = pytree.tree_leaves(combine_fn(*both))
-        chosen = [torch.where(is_first, r, n) for r, n in zip(row, now, strict=True)]
+        chosen = record_cond(
+            tracer,
+            is_first,
+            lambda: [each.clone() for each in row],
+            lambda: pytree.tree_leaves(combine_fn(*both)),
+            (),
+        )
         return [torch.zeros_like(is_first), *chosen, *[each.clone() for each in chosen]]
 
     first = torch.ones((), dtype=torch.bool, device=leaves[0].device)

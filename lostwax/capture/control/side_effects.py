@@ -20,8 +20,18 @@ import torch
 from torch import nn
 
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.code_names import closure_variables
-from lostwax.capture.python.containers import GONE, is_object, items, parts
+from lostwax.capture.python.code_names import closure_variables, outline
+from lostwax.capture.python.containers import (
+    CLASSES,
+    GONE,
+    STREAMS,
+    ClassAttributes,
+    is_object,
+    items,
+    key_of,
+    parts,
+)
+from lostwax.capture.python.iterators import Stream
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.state.global_state import KeptBefore, read_keeper
 from lostwax.capture.state.snapshot import Snapshot
@@ -50,6 +60,8 @@ class PythonMoment(NamedTuple):
     held: list[dict[str, Any]]
     """The attributes, parameters, buffers and submodules of the modules."""
     outside: dict[Any, Any]
+    attributes: dict[int, Any]
+    """What is in globals: in the attributes of objects and classes, in containers."""
 
 
 class PythonState:
@@ -69,15 +81,31 @@ class PythonState:
         self._held = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
         self._buffers = [m._buffers for m in modules if m._buffers]
         self._last: PythonMoment | None = None
+        self._objects: dict[int, tuple[str, Any, Any]] = {}
+        """The containers and attributes in globals, with the global's name and what was in them
+        before a function began that names it."""
+        for each in reach.functions:
+            self._note_objects(each)
+        reach.add_look(lambda found: self._note_objects(found.function))
+
+    def _note_objects(self, function: Any) -> None:
+        if not isinstance(function, FunctionType):
+            return
+        known = function.__globals__
+        for name in outline(function.__code__).names:
+            for key, part in _find_kept(known.get(name)):
+                if key not in self._objects:
+                    self._objects[key] = name, part, items(part)
 
     def look(self, is_settled: bool) -> PythonMoment:
         """This moment. `is_settled`: nothing has run since the last comparison."""
         outside = {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
+        attributes = {key: items(part) for key, (_, part, _) in self._objects.items()}
         last = self._last
         if last is not None and (is_settled or self._is_untouched(last)):
-            return last._replace(outside=outside)
+            return last._replace(outside=outside, attributes=attributes)
         copies = list(map(dict.copy, self._held))
-        self._last = PythonMoment(Snapshot(self.modules), copies, outside)
+        self._last = PythonMoment(Snapshot(self.modules), copies, outside, attributes)
         return self._last
 
     def _is_untouched(self, since: PythonMoment) -> bool:
@@ -85,7 +113,7 @@ class PythonState:
             is_same = self._held == since.held
         except Exception:  # an object that cannot be compared: it is another one
             return False
-        return is_same and since.snapshot.has_same_contents()
+        return is_same and since.snapshot.has_same_hooks() and since.snapshot.has_same_contents()
 
     def copy_buffers(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """The registries of buffers, and what is in them."""
@@ -98,6 +126,9 @@ class PythonState:
             was = since.outside.get(key, found)
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return str(keeper.name)
+        for key, (name, part, first) in self._objects.items():
+            if not _are_same(items(part), since.attributes.get(key, first), _may_stand_in):
+                return name
         if not self._is_untouched(since):
             self._put_back_renewed(since.snapshot)
             if not self._is_untouched(since):
@@ -176,6 +207,10 @@ class SideEffects:
 
     def _find_variable(self) -> str | None:
         for name, value, content in self._variables:
+            if isinstance(content, Stream):
+                if content.is_moved():
+                    return name
+                continue
             now = _content(value)
             if now is not content if isinstance(value, _Cell) else not _are_same(now, content):
                 return name
@@ -191,19 +226,42 @@ def _is_plain(value: Any) -> bool:
     return type(value) in _CONTAINERS
 
 
+def _find_kept(value: Any) -> list[tuple[int, Any]]:
+    """What somebody may keep something in, of a global: its attributes, or itself. Each has a
+    number that tells it from others."""
+    if isinstance(value, type):
+        return [(id(cls), ClassAttributes(cls)) for cls in CLASSES[value]]
+    if _is_plain(value) or (is_object(value) and not isinstance(value, nn.Module)):
+        return [(key_of(part), part) for part in parts(value)]
+    return []
+
+
 def _content(value: Any) -> Any:
+    if STREAMS[type(value)]:
+        return Stream(value)
     return value.cell_contents if isinstance(value, _Cell) else items(value)
 
 
-def _are_same(now: Any, before: Any) -> bool:
+def _are_same(now: Any, before: Any, but: Callable[[Any], bool] = lambda value: False) -> bool:
+    """Are there the same objects under the same keys? Values of which `but` is true are no
+    matter."""
     pairs = zip(now, before, strict=False)
-    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)
+    return len(now) == len(before) and all(
+        a is c and (b is d or but(b)) for (a, b), (c, d) in pairs
+    )
+
+
+def _may_stand_in(value: Any) -> bool:
+    """Is it a function or class, in whose place a capture may have put its own?"""
+    return callable(value) and not is_object(value)
 
 
 def _is_same(was: Any, now: Any) -> bool:
     (value, content), (found, there) = was, now
     if value is not found:
         return False
+    if isinstance(content, Stream):
+        return not content.is_moved()
     return content is None or not isinstance(content, list) or _are_same(content, there)
 
 
@@ -229,7 +287,7 @@ def _find_variables(
                 continue
             seen.add(cells[name])
             yield name, cells[name]
-            if _is_plain(value):
+            if _is_plain(value) or STREAMS[type(value)]:
                 yield name, value
             elif is_object(value) and not isinstance(value, nn.Module):
                 yield from ((name, part) for part in parts(value))

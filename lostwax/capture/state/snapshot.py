@@ -181,9 +181,7 @@ class Snapshot:
             registries = chain.from_iterable(map(_REGISTERED, held))
             if not all(map(is_, registries, self._registries)):
                 return False
-            hooks = list(map(_HOOKS, held))
-            hooked = list(filter(None, chain.from_iterable(hooks)))
-            if hooks != self._hooks or len(hooked) != len(self._hooked):
+            if not self.has_same_hooks():
                 return False
         except KeyError:
             return False
@@ -193,6 +191,12 @@ class Snapshot:
             and self.has_same_contents()
         )
         return self._untouched
+
+    def has_same_hooks(self) -> bool:
+        """Do the same modules have hooks? (Which these are, `has_same_contents` tells.)"""
+        hooks = list(map(_HOOKS, self._held))
+        hooked = list(filter(None, chain.from_iterable(hooks)))
+        return hooks == self._hooks and len(hooked) == len(self._hooked)
 
     def has_same_contents(self) -> bool:
         """Do containers, plain tensors and iterators in the modules hold what they did?"""

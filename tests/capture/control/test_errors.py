@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -104,6 +105,14 @@ def test_numbers_disagree_and_the_fix() -> None:
     agree(fixed, (X,), (-X,))
 
 
+def test_zeros_of_other_signs_disagree() -> None:
+    def program(self: Any, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, lambda x: (x + 1, 0.0), lambda x: (x - 1, -0.0), (x,))
+
+    with pytest.raises(CaptureError, match=r"in the result\[1\]"):
+        exported(program, (X,))
+
+
 # --------------------------------------------------------------------------------------- predicates
 
 
@@ -194,9 +203,62 @@ def changes_object(self: Any, x: Any) -> Any:
     return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
 
 
+COUNTER = Counter()
+
+
+def changes_global_object(self: Any, x: Any) -> Any:
+    def true(x: Any) -> Any:
+        COUNTER.n += 1
+        return x + COUNTER.n
+
+    return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
+
+
+class Shared:
+    n = 0
+
+    @classmethod
+    def count(cls) -> int:
+        cls.n += 1
+        return cls.n
+
+
+def changes_class(self: Any, x: Any) -> Any:
+    def true(x: Any) -> Any:
+        return x + Shared.count()
+
+    return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
+
+
+def takes_from_iterator(self: Any, x: Any) -> Any:
+    numbers = iter([1, 2, 3])
+    y = torch.cond(x.sum() > 0, lambda x: x + next(numbers), lambda x: x - 1, (x,))
+    return y + next(numbers)
+
+
+NUMBERS = itertools.count()
+
+
+def takes_from_global_iterator(self: Any, x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x + next(NUMBERS), lambda x: x - 1, (x,))
+
+
+def hooks(self: Any, x: Any) -> Any:
+    def true(x: Any) -> Any:
+        self.linear.register_forward_hook(lambda module, args, out: out * 2)
+        return x + 1
+
+    return self.linear(torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,)))
+
+
 @pytest.mark.parametrize(
     ("program", "name", "code"),
     [
+        (changes_global_object, "COUNTER", ""),
+        (changes_class, "Shared", ""),
+        (takes_from_iterator, "numbers", ""),
+        (takes_from_global_iterator, "NUMBERS", ""),
+        (hooks, "something that a module holds", ""),
         (counts, "calls", "self.calls = getattr"),
         (appends, "seen", "seen.append(x.sin())"),
         (sets_variable, "n", "n += 1"),
@@ -312,6 +374,38 @@ def test_writes_to_what_is_handed_on() -> None:
         return operators.while_loop(lambda y: y.sum() < 30, body, (x,))
 
     agree(fixed, (X,), (X + 9,))
+
+
+def over_its_rows(x: Any, given: Any) -> Any:
+    def step(total: Any, row: Any) -> Any:
+        x[1:].add_(row)
+        return total + row, row * 1
+
+    return operators.scan(step, torch.zeros(3), given)
+
+
+def from_its_row(x: Any, given: Any) -> Any:
+    def step(total: Any, row: Any) -> Any:
+        x[0].add_(row)
+        return total + row, row * 1
+
+    return operators.scan(step, given[0], torch.ones(2, 3))
+
+
+def from_it(x: Any, given: Any) -> Any:
+    def body(y: Any) -> Any:
+        x.add_(1)
+        return (y + 1,)
+
+    return operators.while_loop(lambda y: y.sum() < 30, body, (given,))
+
+
+@pytest.mark.parametrize("loop", [over_its_rows, from_its_row, from_it])
+def test_writes_to_what_the_loop_is_given(loop: Any) -> None:
+    with pytest.raises(CaptureError, match=r"writes to a tensor that .* is given, too") as error:
+        exported(lambda self, x: loop(x, x), (X,))
+    assert line(loop, ".add_(") in str(error.value)
+    agree(lambda self, x: (loop(x, x.clone()), x * 2), (X,))
 
 
 @pytest.mark.parametrize(

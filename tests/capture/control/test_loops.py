@@ -337,3 +337,11 @@ DIFFERENTIABLE = [
 @pytest.mark.parametrize("program", DIFFERENTIABLE, ids=lambda f: f.__name__)
 def test_gradients(program: Any) -> None:
     agree(program, (X,), (X * -0.4,), gradients=True)
+
+
+def differences(self: Any, x: Any) -> Any:
+    return operators.associative_scan(lambda a, b: a / (a - b), x, 0, combine_mode="generic")
+
+
+def test_gradients_where_a_row_with_itself_has_none() -> None:
+    agree(differences, (X,), (ONE,), dynamic=[{0: Dim("rows", min=1)}], gradients=True)

@@ -88,6 +88,21 @@ class Lifting:
             numbers.update(dict.fromkeys(number_sources(guard.cond)))
         for source in numbers:
             self._read_number(source, own, scope)
+        if self.tracer.differentiable and not torch.is_grad_enabled():
+            self._check_no_gradients(scope)
+
+    def _check_no_gradients(self, scope: Scope) -> None:
+        """Refuse a region that enables gradients where they are disabled around the operator."""
+        step = next((each for each in scope.region.steps if each.grad), None)
+        if step is not None:
+            raise CaptureError(
+                f"{scope.what} enables gradients, which are disabled around it.\n"
+                f"  at {line_of(step)}\n"
+                "  why: the operator computes gradients for all that its functions compute, or for "
+                "nothing\n"
+                "  instead: call the operator with gradients enabled, and disable them inside of "
+                "its functions where none are wanted"
+            )
 
     def _read_all(
         self, parts: Iterable[Any], own: set[Step], numbers: dict[Any, None], reader: Step | None

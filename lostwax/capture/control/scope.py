@@ -25,7 +25,7 @@ from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, memory_of
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Guard, eq, known
-from lostwax.types import TensorType
+from lostwax.types import TensorType, contiguous_strides
 
 
 class TrackedState(NamedTuple):
@@ -148,6 +148,8 @@ class Scope:
                         tracer.evaluate(aten.clone.default, (tracer.temporary(value),), {})
                     )
                 assert value.type is not None
+                if t is not None:
+                    t = _lay_out_like(value.type, t)
                 if t is not None and not _lies_alike(value.type, t):
                     value = tracer.value_of(copy_like(tracer, tracer.temporary(value), t))
                 taken.add(memory_of(value))
@@ -204,6 +206,14 @@ class Scope:
         """Autocast keeps the casts of parameters, which are steps of one region."""
         if self.tracer.casting:
             torch.clear_autocast_cache()
+
+
+def _lay_out_like(own: TensorType, t: TensorType) -> TensorType:
+    """A type with the layout of another, whose sizes may be numbers that are known only after the
+    operator: then that is contiguous, and this one is so in its own sizes."""
+    if all(known(eq(a, b)) is True for a, b in zip(own.size, t.size, strict=True)):
+        return t
+    return t.replace(size=own.size, stride=contiguous_strides(own.size))
 
 
 def _lies_alike(one: TensorType, other: TensorType) -> bool:

@@ -318,3 +318,16 @@ def test_the_module_is_as_before() -> None:
     before = dict(module.named_buffers())
     export(module, (UP,))
     assert all(b is before[name] for name, b in module.named_buffers())
+
+
+def places(self: Any, x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x.nonzero(), lambda x: (x < 0).nonzero()[:1], (x,))
+
+
+def columns(self: Any, x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: x[:, x[0] > 0].t(), lambda x: x[:, :1].t() * 1, (x,))
+
+
+@pytest.mark.parametrize("program", [places, columns])
+def test_sizes_that_differ_in_other_layouts(program: Any) -> None:
+    agree(program, (UP,), (DOWN,), (UP * 0,))

@@ -493,6 +493,29 @@ def test_a_number_of_a_branch_is_used_outside() -> None:
         exported(program, (X,))
 
 
+def test_gradients_are_enabled_inside_alone() -> None:
+    def true(x: Any) -> Any:
+        with torch.enable_grad():
+            return x.sin()
+
+    def program(self: Any, x: Any) -> Any:
+        with torch.no_grad():
+            return torch.cond(x.sum() > 0, true, lambda x: x * 2, (x,))
+
+    with pytest.raises(CaptureError, match="enables gradients, which are disabled") as error:
+        exported(program, (X.clone().requires_grad_(),))
+    assert line(true, "return x.sin()") in str(error.value)
+
+    def fixed(self: Any, x: Any) -> Any:
+        return torch.cond(x.sum() > 0, true, lambda x: double(x), (x,))
+
+    @torch.no_grad()
+    def double(x: Any) -> Any:
+        return x * 2
+
+    agree(fixed, (X,), (X + 1,), gradients=True)
+
+
 def test_a_joint_program_refuses_with_the_line() -> None:
     def program(self: Any, x: Any) -> Any:
         return torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: x * 2, (x,)).sum()

@@ -229,11 +229,12 @@ def _is_plain(value: Any) -> bool:
 def _find_kept(value: Any) -> list[tuple[int, Any]]:
     """What somebody may keep something in, of a global: its attributes, or itself. Each has a
     number that tells it from others."""
+    found: list[Any] = []
     if isinstance(value, type):
-        return [(id(cls), ClassAttributes(cls)) for cls in CLASSES[value]]
-    if _is_plain(value) or (is_object(value) and not isinstance(value, nn.Module)):
-        return [(key_of(part), part) for part in parts(value)]
-    return []
+        found = [*map(ClassAttributes, CLASSES[value])]
+    elif _is_plain(value) or (is_object(value) and not isinstance(value, nn.Module)):
+        found = parts(value)
+    return [(key_of(part), part) for part in found]
 
 
 def _content(value: Any) -> Any:

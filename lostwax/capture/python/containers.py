@@ -129,8 +129,10 @@ def own_items(container: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def key_of(container: Any) -> int:
-    """A number that identifies the container: a `SlotAttributes` is made anew for each look."""
-    return -id(container.owner) if isinstance(container, SlotAttributes) else id(container)
+    """A number that identifies the container: those of slots and classes are made anew for each
+    look."""
+    is_made = isinstance(container, (SlotAttributes, ClassAttributes))
+    return -id(container.owner) if is_made else id(container)
 
 
 def is_object(value: Any) -> bool:

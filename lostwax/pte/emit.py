@@ -27,23 +27,20 @@ from lostwax.pte.lowering.listing import (
     Tensor,
 )
 
-ARENA = 1
-"""The arena of all that is planned; 0 is reserved."""
-
 
 def emit_file(
-    listings: Sequence[Listing], arenas: Sequence[int], constants: Mapping[str, Any]
+    listings: Sequence[Listing], arenas: Sequence[Sequence[int]], constants: Mapping[str, Any]
 ) -> bytes:
-    """The file of these methods; `arenas` has the size of each one's arena, `constants` has the
+    """The file of these methods; `arenas` has the sizes of each one's arenas, `constants` has the
     methods that return a plain value."""
     weights, starts = Data(), Data()
     plans = [
-        _Method(listing, weights, starts).emit(arena)
-        for listing, arena in zip(listings, arenas, strict=True)
+        _Method(listing, weights, starts).emit(sizes)
+        for listing, sizes in zip(listings, arenas, strict=True)
     ]
     for name, value in constants.items():
         listing = Listing(name, outputs=[_constant_result(name, value)])
-        plans.append(_Method(listing, weights, starts).emit(0))
+        plans.append(_Method(listing, weights, starts).emit([0]))
     plans.sort(key=lambda plan: plan.fields["name"])
     fields: dict[str, Any] = {
         "execution_plan": plans,
@@ -111,7 +108,7 @@ class _Method:
         self.storages: dict[Storage, int] = {}
         self.operators: dict[str, int] = {}
 
-    def emit(self, arena: int) -> Table:
+    def emit(self, arenas: Sequence[int]) -> Table:
         listing = self.listing
         inputs = [self.index_of(v) for v in listing.inputs]
         places: dict[Label, int] = {}
@@ -137,7 +134,7 @@ class _Method:
             "chains": [Table("Chain", chain)],
             "operators": [_operator(name) for name in self.operators],
             "delegates": [],
-            "non_const_buffer_sizes": [0, arena],
+            "non_const_buffer_sizes": [0, *arenas],
         }
         return Table("ExecutionPlan", fields)
 
@@ -207,7 +204,7 @@ class _Method:
             assert storage.offset >= 0, "a tensor without a place"
             low, high = storage.offset & 0xFFFFFFFF, storage.offset >> 32
             place = {
-                "memory_id": ARENA,
+                "memory_id": storage.arena,
                 "memory_offset_low": low,
                 "memory_offset_high": high,
             }

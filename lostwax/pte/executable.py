@@ -10,14 +10,20 @@ from typing import IO, Any
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import emit_file
-from lostwax.pte.lowering.listing import Storage
 from lostwax.pte.lowering.lower import lower_method
+from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory
 
 
 @dataclass(frozen=True)
 class ExecutableConfig:
-    """How an executable is made of an Edge program; there is nothing to choose yet."""
+    """How an executable is made of an Edge program.
+
+    Methods that were exported of one module share the state that any of them writes. Programs that
+    were loaded have tensors of their own: `shared_state` has the names of those that are one.
+    """
+
+    shared_state: tuple[str, ...] = ()
 
 
 class ExecutableProgram:
@@ -34,15 +40,22 @@ class ExecutableProgram:
     ) -> None:
         self._programs, self._constants = dict(programs), dict(constant_methods)
         self.config = config or ExecutableConfig()
-        listings, arenas = [], []
+        state = State(programs, self.config.shared_state)
+        listings = []
+        self.arena_sizes = {}
+        """The bytes of memory that each method needs beside the weights, and beside the state of
+        several methods."""
+        self.state_size = state.size
+        """The bytes of the state of several methods; a single one has it in its arena."""
         for name in sorted(programs):
-            kept: dict[str, Storage] = {}
-            listing = lower_method(name, programs[name], kept)
+            listing = lower_method(name, programs[name], state.storages)
             drop_unread(listing)
-            arenas.append(plan_memory(listing))
+            self.arena_sizes[name] = plan_memory(listing)
+            state.write_starts(listing)
             listings.append(listing)
-        self.arena_sizes = dict(zip(sorted(programs), arenas, strict=True))
-        """The bytes of memory that each method needs beside the weights."""
+        arenas = [
+            [size, state.size] if state.size else [size] for size in self.arena_sizes.values()
+        ]
         self.buffer = emit_file(listings, arenas, constant_methods)
 
     @property

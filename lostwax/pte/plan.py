@@ -86,12 +86,11 @@ def _matters(out: object, read: set[object]) -> bool:
     return _key(out) in read
 
 
-def plan_memory(listing: Listing, start: int = 0) -> int:
-    """Place every storage of the listing at or after `start`; return where the arena ends. Storages
-    that have a place already keep it."""
+def plan_memory(listing: Listing) -> int:
+    """Place every storage of the listing that has no place yet; return the size of the arena."""
     lifetimes = find_lifetimes(listing)
     share_memory(listing, lifetimes)
-    return place(list(lifetimes.values()), start)
+    return place([life for life in lifetimes.values() if life.storage.offset < 0])
 
 
 def find_lifetimes(listing: Listing) -> dict[Storage, Lifetime]:
@@ -172,24 +171,23 @@ def share_memory(listing: Listing, lifetimes: dict[Storage, Lifetime]) -> None:
             break
 
 
-def place(lifetimes: list[Lifetime], start: int = 0) -> int:
+def place(lifetimes: list[Lifetime]) -> int:
     """Give each storage an offset, the largest first, each as low as those allow that are alive
-    with it; return where the arena ends."""
+    with it; return the size of the arena."""
     placed: list[tuple[int, int, Lifetime]] = []
-    end = start
+    end = 0
     order = sorted(lifetimes, key=lambda life: (-life.storage.nbytes, life.first))
     for life in order:
         storage = life.storage
         size = max(round_up(storage.nbytes, ALIGNMENT), ALIGNMENT)
-        if storage.offset < 0:
-            first, last, offset = life.first, life.last, start
-            for begin, stop, other in placed:  # by their offsets
-                if other.first > last or other.last < first:
-                    continue
-                if begin >= offset + size:
-                    break
-                offset = max(offset, stop)
-            storage.offset = offset
+        first, last, offset = life.first, life.last, 0
+        for begin, stop, other in placed:  # by their offsets
+            if other.first > last or other.last < first:
+                continue
+            if begin >= offset + size:
+                break
+            offset = max(offset, stop)
+        storage.offset = offset
         entry = (storage.offset, storage.offset + size, life)
         _insert(placed, entry)
         end = max(end, entry[1])

@@ -27,7 +27,7 @@ def run(
 
 
 class LoadedProgram:
-    """A file in the runtime: methods keep their state from call to call."""
+    """A file in the runtime: methods keep their state from call to call, and share it."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data  # the runtime only points into it
@@ -35,8 +35,9 @@ class LoadedProgram:
         self._plans = {plan["name"]: plan for plan in plans}
         runtime = _import_runtime()
         full = runtime.Verification.InternalConsistency
-        load = runtime._load_for_executorch_from_buffer
-        self._module = load(data, program_verification=full)
+        # Loaded as a program, methods lie in the same memory, and so does the state they share.
+        self._program = runtime._load_program_from_buffer(data, program_verification=full)
+        self._methods: dict[str, Any] = {}
 
     @property
     def methods(self) -> set[str]:
@@ -51,7 +52,9 @@ class LoadedProgram:
         if len(wanted) != len(inputs):
             raise LoadError(f"{method!r} takes {len(wanted)} inputs, {len(inputs)} are given")
         given = [_lay_out(v, t) for v, t in zip(inputs, wanted, strict=True)]
-        return list(self._module.run_method(method, tuple(given)))
+        if method not in self._methods:
+            self._methods[method] = self._program.load_method(method)
+        return list(self._methods[method].call(given))
 
 
 def load_runtime(file: str | os.PathLike[str] | bytes) -> LoadedProgram:

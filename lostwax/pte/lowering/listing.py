@@ -19,6 +19,9 @@ from lostwax.ir.text import source_place
 from lostwax.sym import Expr, Size
 from lostwax.types import Sizes, product
 
+ARENA, STATE_ARENA = 1, 2
+"""The arena of what is planned, and that of state which methods share; 0 is reserved."""
+
 
 @dataclass(eq=False)
 class Storage:
@@ -36,6 +39,7 @@ class Storage:
     name: str = ""
     offset: int = -1
     """Where planning put it; -1: nowhere yet, or it is a constant."""
+    arena: int = ARENA
 
     @property
     def is_constant(self) -> bool:

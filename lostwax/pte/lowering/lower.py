@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +28,11 @@ from lostwax.pte.lowering.convolution import CONVOLUTIONS
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
 from lostwax.pte.lowering.select import SELECTED
+from lostwax.pte.lowering.state import STATE, WRITES, has_data
 from lostwax.pte.lowering.writer import CallWriter, check_tensor
 from lostwax.sym import Expr
 from lostwax.types import TensorType, channels_last_strides
 
-_STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
-_WRITES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION)
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
@@ -41,20 +40,22 @@ _SELECTIONS = {**SELECTED, **CONVOLUTIONS, **POOLS}
 
 
 def lower_method(
-    name: str, program: ExportedProgram, kept: dict[str, Storage] | None = None
+    name: str, program: ExportedProgram, kept: Mapping[tuple[str, str], Storage]
 ) -> Listing:
-    """The listing of a program. `kept` holds the memory of state that methods share, by name."""
-    return Lowering(name, program, {} if kept is None else kept).run()
+    """The listing of a program. `kept` holds the memory of state that is written, by the names of
+    method and state."""
+    return Lowering(name, program, kept).run()
 
 
 class Lowering(CallWriter):
     """Lowers one program."""
 
-    def __init__(self, name: str, program: ExportedProgram, kept: dict[str, Storage]) -> None:
+    def __init__(
+        self, name: str, program: ExportedProgram, kept: Mapping[tuple[str, str], Storage]
+    ) -> None:
         super().__init__(Listing(name))
         self.program = program
         self.kept = kept
-        self.written = {s.target for s in program.graph_signature.output_specs if s.kind in _WRITES}
         self.buffers: dict[str, Tensor] = {}
 
     def run(self) -> Listing:
@@ -100,7 +101,7 @@ class Lowering(CallWriter):
     # ---------------------------------------------------------------------------- inputs, outputs
 
     def _lower_input(self, node: Node, spec: Any) -> None:
-        if spec.kind in _STATE:
+        if spec.kind in STATE:
             self.values[node] = self._state(spec.target)
         elif spec.kind is not InputKind.USER_INPUT:
             raise LoweringError.at(
@@ -118,7 +119,7 @@ class Lowering(CallWriter):
     def _state(self, target: str) -> Tensor:
         program = self.program
         data = program.state_dict.get(target, program.constants.get(target))
-        if not isinstance(data, torch.Tensor) or isinstance(data, FakeTensor) or data.is_meta:
+        if not has_data(data):
             raise LoweringError.at(
                 f"the state {target!r} has no data",
                 "",
@@ -127,13 +128,9 @@ class Lowering(CallWriter):
             )
         check_tensor(data.dtype, data.ndim, f"the state {target!r}", "")
         data = data.detach().cpu()
-        if target not in self.written:
-            return self.listing.new_constant(data, target)
-        storage = self.kept.get(target)
+        storage = self.kept.get((self.listing.name, target))
         if storage is None:
-            data = data.contiguous()
-            storage = Storage(data.nbytes, data, is_kept=True, name=target)
-            self.kept[target] = storage
+            return self.listing.new_constant(data, target)
         size = tuple(data.shape)
         self.buffers[target] = Tensor(size, data.dtype, storage, size)
         return self.buffers[target]
@@ -167,7 +164,7 @@ class Lowering(CallWriter):
         news: list[tuple[Tensor, Any]] = []
         for value, spec in pairs:
             given = self.value(value) if isinstance(value, Node) else value
-            if spec.kind in _WRITES:
+            if spec.kind in WRITES:
                 news.append((self.buffers[str(spec.target)], given))
             elif spec.kind in _RESULTS:
                 self.listing.outputs.append(self._result(given))

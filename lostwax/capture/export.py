@@ -380,7 +380,7 @@ class Capture:
         builder = Builder(self.tracer, self.tracer.origins, self.grad)
         input_specs = self._input_specs(builder)
         values = [v for _, v, _ in mutations] + results + [v for _, v in more]
-        if self.tracer.ended:
+        if self.tracer.ended or self.tracer.raised:
             from lostwax.capture.control.lifting import check_leaks
 
             check_leaks(self.tracer, values)

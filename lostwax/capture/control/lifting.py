@@ -188,7 +188,15 @@ def refuse_number(tracer: Tracer, source: Any) -> NoReturn:
 
 
 def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
-    """Refuse a program in which a region's tensors are used outside of it."""
+    """Refuse a program in which a region's tensors are used outside of it, or in which somebody
+    has caught what a region raised."""
+    if tracer.raised is not None:
+        what, error = tracer.raised
+        raise CaptureError(
+            f"{what} raises {type(error).__name__}, which is caught outside of it.\n"
+            "  why: whether it is run, and raises, is known only when the program runs\n"
+            "  instead: catch it inside of the function"
+        ) from error
 
     def look(parts: Iterable[Any], reader: Step | None) -> None:
         for part in parts:

@@ -260,6 +260,9 @@ def record_function(
     with scope.record(facts):
         try:
             leaves, structure = pytree.tree_flatten(function(*make_args(scope)))
+        except Exception as error:
+            tracer.raised = what, error
+            raise
         finally:
             replaced = effects.take_buffers()
         effects.check()

@@ -20,15 +20,17 @@ import torch
 from torch import nn
 
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.code_names import closure_variables, outline
+from lostwax.capture.python.code_names import argument_defaults, closure_variables, outline
 from lostwax.capture.python.containers import (
     CLASSES,
     GONE,
+    HOLDERS,
     STREAMS,
     ClassAttributes,
     is_object,
     items,
     key_of,
+    members,
     parts,
 )
 from lostwax.capture.python.iterators import Stream
@@ -212,7 +214,11 @@ class SideEffects:
                     return name
                 continue
             now = _content(value)
-            if now is not content if isinstance(value, _Cell) else not _are_same(now, content):
+            if (
+                now is not content
+                if isinstance(value, _Cell)
+                else not _are_same(now, content, _may_stand_in)
+            ):
                 return name
         return None
 
@@ -269,28 +275,50 @@ def _is_same(was: Any, now: Any) -> bool:
 def _find_variables(
     function: Callable[..., Any], own: list[FunctionType]
 ) -> Iterator[tuple[str, Any]]:
-    """The variables that a function is closed over, and the containers in them; `own` is for the
-    functions among them."""
-    left: list[Any] = [function]
+    """The variables that a function is closed over, and the containers and iterators in these and
+    in its defaults, at any depth; `own` is for the functions among them."""
+    left: list[tuple[str, Any]] = [("a value", function)]
     seen = Seen()
-    while left:
-        each = left.pop()
-        while isinstance(each, (partial, MethodType)):
-            left += [*each.args, *each.keywords.values()] if isinstance(each, partial) else []
-            each = each.func if isinstance(each, partial) else each.__func__
-        if not isinstance(each, FunctionType) or each in seen:
+    count = 0
+    while left and count < _MOST:
+        name, value = left.pop()
+        if value in seen or isinstance(value, (nn.Module, torch.Tensor)):
             continue
-        seen.add(each)
-        own.append(each)
-        cells = dict(zip(each.__code__.co_freevars, each.__closure__ or (), strict=True))
-        for name, value in closure_variables(each):
-            if cells[name] in seen:
-                continue
-            seen.add(cells[name])
-            yield name, cells[name]
-            if _is_plain(value) or STREAMS[type(value)]:
-                yield name, value
-            elif is_object(value) and not isinstance(value, nn.Module):
-                yield from ((name, part) for part in parts(value))
-            else:
-                left.append(value)
+        seen.add(value)
+        if isinstance(value, partial):
+            left += [(name, each) for each in (value.func, value.args, value.keywords)]
+        elif isinstance(value, MethodType):
+            left += [(name, value.__func__), (name, value.__self__)]
+        elif isinstance(value, FunctionType):
+            own.append(value)
+            left += [*argument_defaults(value), *closure_variables(value)]
+            yield value.__name__, vars(value)
+            for variable, cell in zip(
+                value.__code__.co_freevars, value.__closure__ or (), strict=True
+            ):
+                if cell not in seen and _is_set(cell):
+                    seen.add(cell)
+                    yield variable, cell
+        elif STREAMS[type(value)]:
+            yield name, value
+        else:
+            for part in parts(value):
+                count += 1
+                left += [(name, each) for each in members(part) if _may_hold(each)]
+                if not isinstance(part, tuple):
+                    yield name, part
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not GONE
+    except ValueError:  # an inner function sets it later
+        return False
+
+
+def _may_hold(value: Any) -> bool:
+    return HOLDERS[type(value)] or isinstance(value, (FunctionType, MethodType, partial))
+
+
+_MOST = 10_000
+"""In how many containers we look at most."""

@@ -108,6 +108,9 @@ class Tracer(Recorder):
         """The steps, inputs and symbols of such regions that are over: what they were part of."""
         self.maybe_shared: dict[Root, str] = {}
         """Tensors that may share memory with others when eager runs them, and why."""
+        self.raised: tuple[str, Exception] | None = None
+        """The function of an operator that raised, and what: the program is none, whoever catches
+        it."""
         self.watched: tuple[Any, Any, Any] | None = None
         """The program's modules, and the functions that it may run."""
         self.python_state: Any = None

@@ -251,9 +251,36 @@ def hooks(self: Any, x: Any) -> Any:
     return self.linear(torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,)))
 
 
+def changes_deep(self: Any, x: Any) -> Any:
+    found = {"a": ([0],)}
+
+    def add() -> None:
+        found["a"][0][0] += 1
+
+    run = {"add": add}
+
+    def true(x: Any) -> Any:
+        run["add"]()
+        return x + 1
+
+    return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
+
+
+def changes_default(self: Any, x: Any) -> Any:
+    total = [0]
+
+    def true(x: Any, given: Any = total) -> Any:
+        given[0] += 1
+        return x + 1
+
+    return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,)) + total[0]
+
+
 @pytest.mark.parametrize(
     ("program", "name", "code"),
     [
+        (changes_deep, "found", ""),
+        (changes_default, "given", ""),
         (changes_global_object, "COUNTER", ""),
         (changes_class, "Shared", ""),
         (takes_from_iterator, "numbers", ""),
@@ -275,6 +302,20 @@ def test_side_effects_are_refused(program: Any, name: str, code: str) -> None:
     assert TOTAL == [0]
     if code:
         assert line(program, code) in str(error.value)
+
+
+def test_what_a_branch_raises_is_not_caught_outside() -> None:
+    def true(x: Any) -> Any:
+        raise ValueError("no")
+
+    def program(self: Any, x: Any) -> Any:
+        try:
+            return torch.cond(x.sum() > 0, true, lambda x: x - 1, (x,))
+        except ValueError:
+            return x * 2
+
+    with pytest.raises(CaptureError, match=r"the true branch of torch.cond raises ValueError"):
+        exported(program, (X,))
 
 
 def test_a_tensor_of_a_branch_is_used_outside() -> None:

@@ -171,6 +171,7 @@ doors.set_doors(
         "edge": "lostwax.dialects.edge_operators",
         "to_edge": "lostwax.dialects.manager",
         "ExecutableProgram": "lostwax.pte.executable",
+        "check_executable": "lostwax.pte.check",
     }
 )
 

@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from lostwax.capture.check_inputs import DrawnCall, draw_calls, example_call
 from lostwax.capture.steps.provenance import Provenance
+from lostwax.doors import enter
 from lostwax.errors import CheckError, InputStructureError, InputValueError
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import leaf_paths, sketch
@@ -48,9 +49,11 @@ class Difference:
     """The first node that differs, with its source line; "" if none was found."""
     counterexample: str
     """Python code that shows the difference between `program` and `module`."""
+    sides: tuple[str, str] = ("program", "module")
 
     def __str__(self) -> str:
-        lines = ["the program differs from the module", f"  case: {self.case}", f"  {self.what}"]
+        one, other = self.sides
+        lines = [f"the {one} differs from the {other}", f"  case: {self.case}", f"  {self.what}"]
         if self.node:
             lines.append(f"  the first node that differs: {self.node}")
         lines.append("  counterexample:")
@@ -65,6 +68,7 @@ class CheckResult:
     refused: tuple[str, ...] = ()
     """The cases that the program itself refused, and why: it does not claim to hold for them."""
     differences: tuple[Difference, ...] = field(default=())
+    sides: tuple[str, str] = ("program", "module")
 
     @property
     def ok(self) -> bool:
@@ -76,8 +80,9 @@ class CheckResult:
         lines = [str(d) for d in self.differences]
         if not self.agreed and not self.differences:
             lines.append("nothing was compared")
-        lines += [f"the program agrees with the module: {case}" for case in self.agreed]
-        return "\n".join([*lines, *(f"the program refuses: {case}" for case in self.refused)])
+        one, other = self.sides
+        lines += [f"the {one} agrees with the {other}: {case}" for case in self.agreed]
+        return "\n".join([*lines, *(f"the {one} refuses: {case}" for case in self.refused)])
 
     def raise_on_difference(self) -> None:
         """Raise a `CheckError` with the report, unless `ok`."""
@@ -92,14 +97,15 @@ class CheckResult:
 
 
 def check(
-    program: ExportedProgram,
-    module: nn.Module | Callable[..., Any],
+    program: ExportedProgram | Any,
+    module: nn.Module | Callable[..., Any] | None = None,
     inputs: Sequence[Any] | None = None,
     *,
     draws: int = 8,
     rtol: float | None = None,
     atol: float | None = None,
     seed: int = 0,
+    method: str = "forward",
 ) -> CheckResult:
     """Compare a program with the module that it was captured from.
 
@@ -108,11 +114,19 @@ def check(
     and odd ones first. Compared are results, and what is written to inputs and buffers; tolerances
     are those of `torch.testing.assert_close`. Both run on copies. The first case that differs ends
     the check.
+
+    An executable is run by the ExecuTorch runtime, twice for each case, and its `method` compared
+    with the module, or if there is none with the program that it was lowered from; the bar is 1e-4
+    of the largest value.
     """
+    if not isinstance(program, ExportedProgram):
+        return _check_executable(program, module, inputs, method, draws, (rtol, atol), seed)
+    if module is None:
+        raise CheckError("a program is compared with its module\n  instead: check(program, module)")
     agreed: list[str] = []
     refused: list[str] = []
-    for case in _cases(program, inputs, draws, seed):
-        run = _Case(program, module, case, seed, _make_close(rtol, atol))
+    for case in list_cases(program, inputs, draws, seed):
+        run = _Case(program, module, case, seed, make_close(rtol, atol))
         try:
             what = run.find_difference()
         except _RefusalError as refusal:
@@ -125,7 +139,27 @@ def check(
     return CheckResult(tuple(agreed), tuple(refused))
 
 
-def _cases(
+def _check_executable(
+    executable: Any,
+    module: Any,
+    inputs: Any,
+    method: str,
+    draws: int,
+    tolerances: tuple[float | None, float | None],
+    seed: int,
+) -> CheckResult:
+    if not isinstance(executable, enter("ExecutableProgram")):
+        raise CheckError(
+            f"a program or an executable is checked; this is a {type(executable).__qualname__}"
+        )
+    rtol, atol = tolerances
+    found: CheckResult = enter("check_executable")(
+        executable, module, inputs, method=method, draws=draws, rtol=rtol, atol=atol, seed=seed
+    )
+    return found
+
+
+def list_cases(
     program: ExportedProgram, inputs: Sequence[Any] | None, draws: int, seed: int
 ) -> Iterable[DrawnCall]:
     if inputs is not None:
@@ -282,7 +316,7 @@ class _Case:
         beside = _ComparingInterpreter(self.program, recorder.values, self.close)
         args, kwargs = self._copy_inputs()
         inputs = call_convention(self.program, True, {}).bind(args, kwargs)
-        self._run_seeded(beside.run, ((*_state_values(self.program), *inputs), {}))
+        self._run_seeded(beside.run, ((*state_values(self.program), *inputs), {}))
         return beside.found
 
 
@@ -296,7 +330,7 @@ def _describe_errors(got: Any, want: Any) -> str:
     )
 
 
-def _state_values(program: ExportedProgram) -> list[Any]:
+def state_values(program: ExportedProgram) -> list[Any]:
     held = {**program.constants, **program.state_dict}
     specs = program.graph_signature.input_specs
     return [held.get(s.target or "") for s in specs if s.kind is not InputKind.USER_INPUT]
@@ -322,7 +356,7 @@ def _is_identical(a: torch.Tensor, b: torch.Tensor | None) -> bool:
     return b is not None and a.dtype is b.dtype and torch.equal(a, b)
 
 
-def _make_close(rtol: float | None, atol: float | None) -> Close:
+def make_close(rtol: float | None, atol: float | None) -> Close:
     def close(got: Any, want: Any) -> str:
         if not isinstance(got, torch.Tensor) or not isinstance(want, torch.Tensor):
             same = got is want or (type(got) is type(want) and bool(got == want))

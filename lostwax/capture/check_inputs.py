@@ -46,7 +46,7 @@ def draw_calls(
     seed: int,
 ) -> Iterator[DrawnCall]:
     """Draw up to `count` calls with other sizes than the example's; none if no size is dynamic."""
-    if not convention.solved:
+    if not convention.solved or count <= 0:
         return
     for i, values in enumerate(_assignments(convention, count, random.Random(seed))):
         yield _make_call(convention, inputs, values, seed + i)

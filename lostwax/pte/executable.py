@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
+from torch.fx import Node
+
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import emit_file
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory
+from lostwax.pte.record import record_values
 
 
 @dataclass(frozen=True)
@@ -90,3 +93,16 @@ class ExecutableProgram:
     def write_to_file(self, file: IO[bytes]) -> None:
         """Write the file's bytes to an open file."""
         file.write(self.buffer)
+
+
+def emit_recording(executable: ExecutableProgram, method: str) -> tuple[bytes, list[Node]]:
+    """The file of one method that also returns, after its results, what each of these nodes
+    computes."""
+    programs = {name: executable.exported_program(name) for name in executable.methods}
+    state = State(programs, executable.config.shared_state)
+    listing = lower_method(method, programs[method], state.storages)
+    written = list(listing.steps)
+    drop_unread(listing)
+    nodes, arena = record_values(listing, written, plan_memory(listing))
+    state.write_starts(listing)
+    return emit_file([listing], [[arena, state.size] if state.size else [arena]], {}), nodes

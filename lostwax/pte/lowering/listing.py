@@ -129,6 +129,8 @@ class Listing:
     known: dict[Expr, Callable[[], Number]] = field(default_factory=dict)
     """Sizes that can be read off a tensor, or were computed, and how to get each."""
     numbers: dict[Expr, Number] = field(default_factory=dict)
+    lowered: dict[Node, tuple[int, Any]] = field(default_factory=dict)
+    """What each node of the graph became, and how many steps there were then."""
 
     # ---- tensors
 

@@ -67,6 +67,7 @@ class Lowering(CallWriter):
                 self._lower_input(node, next(specs))
             elif node.op == "call_function":
                 self.lower_call(node)
+                self.listing.lowered[node] = len(self.listing.steps), self.values.get(node)
             elif node.op == "output":
                 self._lower_output(node)
         return self.listing

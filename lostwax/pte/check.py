@@ -74,7 +74,7 @@ def _close_to_scale(got: Any, want: Any) -> str:
 def _find_difference(
     executable: ExecutableProgram, method: str, beside: Any, case: DrawnCall, close: Close
 ) -> str:
-    loaded = load_runtime(executable.buffer)
+    loaded = load_runtime(executable.buffer, executable.weights)
     given = _bind_inputs(executable.exported_program(method), case)
     for i in range(CALLS):
         args, kwargs = copy.deepcopy((case.args, case.kwargs))
@@ -141,7 +141,7 @@ def _write_code(case: DrawnCall, method: str) -> str:
             "from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten",
             f"program = executable.exported_program({method!r})",
             case.code,
-            "loaded = lostwax.pte.load_runtime(executable.buffer)",
+            "loaded = lostwax.pte.load_runtime(executable.buffer, executable.weights)",
             f"for _ in range({CALLS}):",
             f"    got = loaded.run(tree_leaves((args, kwargs)), method={method!r})",
             "    expected = tree_leaves(module(*copy.deepcopy(args), **copy.deepcopy(kwargs)))",

@@ -7,14 +7,15 @@ anything: which kernels, and where tensors lie, is settled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import torch
 
 from lostwax.errors import LoweringError
-from lostwax.pte.file.container import Pool, write_file
+from lostwax.pte.file.container import Pool, write_file, write_weights
 from lostwax.pte.file.flat import Table
-from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, STATIC
+from lostwax.pte.file.schema import DTYPES, DYNAMIC_BOUND, EXTERNAL, STATIC
 from lostwax.pte.lowering.listing import (
     Call,
     Items,
@@ -29,13 +30,16 @@ from lostwax.pte.lowering.listing import (
 
 
 def emit_file(
-    listings: Sequence[Listing], arenas: Sequence[Sequence[int]], constants: Mapping[str, Any]
+    listings: Sequence[Listing],
+    arenas: Sequence[Sequence[int]],
+    constants: Mapping[str, Any],
+    beside: Weights | None = None,
 ) -> bytes:
     """The file of these methods; `arenas` has the sizes of each one's arenas, `constants` has the
-    methods that return a plain value."""
+    methods that return a plain value. Weights go into the file, or into `beside`."""
     weights, starts = Data(), Data()
     plans = [
-        _Method(listing, weights, starts).emit(sizes)
+        _Method(listing, weights, starts, beside).emit(sizes)
         for listing, sizes in zip(listings, arenas, strict=True)
     ]
     for name, value in constants.items():
@@ -96,11 +100,53 @@ def _bytes_of(tensor: torch.Tensor) -> Any:
     return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
 
 
+class Weights:
+    """The weights beside a file, each under its own name: equal ones may differ in another file of
+    the same module."""
+
+    def __init__(self) -> None:
+        self.data = Data()
+        self.names: dict[tuple[int, torch.dtype, tuple[int, ...], str], str] = {}
+
+    def add(self, tensor: Tensor) -> str:
+        """Add the data of a tensor; return its name."""
+        storage = tensor.storage
+        assert storage.data is not None
+        key = (self.data.add(storage.data), tensor.dtype, tensor.bound, storage.name)
+        if key not in self.names:
+            taken, name = set(self.names.values()), storage.name or "constant"
+            others = (f"{name}_{i}" for i in count(1))
+            self.names[key] = (
+                name if name not in taken else next(n for n in others if n not in taken)
+            )
+        return self.names[key]
+
+    def write(self) -> bytes:
+        """The `.ptd` file."""
+        named = []
+        for (index, dtype, size, _), name in self.names.items():
+            layout = {
+                "scalar_type": DTYPES[dtype],
+                "sizes": list(size),
+                "dim_order": list(range(len(size))),
+            }
+            fields = {
+                "key": name,
+                "segment_index": index - 1,
+                "tensor_layout": Table("TensorLayout", layout),
+            }
+            named.append(Table("NamedTensor", fields))
+        return write_weights(named, self.data.pool)
+
+
 class _Method:
     """Emits one method."""
 
-    def __init__(self, listing: Listing, weights: Data, starts: Data) -> None:
+    def __init__(
+        self, listing: Listing, weights: Data, starts: Data, beside: Weights | None = None
+    ) -> None:
         self.listing, self.weights, self.starts = listing, weights, starts
+        self.beside = beside
         self.values: list[Table] = []
         self.numbers: dict[Any, int] = {}
         """The indices of plain values and lists, by what they are."""
@@ -195,7 +241,10 @@ class _Method:
             "dim_order": list(order),
             "shape_dynamism": DYNAMIC_BOUND if tensor.is_dynamic else STATIC,
         }
-        if storage.data is not None:
+        if storage.is_constant and self.beside is not None and storage.nbytes:
+            info = {"fully_qualified_name": self.beside.add(tensor), "location": EXTERNAL}
+            fields["extra_tensor_info"] = Table("ExtraTensorInfo", info)
+        elif storage.data is not None:
             data = self.starts if storage.is_kept else self.weights
             if storage not in self.storages:
                 self.storages[storage] = data.add(storage.data)

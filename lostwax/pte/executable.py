@@ -11,11 +11,12 @@ from torch.fx import Node
 
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
-from lostwax.pte.emit import emit_file
+from lostwax.pte.emit import Weights, emit_file
 from lostwax.pte.lowering.lower import lower_method
 from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory
 from lostwax.pte.record import record_values
+from lostwax.pte.runtime import weights_path
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class ExecutableConfig:
     """
 
     shared_state: tuple[str, ...] = ()
+    weights_beside: bool = False
+    """Are weights in a `.ptd` file beside the `.pte` file? Several programs may use one."""
 
 
 class ExecutableProgram:
@@ -59,7 +62,10 @@ class ExecutableProgram:
         arenas = [
             [size, state.size] if state.size else [size] for size in self.arena_sizes.values()
         ]
-        self.buffer = emit_file(listings, arenas, constant_methods)
+        beside = Weights() if self.config.weights_beside else None
+        self.buffer = emit_file(listings, arenas, constant_methods, beside)
+        self.weights = None if beside is None else beside.write()
+        """The `.ptd` file with the weights, if they are beside."""
 
     @property
     def methods(self) -> set[str]:
@@ -76,18 +82,23 @@ class ExecutableProgram:
         return self._programs[name]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the file. It is replaced when all is written, or not at all."""
+        """Write the file, and that with the weights, if they are beside: `x.ptd` for `x.pte`. A
+        file is replaced when all is written, or not at all."""
         text = os.fspath(path)
         if not text.endswith(".pte"):
             raise SaveError(f"an executable is saved as a .pte file; {text!r} is none")
-        temporary = f"{text}.{os.getpid()}.tmp"
+        files = {} if self.weights is None else {weights_path(text): self.weights}
+        files[text] = self.buffer
+        temporary = {name: f"{name}.{os.getpid()}.tmp" for name in files}
         try:
-            with open(temporary, "wb") as file:
-                file.write(self.buffer)
-            os.replace(temporary, text)
+            for name, data in files.items():
+                with open(temporary[name], "wb") as file:
+                    file.write(data)
+            for name in files:
+                os.replace(temporary[name], name)
         except BaseException:
-            if os.path.exists(temporary):
-                os.remove(temporary)
+            for name in filter(os.path.exists, temporary.values()):
+                os.remove(name)
             raise
 
     def write_to_file(self, file: IO[bytes]) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -14,30 +15,50 @@ import torch
 
 from lostwax.errors import LoadError
 from lostwax.pte.file.reader import read_file
+from lostwax.pte.lowering.listing import STATE_ARENA
 
 _RUNTIME = "executorch.extension.pybindings.portable_lib"
 
 
+AnyFile = str | os.PathLike[str] | bytes
+
+
 def run(
-    file: str | os.PathLike[str] | bytes, inputs: Sequence[Any], *, method: str = "forward"
+    file: AnyFile,
+    inputs: Sequence[Any],
+    *,
+    method: str = "forward",
+    weights: AnyFile | None = None,
 ) -> list[Any]:
     """Run a method of a file once and return its results, a flat list. Tensors are laid out as the
-    method expects them."""
-    return load_runtime(file).run(inputs, method=method)
+    method expects them. `weights` is the file with weights that are beside; else it is looked for
+    there."""
+    return load_runtime(file, weights).run(inputs, method=method)
 
 
 class LoadedProgram:
     """A file in the runtime: methods keep their state from call to call, and share it."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = data  # the runtime only points into it
+    def __init__(self, data: bytes, weights: bytes | None = None) -> None:
+        self._data, self._weights = data, weights  # the runtime only points into them
         plans = read_file(data).program["execution_plan"] or ()
         self._plans = {plan["name"]: plan for plan in plans}
         runtime = _import_runtime()
         full = runtime.Verification.InternalConsistency
-        # Loaded as a program, methods lie in the same memory, and so does the state they share.
-        self._program = runtime._load_program_from_buffer(data, program_verification=full)
         self._methods: dict[str, Any] = {}
+        if weights is None:
+            # Loaded as a program, methods lie in the same memory, and so does the state they share.
+            program = runtime._load_program_from_buffer(data, program_verification=full)
+            self._load = program.load_method
+            return
+        if any(len(plan["non_const_buffer_sizes"] or ()) > STATE_ARENA for plan in plans):
+            raise LoadError(
+                "ExecuTorch's Python cannot load methods that share state with weights beside them"
+                "\n  instead: weights in the file, or Module with share_memory_arenas in C++"
+            )
+        load = runtime._load_for_executorch_from_buffer
+        module = load(data, data_map_buffer=weights, program_verification=full)
+        self._load = lambda name: _ModuleMethod(module, name)
 
     @property
     def methods(self) -> set[str]:
@@ -53,16 +74,36 @@ class LoadedProgram:
             raise LoadError(f"{method!r} takes {len(wanted)} inputs, {len(inputs)} are given")
         given = [_lay_out(v, t) for v, t in zip(inputs, wanted, strict=True)]
         if method not in self._methods:
-            self._methods[method] = self._program.load_method(method)
+            self._methods[method] = self._load(method)
         return list(self._methods[method].call(given))
 
 
-def load_runtime(file: str | os.PathLike[str] | bytes) -> LoadedProgram:
-    """Load a file into the runtime."""
+@dataclass(frozen=True)
+class _ModuleMethod:
+    module: Any
+    name: str
+
+    def call(self, inputs: Sequence[Any]) -> Any:
+        return self.module.run_method(self.name, tuple(inputs))
+
+
+def load_runtime(file: AnyFile, weights: AnyFile | None = None) -> LoadedProgram:
+    """Load a file into the runtime, and that with its weights, if they are beside."""
+    if weights is None and not isinstance(file, bytes) and os.path.exists(weights_path(file)):
+        weights = weights_path(file)
+    return LoadedProgram(_read(file), None if weights is None else _read(weights))
+
+
+def weights_path(path: str | os.PathLike[str]) -> str:
+    """Where the weights of a file are, if they are beside."""
+    return os.path.splitext(os.fspath(path))[0] + ".ptd"
+
+
+def _read(file: AnyFile) -> bytes:
     if isinstance(file, (str, os.PathLike)):
         with open(file, "rb") as opened:
-            file = opened.read()
-    return LoadedProgram(bytes(file))
+            return opened.read()
+    return bytes(file)
 
 
 def _import_runtime() -> Any:

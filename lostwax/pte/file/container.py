@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from lostwax.pte.file.flat import Table, write_table
-from lostwax.pte.file.schema import HEADER, HEADER_SIZE, IDENTIFIER
+from lostwax.pte.file.schema import (
+    HEADER,
+    HEADER_SIZE,
+    IDENTIFIER,
+    WEIGHTS_HEADER,
+    WEIGHTS_HEADER_SIZE,
+    WEIGHTS_IDENTIFIER,
+)
 
 SEGMENT_ALIGNMENT = 128
 DATA_ALIGNMENT = 16
@@ -21,7 +28,7 @@ def round_up(n: int, to: int) -> int:
 
 
 class Piece(NamedTuple):
-    """Bytes and where in the file's segments they begin."""
+    """Bytes and where they begin."""
 
     offset: int
     data: Any
@@ -58,12 +65,40 @@ def write_file(fields: dict[str, Any], pools: Sequence[Pool]) -> bytes:
     base = round_up(size, SEGMENT_ALIGNMENT)
     (root,) = struct.unpack_from("<I", flat)
     header = HEADER + struct.pack("<IQQQ", HEADER_SIZE, size, base, at)
-    parts: list[Any] = [struct.pack("<I", root + HEADER_SIZE), flat[4:8], header, flat[8:]]
-    written = size
-    for start, pool in zip(starts, pools, strict=True):
-        for offset, data in pool.pieces:
-            begin = base + start + offset
-            parts += [bytes(begin - written), data]
-            written = begin + len(data)
-    parts.append(bytes(base + at - written))
+    head = [struct.pack("<I", root + HEADER_SIZE), flat[4:8], header, flat[8:]]
+    pieces = [
+        Piece(base + start + offset, data)
+        for start, pool in zip(starts, pools, strict=True)
+        for offset, data in pool.pieces
+    ]
+    return _join(head, pieces, base + at)
+
+
+def write_weights(named: Sequence[Table], pool: Pool) -> bytes:
+    """The file of weights beside a program: each piece of the pool is a segment of its own."""
+    segments = [
+        Table("DataSegment", {"offset": piece.offset, "size": len(piece.data)})
+        for piece in pool.pieces
+    ]
+    root = Table("FlatTensor", {"segments": segments, "named_data": list(named)})
+    flat = write_table(root, WEIGHTS_IDENTIFIER)
+    room = round_up(WEIGHTS_HEADER_SIZE, DATA_ALIGNMENT)
+    base = round_up(len(flat) + room, SEGMENT_ALIGNMENT)
+    (at,) = struct.unpack_from("<I", flat)
+    header = WEIGHTS_HEADER + struct.pack(
+        "<IQQQQ", WEIGHTS_HEADER_SIZE, room, len(flat), base, pool.size
+    )
+    head = [struct.pack("<I", at + room), flat[4:8], header.ljust(room, b"\0"), flat[8:]]
+    pieces = [Piece(base + offset, data) for offset, data in pool.pieces]
+    return _join(head, pieces, base + pool.size)
+
+
+def _join(head: Sequence[bytes], pieces: Sequence[Piece], size: int) -> bytes:
+    """The head, and each piece at its offset."""
+    parts: list[Any] = list(head)
+    written = sum(map(len, head))
+    for offset, data in pieces:
+        parts += [bytes(offset - written), data]
+        written = offset + len(data)
+    parts.append(bytes(size - written))
     return b"".join(parts)

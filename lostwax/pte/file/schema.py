@@ -15,6 +15,11 @@ IDENTIFIER = b"ET12"
 HEADER = b"eh00"
 HEADER_SIZE = 32
 
+WEIGHTS_IDENTIFIER = b"FT01"
+WEIGHTS_HEADER = b"FH01"
+WEIGHTS_HEADER_SIZE = 40
+"""The `.ptd` file, with weights beside a program; its root is a FlatTensor."""
+
 VALUES = (
     "|Null Int Bool Double Tensor String IntList DoubleList BoolList TensorList OptionalTensorList"
 )
@@ -109,6 +114,13 @@ TABLES: dict[str, Fields] = {
     "DataSegment": (("offset", "u64"), ("size", "u64")),
     "SubsegmentOffsets": (("segment_index", "u32"), ("offsets", "[u64]")),
     "NamedData": (("key", "str"), ("segment_index", "u32")),
+    "FlatTensor": (
+        ("version", "u32"),
+        ("segments", "[DataSegment]"),
+        ("named_data", "[NamedTensor]"),
+    ),
+    "NamedTensor": (("key", "str"), ("segment_index", "u32"), ("tensor_layout", "TensorLayout")),
+    "TensorLayout": (("scalar_type", "i8"), ("sizes", "[i32]"), ("dim_order", "[u8]")),
     "Frame": (("filename", "str"), ("lineno", "i32"), ("name", "str"), ("context", "str")),
     "FrameList": (("items", "[Frame]"),),
 }
@@ -146,4 +158,6 @@ DTYPES: dict[torch.dtype, int] = {
 """The number of each dtype that tensors of a program may have."""
 
 STATIC, DYNAMIC_BOUND = 0, 1
+EXTERNAL = 1
+"""The location of a tensor whose data is in a `.ptd` file, under its name."""
 MOST_DIMS = 16

@@ -8,7 +8,7 @@ from typing import Any
 
 from lostwax.ir.text import dtype_text
 from lostwax.pte.file.reader import File, read_file
-from lostwax.pte.file.schema import DTYPES
+from lostwax.pte.file.schema import DTYPES, EXTERNAL
 
 _NAMES = {number: dtype_text(dtype) for dtype, number in DTYPES.items()}
 
@@ -72,6 +72,8 @@ def _typed_text(values: list[Any], index: int) -> str:
     place = value["allocation_info"]
     if place is None:
         where = f"constant {value['data_buffer_idx']}" if value["data_buffer_idx"] else "given"
+        if _is_beside(value):
+            where = "beside"
     else:
         offset = place["memory_offset_low"] + (place["memory_offset_high"] << 32)
         where = f"arena {place['memory_id']}+{offset}"
@@ -84,6 +86,8 @@ def _short_text(values: list[Any], index: int) -> str:
     kind = value[""]
     if kind == "Tensor":
         constant = value["data_buffer_idx"] if value["allocation_info"] is None else 0
+        if _is_beside(value):
+            return _one_line(value["extra_tensor_info"]["fully_qualified_name"] or "")
         return f"c{constant}" if constant else f"t{index}"
     if kind == "Null":
         return "None"
@@ -93,6 +97,11 @@ def _short_text(values: list[Any], index: int) -> str:
             return f"[{', '.join(_plain_text(values[i]) for i in items)}]"
         return f"[{', '.join('None' if i < 0 else f't{i}' for i in items)}]"
     return _plain_text(value)
+
+
+def _is_beside(value: dict[str, Any]) -> bool:
+    info = value["extra_tensor_info"]
+    return info is not None and info["location"] == EXTERNAL
 
 
 def _tensors(values: list[Any], value: dict[str, Any]) -> list[int]:

@@ -25,6 +25,7 @@ from lostwax.ir.trace.log import Operands, Value
 from lostwax.ir.trace.views import Root
 from lostwax.sym import BoolExpr, Expr, eq, known, negate
 from lostwax.sym.numbers.real import Real
+from lostwax.types import TensorType, contiguous_strides
 
 
 def call_cond(tracer: Tracer, pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
@@ -147,7 +148,8 @@ class _Cond:
         lifting = Lifting(tracer, self.given)
         graphs = []
         for name, f, values in (("true_graph", true, ours), ("false_graph", false, theirs)):
-            returned = f.scope.return_new([values[i] for i in kept], results)
+            own = [values[i] for i in kept]
+            returned = f.scope.return_new(own, list(map(_find_own_type, own, results)))
             lifting.read(f.scope, returned)
             graphs.append((name, f.scope, returned))
         lifting.check_gradients("torch.cond")
@@ -164,13 +166,23 @@ class _Cond:
         for each, new in zip(buffers, leaves[count + len(roots) :], strict=True):
             each.buffers[each.name] = new
         for f in (true, false):
-            own = [each.buffers[each.name] for each in f.buffers]
-            f.note_sharing([*leaves[:count], *own])
+            held = [each.buffers[each.name] for each in f.buffers]
+            f.note_sharing([*leaves[:count], *held])
         return pytree.tree_unflatten(leaves[:count], true.structure)
 
 
 def _wrap(value: Any) -> Any:
     return wrap(value) if isinstance(value, (Expr, BoolExpr, Real)) else value
+
+
+def _find_own_type(value: Any, result: Any) -> Any:
+    """The type in which one branch returns a result: where sizes differ, with its own."""
+    if not isinstance(result, TensorType):
+        return result
+    size = value.type.size
+    if all(known(eq(a, b)) is True for a, b in zip(size, result.size, strict=True)):
+        return result
+    return TensorType(size, result.dtype, result.device, contiguous_strides(size))
 
 
 def _find_carried(*functions: RecordedFunction) -> tuple[list[Root], list[ReplacedBuffer]]:

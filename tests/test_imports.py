@@ -52,7 +52,7 @@ UNASKED = (
     *(f"lostwax.capture.shapes.{name}" for name in ("dims", "spec", "symbols", "violations")),
     *(f"lostwax.sym.text.{name}" for name in ("parse", "srepr")),
     *(f"lostwax.ops.math.{name}" for name in ("fft", "linalg")),
-    *(f"lostwax.ops.nn.{name}" for name in ("attention", "conv", "loss", "pool", "rnn")),
+    *(f"lostwax.ops.nn.{name}" for name in ("attention", "loss", "pool", "rnn")),
     *(f"lostwax.ops.tensors.{name}" for name in ("factory", "indexing", "random", "sorting")),
     *("lostwax.ops.decompositions", "lostwax.fake.composite.spectral"),
 )

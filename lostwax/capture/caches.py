@@ -21,7 +21,7 @@ from torch import nn
 
 from lostwax.capture.aliasing.input_layouts import Reliance
 from lostwax.capture.aliasing.maybe_views import Doubts
-from lostwax.capture.python.containers import is_object, items, key_of, parts
+from lostwax.capture.python.containers import HOLDERS, is_object, items, key_of, parts
 from lostwax.capture.trace.gradient_reach import is_differentiable
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.classes import SYMBOLIC
@@ -247,7 +247,8 @@ class HeldObjects:
                 self.objects += [each for _, each in pairs]
                 self.shape += [len(pairs), *(name for name, _ in pairs)]
                 for _, each in pairs:
-                    self._add(each)
+                    if HOLDERS[type(each)] or isinstance(each, FakeTensor):
+                        self._add(each)
 
     def numbers(self) -> Iterator[Any]:
         """The symbolic numbers among the objects."""

@@ -14,11 +14,12 @@ from lostwax import torch_version
 
 COMMON = (
     *("lostwax.ops.math.pointwise", "lostwax.ops.math.reduce", "lostwax.ops.nn.activations"),
-    *("lostwax.ops.nn.norm", "lostwax.ops.tensors.rearrange", "lostwax.ops.tensors.view_parts"),
+    *("lostwax.ops.nn.conv", "lostwax.ops.nn.norm", "lostwax.ops.tensors.rearrange"),
+    *("lostwax.ops.tensors.view_parts",),
     *("lostwax.fake.composite.dropouts", "lostwax.fake.composite.layers"),
 )
-"""What three of four models need (counted over those of bench/cold.py). It is loaded with `export`:
-the first export need not do what is the same for nearly all of them."""
+"""What most models need (counted over those of bench/cold.py: three of five need each).
+It is loaded with `export`: the first export need not do what is the same for nearly all."""
 
 
 def index_name(operator: str) -> str:

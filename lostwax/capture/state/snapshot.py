@@ -208,7 +208,10 @@ class Snapshot:
     def held_values(self, where: str, name: str, value: Any, before: Any) -> Iterator[HeldValue]:
         """The values that an attribute holds: its own, or those in it at any depth."""
         at = HeldValue(where, name, value, before, frozenset((id(before),)), True)
-        yield from self._held_values(at, set(map(id, self._held)))
+        if HOLDERS[type(value)]:
+            yield from self._held_values(at, set(map(id, self._held)))
+        else:
+            yield at
 
     def _held_values(self, at: HeldValue, seen: set[int]) -> Iterator[HeldValue]:
         value = at.value

@@ -234,6 +234,8 @@ class Lowering(CallWriter):
             self._lower_item(node)
         elif isinstance(node.meta.get("val"), torch.SymInt):
             pass  # computed from its expression, where it is needed
+        elif isinstance(node.meta.get("val"), (bool, int, float)):
+            self.values[node] = node.meta["val"]  # a stride of an input: the same at every call
         else:
             self._lower_number(node)
 

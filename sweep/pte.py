@@ -1,0 +1,120 @@
+"""Lowers timm and transformers architectures to `.pte` files and compares them with eager.
+
+    python -m sweep.pte [--only resnet18 Llama ...] [--library timm] [--all]
+
+Each is lowered in evaluation, float32, with fixed sizes and with a batch that varies up to 4; the
+real ExecuTorch runtime runs it, and `lostwax.check` compares it with the module at several batches.
+Each runs in a process of its own, since a kernel that gets what it does not expect ends the
+process. Without `--all` or `--only` a dozen are taken. Exits with 1 if something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+import warnings
+from typing import Any
+
+import torch
+
+import lostwax
+from lostwax.errors import LostwaxError
+from sweep.__main__ import chosen
+from sweep.architectures import Architecture, build, cast, example
+from sweep.dynamic import dynamic_shapes
+from sweep.libraries import load
+
+DOZEN = (
+    "resnet18",
+    "mobilenetv3_small_050",
+    "efficientnet_b0",
+    "convnext_atto",
+    "regnety_002",
+    "vit_tiny_patch16_224",
+    "mixer_s32_224",
+    "BertModel",
+    "DistilBertModel",
+    "GPT2LMHeadModel",
+    "LlamaForCausalLM",
+    "ViTModel",
+)
+BATCHES = (2, 1, 4, 3)
+"""The example's batch comes first."""
+
+
+def lower_and_check(architecture: Architecture, model: Any, varies: bool) -> str:
+    """What became of it: "ok" and figures, or what is wrong."""
+    args, kwargs = cast(example(architecture), torch.float32)
+    shapes: Any = None
+    if varies:
+        dim = {0: lostwax.Dim("batch", min=1, max=max(BATCHES))}
+        names = dynamic_shapes(args, kwargs, lengths=False)
+        shapes = {name: None if spec is None else dim for name, spec in names.items()}
+    try:
+        program = lostwax.export(model, args, kwargs, dynamic_shapes=shapes)
+    except LostwaxError as error:
+        return "not exported: " + str(error).splitlines()[0]
+    start = time.process_time()
+    try:
+        executable = program.to_edge().to_executable()
+    except LostwaxError as error:
+        return "refused: " + str(error).splitlines()[0]
+    milliseconds = 1e3 * (time.process_time() - start)
+    calls = [cast(example(architecture, n), torch.float32) for n in BATCHES[: 4 if varies else 1]]
+    result = lostwax.check(executable, model, inputs=calls)
+    if not result.ok:
+        return "wrong: " + " ".join(result.report.split())[:400]
+    size, arena = len(executable.buffer), executable.arena_sizes["forward"]
+    return f"ok, {milliseconds:.0f} ms, file {size / 1e6:.2f} MB, arena {arena / 1e6:.2f} MB"
+
+
+def run_apart(architecture: Architecture, timm: Any, transformers: Any, varies: bool) -> str:
+    """The outcome of `lower_and_check` in a process of its own."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(read)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        try:
+            torch.manual_seed(0)
+            model = build(architecture, timm, transformers).float().eval()
+            outcome = lower_and_check(architecture, model, varies)
+        except Exception as error:
+            outcome = f"failed: {type(error).__name__}: {str(error)[:300]}"
+        os.write(write, outcome.encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        outcome = pipe.read()
+    os.waitpid(child, 0)
+    return outcome or "ended the process"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m sweep.pte", description=__doc__)
+    parser.add_argument("--only", nargs="+", default=[], help="parts of architectures' names")
+    parser.add_argument("--library", choices=("timm", "transformers"))
+    parser.add_argument("--all", action="store_true", help="all that the sweep has")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    timm, transformers = load()
+    import executorch.extension.pybindings.portable_lib  # noqa: F401  once, before the forks
+
+    is_ok = True
+    for architecture in chosen(options.only, options.library):
+        if not options.only and not options.all and architecture.name not in DOZEN:
+            continue
+        for varies in (False, True):
+            outcome = run_apart(architecture, timm, transformers, varies)
+            is_ok = is_ok and outcome.startswith("ok")
+            print(
+                f"{architecture.name:<32}{'bounded' if varies else 'fixed':<9}{outcome}", flush=True
+            )
+    return 0 if is_ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

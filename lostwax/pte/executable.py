@@ -17,6 +17,7 @@ from lostwax.pte.lowering.state import State
 from lostwax.pte.plan import drop_unread, plan_memory
 from lostwax.pte.record import record_values
 from lostwax.pte.runtime import weights_path
+from lostwax.pte.unchecked import warn_of_unchecked
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class ExecutableProgram:
         self.buffer = emit_file(listings, arenas, constant_methods, beside)
         self.weights = None if beside is None else beside.write()
         """The `.ptd` file with the weights, if they are beside."""
+        warn_of_unchecked(programs)
 
     @property
     def methods(self) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import pytest
@@ -108,6 +109,48 @@ def test_a_size_without_a_bound_is_refused() -> None:
     program = lostwax.export(Mlp(), (torch.randn(3, 4),), dynamic_shapes=({0: Dim("batch")},))
     with pytest.raises(LoweringError, match=r"no upper bound.*[\s\S]*Dim\(name, max=\.\.\.\)"):
         program.to_edge().to_executable()
+
+
+class Guarded(nn.Module):
+    def forward(self, x: Any, n: Any) -> Any:
+        torch._check(x.shape[0] <= 8)
+        if x.shape[0] % 2 == 0:
+            x = x * 2
+        count = n.item()
+        torch._check(count >= 1)
+        torch._check(count <= 5)
+        return x, torch.ones(count)
+
+
+def test_conditions_that_the_runtime_does_not_check_are_told() -> None:
+    inputs = (torch.ones(4), torch.tensor(3))
+    program = lostwax.export(Guarded(), inputs, dynamic_shapes=({0: Dim.DYNAMIC}, None))
+    edge = program.to_edge()
+    with pytest.warns(UserWarning, match="does not check") as told:
+        edge.to_executable()
+    (warning,) = told
+    text = str(warning.message)
+    assert "x.shape[0] % 2 == 0  at" in text
+    assert ">= 1 is required at" in text
+    assert "<= 5 is required at" in text
+    assert text.count("test_executable.py:") >= 3
+    assert warning.filename == __file__
+
+
+def test_a_program_that_asks_for_the_strides_of_its_input() -> None:
+    def scale(x: Any) -> Any:
+        return x * x.stride(0) if x.is_contiguous() else x
+
+    with pytest.warns(UserWarning, match=r"the input x must have strides \(4, 1\)"):
+        run_beside_eager(scale, (torch.randn(3, 4),))
+
+
+def test_nothing_is_told_where_all_is_checked() -> None:
+    rows = ({0: Dim("rows", max=8)},)
+    edge = lostwax.export(Mlp(), (torch.randn(3, 4),), dynamic_shapes=rows).to_edge()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        edge.to_executable()
 
 
 def test_a_write_to_an_input_is_refused() -> None:

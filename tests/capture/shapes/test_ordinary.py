@@ -772,5 +772,5 @@ def test_code_that_never_raises_is_not_disassembled(monkeypatch: pytest.MonkeyPa
 
     for function in (asks, raises):
         export(function, (torch.randn(5),), dynamic_shapes={"x": {0: Dim.AUTO}})
-    assert asks.__code__ not in read
-    assert read.count(raises.__code__) == 1  # for all that is asked about it
+    # What runs is a copy of the code, which tells that it begins.
+    assert [code.co_name for code in read] == ["raises"]  # once for all that is asked about it

@@ -58,6 +58,15 @@ def test_convolutions_of_rows_images_and_volumes() -> None:
     assert_close(runtime(*inputs), convolve(*inputs))
 
 
+def test_one_number_for_all_dimensions_of_a_convolution() -> None:
+    def convolve(x: torch.Tensor) -> Any:
+        return torch.convolution(x, torch.ones(4, 2, 2, 2), None, [2], [1], [1], False, [0], 1)
+
+    inputs = (torch.randn(1, 2, 6, 5),)
+    runtime = Runtime(lostwax.export(convolve, inputs).to_edge().to_executable().buffer)
+    assert_close(runtime(*inputs), [convolve(*inputs)])
+
+
 def test_convolutions_in_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lostwax.pte.lowering.convolution.BAND", 2000)
     case = CASES["convolutions"]

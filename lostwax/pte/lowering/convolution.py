@@ -55,6 +55,10 @@ def select_convolution(writer: CallWriter, node: Node) -> Any:
     if norm is not None:
         w, b = _fold_norm(writer, norm, w, b)
     result = node.meta["val"].fake_type.size
+    # One number stands for all dimensions.
+    strides, paddings, dilations = (
+        list(each) * rank if len(each) == 1 else each for each in (strides, paddings, dilations)
+    )
     windows = [
         Window(w.size[2 + i], strides[i], paddings[i], dilations[i], result[2 + i])
         for i in range(rank)

@@ -255,6 +255,7 @@ class Tracer(Recorder):
         self.bare.forget()
         self.stand_ins.clear()
         self.grad_marks.made.clear()
+        self.watched = self.python_state = None
         if self.saved is not None:
             self.saved.forget()
 

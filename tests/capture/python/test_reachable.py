@@ -189,16 +189,18 @@ class Data:
     pass
 
 
-DATA: Any = Data()
+DATA: Any = None
 
 
-def test_a_reading_does_not_keep_what_it_read_alive() -> None:
+def test_a_program_does_not_keep_alive_what_was_read() -> None:
     global DATA
-    export(Held(), (torch.ones(2),))
+    DATA = Data()
+    program = export(Held(), (torch.ones(2),))
     seen = weakref.ref(DATA)
     DATA = None
     gc.collect()
     assert seen() is None
+    program.validate()
 
 
 def hide(value: Any) -> Any:

@@ -4,14 +4,14 @@ example, and further inputs, so that every path is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import torch.utils._pytree as pytree
-from torch import Tensor, nn
+from torch import nn
 from torch._higher_order_ops import map as torch_map
 from torch._higher_order_ops import scan as torch_scan
 from torch._higher_order_ops import while_loop as torch_while_loop
@@ -20,6 +20,7 @@ from torch.export import Dim
 import lostwax
 from lostwax.interop import from_torch
 from lostwax.ir.program import ExportedProgram
+from tests.pt2.peer_programs import Binary, Unary
 
 # ------------------------------------------------------------------------- what the operators mean
 
@@ -100,29 +101,6 @@ class ControlCase(NamedTuple):
     by: str = "both"
     """Whose capture it is for: "ours", "torch" or "both"; "strict" is torch's strict capture, which
     alone keeps nested regions."""
-
-
-class Of(nn.Module):
-    """A module of one function, with the state that its maker gives it."""
-
-    def __init__(self, function: Callable[..., Any], **state: Any) -> None:
-        super().__init__()
-        self.function = function
-        for name, value in state.items():
-            if isinstance(value, Tensor) and not isinstance(value, nn.Parameter):
-                self.register_buffer(name, value)
-            else:
-                setattr(self, name, value)
-
-
-class Unary(Of):
-    def forward(self, x):
-        return self.function(self, x)
-
-
-class Binary(Of):
-    def forward(self, x, y):
-        return self.function(self, x, y)
 
 
 class Inner(nn.Module):

@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 from lostwax.dialects.edge import lower_to_edge
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.dialects.edge_rules import is_core, validate_edge
+from lostwax.dialects.methods import Methods
 from lostwax.doors import enter
 from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
@@ -79,7 +80,7 @@ def _require_core(program: ExportedProgram, config: EdgeConfig) -> None:
                 )
 
 
-class EdgeProgramManager:
+class EdgeProgramManager(Methods):
     """Programs in the Edge dialect, each a method, and methods that return constants."""
 
     def __init__(
@@ -88,36 +89,13 @@ class EdgeProgramManager:
         constant_methods: Mapping[str, Any] | None = None,
         config: EdgeConfig | None = None,
     ) -> None:
+        super().__init__(programs, constant_methods or {})
         self.config = config or EdgeConfig()
-        self._programs, self._constants = dict(programs), dict(constant_methods or {})
         both = sorted(self._programs.keys() & self._constants.keys())
         if both:
             raise LoweringError(f"{both[0]!r} is the name of a program and of a constant method")
         for program in self._programs.values():
             validate_edge(program, self.config.preserve_ops)
-
-    @property
-    def methods(self) -> set[str]:
-        """The names of the methods that compute something."""
-        return set(self._programs)
-
-    @property
-    def config_methods(self) -> set[str]:
-        """The names of the methods that return a constant."""
-        return set(self._constants)
-
-    @property
-    def constant_methods(self) -> dict[str, Any]:
-        """What each of these methods returns."""
-        return dict(self._constants)
-
-    def exported_program(self, name: str = "forward") -> ExportedProgram:
-        """The program of a method."""
-        if name not in self._programs:
-            raise LoweringError(
-                f"there is no method {name!r}; there are {', '.join(sorted(self._programs))}"
-            )
-        return self._programs[name]
 
     def transform(
         self, passes: Sequence[AnyPass] | Mapping[str, Sequence[AnyPass]] | Pipeline | Pass

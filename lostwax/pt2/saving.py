@@ -21,7 +21,7 @@ from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gr
 from lostwax.ir.program import ExportedProgram
 from lostwax.location import warn
 from lostwax.pt2.container.weights import Payloads, Sharing
-from lostwax.pt2.container.writer import Writer, replace
+from lostwax.pt2.container.writer import Writer
 from lostwax.pt2.graph.encode import encode
 from lostwax.pt2.peer import find_unchecked, find_unreadable
 from lostwax.pt2.schema import (
@@ -36,6 +36,7 @@ from lostwax.pt2.schema import (
     WEIGHTS,
     WEIGHTS_CONFIG,
 )
+from lostwax.undo.replace_files import replace_files
 
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
 
@@ -56,7 +57,7 @@ def save(
     _check_target(file)
     records = _Records(_by_name(program), extra_files or {}, example_inputs)
     if isinstance(file, (str, os.PathLike)):
-        replace(file, records.write)
+        replace_files({file: records.write})
     elif file.seekable():
         records.write(file)
     else:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any
 
 from torch.fx import Node
 
+from lostwax.dialects.methods import Methods
 from lostwax.errors import SaveError
 from lostwax.ir.program import ExportedProgram
 from lostwax.pte.emit import Weights, emit_file
@@ -18,6 +20,7 @@ from lostwax.pte.plan import drop_unread, plan_memory
 from lostwax.pte.record import record_values
 from lostwax.pte.runtime import weights_path
 from lostwax.pte.unchecked import warn_of_unchecked
+from lostwax.undo.replace_files import replace_files
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class ExecutableConfig:
     """Are weights in a `.ptd` file beside the `.pte` file? Several programs may use one."""
 
 
-class ExecutableProgram:
+class ExecutableProgram(Methods):
     """One or several methods, lowered to the kernels of the ExecuTorch runtime.
 
     `buffer` is the file as bytes; `save` writes it.
@@ -45,7 +48,7 @@ class ExecutableProgram:
         constant_methods: Mapping[str, Any],
         config: ExecutableConfig | None = None,
     ) -> None:
-        self._programs, self._constants = dict(programs), dict(constant_methods)
+        super().__init__(programs, constant_methods)
         self.config = config or ExecutableConfig()
         state = State(programs, self.config.shared_state)
         listings = []
@@ -69,20 +72,6 @@ class ExecutableProgram:
         """The `.ptd` file with the weights, if they are beside."""
         warn_of_unchecked(programs)
 
-    @property
-    def methods(self) -> set[str]:
-        """The names of the methods that compute something."""
-        return set(self._programs)
-
-    @property
-    def config_methods(self) -> set[str]:
-        """The names of the methods that return a constant."""
-        return set(self._constants)
-
-    def exported_program(self, name: str = "forward") -> ExportedProgram:
-        """The Edge program that a method was lowered from."""
-        return self._programs[name]
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, and that with the weights, if they are beside: `x.ptd` for `x.pte`. A
         file is replaced when all is written, or not at all."""
@@ -91,17 +80,7 @@ class ExecutableProgram:
             raise SaveError(f"an executable is saved as a .pte file; {text!r} is none")
         files = {} if self.weights is None else {weights_path(text): self.weights}
         files[text] = self.buffer
-        temporary = {name: f"{name}.{os.getpid()}.tmp" for name in files}
-        try:
-            for name, data in files.items():
-                with open(temporary[name], "wb") as file:
-                    file.write(data)
-            for name in files:
-                os.replace(temporary[name], name)
-        except BaseException:
-            for name in filter(os.path.exists, temporary.values()):
-                os.remove(name)
-            raise
+        replace_files({name: partial(_write, data) for name, data in files.items()})
 
     def write_to_file(self, file: IO[bytes]) -> None:
         """Write the file's bytes to an open file."""
@@ -119,3 +98,7 @@ def emit_recording(executable: ExecutableProgram, method: str) -> tuple[bytes, l
     nodes, arena = record_values(listing, written, plan_memory(listing))
     state.write_starts(listing)
     return emit_file([listing], [[arena, state.size] if state.size else [arena]], {}), nodes
+
+
+def _write(data: bytes, file: IO[bytes]) -> None:
+    file.write(data)

@@ -7,18 +7,11 @@ get them at the end. The same records give the same bytes: no times, no names of
 
 from __future__ import annotations
 
-import errno
-import os
 import struct
 import zlib
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from threading import Thread
 from typing import IO, Any, NamedTuple
-
-from lostwax.undo.undo import Undo, run_and_undo
 
 _ALIGNMENT = 64
 _FOLDER = "archive"
@@ -203,47 +196,3 @@ def _apply(columns: list[int], bits: int) -> int:
             out ^= column
         bits >>= 1
     return out
-
-
-# ------------------------------------------------------------------------------------------- target
-
-
-def replace(path: str | os.PathLike[str], write: Callable[[IO[bytes]], None]) -> None:
-    """Write a new file that takes the place of `path` when all went well; else, also if it is
-    interrupted, `path` is as before, and nothing is left beside it."""
-    path = os.path.realpath(os.fspath(path))
-    if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    run_and_undo(partial(_replace, path, write))
-
-
-def _replace(path: str, write: Callable[[IO[bytes]], None], undo: Undo) -> None:
-    folder, name = os.path.split(path)
-    temporary = os.path.join(folder, f".{name}.{os.urandom(8).hex()}.tmp")
-    mode = _mode(path)
-    undo.add(partial(_remove, temporary))
-    with _new(temporary, 0o666 if mode is None else 0o600) as file:
-        write(file)
-    if mode is not None:
-        os.chmod(temporary, mode)
-    os.replace(temporary, path)
-
-
-def _new(path: str, mode: int) -> IO[bytes]:
-    try:
-        return open(path, "xb", buffering=1 << 20, opener=partial(os.open, mode=mode))
-    except OSError as error:  # about a name that the user has not chosen
-        raise type(error)(error.errno, error.strerror, os.path.dirname(path)) from None
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-
-
-def _mode(path: str) -> int | None:
-    """The permissions of the file that is replaced, or those that every new file has."""
-    try:
-        return os.stat(path).st_mode & 0o777
-    except FileNotFoundError:
-        return None

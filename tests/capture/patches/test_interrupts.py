@@ -274,7 +274,9 @@ def test_an_alarm_at_a_random_time(make: Any, alarm: Callable[[float], Any]) -> 
 
 # -------------------------------------------------------------------------------------------- files
 
-FILES = files("pt2/saving.py", "pt2/container/writer.py", "pt2/container/archive.py")
+FILES = files(
+    "pt2/saving.py", "pt2/container/writer.py", "undo/replace_files.py", "pt2/container/archive.py"
+)
 
 
 class AtFile(At):

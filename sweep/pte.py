@@ -21,6 +21,7 @@ import torch
 
 import lostwax
 from lostwax.errors import LostwaxError
+from lostwax.ops.decompositions.runtime import grouped_mm
 from sweep.__main__ import chosen
 from sweep.architectures import Architecture, build, cast, example
 from sweep.dynamic import dynamic_shapes
@@ -58,7 +59,7 @@ def lower_and_check(architecture: Architecture, model: Any, varies: bool) -> str
         return "not exported: " + str(error).splitlines()[0]
     start = time.process_time()
     try:
-        executable = program.to_edge().to_executable()
+        executable = lostwax.to_edge(program, config=edge_config()).to_executable()
     except LostwaxError as error:
         return "refused: " + str(error).splitlines()[0]
     milliseconds = 1e3 * (time.process_time() - start)
@@ -68,6 +69,14 @@ def lower_and_check(architecture: Architecture, model: Any, varies: bool) -> str
         return "wrong: " + " ".join(result.report.split())[:400]
     size, arena = len(executable.buffer), executable.arena_sizes["forward"]
     return f"ok, {milliseconds:.0f} ms, file {size / 1e6:.2f} MB, arena {arena / 1e6:.2f} MB"
+
+
+def edge_config() -> lostwax.EdgeConfig:
+    """How operators that are a library's own are computed."""
+    if not hasattr(torch.ops.transformers, "grouped_mm_fallback"):
+        return lostwax.EdgeConfig()
+    fallback = torch.ops.transformers.grouped_mm_fallback.default
+    return lostwax.EdgeConfig(decompositions={fallback: grouped_mm})
 
 
 def run_apart(architecture: Architecture, timm: Any, transformers: Any, varies: bool) -> str:

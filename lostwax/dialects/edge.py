@@ -329,7 +329,7 @@ class _GraphLowering:
         if operands is not None:
             dtype = _promote_operands(node, operands)
             for i in operands:
-                if i < len(args) and isinstance(args[i], Node):
+                if i < len(args) and isinstance(args[i], Node) and not _is_number(args[i]):
                     args[i] = self._cast(node, args[i], dtype)
         elif node.target is aten.cat.default:
             dtype = node.meta["val"].dtype

@@ -6,7 +6,7 @@ A manager is never changed: each step gives a new one. Must not know what an exe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch._ops import OpOverload
@@ -20,8 +20,10 @@ from lostwax.errors import LoweringError
 from lostwax.ir.decompose.core_aten import default_decompositions
 from lostwax.ir.graph.lookup import graph_modules
 from lostwax.ir.passes.pipeline import Pass, Pipeline
+from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.text import source_place
+from lostwax.ops.decompositions.runtime import INSTEAD, RUNTIME
 
 AnyPass = Pass | Pipeline | Callable[..., Any]
 Programs = ExportedProgram | Mapping[str, ExportedProgram]
@@ -30,9 +32,11 @@ Programs = ExportedProgram | Mapping[str, ExportedProgram]
 @dataclass(frozen=True)
 class EdgeConfig:
     """How programs become Edge programs. Operators of `preserve_ops` are not taken apart, and are
-    legal in the dialect although they are not core."""
+    legal in the dialect although they are not core. `decompositions` says how others are computed,
+    such as custom ones: for each a function that is called with its arguments."""
 
     preserve_ops: tuple[OpOverload, ...] = ()
+    decompositions: Mapping[OpOverload, Callable[..., Any]] = field(default_factory=dict)
 
 
 def to_edge(
@@ -45,7 +49,8 @@ def to_edge(
     is the method "forward". `constant_methods` are methods that return a constant."""
     config = config or EdgeConfig()
     programs = dict(program) if isinstance(program, Mapping) else {"forward": program}
-    table = default_decompositions().keep(*config.preserve_ops)
+    table = default_decompositions().offer(RUNTIME).keep(*config.preserve_ops)
+    table.update(config.decompositions)
     lowered = {}
     for name, each in programs.items():
         if not isinstance(each, ExportedProgram):
@@ -58,6 +63,8 @@ def to_edge(
             raise LoweringError(f"{name!r} is in the Edge dialect already")
         if not name.isidentifier():
             raise LoweringError(f"{name!r} is no name of a method\n  instead: an identifier")
+        if has_custom_gradients(each):
+            each = Pipeline((PlainGradients(),))(each)
         lowered[name] = lower_to_edge(each.run_decompositions(table))
         _require_core(lowered[name], config)
     return EdgeProgramManager(lowered, constant_methods, config)
@@ -75,8 +82,10 @@ def _require_core(program: ExportedProgram, config: EdgeConfig) -> None:
                     f"torch.ops.{target.overload} is not of core ATen",
                     source_place(node),
                     why="nothing takes it apart into core operators",
-                    instead="write it by other operators; or keep it, if the runtime has a kernel "
-                    f"for it: EdgeConfig(preserve_ops=(torch.ops.{target.overload},))",
+                    instead=INSTEAD.get(target.name())
+                    or "write it by other operators, here or in EdgeConfig(decompositions={...}), "
+                    "or keep it, if the runtime has a kernel for it: "
+                    f"EdgeConfig(preserve_ops=(torch.ops.{target.overload},))",
                 )
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._higher_order_ops import associative_scan, scan, while_loop
 from torch._higher_order_ops import map as map_rows
-from torch._higher_order_ops import scan, while_loop
 from torch.utils._pytree import tree_leaves
 
 import lostwax
@@ -37,6 +37,13 @@ def accumulate(x: Any) -> Any:
     return scan(lambda carry, row: (carry + row, carry * row), torch.zeros(4), x)
 
 
+def combine(x: Any) -> Any:
+    def multiply(a: Any, b: Any) -> Any:
+        return a[0] * b[0], a[1] * b[0] + b[1]
+
+    return associative_scan(multiply, (x, x * 2), 0, combine_mode="generic")
+
+
 def nest(x: Any) -> Any:
     def decrease(row: Any) -> Any:
         start = (torch.tensor(0), row)
@@ -46,7 +53,7 @@ def nest(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("varies", [False, True])
-@pytest.mark.parametrize("function", [choose, double, add_sum, accumulate, nest])
+@pytest.mark.parametrize("function", [choose, double, add_sum, accumulate, combine, nest])
 def test_control_flow_runs_as_in_eager(function: Any, varies: bool) -> None:
     shapes = ({0: Dim("rows", min=1, max=7)},) if varies else None
     program = lostwax.export(function, (torch.randn(3, 4),), dynamic_shapes=shapes)

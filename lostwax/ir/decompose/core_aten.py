@@ -32,15 +32,21 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
 
     def __init__(self) -> None:
         self._changed: dict[OpOverload, Decomposition | None] = {}
+        self._offered: dict[OpOverload, Decomposition] = {}
+
+    def _find(self, op: OpOverload) -> Decomposition | None:
+        if op in self._changed:
+            return self._changed[op]
+        return self._offered.get(op) or default_decomposition(op)
 
     def __getitem__(self, op: OpOverload) -> Decomposition:
-        found = self._changed[op] if op in self._changed else default_decomposition(op)
+        found = self._find(op)
         if found is None:
             raise KeyError(op)
         return found
 
     def get(self, op: OpOverload, default: Any = None) -> Any:
-        found = self._changed[op] if op in self._changed else default_decomposition(op)
+        found = self._find(op)
         return default if found is None else found
 
     def __setitem__(self, op: OpOverload, function: Decomposition) -> None:
@@ -56,9 +62,20 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
         """Return a copy that can be edited without changing this table."""
         made = DecompositionTable()
         made._changed.update(self._changed)
+        made._offered.update(self._offered)
         return made
 
     __copy__ = copy
+
+    def offer(self, functions: Mapping[OpOverload, Decomposition]) -> DecompositionTable:
+        """Take these operators apart where that is possible: a call that a function does not take
+        stays whole. Return the table."""
+        self._offered.update(functions)
+        return self
+
+    def may_stay(self, op: OpOverload) -> bool:
+        """May the operator stay whole where it cannot be taken apart? Not if a user said how."""
+        return op not in self._changed
 
     def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
         """Leave these operators whole, whether the table has them or not; return the table."""
@@ -71,7 +88,8 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
     def __iter__(self) -> Iterator[OpOverload]:
         kept = {op for op, function in self._changed.items() if function is None}
         yield from (op for op in _all_defaults() if op not in kept)
-        yield from (op for op in self._changed if op not in kept and op not in _all_defaults())
+        added = self._changed | self._offered
+        yield from (op for op in added if op not in kept and op not in _all_defaults())
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -20,7 +20,7 @@ from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import ByIdentity
-from lostwax.ir.decompose.core_aten import default_decomposition
+from lostwax.ir.decompose.core_aten import DecompositionTable, default_decomposition
 from lostwax.ir.decompose.expander import CannotExpand, Composite, Decomposition, Expander
 from lostwax.ir.text import source_place, type_text
 from lostwax.ir.trace.log import Step, Value, values_of
@@ -132,7 +132,7 @@ class Expansions:
                 raise CannotExpand(f"it holds only where {guards[0].cond}")
             return found
         except Exception as error:
-            if decomposition is default_decomposition(target):
+            if decomposition is default_decomposition(target) or self._may_stay(target):
                 return None  # the operator stays whole, which is correct if not core
             if isinstance(error, DecompositionError):
                 raise
@@ -141,6 +141,9 @@ class Expansions:
                 f"  instead: keep the operator whole, table.keep(torch.ops.{target})",
                 target,
             ) from error
+
+    def _may_stay(self, target: OpOverload) -> bool:
+        return isinstance(self.table, DecompositionTable) and self.table.may_stay(target)
 
     def _trace(
         self, node: Node, decomposition: Decomposition, used: Any, shown: bool

@@ -1,4 +1,4 @@
-"""Control flow as jumps: `cond`, `while_loop`, `map` and `scan`.
+"""Control flow as jumps: `cond`, `while_loop`, `map`, `scan` and `associative_scan`.
 
 The runtime jumps to an instruction if a condition is false, forwards or backwards. Results of
 branches and what loops carry lie in memory of their own, and are copied there. Must not plan
@@ -64,55 +64,96 @@ def lower_while(writer: CallWriter, node: Node) -> Any:
 def lower_map(writer: CallWriter, node: Node) -> Any:
     """A loop over the rows of the inputs."""
     args: Any = node.args
-    body, rows, others = args
-    graph = writer.find_subgraph(body)
-    return _lower_rows(writer, node, graph, [], writer.value(rows), writer.value(others))
+    graph = writer.find_subgraph(args[0])
+    rows, others = writer.value(args[1]), writer.value(args[2])
+    made = _new_results(writer, node)
+    _lower_rows(writer, rows, made, [], lambda row: (writer.inline(graph, [*row, *others]), []))
+    return _note_results(writer, node, made)
 
 
 def lower_scan(writer: CallWriter, node: Node) -> Any:
     """A loop over the rows of the inputs, which carries values from one to the next."""
     args: Any = node.args
-    body, starts, rows, others = args
-    graph = writer.find_subgraph(body)
-    given = (writer.value(v) for v in (starts, rows, others))
-    return _lower_rows(writer, node, graph, *given)
-
-
-def _lower_rows(
-    writer: CallWriter, node: Node, graph: Any, starts: list[Any], rows: list[Any], others: Any
-) -> Any:
-    listing, begin, end = writer.listing, Label(), Label()
-    length = rows[0].size[0]
-    total = listing.number(length)
+    graph = writer.find_subgraph(args[0])
+    starts, rows, others = (writer.value(v) for v in args[1:])
     results = _new_results(writer, node)
     carried, made = results[: len(starts)], results[len(starts) :]
     _assign(writer, starts, carried)
+
+    def turn(row: list[Any]) -> tuple[list[Any], list[Any]]:
+        outs = writer.inline(graph, [*carried, *row, *others])
+        return outs[len(starts) :], outs[: len(starts)]
+
+    _lower_rows(writer, rows, made, carried, turn)
+    return _note_results(writer, node, results)
+
+
+def lower_associative_scan(writer: CallWriter, node: Node) -> Any:
+    """As `scan`, from the second row on, where what is made is carried. The first row is copied."""
+    args: Any = node.args
+    graph = writer.find_subgraph(args[0])
+    rows, others = writer.value(args[1]), writer.value(args[2])
+    made = _new_results(writer, node)
+    first = [_select(writer, each, 0) for each in rows]
+    carried = [writer.listing.new_tensor(row.size, row.dtype) for row in first]
+    _assign(writer, first, carried)
+
+    def turn(row: list[Any]) -> tuple[list[Any], list[Any]]:
+        outs = writer.inline(graph, [*carried, *row, *others])
+        return outs, outs
+
+    _lower_rows(writer, rows, made, carried, turn, first)
+    return _note_results(writer, node, made)
+
+
+Turn = Callable[[list[Any]], tuple[list[Any], list[Any]]]
+"""Writes the steps for one row of each input; returns the rows of the results, and what the next
+turn begins with."""
+
+
+def _lower_rows(
+    writer: CallWriter,
+    rows: list[Any],
+    made: list[Any],
+    carried: list[Any],
+    turn: Turn,
+    first: Sequence[Any] = (),
+) -> None:
+    """A loop over rows, whose results are written row by row; `first` are rows of these that are
+    there before the first turn."""
+    listing, begin, end = writer.listing, Label(), Label()
+    length = rows[0].size[0]
+    total = listing.number(length)
     for out in made:
         out.grows = True  # by a row in each turn
         if not isinstance(length, int) or not length:
             rest = [listing.number(s) for s in out.size[1:]]
             writer.call("aten::full.out", [0, *rest], 0, outs=[out])
+    _add_row(writer, made, first, 0)
     at = Number(0)
-    listing.steps += [Move(0, at), begin]
+    listing.steps += [Move(1 if first else 0, at), begin]
     with listing.scope():
         listing.steps.append(JumpIfFalse(listing.apply("lt", at, total, start=False), end))
-        parts = [_select(writer, each, at) for each in rows]
-        outs = writer.inline(graph, [*carried, *parts, *others])
-        for out, row in zip(made, outs[len(starts) :], strict=True):
-            call = Call("executorch_prim::et_copy_index.tensor", [out, row, at], (out,), node)
-            listing.steps.append(call)
-        _carry(writer, outs[: len(starts)], carried)
+        results, following = turn([_select(writer, each, at) for each in rows])
+        _add_row(writer, made, results, at)
+        _carry(writer, following, carried)
         listing.steps += [
-            Call("executorch_prim::add.Scalar", [at, 1, at], (at,), node),
+            Call("executorch_prim::add.Scalar", [at, 1, at], (at,), listing.node),
             JumpIfFalse(False, begin),
             end,
         ]
     for out in made:
         listing.note(out)
-    return _note_results(writer, node, results)
 
 
-def _select(writer: CallWriter, source: Tensor, at: Number) -> Tensor:
+def _add_row(writer: CallWriter, to: Sequence[Any], row: Sequence[Any], at: int | Number) -> None:
+    for out, part in zip(to, row, strict=False):
+        args = [out, part, at]
+        step = Call("executorch_prim::et_copy_index.tensor", args, (out,), writer.listing.node)
+        writer.listing.steps.append(step)
+
+
+def _select(writer: CallWriter, source: Tensor, at: int | Number) -> Tensor:
     row = writer.listing.new_tensor(source.size[1:], source.dtype)
     return writer.call("aten::select_copy.int_out", source, 0, at, outs=[row])
 
@@ -183,5 +224,6 @@ CONTROL: dict[str, Control] = {
     "while_loop": lower_while,
     "map_impl": lower_map,
     "scan": lower_scan,
+    "associative_scan": lower_associative_scan,
 }
 """How higher-order operators are lowered, by name."""

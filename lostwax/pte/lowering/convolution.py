@@ -2,8 +2,9 @@
 
 The runtime's `convolution` is a plain loop, about a hundred times slower than its matrix product.
 So the input is padded, the windows of it are copied side by side (`as_strided_copy`), and the
-weights are multiplied with them. A batch norm with fixed statistics is folded into the weights
-before it. Must not lower transposed convolutions: these keep their kernel.
+weights are multiplied with them. A transposed convolution is a plain one on an input with zeros
+between its elements. A batch norm with fixed statistics is folded into the weights before it. Must
+not plan memory.
 """
 
 from __future__ import annotations
@@ -15,12 +16,10 @@ import torch
 from torch.fx import Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
-from lostwax.errors import LoweringError
-from lostwax.ir.text import source_place
 from lostwax.pte.lowering.listing import Tensor
 from lostwax.pte.lowering.writer import CallWriter
 from lostwax.sym import Size
-from lostwax.types import contiguous_strides, product
+from lostwax.types import Sizes, contiguous_strides, product
 
 NORM = "aten::_native_batch_norm_legit_no_training"
 
@@ -38,27 +37,27 @@ class Window(NamedTuple):
 def select_convolution(writer: CallWriter, node: Node) -> Any:
     """A matrix product of the weights and the windows of the input."""
     args: Any = node.args
-    source, weight, bias, strides, paddings, dilations, transposed, _, groups = args
+    source, weight, bias, strides, paddings, dilations, transposed, outputs, groups = args
     x, w = writer.value(source), writer.value(weight)
     b = None if bias is None else writer.value(bias)
-    rank = len(w.size) - 2
-    if transposed and rank > 2:
-        raise LoweringError.at(
-            f"a transposed convolution of {rank} dimensions has no kernel",
-            source_place(node),
-            why="the runtime's kernel takes rows and images",
-            instead="F.interpolate and a convolution",
-        )
-    if transposed or w.is_dynamic:
+    if w.is_dynamic:
         return None
+    # One number stands for all dimensions.
+    rank = len(w.size) - 2
+    strides, paddings, dilations, more = (
+        list(each) * rank if len(each) == 1 else list(each)
+        for each in (strides, paddings, dilations, outputs)
+    )
+    if transposed:
+        w = _turn_weight(writer, w, groups)
+        x = _spread_input(
+            writer, x, list(zip(strides, paddings, dilations, more, w.bound[2:], strict=True))
+        )
+        strides, paddings = [1] * rank, [0] * rank
     norm = _find_norm(node, writer, (w, b))
     if norm is not None:
         w, b = _fold_norm(writer, norm, w, b)
     result = node.meta["val"].fake_type.size
-    # One number stands for all dimensions.
-    strides, paddings, dilations = (
-        list(each) * rank if len(each) == 1 else each for each in (strides, paddings, dilations)
-    )
     windows = [
         Window(w.size[2 + i], strides[i], paddings[i], dilations[i], result[2 + i])
         for i in range(rank)
@@ -68,6 +67,66 @@ def select_convolution(writer: CallWriter, node: Node) -> Any:
     if norm is not None:
         writer.values[norm] = [out, None, None]
     return out
+
+
+def _turn_weight(writer: CallWriter, w: Tensor, groups: int) -> Tensor:
+    """The weight of the plain convolution that computes a transposed one, on an input spread out:
+    channels exchanged in each group, and all else from its end to its start."""
+    inputs, outputs, *kernel = w.bound
+    rank = len(kernel)
+    size = (groups, inputs // groups, outputs, *kernel)
+    turned = (groups * outputs, inputs // groups, *kernel)
+    order, ends = [0, 2, 1, *range(3, 3 + rank)], [*range(3, 3 + rank)]
+    data = _constant(w)
+    if data is not None:
+        data = data.reshape(size).flip(ends).permute(order).reshape(turned)
+        return writer.listing.new_constant(data, w.storage.name)
+    listing = writer.listing
+    flipped = listing.new_tensor(size, w.dtype)
+    writer.call("aten::flip.out", listing.view(w, size), ends, outs=[flipped])
+    out = listing.new_tensor([size[d] for d in order], w.dtype)
+    writer.call("aten::permute_copy.out", flipped, order, outs=[out])
+    return listing.view(out, turned)
+
+
+def _spread_input(writer: CallWriter, x: Tensor, dims: list[tuple[int, ...]]) -> Tensor:
+    """The input of a transposed convolution with zeros between its elements and around them. For
+    each dimension: stride, padding, dilation, more at the end, and the size of the kernel."""
+    listing = writer.listing
+    around: list[int] = []
+    for d, (stride, padding, dilation, more, kernel) in enumerate(dims, 2):
+        border = dilation * (kernel - 1) - padding
+        around[:0] = [border, border + more - (stride - 1)]
+        if stride > 1:
+            before, length, behind = product(x.size[:d]), x.size[d], product(x.size[d + 1 :])
+            apart = listing.new_tensor((before, length, stride, behind), x.dtype)
+            row = listing.view(x, (before, length, 1, behind))
+            zeros = [0, 0, 0, stride - 1]
+            writer.call("aten::constant_pad_nd.out", row, zeros, 0, outs=[apart])
+            x = listing.view(apart, (*x.size[:d], length * stride, *x.size[d + 1 :]))
+    if any(n > 0 for n in around):
+        wider = [max(n, 0) for n in around]
+        padded = listing.new_tensor(_widen_sizes(x.size, wider), x.dtype)
+        x = writer.call("aten::constant_pad_nd.out", x, wider, 0, outs=[padded])
+    for i, (low, high) in enumerate(zip(around[::2], around[1::2], strict=True)):
+        if low < 0 or high < 0:
+            x = _cut_ends(writer, x, len(x.size) - 1 - i, max(-low, 0), max(-high, 0))
+    return x
+
+
+def _widen_sizes(size: Sizes, around: list[int]) -> Sizes:
+    """The sizes with a border, whose numbers begin with those of the last dimension."""
+    pairs = list(zip(around[::2], around[1::2], strict=True))[::-1]
+    ends = [s + low + high for s, (low, high) in zip(size[2:], pairs, strict=True)]
+    return (*size[:2], *ends)
+
+
+def _cut_ends(writer: CallWriter, x: Tensor, dim: int, low: int, high: int) -> Tensor:
+    """The input without the first and the last elements of a dimension."""
+    size = (*x.size[:dim], x.size[dim] - low - high, *x.size[dim + 1 :])
+    end = writer.listing.number(x.size[dim] - high)
+    out = writer.listing.new_tensor(size, x.dtype)
+    return writer.call("aten::slice_copy.Tensor_out", x, dim, low, end, 1, outs=[out])
 
 
 class Product(NamedTuple):

@@ -1,4 +1,4 @@
-"""Pools of volumes and sorting, which the runtime has no kernels for.
+"""Pools of volumes, which the runtime has no kernels for.
 
 The windows of a volume are copied side by side, as for convolutions, and reduced. Only what is
 computed exactly so is selected; all else is refused where the kernel is missed. Must not plan
@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch.fx import Node
 
 from lostwax.pte.lowering.convolution import Window, copy_windows, pad
@@ -50,22 +49,6 @@ def select_maximum(writer: CallWriter, node: Node) -> Any:
         return None
     windows = _windows(node, kernel, stride or kernel, padding, dilation, value)
     return [_reduce(writer, node, windows, "aten::amax.out", -math.inf, value), None]
-
-
-def select_sort(writer: CallWriter, node: Node) -> Any:
-    """`topk` of all, if nobody asks where they come from: equal ones may come in another order."""
-    if any(user.args[1] != 0 for user in node.users):
-        return None
-    args: Any = (*node.args, *(-1, False)[len(node.args) - 1 :])
-    given = {"dim": args[1], "descending": args[2], **node.kwargs}
-    x = writer.value(args[0])
-    if not x.size:
-        return [x, None]
-    length = writer.listing.number(x.size[given["dim"]])
-    values = writer.new_like(node.meta["val"][0])
-    indices = writer.listing.new_tensor(values.size, torch.int64)
-    wanted = (length, given["dim"], bool(given["descending"]), True)
-    return [writer.call("aten::topk.values", x, *wanted, outs=[values, indices]), None]
 
 
 def _fill(node: Node, defaults: list[Any]) -> list[Any]:
@@ -117,6 +100,5 @@ POOLS = {
     "aten::_adaptive_avg_pool3d": select_adaptive,
     "aten::avg_pool3d": select_average,
     "aten::max_pool3d_with_indices": select_maximum,
-    "aten::sort": select_sort,
 }
 """The selections by the name of the operator."""

@@ -13,7 +13,9 @@ import torch
 from torch.fx import Node
 
 from lostwax.dialects.edge_operators import EdgeOperator
-from lostwax.pte.lowering.listing import Tensor
+from lostwax.errors import LoweringError
+from lostwax.ir.text import source_place
+from lostwax.pte.lowering.listing import Number, Tensor
 from lostwax.pte.lowering.writer import CallWriter
 
 Selection = Callable[[CallWriter, Node], Any]
@@ -71,7 +73,11 @@ def select_remainder(writer: CallWriter, node: Node) -> Any:
     if value.dtype.is_floating_point:
         return None
     x, y = (writer.value(a) for a in node.args)
-    if not isinstance(y, Tensor):
+    if isinstance(y, Number):
+        y = writer.call(
+            "aten::scalar_tensor.out", y, outs=[writer.listing.new_tensor((), value.dtype)]
+        )
+    elif not isinstance(y, Tensor):
         y = writer.listing.new_constant(torch.tensor(y, dtype=value.dtype))
     quotient, multiple, out = (writer.new_like(value) for _ in range(3))
     writer.call("aten::div.out_mode", x, y, "floor", outs=[quotient])
@@ -88,7 +94,21 @@ def select_pool_backward(writer: CallWriter, node: Node) -> Any:
     return writer.call("aten::max_pool2d_with_indices_backward.grad_input", *args, outs=[out])
 
 
+def select_fourier(writer: CallWriter, node: Node) -> Any:
+    """The kernel computes the half of the spectrum that the other half follows from."""
+    args: Any = node.args
+    if args[3]:
+        return None
+    raise LoweringError.at(
+        "a whole spectrum (torch.fft.fft of real numbers) has no kernel in the ExecuTorch runtime",
+        source_place(node),
+        why="its kernel computes one half, and none makes complex numbers of real ones",
+        instead="torch.fft.rfft, or products with matrices of cosines and sines",
+    )
+
+
 SELECTED: dict[str, Selection] = {
+    "aten::_fft_r2c": select_fourier,
     "aten::addmm": select_addmm,
     "aten::max_pool2d_with_indices_backward": select_pool_backward,
     "aten::mm": select_mm,

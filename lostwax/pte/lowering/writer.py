@@ -19,6 +19,7 @@ from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.text import source_place
+from lostwax.ops.decompositions.runtime import INSTEAD
 from lostwax.ops.dialect_operator import overload_of
 from lostwax.pte.file.schema import DTYPES, MOST_DIMS
 from lostwax.pte.lowering.kernels import Parameter, kernel_names, kernel_parameters
@@ -91,7 +92,8 @@ class CallWriter:
                 source_place(node),
                 why=f"the runtime has {len(kernel_names())} kernels, and nothing here computes "
                 "this operator by them",
-                instead="write it by other operators, or give to_edge a decomposition of it",
+                instead=INSTEAD.get(overload.name())
+                or "write it by other operators, here or in EdgeConfig(decompositions={...})",
             )
         parameters = [p for p in kernel_parameters(kernel) if not p.is_out]
         names = [a.name for a in overload._schema.arguments]

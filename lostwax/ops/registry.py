@@ -17,7 +17,7 @@ traits (`traits.py`). Must not know of fake tensors or tracing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -26,7 +26,7 @@ from torch._ops import OpOverload
 
 from lostwax import torch_version
 from lostwax.ops import index
-from lostwax.ops.families import Families
+from lostwax.ops.families import Families, index_name
 from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import Size
 
@@ -126,6 +126,9 @@ class Result(NamedTuple):
 
 _facts: dict[OpOverload, dict[str, Any]] = {}
 """What the family files have registered: fields of `Operator`, by overload."""
+
+_traits_of_forms: dict[tuple[str, str], set[Trait]] = {}
+"""By the name of an operator, and which of its overloads have them: plain, out or writing."""
 
 _decompositions: dict[OpOverload, Rule] = {}
 """Functions of tensors that compute the same by other operators."""
@@ -248,6 +251,33 @@ def mark(trait: Trait, *overloads: OpOverload) -> None:
         _facts_of(overload).setdefault("traits", set()).add(trait)
 
 
+def mark_overloads(trait: Trait, names: str, out: bool = False) -> None:
+    """Say that every overload of these operators that takes `out=`, or that does not, has a trait.
+    (Torch makes an overload when it is first asked for, which takes longer than to name it.)"""
+    _mark_forms(trait, names, "out" if out else "plain")
+
+
+def mark_writing_forms(trait: Trait, names: str) -> None:
+    """Say that every overload that writes has a trait: for a name `x`, those with `out=`, and those
+    of `x_`."""
+    _mark_forms(trait, names, "writing")
+
+
+def _mark_forms(trait: Trait, names: str, form: str) -> None:
+    for name in names.split():
+        _traits_of_forms.setdefault((name, form), set()).add(trait)
+
+
+def _find_traits_of_forms(schema: Any) -> Iterator[Trait]:
+    name = index_name(schema.name)
+    form = "out" if schema.overload_name.endswith("out") else "plain"
+    keys = [(name, form)]
+    if schema.is_mutable:
+        keys += [(name, "writing"), (name.removesuffix("_"), "writing")]
+    for key in keys:
+        yield from _traits_of_forms.get(key, ())
+
+
 def refuse_operators(refusal: Refusal, *overloads: OpOverload) -> None:
     """Say that no program can have these operators, and why."""
     _record_facts(overloads, refusal=refusal)
@@ -257,19 +287,6 @@ def writes_silently(flag: str, *overloads: OpOverload) -> None:
     """Say that these operators write to `running_mean` and `running_var` if a flag is set, although
     their schemas do not say so."""
     _record_facts(overloads, silent_flag=flag)
-
-
-def overloads_of(*packets: Any, out: bool = False) -> list[OpOverload]:
-    """Every overload of these operators that takes `out=`, or that does not."""
-    found = [(name, getattr(p, name)) for p in filter_present(packets) for name in p.overloads()]
-    return [overload for name, overload in found if name.endswith("out") is out]
-
-
-def writing_forms(names: str) -> list[OpOverload]:
-    """Every overload that writes: for a name `x`, those with `out=`, and those of `x_`."""
-    packets = [getattr(torch.ops.aten, n + end, None) for n in names.split() for end in ("", "_")]
-    found = [getattr(p, name) for p in packets if p is not None for name in p.overloads()]
-    return [overload for overload in found if overload._schema.is_mutable]
 
 
 def operator(overload: OpOverload) -> Operator:
@@ -316,7 +333,7 @@ def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
     FAMILIES.load(schema.name)
     record = Operator(overload, **_facts.get(overload, {}))
-    record.traits = frozenset(record.traits)
+    record.traits = frozenset((*record.traits, *_find_traits_of_forms(schema)))
     arguments = schema.arguments  # a new list each time
     aliases = [(a, info) for a in arguments if (info := a.alias_info) is not None]
     writes = [a for a, info in aliases if info.is_write]

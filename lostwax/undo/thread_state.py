@@ -108,11 +108,12 @@ def _set_autocast(wanted: list[Any]) -> None:
 
 def _set_keys(before: ThreadState) -> None:
     included, excluded = before.included, before.excluded
-    for find in (_find_differing, _list_all):  # one key may bring others along
+    for may_be_any in (False, True):  # one key may bring others along
         now = _C._dispatch_tls_local_include_set(), _C._dispatch_tls_local_exclude_set()
         if now == (included, excluded):
             return
-        for key in find(*(each.raw_repr() for each in (*now, included, excluded))):
+        bits = [each.raw_repr() for each in (*now, included, excluded)]
+        for key in _list_keys() if may_be_any else _find_differing(*bits):
             if _C._dispatch_tls_is_dispatch_key_included(key) != included.has(key):
                 _C._dispatch_tls_set_dispatch_key_included(key, included.has(key))
             if _C._dispatch_tls_is_dispatch_key_excluded(key) != excluded.has(key):
@@ -121,14 +122,16 @@ def _set_keys(before: ThreadState) -> None:
 
 @cached(100)
 def _find_differing(*sets: int) -> list[Any]:
-    """The keys in which two pairs of sets differ. There are 140 keys; a few differ."""
-    now_in, now_out, included, excluded = map(_C.DispatchKeySet.from_raw_repr, sets)
-    return [
-        key
-        for key in _list_all()
-        if now_in.has(key) != included.has(key) or now_out.has(key) != excluded.has(key)
-    ]
+    """The keys in which two pairs of sets may differ. There are 140 keys; a few differ. A set has a
+    bit for each kind of key, and bits for the devices that some kinds are for."""
+    now_in, now_out, included, excluded = sets
+    kinds = _C.DispatchKeySet.from_raw_repr(now_in ^ included | now_out ^ excluded | _DEVICES)
+    return [*filter(kinds.has, _list_keys())]
 
 
-def _list_all(*sets: int) -> list[Any]:
-    return list(_C.DispatchKey.__members__.values())
+_DEVICES = (1 << 16) - 1
+
+
+@cached()
+def _list_keys() -> tuple[Any, ...]:
+    return tuple(_C.DispatchKey.__members__.values())

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import torch
+
 from lostwax.ops import registry
 from lostwax.ops.families import index_name
 
@@ -34,7 +36,8 @@ Index = dict[str, dict[str, set[str]]]
 def find_registered(folder: str) -> Index:
     """Load all files of a folder; in this process none of them is loaded yet."""
     found: Index = {table: defaultdict(set) for table in TABLES}
-    plain = registry.filter_present
+    plain, plain_forms = registry.filter_present, registry._mark_forms
+    known = {index_name(schema.name) for schema in torch._C._jit_get_all_schemas()}
 
     def note(overloads: Iterable[Any]) -> list[Any]:
         overloads = list(overloads)
@@ -43,12 +46,17 @@ def find_registered(folder: str) -> Index:
         found[table][_loading(frame)] |= {index_name(_name(each)) for each in overloads}
         return plain(overloads)
 
-    registry.filter_present = note
+    def note_forms(trait: Any, names: str, form: str) -> None:
+        written = [f"{name}_" for name in names.split() if form == "writing"]
+        found["FAMILIES"][_loading(sys._getframe(1))] |= {*names.split(), *written} & known
+        plain_forms(trait, names, form)
+
+    registry.filter_present, registry._mark_forms = note, note_forms
     try:
         for each in pkgutil.walk_packages(import_module(folder).__path__, f"{folder}."):
             import_module(each.name)
     finally:
-        registry.filter_present = plain
+        registry.filter_present, registry._mark_forms = plain, plain_forms
     return {
         table: {file: names for file, names in sorted(files.items()) if file.startswith(folder)}
         for table, files in found.items()

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
+from lostwax.cache import cached
+
 
 def add_call(code: CodeType, call: Callable[[], Any]) -> CodeType:
     """The code, which first calls this. The call is its last constant."""
@@ -62,6 +64,7 @@ _STACK = _call_it.__code__.co_stacksize
 # ------------------------------------------------------------------------ the tables of a code
 
 
+@cached(10)
 def _no_lines(units: int) -> bytes:
     """Entries for instructions that have no line; each is for at most eight."""
     full, rest = divmod(units, 8)
@@ -70,23 +73,26 @@ def _no_lines(units: int) -> bytes:
 
 def _shift_handlers(table: bytes, units: int) -> bytes:
     """What is guarded, and where its handler is, lies further back by so much. An entry has four
-    numbers: start, length, handler, depth; each is written in groups of six bits."""
+    numbers: start, length, handler, depth; each is written in groups of six bits, and the first byte
+    of an entry is marked."""
     shifted, number, field = bytearray(), 0, 0
     for byte in table:
-        if byte & 0x80:
-            field = 0
         number = number << 6 | byte & 0x3F
-        if not byte & 0x40:
-            shifted += _write_number(number + (0 if field & 1 else units), 0 if field else 0x80)
-            number, field = 0, field + 1
+        if byte & 0x40:
+            continue
+        if not field & 1:
+            number += units
+        start = len(shifted)
+        if number >= 64:
+            shifted += _write_high(number >> 6)
+        shifted.append(number & 0x3F)
+        if field == 0:
+            shifted[start] |= 0x80
+        number, field = 0, (field + 1) & 3
     return bytes(shifted)
 
 
-def _write_number(number: int, mark: int) -> bytes:
-    """The first byte of an entry is marked, and each but the last of a number says that more
-    follow."""
-    groups = [number & 0x3F]
-    while number := number >> 6:
-        groups.append(number & 0x3F | 0x40)
-    groups[-1] |= mark
-    return bytes(reversed(groups))
+def _write_high(number: int) -> bytes:
+    """The groups of a number before its last; each says that more follow."""
+    before = _write_high(number >> 6) if number >= 64 else b""
+    return before + bytes((number & 0x3F | 0x40,))

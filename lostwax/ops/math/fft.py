@@ -16,7 +16,7 @@ import torch
 
 from lostwax.cache import cached
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import aten, mark, rule, writing_forms
+from lostwax.ops.registry import aten, mark_writing_forms, rule
 from lostwax.ops.shapes import compare_strides, fail, is_same, require, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
@@ -138,10 +138,9 @@ def fft_c2r(
     return _transform_dims(x, tuple(size), _REAL[self.dtype], [last])
 
 
-mark(
+mark_writing_forms(
     Trait.ROW_MAJOR_OUT,
-    *writing_forms("_fft_c2c _fft_r2c _fft_c2r fft_fftfreq fft_rfftfreq"),
-    *writing_forms("fft_fft fft_ifft fft_rfft fft_irfft fft_hfft fft_ihfft"),
-    *writing_forms("fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2 fft_ihfft2"),
-    *writing_forms("fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn"),
+    "_fft_c2c _fft_r2c _fft_c2r fft_fftfreq fft_rfftfreq fft_fft fft_ifft fft_rfft "
+    "fft_irfft fft_hfft fft_ihfft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_hfft2 "
+    "fft_ihfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_hfftn fft_ihfftn",
 )

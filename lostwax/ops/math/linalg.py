@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, overloads_of, rule, writing_forms
+from lostwax.ops.registry import aten, mark, mark_overloads, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     broadcast_sizes,
     contiguous_strides,
@@ -352,7 +352,7 @@ def pinv(
 
 
 mark(Trait.PARTS_ARE_CAST, aten.linalg_pinv.atol_rtol_tensor)
-mark(Trait.DROPS_OUT, *overloads_of(aten.kron, aten.linalg_matrix_rank, out=True))
+mark_overloads(Trait.DROPS_OUT, "kron linalg_matrix_rank", out=True)
 
 
 @rule(aten._linalg_check_errors.default)
@@ -581,14 +581,12 @@ def _require_least_squares(a: TensorType, b: TensorType, driver: str) -> bool:
     return vector
 
 
-mark(
+mark_writing_forms(
     Trait.ROW_MAJOR_OUT,
-    *writing_forms("cholesky cholesky_solve"),
-    *writing_forms("linalg_matrix_power linalg_matrix_norm linalg_tensorinv"),
+    "cholesky cholesky_solve linalg_matrix_power linalg_matrix_norm linalg_tensorinv",
 )
-mark(
+mark_writing_forms(
     Trait.RELAYS_FIRST_OUT,
-    *writing_forms("ormqr geqrf cholesky_inverse linalg_eigvals"),
-    *writing_forms("linalg_householder_product linalg_lstsq"),
+    "ormqr geqrf cholesky_inverse linalg_eigvals linalg_householder_product linalg_lstsq",
 )
-mark(Trait.RELAYS_TWO_OUTS, *writing_forms("triangular_solve linalg_eig"))
+mark_writing_forms(Trait.RELAYS_TWO_OUTS, "triangular_solve linalg_eig")

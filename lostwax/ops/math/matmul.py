@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, rule, writing_forms
+from lostwax.ops.registry import aten, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -516,4 +516,4 @@ def pdist_backward(grad: TensorType, self: TensorType, p: float, pdist: TensorTy
     return self.fresh()
 
 
-mark(Trait.READS_ELSEWHERE, *writing_forms("mm addmm bmm baddbmm addbmm mv addmv matmul"))
+mark_writing_forms(Trait.READS_ELSEWHERE, "mm addmm bmm baddbmm addbmm mv addmv matmul")

@@ -31,7 +31,7 @@ from lostwax.ops.elementwise import (
     unary,
     with_scalar,
 )
-from lostwax.ops.registry import Rule, aten, mark, rule, writing_forms
+from lostwax.ops.registry import Rule, aten, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -542,5 +542,5 @@ def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
 mark(Trait.FILLS, aten.masked_fill_.Tensor)
 
 
-mark(Trait.READS_NUMBER_FIRST, *writing_forms("masked_fill"))
-mark(Trait.EXACT_OUT, *writing_forms("complex"))
+mark_writing_forms(Trait.READS_NUMBER_FIRST, "masked_fill")
+mark_writing_forms(Trait.EXACT_OUT, "complex")

@@ -12,7 +12,7 @@ from math import inf
 
 import torch
 
-from lostwax.ops.registry import Fresh, Rule, aten, mark, rule, writing_forms
+from lostwax.ops.registry import Fresh, Rule, aten, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     Sizes,
@@ -602,7 +602,7 @@ def bincount(
     return TensorType((maximum(fresh.size(), minlength),), dtype, x.device)
 
 
-mark(Trait.READS_ELSEWHERE, *writing_forms("sum prod mean amax amin"))
-mark(Trait.EXACT_OUT, *writing_forms("amax amin aminmax"))
-mark(Trait.OUTS_APART, *writing_forms("aminmax"))
-mark(Trait.ROW_MAJOR_OUT, *writing_forms("quantile nanquantile"))
+mark_writing_forms(Trait.READS_ELSEWHERE, "sum prod mean amax amin")
+mark_writing_forms(Trait.EXACT_OUT, "amax amin aminmax")
+mark_writing_forms(Trait.OUTS_APART, "aminmax")
+mark_writing_forms(Trait.ROW_MAJOR_OUT, "quantile nanquantile")

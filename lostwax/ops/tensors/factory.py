@@ -14,7 +14,7 @@ import torch
 from torch import get_default_dtype
 
 from lostwax import torch_version
-from lostwax.ops.registry import aten, mark, overloads_of, rule
+from lostwax.ops.registry import aten, mark, mark_overloads, rule
 from lostwax.ops.shapes import (
     Scalar,
     category,
@@ -417,13 +417,11 @@ mark(
     *(aten.arange.default, aten.arange.start, aten.arange.start_step),
     *(aten.linspace.default, aten.logspace.default),
 )
-mark(
+mark_overloads(
     Trait.FACTORY,
-    *overloads_of(aten.zeros, aten.ones, aten.full, aten.empty, aten.empty_strided),
-    *overloads_of(aten.zeros_like, aten.ones_like, aten.full_like, aten.empty_like),
-    *overloads_of(aten.arange, aten.eye, aten.linspace, aten.logspace, aten.scalar_tensor),
-    *overloads_of(aten.tril_indices, aten.triu_indices),
-    *overloads_of(aten.hann_window, aten.hamming_window, aten.bartlett_window),
+    "zeros ones full empty empty_strided zeros_like ones_like full_like empty_like "
+    "arange eye linspace logspace scalar_tensor tril_indices triu_indices hann_window "
+    "hamming_window bartlett_window",
 )
 # `x.numpy()`
 mark(Trait.BEFORE_NUMPY, aten.to.dtype_layout)

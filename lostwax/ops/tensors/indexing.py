@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import Fresh, aten, mark, rule, writing_forms
+from lostwax.ops.registry import Fresh, aten, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     always_broadcasts,
@@ -532,14 +532,12 @@ def repeat_interleave(
     return repeats.fresh((count,))
 
 
-mark(
+mark_writing_forms(
     Trait.READS_ELSEWHERE,
-    *writing_forms(
-        "index index_add index_copy index_put _index_put_impl index_reduce index_select"
-    ),
-    *writing_forms("scatter scatter_add scatter_reduce gather take put take_along_dim"),
-    *writing_forms("masked_scatter masked_select"),
+    "index index_add index_copy index_put _index_put_impl index_reduce index_select "
+    "scatter scatter_add scatter_reduce gather take put take_along_dim masked_scatter "
+    "masked_select",
 )
-mark(Trait.READS_NUMBER_FIRST, *writing_forms("index_fill index_put _index_put_impl"))
-mark(Trait.OUT_APART, *writing_forms("gather take masked_select"))
-mark(Trait.EXACT_OUT, *writing_forms("gather"))
+mark_writing_forms(Trait.READS_NUMBER_FIRST, "index_fill index_put _index_put_impl")
+mark_writing_forms(Trait.OUT_APART, "gather take masked_select")
+mark_writing_forms(Trait.EXACT_OUT, "gather")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import find_overloads, new_like
-from lostwax.ops.registry import aten, mark, overloads_of, rule, writing_forms
+from lostwax.ops.registry import aten, mark, mark_overloads, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -342,11 +342,7 @@ mark(
     *(aten.normal_functional.default, aten.bernoulli.p),
     *(aten.randint_like.default, aten.randint_like.low_dtype),
 )
-mark(
-    Trait.FACTORY,
-    *overloads_of(aten.rand, aten.randn, aten.randint, aten.randperm),
-    *overloads_of(aten.rand_like, aten.randn_like, aten.randint_like),
-)
+mark_overloads(Trait.FACTORY, "rand randn randint randperm rand_like randn_like randint_like")
 
 
-mark(Trait.EXACT_OUT, *writing_forms("multinomial"))
+mark_writing_forms(Trait.EXACT_OUT, "multinomial")

@@ -14,7 +14,7 @@ import torch
 from lostwax.memory import expanded_sizes
 from lostwax.ops.elementwise import new_like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
-from lostwax.ops.registry import Rule, aten, mark, rule, writing_forms
+from lostwax.ops.registry import Rule, aten, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     always_broadcasts,
@@ -611,6 +611,6 @@ def channel_shuffle(self: TensorType, groups: Size) -> TensorType:
     return fresh_like(self, self.size)
 
 
-mark(Trait.READS_ELSEWHERE, *writing_forms("cat stack"))
-mark(Trait.OUT_APART, *writing_forms("cat"))
-mark(Trait.READS_NUMBER_FIRST, *writing_forms("fill"))
+mark_writing_forms(Trait.READS_ELSEWHERE, "cat stack")
+mark_writing_forms(Trait.OUT_APART, "cat")
+mark_writing_forms(Trait.READS_NUMBER_FIRST, "fill")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from lostwax.ops.math.reduce import Pair, reduce_dims, require_elements
-from lostwax.ops.registry import Fresh, aten, mark, rule, writing_forms
+from lostwax.ops.registry import Fresh, aten, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -274,5 +274,5 @@ def _unique_slices(fresh: Fresh, x: TensorType, dim: int) -> Triple:
     return out, x.fresh((x.size[d],), torch.int64), x.fresh((n,), torch.int64)
 
 
-mark(Trait.READS_ELSEWHERE, *writing_forms("kthvalue"))
-mark(Trait.OUT_APART, *writing_forms("kthvalue"))
+mark_writing_forms(Trait.READS_ELSEWHERE, "kthvalue")
+mark_writing_forms(Trait.OUT_APART, "kthvalue")

@@ -52,13 +52,13 @@ UNASKED = (
     *(f"lostwax.capture.shapes.{name}" for name in ("dims", "spec", "symbols", "violations")),
     *(f"lostwax.sym.text.{name}" for name in ("parse", "srepr")),
     *(f"lostwax.ops.math.{name}" for name in ("fft", "linalg")),
-    *(f"lostwax.ops.nn.{name}" for name in ("attention", "loss", "pool", "rnn")),
-    *(f"lostwax.ops.tensors.{name}" for name in ("factory", "indexing", "random", "sorting")),
+    *(f"lostwax.ops.nn.{name}" for name in ("loss", "pool", "rnn")),
+    *(f"lostwax.ops.tensors.{name}" for name in ("random", "sorting")),
     *("lostwax.ops.decompositions", "lostwax.fake.composite.spectral"),
 )
 
-MOST = 190
-"""180 of the 300 files there are, and a few that may come."""
+MOST = 196
+"""193 of the 360 files there are, and a few that may come."""
 
 
 def test_a_small_export_loads_few_modules():

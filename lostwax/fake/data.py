@@ -143,7 +143,7 @@ def refuse_data(operation: str, why: str) -> NoReturn:
 # ----------------------------------------------------------------------------- scalars from tensors
 
 
-@evaluation(aten._local_scalar_dense.default)
+@evaluation("_local_scalar_dense")
 def item(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`x.item()`: the constant's value, or an unbacked number."""
     tensor = mode.adopt(args[0])
@@ -173,7 +173,7 @@ def _make_unbacked(mode: FakeTensorMode, tensor: FakeTensor) -> Any:
     )
 
 
-@evaluation(aten.equal.default)
+@evaluation("equal")
 def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.equal(a, b)`: known for constants and for different ranks; else only the data know."""
     known = _compute_constants(record, args, kwargs)
@@ -187,7 +187,7 @@ def equal(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, A
     return _unknown_truth(mode, "equal")
 
 
-@evaluation(aten.allclose.default)
+@evaluation("allclose")
 def allclose(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """`torch.allclose(a, b)`: known for constants."""
     known = _compute_constants(record, args, kwargs)
@@ -208,7 +208,7 @@ def _unknown_truth(mode: FakeTensorMode, name: str) -> Any:
 # ---------------------------------------------------------------------------------------- constants
 
 
-@evaluation(aten.lift_fresh.default, aten.lift.default)
+@evaluation("lift_fresh", "lift")
 def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Bring a tensor literal (`torch.tensor(3)`) into the mode; its fake remembers a tiny value."""
     tensor = args[0]
@@ -222,7 +222,7 @@ def lift(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, An
     return fake
 
 
-@evaluation(aten.scalar_tensor.default)
+@evaluation("scalar_tensor")
 def scalar(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """Make a number a tensor, which is a constant. Mostly torch's own code calls this."""
     types, named = mode.types(args, kwargs)
@@ -308,7 +308,7 @@ def _to_real(value: Any) -> Any:
     return value
 
 
-@evaluation(aten._has_compatible_shallow_copy_type.default)
+@evaluation("_has_compatible_shallow_copy_type")
 def is_alike(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> bool:
     """`x.data = y` asks whether their implementations are alike, which holds for all fakes.
 
@@ -324,7 +324,7 @@ def is_alike(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str
     )
 
 
-@evaluation(aten.size.default)
+@evaluation("size")
 def plain_sizes(mode: FakeTensorMode, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """torch's scripted derivatives (`torch.func.jvp` of a normalisation) call this, and take only
     plain integers."""

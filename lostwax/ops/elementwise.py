@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import NoReturn
 
 import torch
-from torch._ops import OpOverload
 
-from lostwax.ops.registry import Rule, aten, rule
+from lostwax.ops.registry import Rule, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -47,21 +46,12 @@ def refuse_dtype(name: str, dtype: torch.dtype, device: str = "cpu") -> NoReturn
     raise_not_implemented(f"{name}_{device}", dtype)
 
 
-def find_overloads(names: str) -> list[OpOverload]:
-    """The overloads of ATen with these names, as in "sin add.Tensor"."""
-    found = []
-    for name in names.split():
-        packet, _, overload = name.partition(".")
-        found.append(getattr(getattr(aten, packet), overload or "default"))
-    return found
-
-
 def register_table(make: Callable[[str, Dtypes], Rule], rows: dict[str, Dtypes]) -> None:
     """Register rules of one kind: a row has the names of operators and the dtypes they refuse."""
     for names, refused in rows.items():
-        for overload in find_overloads(names):
-            name = overload._schema.name.removeprefix("aten::").removeprefix("special_")
-            rule(overload)(make(name, refused))
+        for name in names.split():
+            operator = name.partition(".")[0].removeprefix("special_")
+            rule(name)(make(operator, refused))
 
 
 # -------------------------------------------------------------------------------- size and strides

@@ -13,13 +13,16 @@ from itertools import chain
 from lostwax import torch_version
 
 COMMON = (
-    *("lostwax.ops.math.pointwise", "lostwax.ops.math.reduce", "lostwax.ops.nn.activations"),
-    *("lostwax.ops.nn.conv", "lostwax.ops.nn.norm", "lostwax.ops.tensors.rearrange"),
-    *("lostwax.ops.tensors.view_parts",),
-    *("lostwax.fake.composite.dropouts", "lostwax.fake.composite.layers"),
+    *("lostwax.ops.math.matmul", "lostwax.ops.math.pointwise", "lostwax.ops.math.reduce"),
+    *("lostwax.ops.nn.activations", "lostwax.ops.nn.attention", "lostwax.ops.nn.conv"),
+    *("lostwax.ops.nn.embeddings", "lostwax.ops.nn.norm"),
+    *("lostwax.ops.tensors.factory", "lostwax.ops.tensors.indexing"),
+    *("lostwax.ops.tensors.rearrange", "lostwax.ops.tensors.view_parts"),
+    *("lostwax.fake.composite.attention", "lostwax.fake.composite.dropouts"),
+    *("lostwax.fake.composite.layers",),
 )
-"""What most models need (counted over those of bench/cold.py: three of five need each).
-It is loaded with `export`: the first export need not do what is the same for nearly all."""
+"""What most models need, or most transformers (counted over those of bench/cold.py). It is loaded
+with `export`: the first export need not do what is the same for nearly all."""
 
 
 def index_name(operator: str) -> str:

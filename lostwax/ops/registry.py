@@ -3,8 +3,12 @@
 A family file (`pointwise.py`, `views.py`, ...) fills it, when one of its operators is first met
 (`families.py`):
 
-    @rule(aten.mm.default)
+    @rule("mm")
     def mm(a: TensorType, b: TensorType) -> TensorType: ...
+
+An operator is named as torch names it, without `aten::`; several names may stand in one string, and
+`mm` is `mm.default`. (Torch makes an overload when it is first asked for, which takes far longer
+than to name it, and a program uses few of those that a family knows.)
 
 A *type rule* maps `TensorType`s and plain arguments to `TensorType`s; sizes are `int | Expr`. It is
 called with the arguments of the ATen call (tensors replaced by their types, `SymInt` by `Expr`) and
@@ -124,13 +128,13 @@ class Result(NamedTuple):
     is_list: bool = False
 
 
-_facts: dict[OpOverload, dict[str, Any]] = {}
-"""What the family files have registered: fields of `Operator`, by overload."""
+_facts: dict[str, dict[str, Any]] = {}
+"""What the family files have registered: fields of `Operator`, by the name of the overload."""
 
 _traits_of_forms: dict[tuple[str, str], set[Trait]] = {}
 """By the name of an operator, and which of its overloads have them: plain, out or writing."""
 
-_decompositions: dict[OpOverload, Rule] = {}
+_decompositions: dict[str, Rule] = {}
 """Functions of tensors that compute the same by other operators."""
 
 FAMILIES = Families()
@@ -141,22 +145,37 @@ DECOMPOSITIONS = Families()
 """The files that fill `_decompositions`. Few programs ask for them."""
 DECOMPOSITIONS.add(index.DECOMPOSITIONS)
 
+_described: set[str] = set()
+"""The overloads that have a record: nothing more may be registered for them."""
+
 _operators: dict[int, Operator] = {}
 """By the id of the overload, since torch hashes overloads in Python, which is slow. The records
 keep the overloads alive."""
 
 
-def filter_present(overloads: Iterable[Any]) -> list[Any]:
-    """Those of these operators that this version of torch has."""
-    return [overload for overload in overloads if not isinstance(overload, Absent)]
+def name_overload(overload: OpOverload) -> str:
+    """As the families name it."""
+    return str(overload).removeprefix("aten.")
 
 
-def _record_facts(overloads: Iterable[OpOverload], **fields: Any) -> None:
+def list_overloads(names: Iterable[str]) -> list[str]:
+    """The names of overloads, each for itself and with its second part."""
+    found = [name for several in names for name in several.split()]
+    return [name if "." in name else f"{name}.default" for name in found]
+
+
+def find_overload(name: str) -> Any:
+    """The overload of this name, or `Absent`."""
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(aten, packet), overload or "default")
+
+
+def _record_facts(names: Iterable[str], **fields: Any) -> None:
     is_again = _is_said_again()
-    for overload in filter_present(overloads):
-        known = _facts_of(overload)
+    for name in list_overloads(names):
+        known = _facts_of(name)
         if (twice := known.keys() & fields.keys()) and not is_again:
-            raise AssertionError(f"{overload} has two of {', '.join(twice)}")
+            raise AssertionError(f"{name} has two of {', '.join(twice)}")
         known.update(fields)
 
 
@@ -174,53 +193,46 @@ _files: dict[str, dict[str, Any]] = {}
 """The globals of the files that have registered something, as they were first loaded."""
 
 
-def _facts_of(overload: OpOverload) -> dict[str, Any]:
-    assert id(overload) not in _operators, f"{overload} is in use before all of it is known"
-    return _facts.setdefault(overload, {})
+def _facts_of(name: str) -> dict[str, Any]:
+    assert name not in _described, f"{name} is in use before all of it is known"
+    return _facts.setdefault(name, {})
 
 
-def _register_as(field: str, overloads: tuple[OpOverload, ...]) -> Callable[[Rule], Rule]:
+def _register_as(field: str, names: tuple[str, ...]) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
-        _record_facts(overloads, **{field: function})
+        _record_facts(names, **{field: function})
         return function
 
     return register
 
 
-def rule(
-    *overloads: OpOverload, data: bool = False, metadata: bool = False
-) -> Callable[[Rule], Rule]:
+def rule(*names: str, data: bool = False, metadata: bool = False) -> Callable[[Rule], Rule]:
     """Register a type rule. `data`: it takes a `Fresh` first. `metadata`: the (in-place) operator
     changes sizes and strides of its first argument, and the rule returns the new type."""
 
     def register(function: Rule) -> Rule:
-        _record_facts(overloads, rule=function, data_dependent=data, changes_metadata=metadata)
+        _record_facts(names, rule=function, data_dependent=data, changes_metadata=metadata)
         return function
 
     return register
 
 
-def rules(overloads: Iterable[OpOverload], function: Rule) -> None:
-    """One rule for many overloads."""
-    rule(*overloads)(function)
-
-
-def view_inverse(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+def view_inverse(*names: str) -> Callable[[Rule], Rule]:
     """Register how a write through a view is scattered back: (base, written, *view arguments) ->
     new base."""
-    return _register_as("view_inverse", overloads)
+    return _register_as("view_inverse", names)
 
 
-def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+def decomposition(*names: str) -> Callable[[Rule], Rule]:
     """Register how an operator is computed by others: a function of tensors, with the arguments of
     the schema, that returns what the operator returns."""
 
     def register(function: Rule) -> Rule:
         is_again = _is_said_again()
-        for overload in filter_present(overloads):
-            if overload in _decompositions and not is_again:
-                raise AssertionError(f"{overload} has two decompositions")
-            _decompositions[overload] = function
+        for name in list_overloads(names):
+            if name in _decompositions and not is_again:
+                raise AssertionError(f"{name} has two decompositions")
+            _decompositions[name] = function
         return function
 
     return register
@@ -229,31 +241,31 @@ def decomposition(*overloads: OpOverload) -> Callable[[Rule], Rule]:
 def find_decomposition(overload: OpOverload) -> Rule | None:
     """The decomposition that is registered for an operator."""
     DECOMPOSITIONS.load(overload._schema.name)
-    return _decompositions.get(overload)
+    return _decompositions.get(name_overload(overload))
 
 
-def composite(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+def composite(*names: str) -> Callable[[Rule], Rule]:
     """Register how a mode takes an operator apart, instead of C++: (mode, *arguments) -> results.
     It calls the parts through the mode."""
-    return _register_as("parts", overloads)
+    return _register_as("parts", names)
 
 
-def evaluation(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+def evaluation(*names: str) -> Callable[[Rule], Rule]:
     """Register how a mode evaluates an operator for which no type rule is enough, because it reads
     or remembers data: (mode, record, args, kwargs) -> results."""
-    return _register_as("evaluation", overloads)
+    return _register_as("evaluation", names)
 
 
-def mark(trait: Trait, *overloads: OpOverload) -> None:
+def mark(trait: Trait, *names: str) -> None:
     """Say that these operators have a trait. (Another thread may load another file meanwhile, which
     says another of them.)"""
-    for overload in filter_present(overloads):
-        _facts_of(overload).setdefault("traits", set()).add(trait)
+    for name in list_overloads(names):
+        _facts_of(name).setdefault("traits", set()).add(trait)
 
 
 def mark_overloads(trait: Trait, names: str, out: bool = False) -> None:
-    """Say that every overload of these operators that takes `out=`, or that does not, has a trait.
-    (Torch makes an overload when it is first asked for, which takes longer than to name it.)"""
+    """Say that every overload of these operators that takes `out=`, or that does not, has a
+    trait."""
     _mark_forms(trait, names, "out" if out else "plain")
 
 
@@ -278,15 +290,15 @@ def _find_traits_of_forms(schema: Any) -> Iterator[Trait]:
         yield from _traits_of_forms.get(key, ())
 
 
-def refuse_operators(refusal: Refusal, *overloads: OpOverload) -> None:
+def refuse_operators(refusal: Refusal, *names: str) -> None:
     """Say that no program can have these operators, and why."""
-    _record_facts(overloads, refusal=refusal)
+    _record_facts(names, refusal=refusal)
 
 
-def writes_silently(flag: str, *overloads: OpOverload) -> None:
+def writes_silently(flag: str, *names: str) -> None:
     """Say that these operators write to `running_mean` and `running_var` if a flag is set, although
     their schemas do not say so."""
-    _record_facts(overloads, silent_flag=flag)
+    _record_facts(names, silent_flag=flag)
 
 
 def operator(overload: OpOverload) -> Operator:
@@ -320,19 +332,27 @@ def choose(record: Operator, ways: Ways[T]) -> T:
 def overloads_with_rules() -> frozenset[OpOverload]:
     """Every overload with a rule of its own, not one that an in-place or `out=` form borrows."""
     FAMILIES.load_all()
-    return frozenset(overload for overload, known in _facts.items() if "rule" in known)
+    return _find_present(name for name, known in _facts.items() if "rule" in known)
 
 
 def overloads_with_decompositions() -> frozenset[OpOverload]:
     """Every overload with a decomposition of ours."""
     DECOMPOSITIONS.load_all()
-    return frozenset(_decompositions)
+    return _find_present(_decompositions)
+
+
+def _find_present(names: Iterable[str]) -> frozenset[OpOverload]:
+    """Those of these overloads that this version of torch has."""
+    found = map(find_overload, names)
+    return frozenset(overload for overload in found if not isinstance(overload, Absent))
 
 
 def _describe(overload: OpOverload) -> Operator:
     schema = overload._schema
     FAMILIES.load(schema.name)
-    record = Operator(overload, **_facts.get(overload, {}))
+    name = name_overload(overload)
+    _described.add(name)
+    record = Operator(overload, **_facts.get(name, {}))
     record.traits = frozenset((*record.traits, *_find_traits_of_forms(schema)))
     arguments = schema.arguments  # a new list each time
     aliases = [(a, info) for a in arguments if (info := a.alias_info) is not None]
@@ -346,7 +366,7 @@ def _describe(overload: OpOverload) -> Operator:
         record.twin = functional_twin(overload)
         if record.rule is None and record.twin is not None and record.kind in ("inplace", "out"):
             FAMILIES.load(record.twin._schema.name)
-            twin = _facts.get(record.twin, {})
+            twin = _facts.get(name_overload(record.twin), {})
             record.rule, record.by_twin = twin.get("rule"), True
             record.data_dependent = twin.get("data_dependent", False)
     return record

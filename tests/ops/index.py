@@ -36,27 +36,27 @@ Index = dict[str, dict[str, set[str]]]
 def find_registered(folder: str) -> Index:
     """Load all files of a folder; in this process none of them is loaded yet."""
     found: Index = {table: defaultdict(set) for table in TABLES}
-    plain, plain_forms = registry.filter_present, registry._mark_forms
+    plain, plain_forms = registry.list_overloads, registry._mark_forms
     known = {index_name(schema.name) for schema in torch._C._jit_get_all_schemas()}
 
-    def note(overloads: Iterable[Any]) -> list[Any]:
-        overloads = list(overloads)
+    def note(names: Iterable[str]) -> list[str]:
+        overloads = plain(names)
         frame = sys._getframe(1)
         table = "DECOMPOSITIONS" if _is_decomposition(frame) else "FAMILIES"
-        found[table][_loading(frame)] |= {index_name(_name(each)) for each in overloads}
-        return plain(overloads)
+        found[table][_loading(frame)] |= {name.partition(".")[0] for name in overloads}
+        return overloads
 
     def note_forms(trait: Any, names: str, form: str) -> None:
         written = [f"{name}_" for name in names.split() if form == "writing"]
         found["FAMILIES"][_loading(sys._getframe(1))] |= {*names.split(), *written} & known
         plain_forms(trait, names, form)
 
-    registry.filter_present, registry._mark_forms = note, note_forms
+    registry.list_overloads, registry._mark_forms = note, note_forms
     try:
         for each in pkgutil.walk_packages(import_module(folder).__path__, f"{folder}."):
             import_module(each.name)
     finally:
-        registry.filter_present, registry._mark_forms = plain, plain_forms
+        registry.list_overloads, registry._mark_forms = plain, plain_forms
     return {
         table: {file: names for file, names in sorted(files.items()) if file.startswith(folder)}
         for table, files in found.items()
@@ -74,13 +74,6 @@ def _loading(frame: FrameType) -> str:
         at = at.f_back
     assert at is not None
     return str(at.f_globals["__name__"])
-
-
-def _name(each: Any) -> str:
-    """The name of an overload, of an operator, or of one that this torch lacks."""
-    if isinstance(each, registry.Absent):
-        return each._name
-    return str(each._schema.name if hasattr(each, "_schema") else each._qualified_op_name)
 
 
 def write_text(folder: str, found: Index) -> str:

@@ -11,6 +11,8 @@ import pytest
 
 from lostwax.ops import registry
 from lostwax.ops.families import Families, index_name
+from lostwax.ops.registry import aten, operator
+from lostwax.ops.traits import Trait
 from tests.ops import index
 
 
@@ -129,14 +131,18 @@ def test_a_file_that_fails_is_not_taken_for_loaded(tmp_path, monkeypatch):
     families.load("aten::three")
 
 
-def test_two_rules_for_one_operator_are_refused():
-    known = next(iter(registry.overloads_with_rules()))
-    monkeyed = {id(known): registry._operators.pop(id(known), None)}
-    try:
-        with pytest.raises(AssertionError, match="has two of"):
+def test_two_rules_for_one_operator_are_refused(monkeypatch):
+    known = registry.name_overload(next(iter(registry.overloads_with_rules())))
+    with monkeypatch.context() as patch:
+        patch.setattr(registry, "_described", set())
+        with pytest.raises(AssertionError, match="has two of rule"):
             registry.rule(known)(lambda x: x)
-    finally:
-        registry._operators.update({k: v for k, v in monkeyed.items() if v is not None})
+
+
+def test_what_is_in_use_is_known_to_the_end():
+    operator(aten.mm.default)
+    with pytest.raises(AssertionError, match="in use before all of it is known"):
+        registry.mark(Trait.RANGE, "mm")
 
 
 def test_names_in_an_index():

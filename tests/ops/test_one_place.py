@@ -154,6 +154,6 @@ def test_the_scan_finds_them(tmp_path: Path) -> None:
 def test_each_trait_is_had_and_asked_for() -> None:
     text = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py") if path.name != "traits.py")
     for trait in Trait:
-        uses = re.findall(rf"(mark\(\s*)?\bTrait\.{trait.name}\b", text)
+        uses = re.findall(rf"(mark(?:_\w+)?\(\s*)?\bTrait\.{trait.name}\b", text)
         assert any(uses), f"no operator has {trait}"
         assert not all(uses), f"nobody asks for {trait}"

@@ -73,7 +73,7 @@ def _no_lines(units: int) -> bytes:
 
 def _shift_handlers(table: bytes, units: int) -> bytes:
     """What is guarded, and where its handler is, lies further back by so much. An entry has four
-    numbers: start, length, handler, depth; each is written in groups of six bits, and the first byte
+    numbers: start, length, handler, depth; each is written in groups of six bits. The first byte
     of an entry is marked."""
     shifted, number, field = bytearray(), 0, 0
     for byte in table:

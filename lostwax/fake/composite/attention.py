@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
 
 
-@composite(aten.scaled_dot_product_attention.default)
+@composite("scaled_dot_product_attention")
 def scaled_dot_product_attention(
     mode: FakeTensorMode,
     query: Any,

@@ -42,7 +42,7 @@ _BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
 # ---------------------------------------------------------------------------------- views or copies
 
 
-@composite(aten.reshape.default)
+@composite("reshape")
 def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
     x = mode.adopt(self)
     t = x.fake_type
@@ -59,7 +59,7 @@ def reshape(mode: FakeTensorMode, self: Any, shape: Sequence[Any]) -> Any:
     return mode.call(aten._unsafe_view.default, copy, shape)
 
 
-@composite(aten.flatten.using_ints)
+@composite("flatten.using_ints")
 def flatten(mode: FakeTensorMode, self: Any, start_dim: int = 0, end_dim: int = -1) -> Any:
     x = mode.adopt(self)
     size = x.fake_type.size
@@ -73,7 +73,7 @@ def flatten(mode: FakeTensorMode, self: Any, start_dim: int = 0, end_dim: int = 
     return reshape(mode, x, [*size[:start], product(size[start : end + 1]), *size[end + 1 :]])
 
 
-@composite(aten.contiguous.default)
+@composite("contiguous")
 def contiguous(
     mode: FakeTensorMode, self: Any, *, memory_format: torch.memory_format = torch.contiguous_format
 ) -> Any:
@@ -115,12 +115,12 @@ def _to(
     return mode.call(aten._to_copy.default, x, **options)
 
 
-@composite(aten.to.dtype)
+@composite("to.dtype")
 def to_dtype(mode: FakeTensorMode, self: Any, dtype: torch.dtype, *how: Any, **named: Any) -> Any:
     return _to(mode, self, dtype, None, *how, **named)
 
 
-@composite(aten.to.device)
+@composite("to.device")
 def to_device(
     mode: FakeTensorMode,
     self: Any,
@@ -132,13 +132,13 @@ def to_device(
     return _to(mode, self, dtype, device, *how, **named)
 
 
-@composite(aten.to.other)
+@composite("to.other")
 def to_other(mode: FakeTensorMode, self: Any, other: Any, *how: Any, **named: Any) -> Any:
     like = mode.adopt(other).fake_type
     return _to(mode, self, like.dtype, like.device, *how, **named)
 
 
-@composite(aten.to.dtype_layout)
+@composite("to.dtype_layout")
 def to_dtype_layout(
     mode: FakeTensorMode,
     self: Any,
@@ -152,12 +152,12 @@ def to_dtype_layout(
     return _to(mode, self, dtype, device, **named)
 
 
-@composite(aten.type_as.default)
+@composite("type_as")
 def type_as(mode: FakeTensorMode, self: Any, other: Any) -> Any:
     return to_other(mode, self, other)
 
 
-@composite(aten.chunk.default)
+@composite("chunk")
 def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
     x = mode.adopt(self)
     if x.fake_type.ndim == 0:
@@ -171,7 +171,7 @@ def chunk(mode: FakeTensorMode, self: Any, chunks: int, dim: int = 0) -> Any:
     return mode.call(aten.split.Tensor, x, piece, dim)
 
 
-@composite(aten.narrow.default)
+@composite("narrow")
 def narrow(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -> Any:
     x = mode.adopt(self)
     if x.fake_type.ndim == 0:
@@ -189,7 +189,7 @@ def narrow(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -
     return mode.call(aten.slice.Tensor, x, dim, begin, begin + count)
 
 
-@composite(aten.narrow.Tensor)
+@composite("narrow.Tensor")
 def narrow_from(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: Any) -> Any:
     x = mode.adopt(start)
     if x.fake_type.ndim or x.fake_type.dtype.is_floating_point or x.fake_type.dtype is torch.bool:
@@ -197,7 +197,7 @@ def narrow_from(mode: FakeTensorMode, self: Any, dim: int, start: Any, length: A
     return narrow(mode, self, dim, mode.call(aten._local_scalar_dense.default, x), length)
 
 
-@composite(aten.tensor_split.tensor_indices_or_sections)
+@composite("tensor_split.tensor_indices_or_sections")
 def tensor_split(
     mode: FakeTensorMode, self: Any, tensor_indices_or_sections: Any, dim: int = 0
 ) -> Any:
@@ -218,7 +218,7 @@ def tensor_split(
     return mode.call(aten.tensor_split.indices, self, indices, dim)
 
 
-@composite(aten._has_same_storage_numel.default)
+@composite("_has_same_storage_numel")
 def has_same_storage_numel(mode: FakeTensorMode, self: Any, other: Any) -> bool:
     """C++ asks this about a tensor and its tangent (`torch.func.jvp`). It then asks whether they
     are empty, and whether they are laid out alike; the former does not matter for the latter."""
@@ -230,7 +230,7 @@ def has_same_storage_numel(mode: FakeTensorMode, self: Any, other: Any) -> bool:
     return is_equal
 
 
-@composite(aten.fill_diagonal_.default)
+@composite("fill_diagonal_")
 def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool = False) -> Any:
     x = mode.adopt(self)
     t = x.fake_type
@@ -255,7 +255,7 @@ def fill_diagonal_(mode: FakeTensorMode, self: Any, fill_value: Any, wrap: bool 
 # --------------------------------------------------------------------------------------- arithmetic
 
 
-@composite(aten.linear.default)
+@composite("linear")
 def linear(mode: FakeTensorMode, input: Any, weight: Any, bias: Any = None) -> Any:
     x = mode.adopt(input)
     t = x.fake_type
@@ -269,7 +269,7 @@ def linear(mode: FakeTensorMode, input: Any, weight: Any, bias: Any = None) -> A
     return out if bias is None else mode.call(aten.add.Tensor, out, bias)
 
 
-@composite(aten.matmul.default)
+@composite("matmul")
 def matmul(mode: FakeTensorMode, self: Any, other: Any) -> Any:
     a, b = mode.adopt(self), mode.adopt(other)
     ranks = (a.fake_type.ndim, b.fake_type.ndim)
@@ -343,12 +343,12 @@ def _spread_batch(mode: FakeTensorMode, x: FakeTensor, size: Sizes, flat: Sizes)
     return reshape(mode, mode.call(aten.expand.default, x, list(size)), list(flat))
 
 
-@composite(aten.softmax.int)
+@composite("softmax.int")
 def softmax(mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
     return _softmax(mode, aten._softmax.default, self, dim, dtype)
 
 
-@composite(aten.log_softmax.int)
+@composite("log_softmax.int")
 def log_softmax(mode: FakeTensorMode, self: Any, dim: int, dtype: torch.dtype | None = None) -> Any:
     return _softmax(mode, aten._log_softmax.default, self, dim, dtype)
 
@@ -360,7 +360,7 @@ def _softmax(
     return mode.call(op, x, dim, False)
 
 
-@composite(aten._new_zeros_with_same_feature_meta.default)
+@composite("_new_zeros_with_same_feature_meta")
 def zeros_laid_out_as(
     mode: FakeTensorMode, self: Any, other: Any, *, self_num_batch_dims: int = 0
 ) -> Any:

@@ -73,5 +73,5 @@ _KINDS: dict[str, dict[str, Any]] = {
     "feature_alpha_dropout": {"by_channel": True, "alpha": True},
 }
 for _name, _how in _KINDS.items():
-    composite(getattr(aten, _name).default)(partial(dropout, **_how))
-    composite(getattr(aten, _name + "_").default)(partial(dropout, in_place=True, **_how))
+    composite(_name)(partial(dropout, **_how))
+    composite(f"{_name}_")(partial(dropout, in_place=True, **_how))

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch._ops import OpOverload
 
 from lostwax.fake.composite.composites import contiguous, to_device
 from lostwax.fake.fallback import run_cpp_parts
-from lostwax.ops.registry import Rule, aten, composite
+from lostwax.ops.registry import Rule, aten, composite, find_overload
 from lostwax.ops.shapes import fail, hint, is_zero
 from lostwax.sym import Size, decide, eq
 from lostwax.types import product
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 # ------------------------------------------------------------------------------------- convolutions
 
 
-def _convolution(op: OpOverload, dimensions: int) -> Rule:
+def _convolution(name: str, dimensions: int) -> Rule:
     def convolution(
         mode: FakeTensorMode,
         input: Any,
@@ -39,7 +38,7 @@ def _convolution(op: OpOverload, dimensions: int) -> Rule:
     ) -> Any:
         if mode.adopt(input).fake_type.dtype.is_complex:
             args = (input, weight, bias, stride, padding, dilation, groups)
-            return run_cpp_parts(mode, op, args, {})
+            return run_cpp_parts(mode, find_overload(name), args, {})
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
         rest = (weight, bias, *lists, False, [0] * dimensions, groups)
         return _convolve(mode, input, rest, f"conv{dimensions}d", dimensions)
@@ -47,7 +46,7 @@ def _convolution(op: OpOverload, dimensions: int) -> Rule:
     return convolution
 
 
-def _transposed_convolution(op: OpOverload, dimensions: int) -> Rule:
+def _transposed_convolution(name: str, dimensions: int) -> Rule:
     def convolution(
         mode: FakeTensorMode,
         input: Any,
@@ -61,7 +60,7 @@ def _transposed_convolution(op: OpOverload, dimensions: int) -> Rule:
     ) -> Any:
         if mode.adopt(input).fake_type.dtype.is_complex:
             args = (input, weight, bias, stride, padding, output_padding, groups, dilation)
-            return run_cpp_parts(mode, op, args, {})
+            return run_cpp_parts(mode, find_overload(name), args, {})
         lists = [_spread(v, dimensions) for v in (stride, padding, dilation)]
         rest = (weight, bias, *lists, True, _spread(output_padding, dimensions), groups)
         return _convolve(mode, input, rest, f"conv_transpose{dimensions}d", dimensions)
@@ -89,23 +88,23 @@ def _spread(values: Sequence[Size], count: int) -> list[Size]:
     return list(values) * count if len(values) == 1 else list(values)
 
 
-for _n, _overload in enumerate((aten.conv1d.default, aten.conv2d.default, aten.conv3d.default), 1):
-    composite(_overload)(_convolution(_overload, _n))
-for _n, _overload in enumerate(
-    (aten.conv_transpose1d.default, aten.conv_transpose2d.input, aten.conv_transpose3d.input), 1
+for _n, _name in enumerate(("conv1d", "conv2d", "conv3d"), 1):
+    composite(_name)(_convolution(_name, _n))
+for _n, _name in enumerate(
+    ("conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"), 1
 ):
-    composite(_overload)(_transposed_convolution(_overload, _n))
+    composite(_name)(_transposed_convolution(_name, _n))
 
 
 # ------------------------------------------------------------------------------------------ pooling
 
 
-@composite(aten.max_pool2d.default)
+@composite("max_pool2d")
 def max_pool2d(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
     return mode.call(aten.max_pool2d_with_indices.default, *args, **kwargs)[0]
 
 
-@composite(aten.adaptive_avg_pool2d.default)
+@composite("adaptive_avg_pool2d")
 def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[Size]) -> Any:
     if len(output_size) == 2 and all(s.__class__ is int and s == 1 for s in output_size):
         x = mode.adopt(self)
@@ -119,7 +118,7 @@ def adaptive_avg_pool2d(mode: FakeTensorMode, self: Any, output_size: Sequence[S
 # ------------------------------------------------------------------------------------ normalisation
 
 
-@composite(aten.layer_norm.default)
+@composite("layer_norm")
 def layer_norm(
     mode: FakeTensorMode,
     input: Any,
@@ -132,7 +131,7 @@ def layer_norm(
     return mode.call(aten.native_layer_norm.default, input, normalized_shape, weight, bias, eps)[0]
 
 
-@composite(aten.batch_norm.default)
+@composite("batch_norm")
 def batch_norm(
     mode: FakeTensorMode,
     input: Any,
@@ -193,7 +192,7 @@ def _portable_batch_norm(
     return mode.call(op, x, weight, bias, mean, var, True, momentum, eps)[0]
 
 
-@composite(aten.group_norm.default)
+@composite("group_norm")
 def group_norm(
     mode: FakeTensorMode,
     input: Any,
@@ -222,13 +221,13 @@ def group_norm(
 # ------------------------------------------------------------------------------------------- losses
 
 
-@composite(aten.ctc_loss.IntList)
+@composite("ctc_loss.IntList")
 def ctc_loss(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
     # C++ writes the lengths into memory, which a fake does not have.
     return mode.reenter(_ctc_loss, args, kwargs)
 
 
-@composite(aten.ctc_loss.Tensor)
+@composite("ctc_loss.Tensor")
 def ctc_loss_of_tensors(
     mode: FakeTensorMode,
     log_probs: Any,

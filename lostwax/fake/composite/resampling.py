@@ -46,4 +46,4 @@ def _make_resample(kernel: OpOverload, aligned: bool) -> Rule:
 
 for _name, (_, _aligned) in RESAMPLERS.items():
     _packet = getattr(aten, _name)
-    composite(_packet.vec)(_make_resample(_packet.default, _aligned))
+    composite(f"{_name}.vec")(_make_resample(_packet.default, _aligned))

@@ -17,7 +17,7 @@ from torch._ops import OpOverload
 from lostwax.fake.composite.composites import linear, reshape
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ops.registry import Rule, aten, composite
+from lostwax.ops.registry import Rule, aten, composite, find_overload
 from lostwax.ops.shapes import broadcast_sizes, fail, hint, is_one, is_same, require, wrap_dim
 from lostwax.sym import Size, eq
 from lostwax.types import Sizes, product
@@ -28,26 +28,25 @@ if TYPE_CHECKING:
 _BY_TORCH = torch._C.DispatchKey.CompositeImplicitAutograd
 
 
-def composite_if_symbolic(*overloads: OpOverload) -> Callable[[Rule], Rule]:
+def composite_if_symbolic(*names: str) -> Callable[[Rule], Rule]:
     """Register how an operator is taken apart if a size of its tensors is symbolic. The function
     returns NotImplemented for what it leaves to C++."""
 
     def register(function: Rule) -> Rule:
-        for overload in overloads:
-            composite(overload)(_evaluate_if_symbolic(overload, function))
+        for name in names:
+            composite(name)(_evaluate_if_symbolic(name, function))
         return function
 
     return register
 
 
-def _evaluate_if_symbolic(overload: OpOverload, function: Rule) -> Rule:
-    kernel = partial(overload._op_dk, _BY_TORCH)
-
+def _evaluate_if_symbolic(name: str, function: Rule) -> Rule:
     def evaluate(mode: FakeTensorMode, *args: Any, **kwargs: Any) -> Any:
         if any(map(_is_symbolic, (*args, *kwargs.values()))):
             out = function(mode, *args, **kwargs)
             if out is not NotImplemented:
                 return out
+        kernel = partial(find_overload(name)._op_dk, _BY_TORCH)
         return mode.reenter(kernel, args, kwargs)
 
     return evaluate
@@ -62,7 +61,7 @@ def _is_symbolic(value: Any) -> bool:
 # ------------------------------------------------------------------------------------------- pieces
 
 
-@composite_if_symbolic(aten.tensor_split.sections)
+@composite_if_symbolic("tensor_split.sections")
 def tensor_split(mode: FakeTensorMode, self: Any, sections: Any, dim: int = 0) -> Any:
     x = mode.adopt(self)
     count, ndim = unwrap(sections), x.fake_type.ndim
@@ -78,7 +77,7 @@ def tensor_split(mode: FakeTensorMode, self: Any, sections: Any, dim: int = 0) -
     return pieces
 
 
-@composite_if_symbolic(aten.broadcast_tensors.default)
+@composite_if_symbolic("broadcast_tensors")
 def broadcast_tensors(mode: FakeTensorMode, tensors: Sequence[Any]) -> Any:
     given = [mode.adopt(t) for t in tensors]
     size = broadcast_sizes([x.fake_type.size for x in given])
@@ -92,7 +91,7 @@ def _broadcast(mode: FakeTensorMode, x: FakeTensor, size: Sizes) -> Any:
     return mode.call(aten.expand.default, x, list(size))
 
 
-@composite_if_symbolic(aten.cosine_similarity.default)
+@composite_if_symbolic("cosine_similarity")
 def cosine_similarity(
     mode: FakeTensorMode, x1: Any, x2: Any, dim: int = 1, eps: float = 1e-08
 ) -> Any:
@@ -101,7 +100,7 @@ def cosine_similarity(
     return mode.reenter(kernel, (*spread, dim, eps), {})
 
 
-@composite_if_symbolic(aten.diff.default)
+@composite_if_symbolic("diff")
 def diff(
     mode: FakeTensorMode,
     self: Any,
@@ -122,7 +121,7 @@ def diff(
     return out
 
 
-@composite_if_symbolic(aten.take_along_dim.default)
+@composite_if_symbolic("take_along_dim")
 def take_along_dim(mode: FakeTensorMode, self: Any, indices: Any, dim: int | None = None) -> Any:
     x, index = mode.adopt(self), mode.adopt(indices)
     if index.fake_type.dtype is not torch.int64:
@@ -147,13 +146,13 @@ def take_along_dim(mode: FakeTensorMode, self: Any, indices: Any, dim: int | Non
 # ------------------------------------------------------------------------------------------ pooling
 
 
-@composite_if_symbolic(aten.max_pool1d.default)
+@composite_if_symbolic("max_pool1d")
 def max_pool1d(mode: FakeTensorMode, self: Any, *how: Any, **more: Any) -> Any:
     """If no gradient is needed, C++ would call another kernel."""
     return mode.call(aten.max_pool1d_with_indices.default, self, *how, **more)[0]
 
 
-@composite_if_symbolic(aten.adaptive_max_pool1d.default)
+@composite_if_symbolic("adaptive_max_pool1d")
 def adaptive_max_pool1d(mode: FakeTensorMode, self: Any, output_size: Sequence[Any]) -> Any:
     for n in mode.adopt(self).fake_type.size[-2:]:
         text = "Expected input to have non-zero size for non-batch dimensions"
@@ -164,7 +163,7 @@ def adaptive_max_pool1d(mode: FakeTensorMode, self: Any, output_size: Sequence[A
 # ----------------------------------------------------------------------------------------- products
 
 
-@composite_if_symbolic(aten.tensordot.default)
+@composite_if_symbolic("tensordot")
 def tensordot(
     mode: FakeTensorMode, self: Any, other: Any, dims_self: Sequence[int], dims_other: Sequence[int]
 ) -> Any:
@@ -193,7 +192,7 @@ def tensordot(
     return reshape(mode, matrix, [*rows, *columns])
 
 
-@composite_if_symbolic(aten.kron.default)
+@composite_if_symbolic("kron")
 def kron(mode: FakeTensorMode, self: Any, other: Any) -> Any:
     a, b = mode.adopt(self), mode.adopt(other)
     ndim = max(a.fake_type.ndim, b.fake_type.ndim)
@@ -208,7 +207,7 @@ def _pad_size(size: Sequence[Size], ndim: int) -> list[Size]:
     return [*(1,) * (ndim - len(size)), *size]
 
 
-@composite_if_symbolic(aten.cdist.default)
+@composite_if_symbolic("cdist")
 def cdist(
     mode: FakeTensorMode, x1: Any, x2: Any, p: float = 2.0, compute_mode: int | None = None
 ) -> Any:
@@ -235,7 +234,7 @@ def _gates(
     return of_input, of_hidden
 
 
-@composite_if_symbolic(aten.lstm_cell.default)
+@composite_if_symbolic("lstm_cell")
 def lstm_cell(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *weights: Any) -> Any:
     call, add, mul = mode.call, aten.add.Tensor, aten.mul.Tensor
     sigmoid, tanh = aten.sigmoid.default, aten.tanh.default
@@ -249,7 +248,7 @@ def lstm_cell(mode: FakeTensorMode, input: Any, hx: Sequence[Any], *weights: Any
     return call(mul, call(sigmoid, show), call(tanh, cell)), cell
 
 
-@composite_if_symbolic(aten.gru_cell.default)
+@composite_if_symbolic("gru_cell")
 def gru_cell(mode: FakeTensorMode, input: Any, hx: Any, *weights: Any) -> Any:
     call, add, mul, sigmoid = mode.call, aten.add.Tensor, aten.mul.Tensor, aten.sigmoid.default
     of_input, of_hidden = _gates(mode, input, hx, weights, 3)
@@ -267,14 +266,14 @@ def _plain_cell(nonlinearity: OpOverload) -> Rule:
     return cell
 
 
-composite_if_symbolic(aten.rnn_tanh_cell.default)(_plain_cell(aten.tanh.default))
-composite_if_symbolic(aten.rnn_relu_cell.default)(_plain_cell(aten.relu.default))
+composite_if_symbolic("rnn_tanh_cell")(_plain_cell(aten.tanh.default))
+composite_if_symbolic("rnn_relu_cell")(_plain_cell(aten.relu.default))
 
 
 # ----------------------------------------------------------------------------------- many positions
 
 
-@composite_if_symbolic(aten.nll_loss_nd.default)
+@composite_if_symbolic("nll_loss_nd")
 def nll_loss_nd(
     mode: FakeTensorMode,
     self: Any,

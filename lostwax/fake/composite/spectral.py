@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 def _register_check(name: str, is_half: bool) -> None:
     """Require that there is something to transform, where C++ would branch on it."""
-    overload = getattr(aten, name).default
 
-    @composite_if_symbolic(overload)
+    @composite_if_symbolic(name)
     def transform(
         mode: FakeTensorMode, self: Any, n: Any = None, dim: int = -1, norm: str | None = None
     ) -> Any:
@@ -40,7 +39,7 @@ for _name in ("fft_irfft", "fft_hfft"):
     _register_check(_name, is_half=True)
 
 
-@composite_if_symbolic(aten.stft.default)
+@composite_if_symbolic("stft")
 def stft(
     mode: FakeTensorMode,
     self: Any,
@@ -95,7 +94,7 @@ def _ones(mode: FakeTensorMode, x: FakeTensor, length: int) -> Any:
     return mode.call(aten.ones.default, [length], **like)
 
 
-@composite(aten.istft.default)
+@composite("istft")
 def istft(
     mode: FakeTensorMode,
     self: Any,

@@ -12,7 +12,7 @@ from lostwax.ops.decompositions.precision import cast
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten._scaled_dot_product_flash_attention_for_cpu.default)
+@decomposition("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention_for_cpu(
     query: Tensor,
     key: Tensor,

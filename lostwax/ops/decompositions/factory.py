@@ -39,37 +39,37 @@ def _number(value: Any, dtype: torch.dtype) -> Any:
     return float(value) if dtype.is_floating_point else value
 
 
-@decomposition(aten.zeros.default)
+@decomposition("zeros")
 def zeros(size: Any, **given: Any) -> Any:
     return _full(0, size, **_options(given, "dtype", "device"))
 
 
-@decomposition(aten.ones.default)
+@decomposition("ones")
 def ones(size: Any, **given: Any) -> Any:
     return _full(1, size, **_options(given, "dtype", "device"))
 
 
-@decomposition(aten.new_zeros.default)
+@decomposition("new_zeros")
 def new_zeros(self: Tensor, size: Any, **given: Any) -> Any:
     return _full(0, size, **_options_like(given, self))
 
 
-@decomposition(aten.new_ones.default)
+@decomposition("new_ones")
 def new_ones(self: Tensor, size: Any, **given: Any) -> Any:
     return _full(1, size, **_options_like(given, self))
 
 
-@decomposition(aten.new_full.default)
+@decomposition("new_full")
 def new_full(self: Tensor, size: Any, fill_value: Any, **given: Any) -> Any:
     return aten.full.default(size, fill_value, **_options_like(given, self))
 
 
-@decomposition(aten.new_empty.default)
+@decomposition("new_empty")
 def new_empty(self: Tensor, size: Any, **given: Any) -> Any:
     return aten.empty.memory_format(size, **_options_like(given, self))
 
 
-@decomposition(aten.new_empty_strided.default)
+@decomposition("new_empty_strided")
 def new_empty_strided(self: Tensor, size: Any, stride: Any, **given: Any) -> Any:
     return aten.empty_strided.default(size, stride, **_options_like(given, self))
 
@@ -79,17 +79,17 @@ def _full_like(value: int, x: Tensor, given: dict[str, Any]) -> Any:
     return aten.full_like.default(x, number, **_options(given, "dtype", "device", "memory_format"))
 
 
-@decomposition(aten.zeros_like.default)
+@decomposition("zeros_like")
 def zeros_like(self: Tensor, **given: Any) -> Any:
     return _full_like(0, self, given)
 
 
-@decomposition(aten.ones_like.default)
+@decomposition("ones_like")
 def ones_like(self: Tensor, **given: Any) -> Any:
     return _full_like(1, self, given)
 
 
-@decomposition(aten.empty_like.default)
+@decomposition("empty_like")
 def empty_like(self: Tensor, **given: Any) -> Any:
     wanted = given.get("memory_format") or torch.preserve_format
     if wanted is not torch.preserve_format:
@@ -103,7 +103,7 @@ def empty_like(self: Tensor, **given: Any) -> Any:
     return empty_permuted(self.shape, outermost_first, **_options_like(given, self))
 
 
-@decomposition(aten.empty_permuted.default)
+@decomposition("empty_permuted")
 def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **given: Any) -> Any:
     options = _options(given, "dtype", "device")
     made = aten.empty.memory_format([size[d] for d in physical_layout], **options)
@@ -118,32 +118,32 @@ def _draw_like(draw: Any, x: Tensor, given: dict[str, Any]) -> Any:
     return draw(x.shape, **_options_like(given, x))
 
 
-@decomposition(aten.rand_like.default)
+@decomposition("rand_like")
 def rand_like(self: Tensor, **given: Any) -> Any:
     return _draw_like(aten.rand.default, self, given)
 
 
-@decomposition(aten.randn_like.default)
+@decomposition("randn_like")
 def randn_like(self: Tensor, **given: Any) -> Any:
     return _draw_like(aten.randn.default, self, given)
 
 
-@decomposition(aten.arange.default)
+@decomposition("arange")
 def arange(end: Any, **given: Any) -> Any:
     return arange_from(0, end, **given)
 
 
-@decomposition(aten.arange.start)
+@decomposition("arange.start")
 def arange_from(start: Any, end: Any, **given: Any) -> Any:
     return aten.arange.start_step(start, end, 1, **_options(given, "dtype", "device"))
 
 
-@decomposition(aten.eye.default)
+@decomposition("eye")
 def eye(n: int, **given: Any) -> Any:
     return eye_of(n, n, **given)
 
 
-@decomposition(aten.eye.m)
+@decomposition("eye.m")
 def eye_of(n: int, m: int, **given: Any) -> Any:
     rows, columns = (_places(count, given.get("device")) for count in (n, m))
     is_one = aten.eq.Tensor(aten.unsqueeze.default(rows, -1), columns)
@@ -161,12 +161,12 @@ def _is_below(x: Tensor, diagonal: int) -> Any:
     return aten.le.Tensor(columns, aten.add.Scalar(rows, diagonal) if diagonal else rows)
 
 
-@decomposition(aten.tril.default)
+@decomposition("tril")
 def tril(self: Tensor, diagonal: int = 0) -> Any:
     return _keep_where(_is_below(self, diagonal), self)
 
 
-@decomposition(aten.triu.default)
+@decomposition("triu")
 def triu(self: Tensor, diagonal: int = 0) -> Any:
     return _keep_where(aten.logical_not.default(_is_below(self, diagonal - 1)), self)
 
@@ -179,10 +179,7 @@ def _keep_where(choice: Tensor, x: Tensor) -> Any:
 
 
 @decomposition(
-    aten.linspace.default,
-    aten.linspace.Tensor_Tensor,
-    aten.linspace.Tensor_Scalar,
-    aten.linspace.Scalar_Tensor,
+    "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor",
 )
 def linspace(start: Any, end: Any, steps: int, **given: Any) -> Any:
     """It counts from the nearer end, so that both ends are exact."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten.index_reduce.default)
+@decomposition("index_reduce")
 def index_reduce(
     self: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Any:
@@ -26,14 +26,14 @@ def index_reduce(
     return aten.scatter_reduce.two(self, at, places, source, reduce, include_self=include_self)
 
 
-@decomposition(aten.scatter.reduce)
+@decomposition("scatter.reduce")
 def scatter_reducing(self: Tensor, dim: int, index: Tensor, src: Tensor, *, reduce: str) -> Any:
     if reduce == "add":
         return aten.scatter_add.default(self, dim, index, src)
     return aten.scatter_reduce.two(self, dim, index, src, "prod")
 
 
-@decomposition(aten.scatter.value_reduce)
+@decomposition("scatter.value_reduce")
 def scatter_reducing_value(
     self: Tensor, dim: int, index: Tensor, value: Any, *, reduce: str
 ) -> Any:
@@ -41,14 +41,14 @@ def scatter_reducing_value(
     return scatter_reducing(self, dim, index, source, reduce=reduce)
 
 
-@decomposition(aten.put.default)
+@decomposition("put")
 def put(self: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Any:
     flat = _flatten(self)
     out = aten.index_put.default(flat, [_flatten(index)], _flatten(source), accumulate)
     return aten.view.default(out, self.shape)
 
 
-@decomposition(aten.take.default)
+@decomposition("take")
 def take(self: Tensor, index: Tensor) -> Any:
     out = aten.index.Tensor(_flatten(self), [_flatten(index)])
     return aten.view.default(out, index.shape)
@@ -58,19 +58,19 @@ def _flatten(x: Tensor) -> Any:
     return aten.view.default(_rows(x), [-1])
 
 
-@decomposition(aten._embedding_bag_forward_only.default)
+@decomposition("_embedding_bag_forward_only")
 def embedding_bag(*args: Any, **kwargs: Any) -> Any:
     return aten._embedding_bag.default(*args, **kwargs)
 
 
-@decomposition(aten.sort.stable)
+@decomposition("sort.stable")
 def sort(self: Tensor, *, stable: bool | None, dim: int = -1, descending: bool = False) -> Any:
     if stable:
         raise NotImplementedError("the core operator need not keep the order of equals")
     return aten.sort.default(self, dim, descending)
 
 
-@decomposition(aten.embedding_renorm.default)
+@decomposition("embedding_renorm")
 def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Any:
     """It shortens the rows that are read and too long. A row that is read twice is written twice,
     with the same numbers."""
@@ -82,12 +82,12 @@ def embedding_renorm(self: Tensor, indices: Tensor, max_norm: float, norm_type: 
     return aten.index_put.default(self, [places], shortened)
 
 
-@decomposition(aten.max_unpool2d.default)
+@decomposition("max_unpool2d")
 def max_unpool2d(self: Tensor, indices: Tensor, output_size: Any) -> Any:
     return _unpool(self, indices, output_size)
 
 
-@decomposition(aten.max_unpool3d.default)
+@decomposition("max_unpool3d")
 def max_unpool3d(
     self: Tensor, indices: Tensor, output_size: Any, stride: Any = None, padding: Any = None
 ) -> Any:

@@ -9,37 +9,37 @@ from torch import Tensor
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten.mv.default)
+@decomposition("mv")
 def mv(self: Tensor, vec: Tensor) -> Any:
     out = aten.mm.default(self, aten.unsqueeze.default(vec, 1))
     return aten.squeeze.dim(out, 1)
 
 
-@decomposition(aten.dot.default)
+@decomposition("dot")
 def dot(self: Tensor, tensor: Tensor) -> Any:
     row, column = aten.unsqueeze.default(self, 0), aten.unsqueeze.default(tensor, 1)
     return aten.squeeze.dims(aten.mm.default(row, column), [0, 1])
 
 
-@decomposition(aten.vdot.default)
+@decomposition("vdot")
 def vdot(self: Tensor, other: Tensor) -> Any:
     if self.dtype.is_complex:
         raise NotImplementedError("complex numbers have few core operators")
     return dot(self, other)
 
 
-@decomposition(aten.baddbmm.default)
+@decomposition("baddbmm")
 def baddbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _add_weighted(self, aten.bmm.default(batch1, batch2), beta, alpha)
 
 
-@decomposition(aten.addbmm.default)
+@decomposition("addbmm")
 def addbmm(self: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     product = aten.sum.dim_IntList(aten.bmm.default(batch1, batch2), [0])
     return _add_weighted(self, product, beta, alpha)
 
 
-@decomposition(aten.addmv.default)
+@decomposition("addmv")
 def addmv(self: Tensor, mat: Tensor, vec: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:
     return _add_weighted(self, mv(mat, vec), beta, alpha)
 
@@ -55,7 +55,7 @@ def _add_weighted(x: Tensor, product: Tensor, beta: Any, alpha: Any) -> Any:
     return aten.add.Tensor(x if beta == 1 else aten.mul.Tensor(x, beta), product)
 
 
-@decomposition(aten._trilinear.default)
+@decomposition("_trilinear")
 def trilinear(
     i1: Tensor,
     i2: Tensor,

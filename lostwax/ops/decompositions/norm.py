@@ -11,7 +11,7 @@ from lostwax.ops.decompositions.precision import cast
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten.native_batch_norm.default)
+@decomposition("native_batch_norm")
 def batch_norm(
     input: Tensor,
     weight: Tensor | None,
@@ -30,7 +30,7 @@ def batch_norm(
     return aten._native_batch_norm_legit.no_stats(input, weight, bias, True, momentum, eps)
 
 
-@decomposition(aten._native_batch_norm_legit_functional.default)
+@decomposition("_native_batch_norm_legit_functional")
 def batch_norm_updating(
     input: Tensor,
     weight: Tensor | None,
@@ -61,7 +61,7 @@ def _move(running: Tensor, now: Tensor, momentum: float) -> Any:
     return aten.add.Tensor(kept, aten.mul.Tensor(now, momentum))
 
 
-@decomposition(aten._weight_norm_interface.default)
+@decomposition("_weight_norm_interface")
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Any:
     """`g` has one number for each slice of `v`; the kernel takes it in any shape."""
     each = [1] * v.dim()

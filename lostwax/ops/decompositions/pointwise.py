@@ -20,13 +20,13 @@ def scalar_like(value: Any, like: Tensor) -> Any:
 # -------------------------------------------------------------------------------------- activations
 
 
-@decomposition(aten.silu.default)
+@decomposition("silu")
 @compute_in_float32
 def silu(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.sigmoid.default(self))
 
 
-@decomposition(aten.mish.default)
+@decomposition("mish")
 @compute_in_float32
 def mish(self: Tensor) -> Any:
     return aten.mul.Tensor(self, aten.tanh.default(_softplus(self)))
@@ -38,7 +38,7 @@ def _softplus(x: Tensor) -> Any:
     return aten.add.Tensor(aten.relu.default(x), small)
 
 
-@decomposition(aten.softplus.default)
+@decomposition("softplus")
 @compute_in_float32
 def softplus(self: Tensor, beta: Any = 1, threshold: Any = 20) -> Any:
     scaled = self if beta == 1 else aten.mul.Scalar(self, beta)
@@ -47,25 +47,25 @@ def softplus(self: Tensor, beta: Any = 1, threshold: Any = 20) -> Any:
     return aten.where.self(aten.gt.Scalar(scaled, threshold), self, curve)
 
 
-@decomposition(aten.hardsigmoid.default)
+@decomposition("hardsigmoid")
 @compute_in_float32
 def hardsigmoid(self: Tensor) -> Any:
     return aten.div.Scalar(aten.clamp.default(aten.add.Scalar(self, 3), 0, 6), 6)
 
 
-@decomposition(aten.hardswish.default)
+@decomposition("hardswish")
 @compute_in_float32
 def hardswish(self: Tensor) -> Any:
     gate = aten.clamp.default(aten.add.Scalar(self, 3), 0, 6)
     return aten.div.Scalar(aten.mul.Tensor(self, gate), 6)
 
 
-@decomposition(aten._prelu_kernel.default)
+@decomposition("_prelu_kernel")
 def prelu(self: Tensor, weight: Tensor) -> Any:
     return aten.where.self(aten.gt.Scalar(self, 0), self, aten.mul.Tensor(weight, self))
 
 
-@decomposition(aten.glu.default)
+@decomposition("glu")
 def glu(self: Tensor, dim: int = -1) -> Any:
     half = self.shape[dim] // 2
     value = aten.slice.Tensor(self, dim, 0, half)
@@ -74,7 +74,7 @@ def glu(self: Tensor, dim: int = -1) -> Any:
     )
 
 
-@decomposition(aten.log_sigmoid_forward.default)
+@decomposition("log_sigmoid_forward")
 def log_sigmoid(self: Tensor) -> Any:
     buffer = aten.exp.default(aten.neg.default(aten.abs.default(self)))
     lowest = aten.minimum.default(self, scalar_like(0.0, self))
@@ -82,7 +82,7 @@ def log_sigmoid(self: Tensor) -> Any:
     return out, buffer if self.is_cpu else aten.full.default([0], 0.0, dtype=self.dtype)
 
 
-@decomposition(aten.threshold.default)
+@decomposition("threshold")
 def threshold(self: Tensor, threshold: Any, value: Any) -> Any:
     return aten.where.self(aten.le.Scalar(self, threshold), scalar_like(value, self), self)
 
@@ -90,32 +90,32 @@ def threshold(self: Tensor, threshold: Any, value: Any) -> Any:
 # --------------------------------------------------------------------------------------- arithmetic
 
 
-@decomposition(aten.rsub.Scalar)
+@decomposition("rsub.Scalar")
 def rsub_scalar(self: Tensor, other: Any, alpha: Any = 1) -> Any:
     negative = aten.mul.Tensor(self, -alpha) if alpha != 1 else aten.neg.default(self)
     return aten.add.Tensor(negative, other)
 
 
-@decomposition(aten.rsub.Tensor)
+@decomposition("rsub.Tensor")
 def rsub(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
     return aten.sub.Tensor(other, self, alpha=alpha)
 
 
-@decomposition(aten.addcmul.default)
+@decomposition("addcmul")
 @compute_in_float32
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
     product = aten.mul.Tensor(tensor1, tensor2)
     return aten.add.Tensor(self, product if value == 1 else aten.mul.Tensor(product, value))
 
 
-@decomposition(aten.addcdiv.default)
+@decomposition("addcdiv")
 @compute_in_float32
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
     quotient = aten.div.Tensor(tensor1, tensor2)
     return aten.add.Tensor(self, quotient if value == 1 else aten.mul.Tensor(quotient, value))
 
 
-@decomposition(aten.lerp.Scalar)
+@decomposition("lerp.Scalar")
 @compute_in_float32
 def lerp_scalar(self: Tensor, end: Tensor, weight: Any) -> Any:
     way = aten.sub.Tensor(end, self)
@@ -124,62 +124,62 @@ def lerp_scalar(self: Tensor, end: Tensor, weight: Any) -> Any:
     return aten.sub.Tensor(end, aten.mul.Tensor(way, 1 - weight))
 
 
-@decomposition(aten.clamp_min.default)
+@decomposition("clamp_min")
 def clamp_min(self: Tensor, min: Any) -> Any:
     return aten.clamp.default(self, min)
 
 
-@decomposition(aten.clamp_max.default)
+@decomposition("clamp_max")
 def clamp_max(self: Tensor, max: Any) -> Any:
     return aten.clamp.default(self, None, max)
 
 
-@decomposition(aten.clamp_min.Tensor)
+@decomposition("clamp_min.Tensor")
 def clamp_min_tensor(self: Tensor, min: Tensor) -> Any:
     return aten.maximum.default(self, min)
 
 
-@decomposition(aten.clamp_max.Tensor)
+@decomposition("clamp_max.Tensor")
 def clamp_max_tensor(self: Tensor, max: Tensor) -> Any:
     return aten.minimum.default(self, max)
 
 
-@decomposition(aten.floor_divide.default)
+@decomposition("floor_divide")
 def floor_divide(self: Tensor, other: Tensor) -> Any:
     return aten.div.Tensor_mode(self, other, rounding_mode="floor")
 
 
-@decomposition(aten.floor_divide.Scalar)
+@decomposition("floor_divide.Scalar")
 def floor_divide_scalar(self: Tensor, other: Any) -> Any:
     return aten.div.Scalar_mode(self, other, rounding_mode="floor")
 
 
-@decomposition(aten.square.default)
+@decomposition("square")
 def square(self: Tensor) -> Any:
     return aten.pow.Tensor_Scalar(self, 2)
 
 
-@decomposition(aten.frac.default)
+@decomposition("frac")
 def frac(self: Tensor) -> Any:
     return aten.sub.Tensor(self, aten.trunc.default(self))
 
 
-@decomposition(aten.exp2.default)
+@decomposition("exp2")
 def exp2(self: Tensor) -> Any:
     return aten.pow.Scalar(2.0, as_float(self))
 
 
-@decomposition(aten.deg2rad.default)
+@decomposition("deg2rad")
 def deg2rad(self: Tensor) -> Any:
     return aten.mul.Tensor(as_float(self), math.pi / 180)
 
 
-@decomposition(aten.rad2deg.default)
+@decomposition("rad2deg")
 def rad2deg(self: Tensor) -> Any:
     return aten.mul.Tensor(as_float(self), 180 / math.pi)
 
 
-@decomposition(aten.hypot.default)
+@decomposition("hypot")
 def hypot(self: Tensor, other: Tensor) -> Any:
     """It scales by the larger of the two, so that no square overflows."""
     a, b = aten.abs.default(self), aten.abs.default(other)
@@ -192,12 +192,12 @@ def hypot(self: Tensor, other: Tensor) -> Any:
     )
 
 
-@decomposition(aten.fmax.default)
+@decomposition("fmax")
 def fmax(self: Tensor, other: Tensor) -> Any:
     return _choose_unless_nan(aten.maximum.default, self, other)
 
 
-@decomposition(aten.fmin.default)
+@decomposition("fmin")
 def fmin(self: Tensor, other: Tensor) -> Any:
     return _choose_unless_nan(aten.minimum.default, self, other)
 
@@ -212,7 +212,7 @@ def _choose_unless_nan(choice: Any, a: Tensor, b: Tensor) -> Any:
     return aten.where.self(aten.isnan.default(a), b, with_a)
 
 
-@decomposition(aten.angle.default)
+@decomposition("angle")
 def angle(self: Tensor) -> Any:
     if self.dtype.is_complex:
         raise NotImplementedError("complex numbers have no core operators")
@@ -224,33 +224,33 @@ def angle(self: Tensor) -> Any:
 # ------------------------------------------------------------------------------------------ choices
 
 
-@decomposition(aten.zero.default)
+@decomposition("zero")
 def zero(self: Tensor) -> Any:
     """Not by `full_like`, since autograd gives `zero` a gradient, of zeros."""
     return aten.fill.Scalar(self, 0)
 
 
-@decomposition(aten.fill.Tensor)
+@decomposition("fill.Tensor")
 def fill(self: Tensor, value: Tensor) -> Any:
     """Not by `copy`, which is core and has no derivative."""
     return aten.expand.default(cast(value, self.dtype).to(self.device), self.shape)
 
 
-@decomposition(aten.masked_fill.Scalar)
+@decomposition("masked_fill.Scalar")
 def masked_fill(self: Tensor, mask: Tensor, value: Any) -> Any:
     return aten.where.self(mask, scalar_like(value, self), self)
 
 
-@decomposition(aten.masked_fill.Tensor)
+@decomposition("masked_fill.Tensor")
 def masked_fill_tensor(self: Tensor, mask: Tensor, value: Tensor) -> Any:
     return aten.where.self(mask, cast(value, self.dtype), self)
 
 
-@decomposition(aten.isposinf.default)
+@decomposition("isposinf")
 def isposinf(self: Tensor) -> Any:
     return aten.eq.Scalar(self, math.inf)
 
 
-@decomposition(aten.isneginf.default)
+@decomposition("isneginf")
 def isneginf(self: Tensor) -> Any:
     return aten.eq.Scalar(self, -math.inf)

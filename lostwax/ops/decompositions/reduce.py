@@ -13,22 +13,22 @@ from lostwax.ops.decompositions.precision import as_float, cast, compute_in_floa
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten.sum.default)
+@decomposition("sum")
 def total(self: Tensor, *, dtype: Any = None) -> Any:
     return aten.sum.dim_IntList(self, [], False, **({} if dtype is None else {"dtype": dtype}))
 
 
-@decomposition(aten.max.default)
+@decomposition("max")
 def largest(self: Tensor) -> Any:
     return aten.amax.default(self, [])
 
 
-@decomposition(aten.min.default)
+@decomposition("min")
 def smallest(self: Tensor) -> Any:
     return aten.amin.default(self, [])
 
 
-@decomposition(aten.aminmax.default)
+@decomposition("aminmax")
 def aminmax(self: Tensor, *, dim: int | None = None, keepdim: bool = False) -> Any:
     dims = [] if dim is None else [dim]
     if self.dim() == 0:
@@ -45,41 +45,41 @@ def _cast_answer(out: Tensor, x: Tensor) -> Any:
     return cast(out, torch.uint8) if x.dtype is torch.uint8 else out
 
 
-@decomposition(aten.all.default)
+@decomposition("all")
 def every(self: Tensor) -> Any:
     some_not = aten.any.default(aten.logical_not.default(_to_bool(self)))
     return _cast_answer(aten.logical_not.default(some_not), self)
 
 
-@decomposition(aten.all.dim)
+@decomposition("all.dim")
 def every_along(self: Tensor, dim: int, keepdim: bool = False) -> Any:
     some_not = aten.any.dim(aten.logical_not.default(_to_bool(self)), dim, keepdim)
     return _cast_answer(aten.logical_not.default(some_not), self)
 
 
-@decomposition(aten.all.dims)
+@decomposition("all.dims")
 def every_of(self: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     some_not = aten.any.dims(aten.logical_not.default(_to_bool(self)), dim, keepdim)
     return _cast_answer(aten.logical_not.default(some_not), self)
 
 
-@decomposition(aten._is_all_true.default)
+@decomposition("_is_all_true")
 def is_all_true(self: Tensor) -> Any:
     return every(self)
 
 
-@decomposition(aten._is_any_true.default)
+@decomposition("_is_any_true")
 def is_any_true(self: Tensor) -> Any:
     return aten.any.default(self)
 
 
-@decomposition(aten.std.correction)
+@decomposition("std.correction")
 @compute_in_float32
 def std(self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Any:
     return aten.sqrt.default(aten.var.correction(self, dim, correction=correction, keepdim=keepdim))
 
 
-@decomposition(aten.var_mean.correction)
+@decomposition("var_mean.correction")
 def var_mean(
     self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
@@ -87,7 +87,7 @@ def var_mean(
     return aten.var.correction(self, dim, correction=correction, keepdim=keepdim), mean
 
 
-@decomposition(aten.std_mean.correction)
+@decomposition("std_mean.correction")
 def std_mean(
     self: Tensor, dim: Any = None, *, correction: Any = None, keepdim: bool = False
 ) -> Any:
@@ -95,7 +95,7 @@ def std_mean(
     return std(self, dim, correction=correction, keepdim=keepdim), mean
 
 
-@decomposition(aten.logsumexp.default)
+@decomposition("logsumexp")
 def logsumexp(self: Tensor, dim: Any, keepdim: bool = False) -> Any:
     """Computed relative to the largest (unless infinite), so that no exponential overflows."""
     if self.dtype.is_complex or any(s.__class__ is int and s == 0 for s in self.shape):
@@ -118,7 +118,7 @@ def _squeeze_dims(x: Tensor, dims: Any) -> Any:
     return aten.squeeze.dims(x, list(dims) or everywhere) if x.dim() else x
 
 
-@decomposition(aten.linalg_vector_norm.default)
+@decomposition("linalg_vector_norm")
 def vector_norm(
     self: Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> Any:
@@ -144,7 +144,7 @@ def _norm(x: Tensor, order: float, dims: Any, keepdim: bool) -> Any:
     return aten.pow.Tensor_Scalar(powers, 1 / order)
 
 
-@decomposition(aten._safe_softmax.default)
+@decomposition("_safe_softmax")
 def safe_softmax(self: Tensor, dim: int, dtype: Any = None) -> Any:
     """A row that is all -inf gets 0 instead of 0 / 0."""
     x = self if dtype is None else cast(self, dtype)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten.upsample_nearest1d.default)
+@decomposition("upsample_nearest1d")
 def upsample_nearest1d(self: Tensor, output_size: Any, scales: float | None = None) -> Any:
     """A signal is treated as an image of height 1."""
     factors = () if scales is None else (1.0, scales)
@@ -19,7 +19,7 @@ def upsample_nearest1d(self: Tensor, output_size: Any, scales: float | None = No
     return aten.squeeze.dim(upsample_nearest2d(rows, [1, *output_size], *factors), 2)
 
 
-@decomposition(aten.upsample_linear1d.default)
+@decomposition("upsample_linear1d")
 def upsample_linear1d(
     self: Tensor, output_size: Any, align_corners: bool, scales: float | None = None
 ) -> Any:
@@ -29,7 +29,7 @@ def upsample_linear1d(
     return aten.squeeze.dim(made, 2)
 
 
-@decomposition(aten.upsample_nearest2d.default)
+@decomposition("upsample_nearest2d")
 def upsample_nearest2d(
     self: Tensor, output_size: Any, scales_h: float | None = None, scales_w: float | None = None
 ) -> Any:
@@ -37,7 +37,7 @@ def upsample_nearest2d(
     return aten.upsample_nearest2d.vec(self, size, factors)
 
 
-@decomposition(aten.upsample_bilinear2d.default)
+@decomposition("upsample_bilinear2d")
 def upsample_bilinear2d(
     self: Tensor,
     output_size: Any,
@@ -65,7 +65,7 @@ def _choose_size_or_factors(x: Tensor, size: Any, down: Any, across: Any) -> tup
 # ------------------------------------------------------------------------------------------ pooling
 
 
-@decomposition(aten.adaptive_max_pool2d.default, aten.adaptive_max_pool3d.default)
+@decomposition("adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(self: Tensor, output_size: Any) -> Any:
     """Each result is the largest of a window. Windows differ in size, so the shorter ones repeat
     their last element."""

@@ -11,12 +11,12 @@ from torch import Tensor
 from lostwax.ops.registry import aten, decomposition
 
 
-@decomposition(aten.t.default)
+@decomposition("t")
 def t(self: Tensor) -> Any:
     return aten.permute.default(self, [1, 0]) if self.dim() == 2 else aten.alias.default(self)
 
 
-@decomposition(aten.transpose.int)
+@decomposition("transpose.int")
 def transpose(self: Tensor, dim0: int, dim1: int) -> Any:
     order = list(range(self.dim()))
     if not order:
@@ -25,12 +25,12 @@ def transpose(self: Tensor, dim0: int, dim1: int) -> Any:
     return aten.permute.default(self, order)
 
 
-@decomposition(aten._unsafe_view.default, aten._reshape_alias.default)
+@decomposition("_unsafe_view", "_reshape_alias")
 def unsafe_view(self: Tensor, size: Sequence[int], stride: Any = None) -> Any:
     return aten.view.default(self, size)
 
 
-@decomposition(aten.split.Tensor, aten.unsafe_split.Tensor)
+@decomposition("split.Tensor", "unsafe_split.Tensor")
 def split(self: Tensor, split_size: int, dim: int = 0) -> Any:
     size = self.shape[dim]
     if split_size.__class__ is not int or size.__class__ is not int:
@@ -43,12 +43,12 @@ def split(self: Tensor, split_size: int, dim: int = 0) -> Any:
     return aten.split_with_sizes.default(self, pieces, dim)
 
 
-@decomposition(aten.unsafe_split_with_sizes.default)
+@decomposition("unsafe_split_with_sizes")
 def unsafe_split_with_sizes(self: Tensor, split_sizes: Sequence[int], dim: int = 0) -> Any:
     return aten.split_with_sizes.default(self, split_sizes, dim)
 
 
-@decomposition(aten.unbind.int)
+@decomposition("unbind.int")
 def unbind(self: Tensor, dim: int = 0) -> Any:
     count = self.shape[dim]
     if count.__class__ is not int:
@@ -56,19 +56,19 @@ def unbind(self: Tensor, dim: int = 0) -> Any:
     return [aten.select.int(self, dim, i) for i in range(count)]
 
 
-@decomposition(aten.squeeze.default)
+@decomposition("squeeze")
 def squeeze(self: Tensor) -> Any:
     ones = [d for d, size in enumerate(self.shape) if size.__class__ is int and size == 1]
     return aten.squeeze.dims(self, ones)
 
 
-@decomposition(aten.stack.default)
+@decomposition("stack")
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Any:
     at = dim % (tensors[0].dim() + 1)
     return aten.cat.default([aten.unsqueeze.default(x, at) for x in tensors], at)
 
 
-@decomposition(aten.roll.default)
+@decomposition("roll")
 def roll(self: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     if not dims:
         flat = aten.view.default(aten.clone.default(self, memory_format=_ROWS), [-1])
@@ -96,7 +96,7 @@ def _are_ints(*numbers: Any) -> bool:
     return all(n.__class__ is int for n in numbers)
 
 
-@decomposition(aten.pixel_shuffle.default)
+@decomposition("pixel_shuffle")
 def pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     r, lead, (c, h, w) = upscale_factor, list(self.shape[:-3]), self.shape[-3:]
     n = len(lead)
@@ -105,7 +105,7 @@ def pixel_shuffle(self: Tensor, upscale_factor: int) -> Any:
     return aten.view.default(_copy_row_major(x), [*lead, c // (r * r), h * r, w * r])
 
 
-@decomposition(aten.pixel_unshuffle.default)
+@decomposition("pixel_unshuffle")
 def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
     r, lead, (c, h, w) = downscale_factor, list(self.shape[:-3]), self.shape[-3:]
     n = len(lead)
@@ -114,7 +114,7 @@ def pixel_unshuffle(self: Tensor, downscale_factor: int) -> Any:
     return aten.view.default(_copy_row_major(x), [*lead, c * r * r, h // r, w // r])
 
 
-@decomposition(aten.channel_shuffle.default)
+@decomposition("channel_shuffle")
 def channel_shuffle(self: Tensor, groups: int) -> Any:
     n, c, *rest = self.shape
     x = aten.view.default(_copy_row_major(self), [n, groups, c // groups, *rest])
@@ -127,7 +127,7 @@ def _copy_row_major(x: Tensor) -> Any:
     return aten.clone.default(x, memory_format=_ROWS)
 
 
-@decomposition(aten.diagonal_scatter.default)
+@decomposition("diagonal_scatter")
 def diagonal_scatter(
     self: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> Any:

@@ -16,7 +16,7 @@ import torch
 
 from lostwax.cache import cached
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import aten, mark_writing_forms, rule
+from lostwax.ops.registry import mark_writing_forms, rule
 from lostwax.ops.shapes import compare_strides, fail, is_same, require, wrap_dim
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
@@ -89,7 +89,7 @@ def _require_complex(x: TensorType) -> None:
         fail(f"Only supports complex dtypes, but found: {scalar_type(x.dtype)}")
 
 
-@rule(aten._fft_c2c.default)
+@rule("_fft_c2c")
 def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: bool) -> TensorType:
     _require_complex(self)
     if not dim:
@@ -98,7 +98,7 @@ def fft_c2c(self: TensorType, dim: Sequence[int], normalization: int, forward: b
     return _transform_one_by_one(self, dims)
 
 
-@rule(aten._fft_r2c.default)
+@rule("_fft_r2c")
 def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: bool) -> TensorType:
     if self.dtype not in _COMPLEX:
         dtype_found = scalar_type(self.dtype)
@@ -119,7 +119,7 @@ def fft_r2c(self: TensorType, dim: Sequence[int], normalization: int, onesided: 
     return _transform_one_by_one(_transform_dims(self, tuple(size), dtype, [last]), first)
 
 
-@rule(aten._fft_c2r.default)
+@rule("_fft_c2r")
 def fft_c2r(
     self: TensorType, dim: Sequence[int], normalization: int, last_dim_size: Size
 ) -> TensorType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, mark_overloads, mark_writing_forms, rule
+from lostwax.ops.registry import mark, mark_overloads, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     broadcast_sizes,
     contiguous_strides,
@@ -75,7 +75,7 @@ def _smaller_side(x: TensorType) -> Size:
 # ----------------------------------------------------------------------------------- factorisations
 
 
-@rule(aten._linalg_svd.default)
+@rule("_linalg_svd")
 def svd(
     A: TensorType,
     full_matrices: bool = False,
@@ -95,7 +95,7 @@ def svd(
     return u, values, A.fresh(size) if A.device.type == "cuda" else _new_columns(A, size)
 
 
-@rule(aten.linalg_qr.default)
+@rule("linalg_qr")
 def qr(A: TensorType, mode: str = "reduced") -> tuple[TensorType, TensorType]:
     _require_matrix(A, "linalg.qr")
     _require_fractional(A, "linalg.qr")
@@ -110,14 +110,14 @@ def qr(A: TensorType, mode: str = "reduced") -> tuple[TensorType, TensorType]:
     return A.fresh((0,)) if mode == "r" else _new_columns(A, (*batch, m, k)), r
 
 
-@rule(aten.geqrf.default)
+@rule("geqrf")
 def geqrf(self: TensorType) -> tuple[TensorType, TensorType]:
     if len(self.size) < 2:
         fail("torch.geqrf: input must have at least 2 dimensions.")
     return _new_columns(self, self.size), self.fresh((*self.size[:-2], _smaller_side(self)))
 
 
-@rule(aten.linalg_lu_factor_ex.default)
+@rule("linalg_lu_factor_ex")
 def lu_factor_ex(
     A: TensorType, pivot: bool = True, check_errors: bool = False
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -142,7 +142,7 @@ def _triangles(x: TensorType) -> tuple[TensorType, TensorType]:
     return x.fresh((*batch, m, k)), x.fresh((*batch, k, n))
 
 
-@rule(aten.linalg_lu.default)
+@rule("linalg_lu")
 def lu(A: TensorType, pivot: bool = True) -> tuple[TensorType, TensorType, TensorType]:
     if len(A.size) < 2:
         fail(
@@ -154,7 +154,7 @@ def lu(A: TensorType, pivot: bool = True) -> tuple[TensorType, TensorType, Tenso
     return A.fresh((*batch, m, m) if pivot else (0,)), *_triangles(A)
 
 
-@rule(aten.lu_unpack.default)
+@rule("lu_unpack")
 def lu_unpack(
     LU_data: TensorType,
     LU_pivots: TensorType,
@@ -173,7 +173,7 @@ def lu_unpack(
     return permutation, *(_triangles(LU_data) if unpack_data else (nothing, nothing))
 
 
-@rule(aten.linalg_ldl_factor_ex.default)
+@rule("linalg_ldl_factor_ex")
 def ldl_factor_ex(
     self: TensorType, hermitian: bool = False, check_errors: bool = False
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -182,14 +182,14 @@ def ldl_factor_ex(
     return _new_columns(self, self.size), self.fresh(self.size[:-1], torch.int32), _new_info(self)
 
 
-@rule(aten.linalg_cholesky_ex.default)
+@rule("linalg_cholesky_ex")
 def cholesky_ex(self: TensorType, *_: object, **__: object) -> tuple[TensorType, TensorType]:
     _require_square(self, "linalg.cholesky")
     _require_fractional(self, "linalg.cholesky")
     return _new_columns(self, self.size), _new_info(self)
 
 
-@rule(aten.cholesky.default)
+@rule("cholesky")
 def cholesky(self: TensorType, upper: bool = False) -> TensorType:
     _require_square(self, "cholesky")
     if is_zero(self.numel()):
@@ -197,13 +197,13 @@ def cholesky(self: TensorType, upper: bool = False) -> TensorType:
     return _new_columns(self, self.size)
 
 
-@rule(aten.cholesky_inverse.default)
+@rule("cholesky_inverse")
 def cholesky_inverse(self: TensorType, upper: bool = False) -> TensorType:
     _require_square(self, "cholesky_inverse")
     return _new_columns(self, self.size)
 
 
-@rule(aten.linalg_householder_product.default)
+@rule("linalg_householder_product")
 def householder_product(input: TensorType, tau: TensorType) -> TensorType:
     name = "torch.linalg.householder_product"
     if len(input.size) < 2:
@@ -227,7 +227,7 @@ def householder_product(input: TensorType, tau: TensorType) -> TensorType:
     return _new_columns(input, input.size)
 
 
-@rule(aten.ormqr.default)
+@rule("ormqr")
 def ormqr(
     self: TensorType,
     input2: TensorType,
@@ -270,7 +270,7 @@ def ormqr(
 # ------------------------------------------------------------------------ eigenvalues, determinants
 
 
-@rule(aten._linalg_eigh.default)
+@rule("_linalg_eigh")
 def eigh(A: TensorType, UPLO: str = "L", compute_v: bool = True) -> tuple[TensorType, TensorType]:
     _require_square(A, "linalg.eigh")
     _require_fractional(A, "linalg.eigh")
@@ -280,7 +280,7 @@ def eigh(A: TensorType, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor
     return A.fresh(A.size[:-1], real_dtype(A.dtype)), vectors
 
 
-@rule(aten.linalg_eig.default)
+@rule("linalg_eig")
 def eig(self: TensorType) -> tuple[TensorType, TensorType]:
     dtype = _COMPLEX.get(self.dtype)
     is_cuda = self.device.type == "cuda"
@@ -288,14 +288,14 @@ def eig(self: TensorType) -> tuple[TensorType, TensorType]:
     return eigvals(self), vectors
 
 
-@rule(aten._linalg_eigvals.default)
+@rule("_linalg_eigvals")
 def eigvals(self: TensorType) -> TensorType:
     _require_square(self, "linalg.eig")
     _require_fractional(self, "linalg.eig")
     return self.fresh(self.size[:-1], _COMPLEX.get(self.dtype))
 
 
-@rule(aten._linalg_det.default)
+@rule("_linalg_det")
 def det(A: TensorType) -> tuple[TensorType, TensorType, TensorType]:
     _require_square(A, "linalg.det")
     _require_fractional(A, "linalg.det")
@@ -303,7 +303,7 @@ def det(A: TensorType) -> tuple[TensorType, TensorType, TensorType]:
     return A.fresh(A.size[:-2]), _new_columns(A, A.size), pivots
 
 
-@rule(aten._linalg_slogdet.default)
+@rule("_linalg_slogdet")
 def slogdet(A: TensorType) -> tuple[TensorType, TensorType, TensorType, TensorType]:
     _require_square(A, "linalg.slogdet")
     _require_fractional(A, "linalg.slogdet")
@@ -317,7 +317,7 @@ def slogdet(A: TensorType) -> tuple[TensorType, TensorType, TensorType, TensorTy
     )
 
 
-@rule(aten.linalg_matrix_exp.default)
+@rule("linalg_matrix_exp")
 def matrix_exp(self: TensorType) -> TensorType:
     _require_square(self, "linalg.matrix_exp")
     if not (self.dtype.is_floating_point or self.dtype.is_complex):
@@ -325,19 +325,19 @@ def matrix_exp(self: TensorType) -> TensorType:
     return self.fresh()
 
 
-@rule(aten._compute_linear_combination.default)
+@rule("_compute_linear_combination")
 def compute_linear_combination(input: TensorType, coefficients: TensorType) -> TensorType:
     return input.fresh((coefficients.size[0], *input.size[1:]))
 
 
-@rule(aten.linalg_inv_ex.default)
+@rule("linalg_inv_ex")
 def inv_ex(A: TensorType, check_errors: bool = False) -> tuple[TensorType, TensorType]:
     _require_square(A, "linalg.inv")
     _require_fractional(A, "linalg.inv")
     return _new_columns(A, A.size), _new_info(A)
 
 
-@rule(aten.linalg_pinv.atol_rtol_tensor)
+@rule("linalg_pinv.atol_rtol_tensor")
 def pinv(
     self: TensorType,
     atol: TensorType | None = None,
@@ -351,11 +351,11 @@ def pinv(
     return self.fresh((*batch, n, m))
 
 
-mark(Trait.PARTS_ARE_CAST, aten.linalg_pinv.atol_rtol_tensor)
+mark(Trait.PARTS_ARE_CAST, "linalg_pinv.atol_rtol_tensor")
 mark_overloads(Trait.DROPS_OUT, "kron linalg_matrix_rank", out=True)
 
 
-@rule(aten._linalg_check_errors.default)
+@rule("_linalg_check_errors")
 def check_errors(info: TensorType, api_name: str, is_matrix: bool) -> None:
     """It checks data, of which a type knows nothing."""
 
@@ -385,7 +385,7 @@ def _broadcast_solution(a: TensorType, b: TensorType) -> Sizes:
     return (*broadcast_sizes((a.size[:-2], b.size[:-2])), *b.size[-2:])
 
 
-@rule(aten._linalg_solve_ex.default)
+@rule("_linalg_solve_ex")
 def solve_ex(
     A: TensorType, B: TensorType, left: bool = True, check_errors: bool = False
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:
@@ -409,7 +409,7 @@ def _fail_dtypes(name: str, first: str, a: TensorType, b: TensorType) -> None:
     )
 
 
-@rule(aten.linalg_lu_solve.default)
+@rule("linalg_lu_solve")
 def lu_solve(
     LU: TensorType,
     pivots: TensorType,
@@ -438,7 +438,7 @@ def lu_solve(
     return _new_columns(B, size) if left else B.fresh(size)
 
 
-@rule(aten.linalg_ldl_solve.default)
+@rule("linalg_ldl_solve")
 def ldl_solve(
     LD: TensorType, pivots: TensorType, B: TensorType, hermitian: bool = False
 ) -> TensorType:
@@ -476,7 +476,7 @@ def _require_legacy_solvable(b: TensorType, a: TensorType, name: str) -> None:
         )
 
 
-@rule(aten.linalg_solve_triangular.default)
+@rule("linalg_solve_triangular")
 def solve_triangular(
     self: TensorType,
     B: TensorType,
@@ -492,7 +492,7 @@ def solve_triangular(
     return _new_columns(B, _broadcast_solution(self, B), self.dtype)
 
 
-@rule(aten.triangular_solve.default)
+@rule("triangular_solve")
 def triangular_solve(
     self: TensorType, A: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType]:
@@ -508,7 +508,7 @@ def triangular_solve(
     return _new_columns(self, (*batch, *self.size[-2:])), clone
 
 
-@rule(aten.cholesky_solve.default)
+@rule("cholesky_solve")
 def cholesky_solve(self: TensorType, input2: TensorType, upper: bool = False) -> TensorType:
     for name, x in (("b", self), ("u", input2)):
         if len(x.size) < 2:
@@ -520,7 +520,7 @@ def cholesky_solve(self: TensorType, input2: TensorType, upper: bool = False) ->
     return _new_columns(self, _broadcast_solution(input2, self))
 
 
-@rule(aten._cholesky_solve_helper.default)
+@rule("_cholesky_solve_helper")
 def cholesky_solve_helper(self: TensorType, A: TensorType, upper: bool) -> TensorType:
     return _new_columns(self, self.size)
 
@@ -528,7 +528,7 @@ def cholesky_solve_helper(self: TensorType, A: TensorType, upper: bool) -> Tenso
 _DRIVERS = ("gels", "gelsy", "gelsd", "gelss")
 
 
-@rule(aten.linalg_lstsq.default)
+@rule("linalg_lstsq")
 def lstsq(
     self: TensorType, b: TensorType, rcond: float | None = None, driver: str | None = None
 ) -> tuple[TensorType, TensorType, TensorType, TensorType]:

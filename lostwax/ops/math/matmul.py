@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, mark_writing_forms, rule
+from lostwax.ops.registry import mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -97,7 +97,7 @@ def _require_arithmetic(dtype: torch.dtype, kernel: str) -> None:
 # ----------------------------------------------------------------------------------------- matrices
 
 
-@rule(aten.mm.default)
+@rule("mm")
 def mm(self: TensorType, mat2: TensorType) -> TensorType:
     if len(self.size) != 2:
         fail("self must be a matrix")
@@ -114,7 +114,7 @@ def mm(self: TensorType, mat2: TensorType) -> TensorType:
     return TensorType((self.size[0], mat2.size[1]), self.dtype, device)
 
 
-@rule(aten.addmm.default)
+@rule("addmm")
 def addmm(
     self: TensorType, mat1: TensorType, mat2: TensorType, beta: Scalar = 1, alpha: Scalar = 1
 ) -> TensorType:
@@ -140,7 +140,7 @@ def _fail_dtypes(name: str, a: TensorType, b: TensorType) -> None:
     )
 
 
-@rule(aten._addmm_activation.default)
+@rule("_addmm_activation")
 def addmm_activation(
     self: TensorType,
     mat1: TensorType,
@@ -153,13 +153,13 @@ def addmm_activation(
     return out
 
 
-@rule(aten.mm.dtype)
+@rule("mm.dtype")
 def mm_dtype(self: TensorType, mat2: TensorType, out_dtype: torch.dtype) -> TensorType:
     out: TensorType = mm(self, mat2)
     return out.replace(dtype=out_dtype)
 
 
-@rule(aten.addmm.dtype)
+@rule("addmm.dtype")
 def addmm_dtype(
     self: TensorType,
     mat1: TensorType,
@@ -172,7 +172,7 @@ def addmm_dtype(
     return out.replace(dtype=out_dtype)
 
 
-@rule(aten._int_mm.default)
+@rule("_int_mm")
 def int_mm(self: TensorType, mat2: TensorType) -> TensorType:
     for name, x in (("self", self), ("mat2", mat2)):
         if len(x.size) != 2:
@@ -191,7 +191,7 @@ def int_mm(self: TensorType, mat2: TensorType) -> TensorType:
     return self.fresh((self.size[0], mat2.size[1]), torch.int32)
 
 
-@rule(aten._weight_int8pack_mm.default)
+@rule("_weight_int8pack_mm")
 def weight_int8pack_mm(self: TensorType, mat2: TensorType, scales: TensorType) -> TensorType:
     require(eq(self.size[1], mat2.size[1]), "_weight_int8pack_mm: expect A.size(1) == B.size(1)")
     return self.fresh((self.size[0], mat2.size[0]))
@@ -200,7 +200,7 @@ def weight_int8pack_mm(self: TensorType, mat2: TensorType, scales: TensorType) -
 # ------------------------------------------------------------------------------------------ batches
 
 
-@rule(aten.bmm.default)
+@rule("bmm")
 def bmm(self: TensorType, mat2: TensorType) -> TensorType:
     _require_batches(self, mat2)
     require_same_dtype(self.dtype, mat2.dtype)
@@ -209,13 +209,13 @@ def bmm(self: TensorType, mat2: TensorType) -> TensorType:
     return TensorType(size, self.dtype, require_same_device((self, mat2), "bmm"))
 
 
-@rule(aten.bmm.dtype)
+@rule("bmm.dtype")
 def bmm_dtype(self: TensorType, mat2: TensorType, out_dtype: torch.dtype) -> TensorType:
     out: TensorType = bmm(self, mat2)
     return out.replace(dtype=out_dtype)
 
 
-@rule(aten.baddbmm.default)
+@rule("baddbmm")
 def baddbmm(
     self: TensorType, batch1: TensorType, batch2: TensorType, beta: Scalar = 1, alpha: Scalar = 1
 ) -> TensorType:
@@ -234,11 +234,11 @@ def baddbmm(
 
 mark(
     Trait.ROW_MAJOR,
-    *(aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default),
+    "mm addmm bmm baddbmm",
 )
 
 
-@rule(aten.baddbmm.dtype)
+@rule("baddbmm.dtype")
 def baddbmm_dtype(
     self: TensorType,
     batch1: TensorType,
@@ -251,7 +251,7 @@ def baddbmm_dtype(
     return out.replace(dtype=out_dtype)
 
 
-@rule(aten.addbmm.default)
+@rule("addbmm")
 def addbmm(
     self: TensorType, batch1: TensorType, batch2: TensorType, beta: Scalar = 1, alpha: Scalar = 1
 ) -> TensorType:
@@ -297,13 +297,13 @@ def _matrix_vector(
     return (m,)
 
 
-@rule(aten.mv.default)
+@rule("mv")
 def mv(self: TensorType, vec: TensorType) -> TensorType:
     size = _matrix_vector(self.size[:1], vec.dtype, self, vec)
     return TensorType(size, vec.dtype, require_same_device((self, vec), "mv"))
 
 
-@rule(aten.addmv.default)
+@rule("addmv")
 def addmv(
     self: TensorType, mat: TensorType, vec: TensorType, beta: Scalar = 1, alpha: Scalar = 1
 ) -> TensorType:
@@ -330,17 +330,17 @@ def _dot(self: TensorType, other: TensorType) -> TensorType:
     return TensorType((), self.dtype, require_same_device((self, other), "dot"))
 
 
-@rule(aten.dot.default)
+@rule("dot")
 def dot(self: TensorType, tensor: TensorType) -> TensorType:
     return _dot(self, tensor)
 
 
-@rule(aten.vdot.default)
+@rule("vdot")
 def vdot(self: TensorType, other: TensorType) -> TensorType:
     return _dot(self, other)
 
 
-@rule(aten.addr.default)
+@rule("addr")
 def addr(
     self: TensorType, vec1: TensorType, vec2: TensorType, beta: Scalar = 1, alpha: Scalar = 1
 ) -> TensorType:
@@ -371,7 +371,7 @@ def _expand(x: TensorType, size: Sizes) -> TensorType:
     return TensorType(size, x.dtype, x.device, tuple(stride))
 
 
-@rule(aten.linalg_cross.default)
+@rule("linalg_cross")
 def linalg_cross(self: TensorType, other: TensorType, dim: int = -1) -> TensorType:
     if len(self.size) != len(other.size):
         fail("linalg.cross: inputs must have the same number of dimensions.")
@@ -387,7 +387,7 @@ def linalg_cross(self: TensorType, other: TensorType, dim: int = -1) -> TensorTy
     return TensorType(size, self.dtype, require_same_device((self, other), "linalg_cross"))
 
 
-@rule(aten._trilinear.default)
+@rule("_trilinear")
 def trilinear(
     i1: TensorType,
     i2: TensorType,
@@ -404,7 +404,7 @@ def trilinear(
     return i1.fresh(tuple(s for d, s in enumerate(size) if d not in sumdim), promote(i1, i2, i3))
 
 
-mark(Trait.PARTS_ARE_CAST, aten._trilinear.default)
+mark(Trait.PARTS_ARE_CAST, "_trilinear")
 
 
 def _insert_ones(x: TensorType, dims: list[int]) -> Sizes:
@@ -417,7 +417,7 @@ def _insert_ones(x: TensorType, dims: list[int]) -> Sizes:
 # --------------------------------------------------------------------------------- grouped products
 
 
-@rule(aten._grouped_mm.default)
+@rule("_grouped_mm")
 def grouped_mm(
     self: TensorType,
     mat2: TensorType,
@@ -469,7 +469,7 @@ def _require_aligned(x: TensorType) -> None:
 # ---------------------------------------------------------------------------------------- distances
 
 
-@rule(aten._cdist_forward.default)
+@rule("_cdist_forward")
 def cdist_forward(x1: TensorType, x2: TensorType, p: float, compute_mode: int | None) -> TensorType:
     for name, x in (("X1", x1), ("X2", x2)):
         if len(x.size) < 2:
@@ -489,7 +489,7 @@ def cdist_forward(x1: TensorType, x2: TensorType, p: float, compute_mode: int | 
     return x1.fresh((*batch, x1.size[-2], x2.size[-2]))
 
 
-@rule(aten._cdist_backward.default)
+@rule("_cdist_backward")
 def cdist_backward(
     grad: TensorType, x1: TensorType, x2: TensorType, p: float, cdist: TensorType
 ) -> TensorType:
@@ -499,7 +499,7 @@ def cdist_backward(
     return x1.fresh((*batch, x1.size[-2], x1.size[-1]))
 
 
-@rule(aten._pdist_forward.default)
+@rule("_pdist_forward")
 def pdist_forward(self: TensorType, p: float = 2.0) -> TensorType:
     if not self.is_contiguous:
         fail("_pdist_forward requires contiguous input")
@@ -508,10 +508,10 @@ def pdist_forward(self: TensorType, p: float = 2.0) -> TensorType:
     return self.fresh((n * (n - 1) // 2,))
 
 
-mark(Trait.READS_IN_ORDER, aten._pdist_forward.default)
+mark(Trait.READS_IN_ORDER, "_pdist_forward")
 
 
-@rule(aten._pdist_backward.default)
+@rule("_pdist_backward")
 def pdist_backward(grad: TensorType, self: TensorType, p: float, pdist: TensorType) -> TensorType:
     return self.fresh()
 

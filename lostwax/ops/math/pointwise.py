@@ -31,7 +31,7 @@ from lostwax.ops.elementwise import (
     unary,
     with_scalar,
 )
-from lostwax.ops.registry import Rule, aten, mark, mark_writing_forms, rule
+from lostwax.ops.registry import Rule, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -128,28 +128,28 @@ register_table(
 )
 
 
-@rule(aten.abs.default)
+@rule("abs")
 def abs_(x: TensorType) -> TensorType:
     if x.dtype is torch.bool:
         refuse_dtype("abs", x.dtype, x.device.type)
     return new_like(x, real_dtype(x.dtype)) if x.dtype.is_complex else unary(x, x.dtype)
 
 
-@rule(aten.angle.default)
+@rule("angle")
 def angle(x: TensorType) -> TensorType:
     if x.dtype.is_complex:
         return x.fresh(dtype=real_dtype(x.dtype))
     return unary(x, float_dtype(x.dtype))
 
 
-@rule(aten.deg2rad.default, aten.rad2deg.default)
+@rule("deg2rad", "rad2deg")
 def degrees(x: TensorType) -> TensorType:
     if x.dtype.is_complex:
         fail("deg2rad and rad2deg are not supported for complex tensors.", DTYPE_ERROR)
     return new_like(x, float_dtype(x.dtype))
 
 
-@rule(aten.isinf.default)
+@rule("isinf")
 def isinf(x: TensorType) -> TensorType:
     """abs(x) == inf; integers have no infinity, and only their layout is kept."""
     return (
@@ -157,7 +157,7 @@ def isinf(x: TensorType) -> TensorType:
     )
 
 
-@rule(aten.mvlgamma.default)
+@rule("mvlgamma")
 def mvlgamma(x: TensorType, p: int) -> TensorType:
     if x.dtype is torch.bool:
         fail("The input tensor may not be a boolean tensor.")
@@ -168,7 +168,7 @@ def mvlgamma(x: TensorType, p: int) -> TensorType:
     return x.fresh(dtype=float_dtype(x.dtype))
 
 
-@rule(aten.neg.default)
+@rule("neg")
 def neg(x: TensorType) -> TensorType:
     if x.dtype is torch.bool:
         fail(
@@ -179,7 +179,7 @@ def neg(x: TensorType) -> TensorType:
     return unary(x, x.dtype)
 
 
-@rule(aten.sign.default)
+@rule("sign")
 def sign(x: TensorType) -> TensorType:
     if x.dtype.is_complex:
         fail(
@@ -190,7 +190,7 @@ def sign(x: TensorType) -> TensorType:
     return unary(x, x.dtype)
 
 
-@rule(aten.polygamma.default)
+@rule("polygamma")
 def polygamma(n: int, x: TensorType) -> TensorType:
     if n < 0:
         fail("polygamma(n, x) does not support negative n.")
@@ -199,7 +199,7 @@ def polygamma(n: int, x: TensorType) -> TensorType:
     return unary(x, float_dtype(x.dtype))
 
 
-@rule(aten.frexp.Tensor)
+@rule("frexp.Tensor")
 def frexp(x: TensorType) -> tuple[TensorType, TensorType]:
     if not x.dtype.is_floating_point:
         fail(f"torch.frexp() only supports floating-point dtypes, but got {scalar_type(x.dtype)}")
@@ -301,7 +301,7 @@ def _check_alpha(dtype: torch.dtype, alpha: Scalar) -> None:
         fail("For non-complex input tensors, argument alpha must not be a complex number.")
 
 
-@rule(aten.add.Tensor, aten.add.Scalar)
+@rule("add.Tensor", "add.Scalar")
 def add(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
     dtype = common_dtype(a, b)
     if alpha.__class__ is not int:
@@ -309,12 +309,12 @@ def add(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
     return binary(a, b, dtype)
 
 
-@rule(aten.sub.Tensor, aten.sub.Scalar)
+@rule("sub.Tensor", "sub.Scalar")
 def sub(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
     return _subtract(a, b, alpha)
 
 
-@rule(aten.rsub.Tensor, aten.rsub.Scalar)
+@rule("rsub.Tensor", "rsub.Scalar")
 def rsub(a: Operand, b: Operand, alpha: Scalar = 1) -> TensorType:
     return _subtract(b, a, alpha)
 
@@ -338,7 +338,7 @@ def _is_bool(a: Operand) -> bool:
     return a.__class__ is not float and a.__class__ is not int and scalar_dtype(a) is torch.bool
 
 
-@rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
+@rule("div.Tensor_mode", "div.Scalar_mode")
 def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> TensorType:
     dtype = common_dtype(a, b)
     if rounding_mode is None:
@@ -353,7 +353,7 @@ def div_mode(a: Operand, b: Operand, *, rounding_mode: str | None) -> TensorType
     return binary(a, b, dtype)
 
 
-@rule(aten.pow.Tensor_Tensor)
+@rule("pow.Tensor_Tensor")
 def pow_tensors(base: Operand, exponent: Operand) -> TensorType:
     dtype = common_dtype(base, exponent)
     if dtype is torch.bool:
@@ -361,7 +361,7 @@ def pow_tensors(base: Operand, exponent: Operand) -> TensorType:
     return binary(base, exponent, dtype)
 
 
-@rule(aten.pow.Tensor_Scalar)
+@rule("pow.Tensor_Scalar")
 def pow_tensor_scalar(base: TensorType, exponent: Scalar) -> TensorType:
     dtype = common_dtype(base, exponent)
     if exponent.__class__ is int and exponent < 0 and category(dtype) < 2:
@@ -369,12 +369,12 @@ def pow_tensor_scalar(base: TensorType, exponent: Scalar) -> TensorType:
     return unary(base, dtype)
 
 
-@rule(aten.pow.Scalar)
+@rule("pow.Scalar")
 def pow_scalar_tensor(base: Scalar, exponent: TensorType) -> TensorType:
     return exponent.fresh(dtype=promote(base, exponent))
 
 
-@rule(aten.heaviside.default)
+@rule("heaviside")
 def heaviside(x: TensorType, values: TensorType) -> TensorType:
     if x.dtype is not values.dtype:
         fail("heaviside is not yet implemented for tensors with different dtypes.")
@@ -383,7 +383,7 @@ def heaviside(x: TensorType, values: TensorType) -> TensorType:
     return binary(x, values, x.dtype)
 
 
-@rule(aten.ldexp.Tensor)
+@rule("ldexp.Tensor")
 def ldexp(x: Operand, other: TensorType) -> TensorType:
     """Eager has a kernel for floats and integer exponents; else it computes x * 2.0 ** other."""
     power = TensorType(other.size, promote(2.0, other), other.device)
@@ -397,12 +397,12 @@ def ldexp(x: Operand, other: TensorType) -> TensorType:
     return binary(x, power, common_dtype(x, power))
 
 
-@rule(aten.complex.default)
+@rule("complex")
 def complex_(real: TensorType, imag: TensorType) -> TensorType:
     return _join_parts(real, imag)
 
 
-@rule(aten.polar.default)
+@rule("polar")
 def polar(magnitude: TensorType, phase: TensorType) -> TensorType:
     return _join_parts(magnitude, phase)
 
@@ -433,7 +433,7 @@ def _join_parts(a: TensorType, b: TensorType) -> TensorType:
 # --------------------------------------------------------------------------- more than two operands
 
 
-@rule(aten.where.self)
+@rule("where.self")
 def where(condition: TensorType, a: Operand, b: Operand) -> TensorType:
     if condition.dtype is not torch.bool and condition.dtype is not torch.uint8:
         fail(
@@ -449,7 +449,7 @@ def _refuse_complex_clamp(dtype: torch.dtype) -> None:
         fail("clamp is not supported for complex types", NotImplementedError)
 
 
-@rule(aten.clamp.default)
+@rule("clamp")
 def clamp(x: TensorType, min: Scalar = None, max: Scalar = None) -> TensorType:
     if min is None and max is None:
         fail("torch.clamp: At least one of 'min' or 'max' must not be None")
@@ -460,14 +460,14 @@ def clamp(x: TensorType, min: Scalar = None, max: Scalar = None) -> TensorType:
     return unary(x, dtype)
 
 
-@rule(aten.clamp_min.default, aten.clamp_max.default)
+@rule("clamp_min", "clamp_max")
 def clamp_one(x: TensorType, bound: Scalar) -> TensorType:
     dtype = common_dtype(x, bound)
     _refuse_complex_clamp(dtype)
     return unary(x, dtype)
 
 
-@rule(aten.clamp.Tensor)
+@rule("clamp.Tensor")
 def clamp_tensor(
     x: TensorType, min: TensorType | None = None, max: TensorType | None = None
 ) -> TensorType:
@@ -481,14 +481,14 @@ def clamp_tensor(
     return nary((x, *bounds), dtype)
 
 
-@rule(aten.clamp_min.Tensor, aten.clamp_max.Tensor)
+@rule("clamp_min.Tensor", "clamp_max.Tensor")
 def clamp_one_tensor(x: TensorType, bound: TensorType) -> TensorType:
     dtype = common_dtype(x, bound)
     _refuse_complex_clamp(dtype)
     return binary(x, bound, dtype)
 
 
-@rule(aten.addcmul.default)
+@rule("addcmul")
 def addcmul(
     x: TensorType, tensor1: TensorType, tensor2: TensorType, *, value: Scalar = 1
 ) -> TensorType:
@@ -498,7 +498,7 @@ def addcmul(
     return nary((x, tensor1, tensor2), dtype)
 
 
-@rule(aten.addcdiv.default)
+@rule("addcdiv")
 def addcdiv(
     x: TensorType, tensor1: TensorType, tensor2: TensorType, *, value: Scalar = 1
 ) -> TensorType:
@@ -511,7 +511,7 @@ def addcdiv(
     return nary((x, tensor1, tensor2), promote(x, tensor1, tensor2))
 
 
-@rule(aten.lerp.Scalar, aten.lerp.Tensor)
+@rule("lerp.Scalar", "lerp.Tensor")
 def lerp(start: TensorType, end: TensorType, weight: Operand) -> TensorType:
     for name, o in (("end", end), ("weight", weight)):
         if o.__class__ is TensorType and o.dtype is not start.dtype:
@@ -523,7 +523,7 @@ def lerp(start: TensorType, end: TensorType, weight: Operand) -> TensorType:
     return binary(start, end, start.dtype)
 
 
-@rule(aten.masked_fill.Scalar, aten.masked_fill.Tensor)
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
 def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
     """Eager fills a row-major copy."""
     if mask.dtype is not torch.bool:
@@ -539,7 +539,7 @@ def masked_fill(x: TensorType, mask: TensorType, value: Operand) -> TensorType:
     return TensorType(size, x.dtype, common_device((x, mask)))
 
 
-mark(Trait.FILLS, aten.masked_fill_.Tensor)
+mark(Trait.FILLS, "masked_fill_.Tensor")
 
 
 mark_writing_forms(Trait.READS_NUMBER_FIRST, "masked_fill")

@@ -12,7 +12,7 @@ from math import inf
 
 import torch
 
-from lostwax.ops.registry import Fresh, Rule, aten, mark, mark_writing_forms, rule
+from lostwax.ops.registry import Fresh, Rule, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     Sizes,
@@ -86,19 +86,19 @@ def sum_dtype(x: TensorType, dtype: torch.dtype | None) -> torch.dtype:
 # ------------------------------------------------------------------------------- sums and products
 
 
-@rule(aten.sum.default, aten.prod.default)
+@rule("sum", "prod")
 def sum_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
     return TensorType((), sum_dtype(x, dtype), x.device)
 
 
-@rule(aten.sum.dim_IntList, aten.prod.dim_int)
+@rule("sum.dim_IntList", "prod.dim_int")
 def sum_dims(
     x: TensorType, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> TensorType:
     return reduce_dims(x, dim, keepdim, sum_dtype(x, dtype))
 
 
-@rule(aten.nansum.default)
+@rule("nansum")
 def nansum(
     x: TensorType, dim: Dims = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> TensorType:
@@ -107,12 +107,12 @@ def nansum(
     return reduce_dims(x, dim, keepdim, sum_dtype(x, dtype))
 
 
-@rule(aten.mean.default)
+@rule("mean")
 def mean_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
     return _mean(x, None, False, dtype)
 
 
-@rule(aten.mean.dim)
+@rule("mean.dim")
 def mean(
     x: TensorType, dim: Dims, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> TensorType:
@@ -131,7 +131,7 @@ def _mean(x: TensorType, dim: Dims, keepdim: bool, dtype: torch.dtype | None) ->
     return reduce_dims(x, dim, keepdim, out)
 
 
-@rule(aten.trace.default)
+@rule("trace")
 def trace(x: TensorType) -> TensorType:
     if len(x.size) != 2:
         fail(f"trace: expected a matrix, but got tensor with dim {len(x.size)}")
@@ -140,22 +140,22 @@ def trace(x: TensorType) -> TensorType:
     return TensorType((), sum_dtype(x, None), x.device)
 
 
-@rule(aten.logsumexp.default)
+@rule("logsumexp")
 def logsumexp(x: TensorType, dim: Dims, keepdim: bool = False) -> TensorType:
     return reduce_dims(x, dim, keepdim, float_dtype(x.dtype))
 
 
-@rule(aten.count_nonzero.default)
+@rule("count_nonzero")
 def count_nonzero(x: TensorType, dim: int | None = None) -> TensorType:
     return reduce_dims(x, dim, dtype=torch.int64)
 
 
-@rule(aten.count_nonzero.dim_IntList)
+@rule("count_nonzero.dim_IntList")
 def count_nonzero_dims(x: TensorType, dim: Sequence[int]) -> TensorType:
     return reduce_dims(x, dim, dtype=torch.int64)
 
 
-@rule(aten.hash_tensor.default)
+@rule("hash_tensor")
 def hash_tensor(
     x: TensorType, dim: Dims = (), *, keepdim: bool = False, mode: int = 0
 ) -> TensorType:
@@ -170,34 +170,34 @@ def _truth_dtype(x: TensorType) -> torch.dtype:
     return x.dtype if x.dtype is torch.uint8 else torch.bool
 
 
-@rule(aten.any.default, aten.all.default)
+@rule("any", "all")
 def any_all(x: TensorType) -> TensorType:
     return TensorType((), _truth_dtype(x), x.device)
 
 
-mark(Trait.ASKS_ALL, aten.all.default)
+mark(Trait.ASKS_ALL, "all")
 
 
-@rule(aten.any.dim, aten.all.dim)
+@rule("any.dim", "all.dim")
 def any_dim(x: TensorType, dim: int, keepdim: bool = False) -> TensorType:
     return reduce_dims(x, dim, keepdim, _truth_dtype(x))
 
 
-@rule(aten.any.dims, aten.all.dims)
+@rule("any.dims", "all.dims")
 def any_dims(x: TensorType, dim: Dims = None, keepdim: bool = False) -> TensorType:
     if dim is not None and not isinstance(dim, int) and not dim:
         return x.fresh(dtype=_truth_dtype(x))  # unlike elsewhere, an empty list means no dimension
     return reduce_dims(x, dim, keepdim, _truth_dtype(x))
 
 
-@rule(aten._is_all_true.default, aten._is_any_true.default)
+@rule("_is_all_true", "_is_any_true")
 def is_all_true(x: TensorType) -> TensorType:
     if x.dtype is not torch.bool:
         fail(f"expected a bool tensor, but got {scalar_type(x.dtype)}")
     return TensorType((), torch.bool, x.device)
 
 
-mark(Trait.CHECKS_ALL, aten._is_all_true.default)
+mark(Trait.CHECKS_ALL, "_is_all_true")
 
 
 # ------------------------------------------------------------------------------- largest, smallest
@@ -246,20 +246,20 @@ def _index_rule(name: str) -> Rule:
     return index_only
 
 
-rule(aten.amax.default)(_extreme_rule("amax"))
-rule(aten.amin.default)(_extreme_rule("amin"))
-rule(aten.max.default)(_extreme_of_all_rule("max"))
-rule(aten.min.default)(_extreme_of_all_rule("min"))
-rule(aten.max.dim)(_value_and_index_rule("max"))
-rule(aten.min.dim)(_value_and_index_rule("min"))
-rule(aten.median.dim)(_value_and_index_rule("median", frozenset({torch.bool})))
-rule(aten.nanmedian.dim)(_value_and_index_rule("nanmedian", frozenset({torch.bool})))
-rule(aten.mode.default)(_value_and_index_rule("mode"))
-rule(aten.argmax.default)(_index_rule("argmax"))
-rule(aten.argmin.default)(_index_rule("argmin"))
+rule("amax")(_extreme_rule("amax"))
+rule("amin")(_extreme_rule("amin"))
+rule("max")(_extreme_of_all_rule("max"))
+rule("min")(_extreme_of_all_rule("min"))
+rule("max.dim")(_value_and_index_rule("max"))
+rule("min.dim")(_value_and_index_rule("min"))
+rule("median.dim")(_value_and_index_rule("median", frozenset({torch.bool})))
+rule("nanmedian.dim")(_value_and_index_rule("nanmedian", frozenset({torch.bool})))
+rule("mode")(_value_and_index_rule("mode"))
+rule("argmax")(_index_rule("argmax"))
+rule("argmin")(_index_rule("argmin"))
 
 
-@rule(aten.median.default, aten.nanmedian.default)
+@rule("median", "nanmedian")
 def median(x: TensorType) -> TensorType:
     """The median of no elements is NaN."""
     if x.dtype is torch.bool or x.dtype.is_complex:
@@ -267,17 +267,17 @@ def median(x: TensorType) -> TensorType:
     return TensorType((), x.dtype, x.device)
 
 
-@rule(aten.aminmax.default)
+@rule("aminmax")
 def aminmax(x: TensorType, *, dim: int | None = None, keepdim: bool = False) -> Pair:
     return _aminmax(x, dim, keepdim)
 
 
-@rule(aten._aminmax.default)
+@rule("_aminmax")
 def aminmax_of_all(x: TensorType) -> Pair:
     return _aminmax(x, None, False)
 
 
-@rule(aten._aminmax.dim)
+@rule("_aminmax.dim")
 def aminmax_dim(x: TensorType, dim: int, keepdim: bool = False) -> Pair:
     return _aminmax(x, dim, keepdim)
 
@@ -304,24 +304,24 @@ def _variance(x: TensorType, dim: Dims, keepdim: bool, names: str = "std and var
     return reduce_dims(x, dim, keepdim, real_dtype(x.dtype))
 
 
-@rule(aten.var.correction, aten.std.correction)
+@rule("var.correction", "std.correction")
 def var(
     x: TensorType, dim: Dims = None, *, correction: Scalar = None, keepdim: bool = False
 ) -> TensorType:
     return _variance(x, dim, keepdim)
 
 
-@rule(aten.var.dim, aten.std.dim)
+@rule("var.dim", "std.dim")
 def var_dim(x: TensorType, dim: Dims, unbiased: bool = True, keepdim: bool = False) -> TensorType:
     return _variance(x, dim, keepdim)
 
 
-@rule(aten.var.default, aten.std.default)
+@rule("var", "std")
 def var_all(x: TensorType, unbiased: bool = True) -> TensorType:
     return _variance(x, None, False)
 
 
-@rule(aten.var_mean.correction, aten.std_mean.correction)
+@rule("var_mean.correction", "std_mean.correction")
 def var_mean(
     x: TensorType, dim: Dims = None, *, correction: Scalar = None, keepdim: bool = False
 ) -> Pair:
@@ -349,7 +349,7 @@ def _norm_dtype(name: str, x: TensorType, dtype: torch.dtype | None) -> torch.dt
     return real_dtype(dtype or x.dtype)
 
 
-@rule(aten.linalg_vector_norm.default, aten.linalg__powsum.default)
+@rule("linalg_vector_norm", "linalg__powsum")
 def vector_norm(
     x: TensorType,
     ord: Scalar = 2,
@@ -380,35 +380,35 @@ def _require_norm_elements(x: TensorType, ord: Scalar, dim: Dims) -> None:
             )
 
 
-@rule(aten.norm.Scalar, aten.native_norm.default)
+@rule("norm.Scalar", "native_norm")
 def norm(x: TensorType, p: Scalar = 2) -> TensorType:
     return TensorType((), _norm_dtype("norm", x, None), x.device)
 
 
-@rule(aten.norm.ScalarOpt_dim)
+@rule("norm.ScalarOpt_dim")
 def norm_dim(x: TensorType, p: Scalar, dim: Dims, keepdim: bool = False) -> TensorType:
     return reduce_dims(x, dim, keepdim, _norm_dtype("norm", x, None))
 
 
-@rule(aten.norm.ScalarOpt_dim_dtype)
+@rule("norm.ScalarOpt_dim_dtype")
 def norm_dim_dtype(
     x: TensorType, p: Scalar, dim: Dims, keepdim: bool, *, dtype: torch.dtype
 ) -> TensorType:
     return reduce_dims(x, dim, keepdim, _norm_dtype("norm", x, dtype))
 
 
-@rule(aten.norm.ScalarOpt_dtype)
+@rule("norm.ScalarOpt_dtype")
 def norm_dtype(x: TensorType, p: Scalar, *, dtype: torch.dtype) -> TensorType:
     return TensorType((), _norm_dtype("norm", x, dtype), x.device)
 
 
-@rule(aten.dist.default)
+@rule("dist")
 def dist(a: TensorType, b: TensorType, p: Scalar = 2) -> TensorType:
     broadcast_sizes((a.size, b.size))
     return TensorType((), _norm_dtype("norm", a.replace(dtype=promote(a, b)), None), a.device)
 
 
-@rule(aten.renorm.default)
+@rule("renorm")
 def renorm(x: TensorType, p: Scalar, dim: int, maxnorm: Scalar) -> TensorType:
     wrap_dim(dim, len(x.size))
     if len(x.size) < 2:
@@ -419,13 +419,13 @@ def renorm(x: TensorType, p: Scalar, dim: int, maxnorm: Scalar) -> TensorType:
 # ------------------------------------------------------------------------------------- cumulative
 
 
-@rule(aten.cumsum.default, aten.cumprod.default)
+@rule("cumsum", "cumprod")
 def cumsum(x: TensorType, dim: int, *, dtype: torch.dtype | None = None) -> TensorType:
     wrap_dim(dim, len(x.size))
     return x.fresh(dtype=sum_dtype(x, dtype))
 
 
-@rule(aten.cummax.default, aten.cummin.default)
+@rule("cummax", "cummin")
 def cummax(x: TensorType, dim: int) -> Pair:
     wrap_dim(dim, len(x.size))
     if x.dtype.is_complex:
@@ -433,7 +433,7 @@ def cummax(x: TensorType, dim: int) -> Pair:
     return x.fresh(), x.fresh(dtype=torch.int64)
 
 
-@rule(aten.logcumsumexp.default, aten._logcumsumexp.default)
+@rule("logcumsumexp", "_logcumsumexp")
 def logcumsumexp(x: TensorType, dim: int) -> TensorType:
     wrap_dim(dim, len(x.size))
     require_fractional(x.dtype, "logcumsumexp_out_cpu")
@@ -443,7 +443,7 @@ def logcumsumexp(x: TensorType, dim: int) -> TensorType:
 # ---------------------------------------------------------------------------------------- softmax
 
 
-@rule(aten._softmax.default, aten._log_softmax.default)
+@rule("_softmax", "_log_softmax")
 def softmax(x: TensorType, dim: int, half_to_float: bool) -> TensorType:
     wrap_dim(dim, len(x.size))
     if not half_to_float:
@@ -456,14 +456,14 @@ def softmax(x: TensorType, dim: int, half_to_float: bool) -> TensorType:
     return x.fresh(dtype=torch.float32)
 
 
-@rule(aten._safe_softmax.default)
+@rule("_safe_softmax")
 def safe_softmax(x: TensorType, dim: int, dtype: torch.dtype | None = None) -> TensorType:
     wrap_dim(dim, len(x.size))
     require_floating(dtype or x.dtype, "softmax_kernel_impl")
     return x.fresh(dtype=dtype)
 
 
-@rule(aten._softmax_backward_data.default, aten._log_softmax_backward_data.default)
+@rule("_softmax_backward_data", "_log_softmax_backward_data")
 def softmax_backward(
     grad: TensorType, output: TensorType, dim: int, input_dtype: torch.dtype
 ) -> TensorType:
@@ -475,14 +475,14 @@ def softmax_backward(
     return grad.fresh()
 
 
-@rule(aten._masked_softmax.default)
+@rule("_masked_softmax")
 def masked_softmax(x: TensorType, mask: TensorType, *_: object, **__: object) -> TensorType:
     if mask.dtype is not torch.bool:
         fail("Mask should be a boolean tensor")
     return x.fresh()
 
 
-@rule(aten._masked_softmax_backward.default)
+@rule("_masked_softmax_backward")
 def masked_softmax_backward(grad: TensorType, *_: object, **__: object) -> TensorType:
     return grad.fresh()
 
@@ -490,7 +490,7 @@ def masked_softmax_backward(grad: TensorType, *_: object, **__: object) -> Tenso
 # ------------------------------------------------------------------------------------- histograms
 
 
-@rule(aten.histc.default)
+@rule("histc")
 def histc(x: TensorType, bins: int = 100, min: Scalar = 0, max: Scalar = 0) -> TensorType:
     if x.device.type == "cuda" and not x.dtype.is_floating_point:
         if x.dtype is torch.bool or x.dtype.is_complex:
@@ -506,7 +506,7 @@ def _histogram(x: TensorType, bins: int) -> TensorType:
     return x.fresh((bins,))
 
 
-@rule(aten.histogram.bin_ct)
+@rule("histogram.bin_ct")
 def histogram(
     x: TensorType, bins: int = 100, *_: object, weight: TensorType | None = None, **__: object
 ) -> Pair:
@@ -514,7 +514,7 @@ def histogram(
     return _histogram(x, bins), x.fresh((bins + 1,))
 
 
-@rule(aten.histogram.bins_tensor)
+@rule("histogram.bins_tensor")
 def histogram_edges(
     x: TensorType, bins: TensorType, *, weight: TensorType | None = None, density: bool = False
 ) -> Pair:
@@ -548,7 +548,7 @@ def _check_weight(size: Sizes, weight: TensorType | None) -> None:
         require(eq(a, b), text)
 
 
-@rule(aten._histogramdd_bin_edges.default)
+@rule("_histogramdd_bin_edges")
 def histogramdd_bin_edges(
     x: TensorType, bins: Sequence[int], *_: object, weight: TensorType | None = None, **__: object
 ) -> list[TensorType]:
@@ -556,7 +556,7 @@ def histogramdd_bin_edges(
     return [x.fresh((n + 1,)) for n in bins]
 
 
-@rule(aten._histogramdd_from_bin_cts.default)
+@rule("_histogramdd_from_bin_cts")
 def histogramdd(
     x: TensorType, bins: Sequence[int], *_: object, weight: TensorType | None = None, **__: object
 ) -> TensorType:
@@ -564,7 +564,7 @@ def histogramdd(
     return x.fresh(tuple(bins))
 
 
-@rule(aten._histogramdd_from_bin_tensors.default)
+@rule("_histogramdd_from_bin_tensors")
 def histogramdd_edges(
     x: TensorType,
     bins: Sequence[TensorType],
@@ -582,7 +582,7 @@ def histogramdd_edges(
     return x.fresh(counts)
 
 
-@rule(aten.bincount.default, data=True)
+@rule("bincount", data=True)
 def bincount(
     fresh: Fresh, x: TensorType, weights: TensorType | None = None, minlength: Size = 0
 ) -> TensorType:

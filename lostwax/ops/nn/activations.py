@@ -20,7 +20,7 @@ from lostwax.ops.elementwise import (
     register_table,
     unary,
 )
-from lostwax.ops.registry import Rule, aten, mark, rule
+from lostwax.ops.registry import Rule, mark, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -92,7 +92,7 @@ register_table(
 )
 
 
-@rule(aten.relu.default)
+@rule("relu")
 def relu(x: TensorType) -> TensorType:
     if x.dtype is torch.bool:
         fail("Boolean inputs not supported for relu", BOOL_ERROR)
@@ -101,10 +101,10 @@ def relu(x: TensorType) -> TensorType:
     return unary(x, x.dtype)
 
 
-mark(Trait.WRITES_ALIKE, aten.threshold_.default)
+mark(Trait.WRITES_ALIKE, "threshold_")
 
 
-@rule(aten.gelu.default)
+@rule("gelu")
 def gelu(x: TensorType, *, approximate: str = "none") -> TensorType:
     if x.dtype in NOT_FLOATS:
         raise_not_implemented("GeluKernelImpl", x.dtype)
@@ -113,7 +113,7 @@ def gelu(x: TensorType, *, approximate: str = "none") -> TensorType:
     return unary(x, x.dtype)
 
 
-@rule(aten.softshrink.default)
+@rule("softshrink")
 def softshrink(x: TensorType, lambd: Scalar = 0.5) -> TensorType:
     require_floating(x.dtype, "softshrink_check")
     if not is_met(lambd >= 0):
@@ -124,7 +124,7 @@ def softshrink(x: TensorType, lambd: Scalar = 0.5) -> TensorType:
     return unary(x, x.dtype)
 
 
-@rule(aten.hardtanh.default)
+@rule("hardtanh")
 def hardtanh(x: TensorType, min_val: Scalar = -1, max_val: Scalar = 1) -> TensorType:
     if x.dtype is torch.bool:
         fail("Bool inputs not supported for hardtanh", BOOL_ERROR)
@@ -135,7 +135,7 @@ def hardtanh(x: TensorType, min_val: Scalar = -1, max_val: Scalar = 1) -> Tensor
     return new_like(x)
 
 
-@rule(aten.elu_backward.default)
+@rule("elu_backward")
 def elu_backward(
     grad: TensorType,
     alpha: Scalar,
@@ -154,14 +154,14 @@ def elu_backward(
     return binary(grad, self_or_result, dtype)
 
 
-@rule(aten.mish_backward.default)
+@rule("mish_backward")
 def mish_backward(grad: TensorType, x: TensorType) -> TensorType:
     computed = promote(grad, x)
     require_floating(computed, "mish_backward_cpu")
     return binary(grad, x, x.dtype, computed)
 
 
-@rule(aten.log_sigmoid_forward.default)
+@rule("log_sigmoid_forward")
 def log_sigmoid_forward(x: TensorType) -> tuple[TensorType, TensorType]:
     """The second result is the kernel's buffer, which is empty except on the CPU."""
     require_floating(x.dtype, "log_sigmoid_cpu")
@@ -169,7 +169,7 @@ def log_sigmoid_forward(x: TensorType) -> tuple[TensorType, TensorType]:
     return out, out if x.device.type == "cpu" else x.fresh((0,))
 
 
-@rule(aten.log_sigmoid_backward.default)
+@rule("log_sigmoid_backward")
 def log_sigmoid_backward(grad: TensorType, x: TensorType, buffer: TensorType) -> TensorType:
     require_floating(x.dtype, "log_sigmoid_backward_cpu")
     _require_same_dtype(x, grad)
@@ -182,7 +182,7 @@ def _require_same_dtype(expected: TensorType, *others: TensorType) -> None:
             fail(f"Found dtype {scalar_type(o.dtype)} but expected {scalar_type(expected.dtype)}")
 
 
-@rule(aten._prelu_kernel.default)
+@rule("_prelu_kernel")
 def prelu(x: TensorType, weight: TensorType) -> TensorType:
     _require_same_dtype(x, weight)
     require_floating(x.dtype, "prelu_cpu")
@@ -191,7 +191,7 @@ def prelu(x: TensorType, weight: TensorType) -> TensorType:
     return binary(x, weight, x.dtype)
 
 
-@rule(aten._prelu_kernel_backward.default)
+@rule("_prelu_kernel_backward")
 def prelu_backward(
     grad: TensorType, x: TensorType, weight: TensorType
 ) -> tuple[TensorType, TensorType]:
@@ -215,18 +215,18 @@ def _half(x: TensorType, dim: int) -> TensorType:
     return x.replace(size=(*x.size[:d], n // 2, *x.size[d + 1 :]), stride=x.stride)
 
 
-@rule(aten.glu.default)
+@rule("glu")
 def glu(x: TensorType, dim: int = -1) -> TensorType:
     require_floating(x.dtype, "glu_cpu")
     return unary(_half(x, dim).replace(offset=0), x.dtype)
 
 
-@rule(aten.glu_backward.default)
+@rule("glu_backward")
 def glu_backward(grad: TensorType, x: TensorType, dim: int) -> TensorType:
     _half(x, dim)
     return x.fresh()
 
 
-@rule(aten.glu_jvp.default)
+@rule("glu_jvp")
 def glu_jvp(out: TensorType, x: TensorType, dx: TensorType, dim: int) -> TensorType:
     return nary((out, _half(x, dim), _half(dx, dim)), out.dtype)

@@ -13,7 +13,7 @@ import torch
 from lostwax import torch_version
 from lostwax.ops.elementwise import new_like
 from lostwax.ops.math.matmul import require_expandable
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import (
     fail,
     is_met,
@@ -38,7 +38,7 @@ _FLASH_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 # ------------------------------------------------------------------------------------- which kernel
 
 
-@rule(aten._fused_sdp_choice.default)
+@rule("_fused_sdp_choice")
 def fused_sdp_choice(
     query: TensorType,
     key: TensorType,
@@ -68,7 +68,7 @@ def fused_sdp_choice(
     return MATH
 
 
-mark(Trait.RULE_READS_SETTINGS, aten._fused_sdp_choice.default)  # which kernels are switched on
+mark(Trait.RULE_READS_SETTINGS, "_fused_sdp_choice")  # which kernels are switched on
 
 
 def choose_on_cuda(
@@ -153,7 +153,7 @@ def _mask_fits(mask: TensorType, q: TensorType, k: TensorType) -> bool:
 # ----------------------------------------------------------------------------------- the CPU kernel
 
 
-@rule(aten._scaled_dot_product_flash_attention_for_cpu.default)
+@rule("_scaled_dot_product_flash_attention_for_cpu")
 def flash_attention_for_cpu(
     query: TensorType,
     key: TensorType,
@@ -213,7 +213,7 @@ def time_major(x: TensorType) -> TensorType:
     return TensorType(x.size, x.dtype, x.device, (s[0], s[2], s[1], s[3]))
 
 
-@rule(aten._scaled_dot_product_flash_attention_for_cpu_backward.default)
+@rule("_scaled_dot_product_flash_attention_for_cpu_backward")
 def flash_attention_for_cpu_backward(
     grad_out: TensorType,
     query: TensorType,
@@ -228,7 +228,7 @@ def flash_attention_for_cpu_backward(
 # ------------------------------------------------------------------------------------- accelerators
 
 
-@rule(aten._scaled_dot_product_flash_attention.default)
+@rule("_scaled_dot_product_flash_attention")
 def flash_attention(
     query: TensorType, key: TensorType, *_: object, **__: object
 ) -> tuple[object, ...]:
@@ -247,7 +247,7 @@ def flash_attention(
     )
 
 
-@rule(aten._scaled_dot_product_efficient_attention.default)
+@rule("_scaled_dot_product_efficient_attention")
 def efficient_attention(
     query: TensorType,
     key: TensorType,
@@ -264,7 +264,7 @@ def efficient_attention(
     return out, query.fresh((b, h, rows), torch.float32), seed, seed
 
 
-@rule(aten._efficient_attention_forward.default)
+@rule("_efficient_attention_forward")
 def efficient_attention_forward(
     query: TensorType,
     key: TensorType,
@@ -293,7 +293,7 @@ def efficient_attention_forward(
     return query.fresh((b, t, h, value.size[-1])), sums, seed, seed, longest, read
 
 
-@rule(aten._scaled_dot_product_cudnn_attention.default)
+@rule("_scaled_dot_product_cudnn_attention")
 def cudnn_attention(
     query: TensorType,
     key: TensorType,
@@ -321,8 +321,8 @@ def cudnn_attention(
 
 
 @rule(
-    aten._scaled_dot_product_flash_attention_backward.default,
-    aten._scaled_dot_product_cudnn_attention_backward.default,
+    "_scaled_dot_product_flash_attention_backward",
+    "_scaled_dot_product_cudnn_attention_backward",
 )
 def fused_attention_backward(
     grad_out: TensorType,
@@ -354,7 +354,7 @@ def _require_self_attention(
         fail("`embed_dim` must divide evenly by `num_heads`")
 
 
-@rule(aten._native_multi_head_attention.default)
+@rule("_native_multi_head_attention")
 def native_multi_head_attention(
     query: TensorType,
     key: TensorType,
@@ -379,7 +379,7 @@ def native_multi_head_attention(
     return query.fresh(), weights
 
 
-@rule(aten._transformer_encoder_layer_fwd.default)
+@rule("_transformer_encoder_layer_fwd")
 def transformer_encoder_layer_fwd(
     src: TensorType, embed_dim: int, num_heads: int, *parameters: object, **__: object
 ) -> TensorType:
@@ -387,7 +387,7 @@ def transformer_encoder_layer_fwd(
     return src.fresh()
 
 
-@rule(aten._transform_bias_rescale_qkv.default)
+@rule("_transform_bias_rescale_qkv")
 def transform_bias_rescale_qkv(
     qkv: TensorType, qkv_bias: TensorType, num_heads: int
 ) -> tuple[TensorType, TensorType, TensorType]:

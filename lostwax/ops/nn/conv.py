@@ -13,7 +13,7 @@ import torch
 
 from lostwax.cache import cached
 from lostwax.ops.memory_format import reads_as_channels_last, suggests_channels_last
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import (
     channels_last_strides,
     fail,
@@ -290,7 +290,7 @@ def _convolve(
     return _new_dense(x, size, _wants_channels_last(x, weight, g))
 
 
-@rule(aten.convolution.default, aten.convolution_overrideable.default, aten._convolution.default)
+@rule("convolution convolution_overrideable _convolution")
 def convolution(
     input: TensorType,
     weight: TensorType,
@@ -308,10 +308,10 @@ def convolution(
     return _convolve(input, weight, bias, g)
 
 
-mark(Trait.ONE_FOR_ONE, aten.conv1d.default, aten.conv2d.default, aten.conv3d.default)
+mark(Trait.ONE_FOR_ONE, "conv1d conv2d conv3d")
 
 
-@rule(aten.mkldnn_convolution.default)
+@rule("mkldnn_convolution")
 def mkldnn_convolution(
     self: TensorType,
     weight: TensorType,
@@ -325,7 +325,7 @@ def mkldnn_convolution(
     return _convolve(self, weight, bias, g)
 
 
-@rule(aten.convolution_backward.default)
+@rule("convolution_backward")
 def convolution_backward(
     grad_output: TensorType,
     input: TensorType,
@@ -358,14 +358,14 @@ def convolution_backward(
     )
 
 
-@rule(aten.convolution_backward_overrideable.default)
+@rule("convolution_backward_overrideable")
 def convolution_backward_overrideable(
     grad_output: TensorType, input: TensorType, weight: TensorType, *given: Any, **named: Any
 ) -> Any:
     return convolution_backward(grad_output, input, weight, None, *given, **named)
 
 
-@rule(aten.conv_tbc.default)
+@rule("conv_tbc")
 def conv_tbc(self: TensorType, weight: TensorType, bias: TensorType, pad: int = 0) -> TensorType:
     """The input is time × batch × channels."""
     if len(self.size) != 3:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import fail, is_same, require, require_same_device
 from lostwax.ops.spelling import scalar_type
 from lostwax.ops.traits import Trait
@@ -27,7 +27,7 @@ def _check_embedding_indices(indices: TensorType, op: str) -> None:
         )
 
 
-@rule(aten.embedding.default)
+@rule("embedding")
 def embedding(weight: TensorType, indices: TensorType, *_: object, **__: object) -> TensorType:
     if len(weight.size) != 2:
         fail("'weight' must be 2-D")
@@ -38,16 +38,16 @@ def embedding(weight: TensorType, indices: TensorType, *_: object, **__: object)
     return TensorType((*indices.size, weight.size[1]), weight.dtype, weight.device)
 
 
-mark(Trait.ROW_MAJOR, aten.embedding.default)
+mark(Trait.ROW_MAJOR, "embedding")
 
 
-@rule(aten.embedding_renorm.default)
+@rule("embedding_renorm")
 def embedding_renorm(self: TensorType, indices: TensorType, *_: object, **__: object) -> TensorType:
     _check_embedding_indices(indices, "embedding_renorm_")
     return new_like(self)
 
 
-@rule(aten.embedding_dense_backward.default)
+@rule("embedding_dense_backward")
 def embedding_dense_backward(
     grad_output: TensorType, indices: TensorType, num_weights: Size, *_: object, **__: object
 ) -> TensorType:
@@ -59,7 +59,7 @@ _BAG_SUM, _BAG_MAX = 0, 2
 _FAST_BAG = (torch.float32, torch.float16, torch.bfloat16)
 
 
-@rule(aten._embedding_bag.default)
+@rule("_embedding_bag")
 def embedding_bag(
     weight: TensorType,
     indices: TensorType,
@@ -94,7 +94,7 @@ def embedding_bag(
     )
 
 
-@rule(aten._embedding_bag_forward_only.default)
+@rule("_embedding_bag_forward_only")
 def embedding_bag_forward_only(
     weight: TensorType,
     indices: TensorType,
@@ -111,10 +111,10 @@ def embedding_bag_forward_only(
     return out, bag_of, size, maxima
 
 
-mark(Trait.FORWARD_ONLY, aten._embedding_bag_forward_only.default)
+mark(Trait.FORWARD_ONLY, "_embedding_bag_forward_only")
 
 
-@rule(aten._embedding_bag_dense_backward.default)
+@rule("_embedding_bag_dense_backward")
 def embedding_bag_dense_backward(
     grad: TensorType,
     indices: TensorType,
@@ -128,7 +128,7 @@ def embedding_bag_dense_backward(
     return grad.fresh((num_weights, grad.size[1]))
 
 
-@rule(aten._embedding_bag_per_sample_weights_backward.default)
+@rule("_embedding_bag_per_sample_weights_backward")
 def embedding_bag_per_sample_weights_backward(
     grad: TensorType, weight: TensorType, indices: TensorType, *_: object, **__: object
 ) -> TensorType:

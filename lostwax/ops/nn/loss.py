@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import Fresh, aten, rule
+from lostwax.ops.registry import Fresh, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -50,12 +50,12 @@ def _plain_loss(self: TensorType, target: TensorType, reduction: int, kernel: st
     return _reduce(out, reduction)
 
 
-@rule(aten.mse_loss.default)
+@rule("mse_loss")
 def mse_loss(self: TensorType, target: TensorType, reduction: int = MEAN) -> TensorType:
     return _plain_loss(self, target, reduction, "mse_cpu")
 
 
-@rule(aten.smooth_l1_loss.default)
+@rule("smooth_l1_loss")
 def smooth_l1_loss(
     self: TensorType, target: TensorType, reduction: int = MEAN, beta: float = 1.0
 ) -> TensorType:
@@ -64,7 +64,7 @@ def smooth_l1_loss(
     return _plain_loss(self, target, reduction, "smooth_l1_cpu")
 
 
-@rule(aten.huber_loss.default)
+@rule("huber_loss")
 def huber_loss(
     self: TensorType, target: TensorType, reduction: int = MEAN, delta: float = 1.0
 ) -> TensorType:
@@ -75,7 +75,7 @@ def huber_loss(
     return _reduce(out, reduction)
 
 
-@rule(aten.soft_margin_loss.default)
+@rule("soft_margin_loss")
 def soft_margin_loss(self: TensorType, target: TensorType, reduction: int = MEAN) -> TensorType:
     out = elementwise((self, target), self.dtype)
     _require_storable(torch.get_default_dtype(), self.dtype)
@@ -91,9 +91,7 @@ def _require_storable(result: torch.dtype, output: torch.dtype) -> None:
 
 
 @rule(
-    aten.mse_loss_backward.default,
-    aten.smooth_l1_loss_backward.default,
-    aten.huber_loss_backward.default,
+    "mse_loss_backward smooth_l1_loss_backward huber_loss_backward",
 )
 def row_major_gradient(
     grad_output: TensorType, self: TensorType, target: TensorType, *_: object, **__: object
@@ -101,14 +99,14 @@ def row_major_gradient(
     return self.fresh()
 
 
-@rule(aten.soft_margin_loss_backward.default)
+@rule("soft_margin_loss_backward")
 def soft_margin_loss_backward(
     grad_output: TensorType, self: TensorType, target: TensorType, reduction: int
 ) -> TensorType:
     return elementwise((self, target, grad_output), self.dtype)
 
 
-@rule(aten.binary_cross_entropy.default)
+@rule("binary_cross_entropy")
 def binary_cross_entropy(
     self: TensorType, target: TensorType, weight: Optional = None, reduction: int = MEAN
 ) -> TensorType:
@@ -121,14 +119,14 @@ def binary_cross_entropy(
     return _reduce(out, reduction)
 
 
-@rule(aten.binary_cross_entropy_backward.default)
+@rule("binary_cross_entropy_backward")
 def binary_cross_entropy_backward(
     grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
     return new_like(self)
 
 
-@rule(aten.binary_cross_entropy_with_logits.default)
+@rule("binary_cross_entropy_with_logits")
 def binary_cross_entropy_with_logits(
     self: TensorType,
     target: TensorType,
@@ -186,7 +184,7 @@ def _check_nll(self: TensorType, target: TensorType, weight: Optional) -> None:
             )
 
 
-@rule(aten.nll_loss_forward.default)
+@rule("nll_loss_forward")
 def nll_loss_forward(
     self: TensorType, target: TensorType, weight: Optional, reduction: int, ignore_index: Size
 ) -> tuple[TensorType, TensorType]:
@@ -199,7 +197,7 @@ def nll_loss_forward(
     return self.fresh((self.size[0],) if each else ()), self.fresh(())
 
 
-@rule(aten.nll_loss_backward.default)
+@rule("nll_loss_backward")
 def nll_loss_backward(
     grad_output: TensorType,
     self: TensorType,
@@ -242,7 +240,7 @@ def _check_nll2d(self: TensorType, target: TensorType, weight: Optional) -> None
             fail(f"size mismatch (got input: {show(self.size)} , target: {show(target.size)}")
 
 
-@rule(aten.nll_loss2d_forward.default)
+@rule("nll_loss2d_forward")
 def nll_loss2d_forward(
     self: TensorType, target: TensorType, weight: Optional, reduction: int, ignore_index: Size
 ) -> tuple[TensorType, TensorType]:
@@ -252,7 +250,7 @@ def nll_loss2d_forward(
     return self.fresh(target.size if reduction == NONE else ()), self.fresh(())
 
 
-@rule(aten.nll_loss2d_backward.default)
+@rule("nll_loss2d_backward")
 def nll_loss2d_backward(
     grad_output: TensorType,
     self: TensorType,
@@ -281,7 +279,7 @@ def _require_vector_or_matrix(x: TensorType) -> None:
         require(x.size[-1] >= 1, text)
 
 
-@rule(aten.multi_margin_loss.default)
+@rule("multi_margin_loss")
 def multi_margin_loss(
     self: TensorType,
     target: TensorType,
@@ -319,7 +317,7 @@ def _fail_margin_target(self: TensorType, target: TensorType, batch: Size) -> No
     fail(_margin_target_text(self, target, batch))
 
 
-@rule(aten.multilabel_margin_loss_forward.default)
+@rule("multilabel_margin_loss_forward")
 def multilabel_margin_loss_forward(
     self: TensorType, target: TensorType, reduction: int
 ) -> tuple[TensorType, TensorType]:
@@ -335,8 +333,8 @@ def multilabel_margin_loss_forward(
 
 
 @rule(
-    aten.multi_margin_loss_backward.default,
-    aten.multilabel_margin_loss_backward.default,
+    "multi_margin_loss_backward",
+    "multilabel_margin_loss_backward",
 )
 def margin_gradient(
     grad_output: TensorType, self: TensorType, target: TensorType, *_: object, **__: object
@@ -377,7 +375,7 @@ def _require_targets(
         )
 
 
-@rule(aten._ctc_loss.default)
+@rule("_ctc_loss")
 def ctc_loss(
     log_probs: TensorType,
     targets: TensorType,
@@ -406,7 +404,7 @@ def ctc_loss(
     return log_probs.fresh((batch,)), log_probs.fresh((batch, time, 2 * longest + 1))
 
 
-@rule(aten._ctc_loss.Tensor, data=True)
+@rule("_ctc_loss.Tensor", data=True)
 def ctc_loss_of_tensors(
     fresh: Fresh,
     log_probs: TensorType,
@@ -425,7 +423,7 @@ def ctc_loss_of_tensors(
     return log_probs.fresh((batch,)), log_probs.fresh((batch, time, 2 * longest + 1))
 
 
-@rule(aten._ctc_loss_backward.default, aten._ctc_loss_backward.Tensor)
+@rule("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
 def ctc_loss_backward(
     grad: TensorType, log_probs: TensorType, *_: object, **__: object
 ) -> TensorType:

@@ -14,7 +14,7 @@ import torch
 
 from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like, suggested_format
-from lostwax.ops.registry import Rule, aten, mark, rule, writes_silently
+from lostwax.ops.registry import Rule, mark, rule, writes_silently
 from lostwax.ops.shapes import fail, is_met, require, show, wrap_dim
 from lostwax.ops.spelling import require_floating
 from lostwax.ops.traits import Trait
@@ -57,7 +57,7 @@ def _require_channels(x: TensorType, **parameters: Optional) -> Size:
     return c
 
 
-@rule(aten.native_batch_norm.default, aten._native_batch_norm_legit.default)
+@rule("native_batch_norm", "_native_batch_norm_legit")
 def native_batch_norm(
     input: TensorType,
     weight: Optional,
@@ -89,22 +89,22 @@ def native_batch_norm(
 
 writes_silently(
     "training",
-    *(aten.native_batch_norm.default, aten.batch_norm.default, aten._batch_norm_impl_index.default),
-    *(aten.cudnn_batch_norm.default, aten.miopen_batch_norm.default),
+    "native_batch_norm batch_norm _batch_norm_impl_index cudnn_batch_norm",
+    "miopen_batch_norm",
 )
-writes_silently("use_input_stats", aten.instance_norm.default)
-mark(Trait.DECLARED_ELSEWHERE, aten.native_batch_norm.default)
-mark(Trait.ONE_FOR_ONE, aten.batch_norm.default, aten.layer_norm.default, aten.group_norm.default)
+writes_silently("use_input_stats", "instance_norm")
+mark(Trait.DECLARED_ELSEWHERE, "native_batch_norm")
+mark(Trait.ONE_FOR_ONE, "batch_norm layer_norm group_norm")
 
 
-@rule(aten._native_batch_norm_legit.no_stats)
+@rule("_native_batch_norm_legit.no_stats")
 def native_batch_norm_without_statistics(
     input: TensorType, weight: Optional, bias: Optional, training: bool, *_: object, **__: object
 ) -> Any:
     return native_batch_norm(input, weight, bias, None, None, training)
 
 
-@rule(aten._native_batch_norm_legit_functional.default)
+@rule("_native_batch_norm_legit_functional")
 def native_batch_norm_functional(
     input: TensorType,
     weight: Optional,
@@ -143,13 +143,13 @@ def _batch_norm_rule(
     return batch_norm
 
 
-rule(aten._native_batch_norm_legit_no_training.default)(_batch_norm_rule(False, has_reserve=False))
-rule(aten._batch_norm_no_update.default)(_batch_norm_rule(False))
-rule(aten._batch_norm_with_update.default)(_batch_norm_rule(True))
-rule(aten._batch_norm_with_update_functional.default)(_batch_norm_rule(True, is_functional=True))
+rule("_native_batch_norm_legit_no_training")(_batch_norm_rule(False, has_reserve=False))
+rule("_batch_norm_no_update")(_batch_norm_rule(False))
+rule("_batch_norm_with_update")(_batch_norm_rule(True))
+rule("_batch_norm_with_update_functional")(_batch_norm_rule(True, is_functional=True))
 
 
-@rule(aten.batch_norm_update_stats.default)
+@rule("batch_norm_update_stats")
 def batch_norm_update_stats(
     input: TensorType, running_mean: Optional, running_var: Optional, momentum: float
 ) -> tuple[TensorType, TensorType]:
@@ -158,7 +158,7 @@ def batch_norm_update_stats(
     return saved, saved
 
 
-@rule(aten.batch_norm_stats.default)
+@rule("batch_norm_stats")
 def batch_norm_stats(input: TensorType, eps: float) -> tuple[TensorType, TensorType]:
     """For synchronised batch norm (on accelerators). Statistics are never in half precision."""
     dtype = torch.float32 if input.dtype in _HALF else input.dtype
@@ -166,7 +166,7 @@ def batch_norm_stats(input: TensorType, eps: float) -> tuple[TensorType, TensorT
     return saved, saved
 
 
-@rule(aten.batch_norm_elemt.default)
+@rule("batch_norm_elemt")
 def batch_norm_elemt(input: TensorType, *_: object, **__: object) -> TensorType:
     return fresh_like(input, input.size)
 
@@ -180,7 +180,7 @@ def _gradients(x: TensorType, c: Size, dtype: torch.dtype, output_mask: Sequence
     )
 
 
-@rule(aten.native_batch_norm_backward.default, aten.batch_norm_backward.default)
+@rule("native_batch_norm_backward", "batch_norm_backward")
 def native_batch_norm_backward(
     grad_out: TensorType,
     input: TensorType,
@@ -240,7 +240,7 @@ def _statistics_size(x: TensorType, at: int) -> Sizes:
     return (*x.size[:at], *[1] * (len(x.size) - at))
 
 
-@rule(aten.native_layer_norm.default)
+@rule("native_layer_norm")
 def native_layer_norm(
     input: TensorType,
     normalized_shape: Sequence[Size],
@@ -255,7 +255,7 @@ def native_layer_norm(
     return input.fresh(), saved, saved
 
 
-@rule(aten.native_layer_norm_backward.default)
+@rule("native_layer_norm_backward")
 def native_layer_norm_backward(
     grad_out: TensorType,
     input: TensorType,
@@ -276,7 +276,7 @@ def native_layer_norm_backward(
     )
 
 
-@rule(aten._fused_rms_norm.default)
+@rule("_fused_rms_norm")
 def fused_rms_norm(
     input: TensorType, normalized_shape: Sequence[Size], weight: Optional, eps: float | None
 ) -> tuple[TensorType, TensorType]:
@@ -285,7 +285,7 @@ def fused_rms_norm(
     return input.fresh(), input.fresh(_statistics_size(input, at), dtype)
 
 
-@rule(aten._fused_rms_norm_backward.default)
+@rule("_fused_rms_norm_backward")
 def fused_rms_norm_backward(
     grad_out: TensorType,
     input: TensorType,
@@ -303,7 +303,7 @@ def fused_rms_norm_backward(
 # --------------------------------------------------------------------------------------- group norm
 
 
-@rule(aten.native_group_norm.default)
+@rule("native_group_norm")
 def native_group_norm(
     input: TensorType,
     weight: Optional,
@@ -340,7 +340,7 @@ def native_group_norm(
     return fresh_like(input, input.size), saved, saved
 
 
-mark(Trait.READS_DENSE, aten.native_group_norm.default)
+mark(Trait.READS_DENSE, "native_group_norm")
 
 
 def _is_dense(x: TensorType) -> bool:
@@ -354,7 +354,7 @@ def _require_dense(x: TensorType) -> None:
         fail("Expected X.is_contiguous(memory_format) to be true, but got false.")
 
 
-@rule(aten.native_group_norm_backward.default)
+@rule("native_group_norm_backward")
 def native_group_norm_backward(
     grad_out: TensorType,
     input: TensorType,
@@ -378,7 +378,7 @@ def native_group_norm_backward(
 # -------------------------------------------------------------------------------------- weight norm
 
 
-@rule(aten._weight_norm_interface.default)
+@rule("_weight_norm_interface")
 def weight_norm_interface(
     v: TensorType, g: TensorType, dim: int = 0
 ) -> tuple[TensorType, TensorType]:
@@ -390,10 +390,10 @@ def weight_norm_interface(
     return v.fresh(), g.fresh(dtype=g.dtype if g.dtype is torch.float64 else torch.float32)
 
 
-mark(Trait.READS_IN_ORDER, aten._weight_norm_interface.default)
+mark(Trait.READS_IN_ORDER, "_weight_norm_interface")
 
 
-@rule(aten._weight_norm_interface_backward.default)
+@rule("_weight_norm_interface_backward")
 def weight_norm_interface_backward(
     grad_w: TensorType, saved_v: TensorType, saved_g: TensorType, saved_norms: TensorType, dim: int
 ) -> tuple[TensorType, TensorType]:

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 
 from lostwax.ops.memory_format import fresh_like
-from lostwax.ops.registry import aten, rule
+from lostwax.ops.registry import rule
 from lostwax.ops.shapes import channels_last_strides, fail, is_met, require, show, wrap_dim
 from lostwax.ops.spelling import raise_not_implemented, require_floating, scalar_type
 from lostwax.sym import Size, eq, minimum
@@ -163,7 +163,7 @@ def _fresh_volume_like(x: TensorType, size: Sizes, dtype: torch.dtype | None = N
 # ---------------------------------------------------------------------------------- max and average
 
 
-@rule(aten.max_pool2d_with_indices.default)
+@rule("max_pool2d_with_indices")
 def max_pool2d_with_indices(
     self: TensorType,
     kernel_size: Ints,
@@ -180,7 +180,7 @@ def max_pool2d_with_indices(
     return out, out.replace(dtype=torch.int64)
 
 
-@rule(aten.max_pool3d_with_indices.default)
+@rule("max_pool3d_with_indices")
 def max_pool3d_with_indices(
     self: TensorType,
     kernel_size: Ints,
@@ -201,7 +201,7 @@ def _require_ordered(x: TensorType, kernel: str) -> None:
         raise_not_implemented(kernel, x.dtype)
 
 
-@rule(aten.avg_pool2d.default)
+@rule("avg_pool2d")
 def avg_pool2d(
     self: TensorType,
     kernel_size: Ints,
@@ -220,7 +220,7 @@ def avg_pool2d(
     return fresh_like(self, _pooled_size(self, w))
 
 
-@rule(aten.avg_pool3d.default)
+@rule("avg_pool3d")
 def avg_pool3d(
     self: TensorType,
     kernel_size: Ints,
@@ -287,21 +287,21 @@ def _adaptive_size(x: TensorType, output_size: Sequence[Size], name: str, first:
     return size
 
 
-@rule(aten._adaptive_avg_pool2d.default)
+@rule("_adaptive_avg_pool2d")
 def adaptive_avg_pool2d(self: TensorType, output_size: Sequence[Size]) -> TensorType:
     size = _adaptive_size(self, output_size, "adaptive_avg_pool2d", 2)
     require_floating(self.dtype, "adaptive_avg_pool2d")
     return fresh_like(self, size)
 
 
-@rule(aten._adaptive_avg_pool3d.default)
+@rule("_adaptive_avg_pool3d")
 def adaptive_avg_pool3d(self: TensorType, output_size: Sequence[Size]) -> TensorType:
     size = _adaptive_size(self, output_size, "adaptive_avg_pool3d", 2)
     require_floating(self.dtype, "adaptive_avg_pool3d_cpu")
     return self.fresh(size)
 
 
-@rule(aten.adaptive_max_pool2d.default)
+@rule("adaptive_max_pool2d")
 def adaptive_max_pool2d(self: TensorType, output_size: Ints) -> tuple[TensorType, TensorType]:
     size = _adaptive_size(self, output_size, "adaptive_max_pool2d", 1)
     require_floating(self.dtype, "adaptive_max_pool2d")
@@ -309,7 +309,7 @@ def adaptive_max_pool2d(self: TensorType, output_size: Ints) -> tuple[TensorType
     return out, out.replace(dtype=torch.int64)
 
 
-@rule(aten.adaptive_max_pool3d.default)
+@rule("adaptive_max_pool3d")
 def adaptive_max_pool3d(self: TensorType, output_size: Ints) -> tuple[TensorType, TensorType]:
     size = _adaptive_size(self, output_size, "adaptive_max_pool3d", 1)
     require_floating(self.dtype, "adaptive_max_pool3d_cpu")
@@ -364,8 +364,8 @@ def _require_samples(x: TensorType, samples: TensorType, n: int) -> None:
         fail(f"Expect _random_samples.size(2) equals to {n}; got {each}.")
 
 
-rule(aten.fractional_max_pool2d.default)(partial(_fractional, 2))
-rule(aten.fractional_max_pool3d.default)(partial(_fractional, 3))
+rule("fractional_max_pool2d")(partial(_fractional, 2))
+rule("fractional_max_pool3d")(partial(_fractional, 3))
 
 
 # ---------------------------------------------------------------------------------------- unpooling
@@ -408,13 +408,13 @@ def _require_same_size(x: TensorType, indices: TensorType) -> None:
         require(eq(a, b), text)
 
 
-@rule(aten.max_unpool2d.default)
+@rule("max_unpool2d")
 def max_unpool2d(self: TensorType, indices: TensorType, output_size: Sequence[Size]) -> TensorType:
     size = _unpool_size(self, indices, output_size, 2)
     return self.fresh(size) if self.device.type == "cuda" else fresh_like(self, size)
 
 
-@rule(aten.max_unpool3d.default)
+@rule("max_unpool3d")
 def max_unpool3d(
     self: TensorType,
     indices: TensorType,
@@ -438,10 +438,8 @@ def max_unpool3d(
 
 
 @rule(
-    aten.max_pool2d_with_indices_backward.default,
-    aten.avg_pool2d_backward.default,
-    aten._adaptive_avg_pool2d_backward.default,
-    aten.adaptive_max_pool2d_backward.default,
+    "max_pool2d_with_indices_backward avg_pool2d_backward _adaptive_avg_pool2d_backward",
+    "adaptive_max_pool2d_backward",
 )
 def image_gradient(
     grad_output: TensorType, self: TensorType, *_: object, **__: object
@@ -450,7 +448,7 @@ def image_gradient(
     return fresh_like(self, self.size)
 
 
-@rule(aten.max_pool3d_with_indices_backward.default)
+@rule("max_pool3d_with_indices_backward")
 def max_pool3d_gradient(
     grad_output: TensorType, self: TensorType, *_: object, **__: object
 ) -> TensorType:
@@ -458,11 +456,8 @@ def max_pool3d_gradient(
 
 
 @rule(
-    aten.avg_pool3d_backward.default,
-    aten._adaptive_avg_pool3d_backward.default,
-    aten.adaptive_max_pool3d_backward.default,
-    aten.fractional_max_pool2d_backward.default,
-    aten.fractional_max_pool3d_backward.default,
+    "avg_pool3d_backward _adaptive_avg_pool3d_backward adaptive_max_pool3d_backward",
+    "fractional_max_pool2d_backward fractional_max_pool3d_backward",
 )
 def row_major_gradient(
     grad_output: TensorType, self: TensorType, *_: object, **__: object

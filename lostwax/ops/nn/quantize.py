@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import elementwise
 from lostwax.ops.traits import Trait
 from lostwax.types import TensorType
@@ -20,19 +20,19 @@ def _round(x: TensorType) -> Rounded:
     return elementwise((x,), x.dtype), elementwise((x,), torch.bool)
 
 
-@rule(aten.fake_quantize_per_tensor_affine_cachemask.default)
+@rule("fake_quantize_per_tensor_affine_cachemask")
 def per_tensor(self: TensorType, *_: object, **__: object) -> Rounded:
     return _round(self)
 
 
-@rule(aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default)
+@rule("_fake_quantize_per_tensor_affine_cachemask_tensor_qparams")
 def per_tensor_computed(self: TensorType, *_: object, **__: object) -> Rounded:
     return _round(self)
 
 
-@rule(aten.fake_quantize_per_channel_affine_cachemask.default)
+@rule("fake_quantize_per_channel_affine_cachemask")
 def per_channel(self: TensorType, *_: object, **__: object) -> Rounded:
     return _round(self)
 
 
-mark(Trait.SIZES_STATE, aten._fused_moving_avg_obs_fq_helper.default)
+mark(Trait.SIZES_STATE, "_fused_moving_avg_obs_fq_helper")

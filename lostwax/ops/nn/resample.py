@@ -13,7 +13,7 @@ import torch
 
 from lostwax import torch_version
 from lostwax.ops.memory_format import fresh_like
-from lostwax.ops.registry import aten, rule, rules
+from lostwax.ops.registry import rule
 from lostwax.ops.shapes import fail, is_met, require, show
 from lostwax.ops.spelling import raise_not_implemented, require_same_dtype
 from lostwax.sym import Size, eq
@@ -180,11 +180,9 @@ def _require_gradient(grad: TensorType, size: Sizes, n: int) -> None:
 
 def _register_resamplers() -> None:
     for name, (n, aligned) in RESAMPLERS.items():
-        packet = getattr(aten, name)
-        rules([packet.default], _upsample_rule(name, n))
-        rules([packet.vec], _scaled_rule(name, n, aligned))
-        backward = getattr(aten, f"{name}_backward")
-        rules([backward.default], _gradient_rule(n, name in _ROW_MAJOR_GRADIENT))
+        rule(name)(_upsample_rule(name, n))
+        rule(f"{name}.vec")(_scaled_rule(name, n, aligned))
+        rule(f"{name}_backward")(_gradient_rule(n, name in _ROW_MAJOR_GRADIENT))
 
 
 _register_resamplers()
@@ -220,21 +218,21 @@ def _sample_grid(x: TensorType, grid: TensorType, interpolation_mode: int, n: in
     return x.fresh((x.size[0], x.size[1], *grid.size[1:-1]))
 
 
-@rule(aten.grid_sampler_2d.default, aten._grid_sampler_2d_cpu_fallback.default)
+@rule("grid_sampler_2d", "_grid_sampler_2d_cpu_fallback")
 def grid_sampler_2d(
     input: TensorType, grid: TensorType, interpolation_mode: int, *_: object, **__: object
 ) -> TensorType:
     return _sample_grid(input, grid, interpolation_mode, 2)
 
 
-@rule(aten.grid_sampler_3d.default)
+@rule("grid_sampler_3d")
 def grid_sampler_3d(
     input: TensorType, grid: TensorType, interpolation_mode: int, *_: object, **__: object
 ) -> TensorType:
     return _sample_grid(input, grid, interpolation_mode, 3)
 
 
-@rule(aten.grid_sampler_2d_backward.default, aten.grid_sampler_3d_backward.default)
+@rule("grid_sampler_2d_backward", "grid_sampler_3d_backward")
 def grid_sampler_backward(
     grad_output: TensorType,
     input: TensorType,
@@ -247,7 +245,7 @@ def grid_sampler_backward(
     return (input.fresh() if output_mask[0] else None), grid.fresh()
 
 
-@rule(aten.affine_grid_generator.default)
+@rule("affine_grid_generator")
 def affine_grid_generator(
     theta: TensorType, size: Sequence[Size], align_corners: bool
 ) -> TensorType:
@@ -299,7 +297,7 @@ def _pair(values: Sequence[Size]) -> str:
     return f"({values[0]}, {values[1]})"
 
 
-@rule(aten.im2col.default)
+@rule("im2col")
 def im2col(
     self: TensorType, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints
 ) -> TensorType:
@@ -332,7 +330,7 @@ def _is_filled(size: Sizes) -> bool:
     return all(is_met(s >= 1) for s in size)
 
 
-@rule(aten.col2im.default)
+@rule("col2im")
 def col2im(
     self: TensorType,
     output_size: Sequence[Size],
@@ -379,7 +377,7 @@ def col2im(
     return self.fresh((*self.size[:-2], rows // window, *output_size))
 
 
-@rule(aten.unfold_backward.default)
+@rule("unfold_backward")
 def unfold_backward(
     grad_in: TensorType, input_sizes: Sequence[Size], dim: int, size: int, step: int
 ) -> TensorType:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, mark, refuse_operators, rule
+from lostwax.ops.registry import mark, refuse_operators, rule
 from lostwax.ops.shapes import fail, is_met, require, show
 from lostwax.ops.traits import Refusal, Trait
 from lostwax.sym import eq
@@ -21,7 +21,7 @@ Optional = TensorType | None
 _LSTM = 2
 
 
-@rule(aten.mkldnn_rnn_layer.default)
+@rule("mkldnn_rnn_layer")
 def mkldnn_rnn_layer(
     input: TensorType,
     weight0: TensorType,
@@ -53,7 +53,7 @@ def mkldnn_rnn_layer(
     return out, hx_.fresh(), cell, workspace
 
 
-mark(Trait.RULE_READS_SETTINGS, aten.mkldnn_rnn_layer.default)  # it reads whether gradients are on
+mark(Trait.RULE_READS_SETTINGS, "mkldnn_rnn_layer")  # it reads whether gradients are on
 
 
 def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
@@ -62,7 +62,7 @@ def _require_gates(input_gates: TensorType, hidden_gates: TensorType) -> None:
             fail(f"gates disagree: {show(input_gates.size)} and {show(hidden_gates.size)}")
 
 
-@rule(aten._thnn_fused_lstm_cell.default)
+@rule("_thnn_fused_lstm_cell")
 def fused_lstm_cell(
     input_gates: TensorType, hidden_gates: TensorType, cx: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType, TensorType]:
@@ -70,7 +70,7 @@ def fused_lstm_cell(
     return cx.fresh(), cx.fresh(), input_gates.fresh()
 
 
-@rule(aten._thnn_fused_lstm_cell_backward_impl.default)
+@rule("_thnn_fused_lstm_cell_backward_impl")
 def fused_lstm_cell_backward(
     grad_hy: Optional,
     grad_cy: Optional,
@@ -83,7 +83,7 @@ def fused_lstm_cell_backward(
     return workspace.fresh(), cx.fresh(), bias
 
 
-@rule(aten._thnn_fused_gru_cell.default)
+@rule("_thnn_fused_gru_cell")
 def fused_gru_cell(
     input_gates: TensorType, hidden_gates: TensorType, hx: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType]:
@@ -116,7 +116,7 @@ def _sequence(
     return out.replace(size=(b, t, h), stride=(sb, st, sh))
 
 
-@rule(aten.lstm.input)
+@rule("lstm.input")
 def lstm(
     input: TensorType,
     hx: Sequence[TensorType],
@@ -134,7 +134,7 @@ def lstm(
     return out, hx[0].fresh(), hx[1].fresh()
 
 
-@rule(aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input)
+@rule("gru.input rnn_tanh.input rnn_relu.input")
 def recurrent(
     input: TensorType,
     hx: TensorType,
@@ -151,8 +151,8 @@ def recurrent(
 
 mark(
     Trait.RECURRENT,
-    *(aten.lstm.input, aten.gru.input, aten.rnn_tanh.input, aten.rnn_relu.input),
-    *(aten.lstm.data, aten.gru.data, aten.rnn_tanh.data, aten.rnn_relu.data),
+    "lstm.input gru.input rnn_tanh.input rnn_relu.input lstm.data gru.data rnn_tanh.data",
+    "rnn_relu.data",
 )
 PACKED = Refusal(
     "{overload} works on packed sequences, which cannot be captured",
@@ -160,4 +160,4 @@ PACKED = Refusal(
     instead="give the padded sequences to the layer, and mask what comes after their end: "
     "torch.where(mask, out, 0)",
 )
-refuse_operators(PACKED, aten._pack_padded_sequence.default, aten._pad_packed_sequence.default)
+refuse_operators(PACKED, "_pack_padded_sequence", "_pad_packed_sequence")

@@ -14,7 +14,7 @@ import torch
 from torch import get_default_dtype
 
 from lostwax import torch_version
-from lostwax.ops.registry import aten, mark, mark_overloads, rule
+from lostwax.ops.registry import mark, mark_overloads, rule
 from lostwax.ops.shapes import (
     Scalar,
     category,
@@ -73,24 +73,24 @@ def new_tensor_like(
 # ---------------------------------------------------------------------------------- of a given size
 
 
-@rule(aten.zeros.default, aten.ones.default, aten._efficientzerotensor.default)
+@rule("zeros ones _efficientzerotensor")
 def zeros(size: Sequence[Size], **options: Any) -> TensorType:
     return new_tensor(size, **options)
 
 
-@rule(aten.full.default)
+@rule("full")
 def full(
     size: Sequence[Size], fill_value: Scalar, *, dtype: torch.dtype | None = None, **options: Any
 ) -> TensorType:
     return new_tensor(size, dtype or scalar_dtype(fill_value), **options)
 
 
-@rule(aten.scalar_tensor.default)
+@rule("scalar_tensor")
 def scalar_tensor(s: Scalar, **options: Any) -> TensorType:
     return new_tensor((), **options)
 
 
-@rule(aten.empty.memory_format)
+@rule("empty.memory_format")
 def empty(
     size: Sequence[Size], *, memory_format: torch.memory_format | None = None, **options: Any
 ) -> TensorType:
@@ -117,12 +117,12 @@ def _check_strides(size: Sequence[Size], stride: Sequence[Size]) -> Sizes:
     return tuple(stride)
 
 
-@rule(aten.empty_strided.default)
+@rule("empty_strided")
 def empty_strided(size: Sequence[Size], stride: Sequence[Size], **options: Any) -> TensorType:
     return new_tensor(size, stride=_check_strides(size, stride), **options)
 
 
-@rule(aten.empty_permuted.default)
+@rule("empty_permuted")
 def empty_permuted(
     size: Sequence[Size],
     physical_layout: Sequence[int],
@@ -154,17 +154,17 @@ def empty_permuted(
 # ------------------------------------------------------------------------------------- like another
 
 
-@rule(aten.empty_like.default, aten.zeros_like.default, aten.ones_like.default)
+@rule("empty_like zeros_like ones_like")
 def empty_like(self: TensorType, **options: Any) -> TensorType:
     return new_tensor_like(self, **options)
 
 
-@rule(aten.full_like.default)
+@rule("full_like")
 def full_like(self: TensorType, fill_value: Scalar, **options: Any) -> TensorType:
     return new_tensor_like(self, **options)
 
 
-@rule(aten.new_empty.default, aten.new_zeros.default, aten.new_ones.default)
+@rule("new_empty new_zeros new_ones")
 def new_empty(
     self: TensorType,
     size: Sequence[Size],
@@ -177,14 +177,14 @@ def new_empty(
     return new_tensor(size, dtype or self.dtype, device=where, **options)
 
 
-@rule(aten.new_full.default)
+@rule("new_full")
 def new_full(
     self: TensorType, size: Sequence[Size], fill_value: Scalar, **options: Any
 ) -> TensorType:
     return new_empty(self, size, **options)  # type: ignore[no-any-return]
 
 
-@rule(aten.new_empty_strided.default)
+@rule("new_empty_strided")
 def new_empty_strided(
     self: TensorType, size: Sequence[Size], stride: Sequence[Size], **options: Any
 ) -> TensorType:
@@ -193,12 +193,12 @@ def new_empty_strided(
 
 mark(
     Trait.UNINITIALIZED,
-    *(aten.empty.memory_format, aten.empty_like.default, aten.empty_strided.default),
-    *(aten.empty_permuted.default, aten.new_empty.default, aten.new_empty_strided.default),
+    "empty.memory_format empty_like empty_strided empty_permuted new_empty",
+    "new_empty_strided",
 )
 mark(
     Trait.ROW_MAJOR,
-    *(aten.new_zeros.default, aten.new_ones.default, aten.new_full.default, aten.new_empty.default),
+    "new_zeros new_ones new_full new_empty",
 )
 
 
@@ -259,22 +259,22 @@ def _arange(
     return new_tensor((range_length(start, end, step, dtype),), dtype, **options)
 
 
-@rule(aten.arange.default)
+@rule("arange")
 def arange(end: Scalar, **options: Any) -> TensorType:
     return _arange(0, end, 1, **options)
 
 
-@rule(aten.arange.start)
+@rule("arange.start")
 def arange_start(start: Scalar, end: Scalar, **options: Any) -> TensorType:
     return _arange(start, end, 1, **options)
 
 
-@rule(aten.arange.start_step)
+@rule("arange.start_step")
 def arange_step(start: Scalar, end: Scalar, step: Scalar = 1, **options: Any) -> TensorType:
     return _arange(start, end, step, **options)
 
 
-@rule(aten.range.default, aten.range.step)
+@rule("range", "range.step")
 def range_(start: Scalar, end: Scalar, step: Scalar = 1, **options: Any) -> TensorType:
     _check_range(start, end, step)
     return new_tensor((math.floor((end - start) / step) + 1,), **options)
@@ -311,20 +311,14 @@ def _linspace(
 
 
 @rule(
-    aten.linspace.default,
-    aten.linspace.Tensor_Tensor,
-    aten.linspace.Tensor_Scalar,
-    aten.linspace.Scalar_Tensor,
+    "linspace linspace.Tensor_Tensor linspace.Tensor_Scalar linspace.Scalar_Tensor",
 )
 def linspace(start: Scalar, end: Scalar, steps: Size, **options: Any) -> TensorType:
     return _linspace("linspace", start, end, steps, **options)
 
 
 @rule(
-    aten.logspace.default,
-    aten.logspace.Tensor_Tensor,
-    aten.logspace.Tensor_Scalar,
-    aten.logspace.Scalar_Tensor,
+    "logspace logspace.Tensor_Tensor logspace.Tensor_Scalar logspace.Scalar_Tensor",
 )
 def logspace(
     start: Scalar, end: Scalar, steps: Size, base: float = 10.0, **options: Any
@@ -332,12 +326,12 @@ def logspace(
     return _linspace("logspace", start, end, steps, **options)
 
 
-@rule(aten.fft_fftfreq.default)
+@rule("fft_fftfreq")
 def fftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
     return zeros((n,), **options)  # type: ignore[no-any-return]
 
 
-@rule(aten.fft_rfftfreq.default)
+@rule("fft_rfftfreq")
 def rfftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
     return zeros((n // 2 + 1,), **options)  # type: ignore[no-any-return]
 
@@ -345,7 +339,7 @@ def rfftfreq(n: Size, d: float = 1.0, **options: Any) -> TensorType:
 # ----------------------------------------------------------------------------- matrices and windows
 
 
-@rule(aten.eye.default, aten.eye.m)
+@rule("eye", "eye.m")
 def eye(n: Size, m: Size | None = None, **options: Any) -> TensorType:
     columns = n if m is None else m
     if not is_met(n >= 0):
@@ -375,15 +369,24 @@ def _triangle(
     return new_tensor((2, count), dtype or torch.int64, **options)
 
 
-@rule(aten.tril_indices.default)
+@rule("tril_indices")
 def tril_indices(row: int, col: int, offset: int = 0, **options: Any) -> TensorType:
     return _triangle(row, col, _below_diagonal(row, col, offset), **options)
 
 
-@rule(aten.triu_indices.default)
+@rule("triu_indices")
 def triu_indices(row: int, col: int, offset: int = 0, **options: Any) -> TensorType:
     count = max(row, 0) * max(col, 0) - _below_diagonal(row, col, offset - 1)
     return _triangle(row, col, count, **options)
+
+
+_WINDOWS = {
+    "bartlett": "default periodic",
+    "blackman": "default periodic",
+    "hann": "default periodic",
+    "hamming": "default periodic periodic_alpha periodic_alpha_beta",
+    "kaiser": "default periodic beta",
+}
 
 
 def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) -> TensorType:
@@ -395,7 +398,7 @@ def _window(name: str, length: Size, dtype: torch.dtype | None, device: Device) 
     return new_tensor((length,), kind, None, device)
 
 
-for _name in ("bartlett", "blackman", "hann", "hamming", "kaiser"):
+for _name, _overloads in _WINDOWS.items():
 
     def _rule_of_window(
         window_length: Size,
@@ -408,14 +411,12 @@ for _name in ("bartlett", "blackman", "hann", "hamming", "kaiser"):
     ) -> TensorType:
         return _window(_name, window_length, dtype, device)
 
-    _packet = getattr(aten, f"{_name}_window")
-    rule(*[getattr(_packet, o) for o in _packet.overloads() if "out" not in o])(_rule_of_window)
+    rule(*(f"{_name}_window.{overload}" for overload in _overloads.split()))(_rule_of_window)
 
 
 mark(
     Trait.RANGE,
-    *(aten.arange.default, aten.arange.start, aten.arange.start_step),
-    *(aten.linspace.default, aten.logspace.default),
+    "arange arange.start arange.start_step linspace logspace",
 )
 mark_overloads(
     Trait.FACTORY,
@@ -424,4 +425,4 @@ mark_overloads(
     "hamming_window bartlett_window",
 )
 # `x.numpy()`
-mark(Trait.BEFORE_NUMPY, aten.to.dtype_layout)
+mark(Trait.BEFORE_NUMPY, "to.dtype_layout")

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from lostwax.ops.elementwise import new_like
-from lostwax.ops.registry import Fresh, aten, mark, mark_writing_forms, rule
+from lostwax.ops.registry import Fresh, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     always_broadcasts,
@@ -127,14 +127,14 @@ def _broadcast_index(index: TensorType | None, common: Sizes, after: int) -> Ten
     return TensorType(size, torch.int64, index.device, (*[0] * pad, *strides, *[1] * after))
 
 
-@rule(aten.index.Tensor, aten._unsafe_index.Tensor, data=True)
+@rule("index.Tensor", "_unsafe_index.Tensor", data=True)
 def index(fresh: Fresh, self: TensorType, indices: Indices) -> TensorType:
     return index_result(self, _positions(self, indices, fresh))
 
 
 @rule(
-    aten.index_put.default,
-    aten._unsafe_index_put.default,
+    "index_put",
+    "_unsafe_index_put",
 )
 def index_put(
     self: TensorType, indices: Indices, values: TensorType, accumulate: bool = False
@@ -151,10 +151,10 @@ def index_put(
     return new_like(self)
 
 
-mark(Trait.AS_FIRST, aten.index_put.default)
+mark(Trait.AS_FIRST, "index_put")
 
 
-@rule(aten._index_put_impl.default)
+@rule("_index_put_impl")
 def index_put_impl(self: TensorType, *_: object, **__: object) -> TensorType:
     return new_like(self)
 
@@ -174,14 +174,14 @@ def _check_values(values: Sizes, target: Sizes) -> None:
             require(eq(v, 1 if must_be_one(v, t) else t), text)
 
 
-@rule(aten._unsafe_masked_index.default)
+@rule("_unsafe_masked_index")
 def unsafe_masked_index(
     self: TensorType, mask: TensorType, indices: Indices, fill: Scalar
 ) -> TensorType:
     return index_result(self, list(indices))
 
 
-@rule(aten._unsafe_masked_index_put_accumulate.default)
+@rule("_unsafe_masked_index_put_accumulate")
 def unsafe_masked_index_put_accumulate(self: TensorType, *_: object, **__: object) -> TensorType:
     return new_like(self)
 
@@ -189,7 +189,7 @@ def unsafe_masked_index_put_accumulate(self: TensorType, *_: object, **__: objec
 # ----------------------------------------------------------------------- one dimension, by a vector
 
 
-@rule(aten.index_select.default)
+@rule("index_select")
 def index_select(self: TensorType, dim: int, index: TensorType) -> TensorType:
     d = wrap_dim(dim, len(self.size))
     if len(index.size) > 1:
@@ -238,7 +238,7 @@ def _check_source(name: str, x: TensorType, d: int, index: TensorType, source: T
         require(eq(a, b), text)
 
 
-@rule(aten.index_add.default)
+@rule("index_add")
 def index_add(
     self: TensorType, dim: int, index: TensorType, source: TensorType, *, alpha: Scalar = 1
 ) -> TensorType:
@@ -246,7 +246,7 @@ def index_add(
     return self.fresh()
 
 
-@rule(aten.index_reduce.default)
+@rule("index_reduce")
 def index_reduce(
     self: TensorType,
     dim: int,
@@ -265,7 +265,7 @@ def index_reduce(
     return self.fresh()
 
 
-@rule(aten.index_copy.default)
+@rule("index_copy")
 def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType) -> TensorType:
     d = wrap_dim(dim, len(self.size))
     if len(index.size) >= 2:
@@ -304,7 +304,7 @@ def index_copy(self: TensorType, dim: int, index: TensorType, source: TensorType
     return self.fresh()
 
 
-@rule(aten.index_fill.int_Scalar, aten.index_fill.int_Tensor)
+@rule("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(self: TensorType, dim: int, index: TensorType, value: Any) -> TensorType:
     wrap_dim(dim, len(self.size))
     if isinstance(value, TensorType) and value.size:
@@ -344,7 +344,7 @@ def _demand_index(name: str, index: TensorType, rank: int, other: str) -> None:
     )
 
 
-@rule(aten.gather.default)
+@rule("gather")
 def gather(
     self: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False
 ) -> TensorType:
@@ -387,17 +387,17 @@ def _scatter(
     return x.fresh()
 
 
-@rule(aten.scatter.src)
+@rule("scatter.src")
 def scatter_src(self: TensorType, dim: int, index: TensorType, src: TensorType) -> TensorType:
     return _scatter("scatter", self, dim, index, src)
 
 
-@rule(aten.scatter.value)
+@rule("scatter.value")
 def scatter_value(self: TensorType, dim: int, index: TensorType, value: Scalar) -> TensorType:
     return _scatter("scatter", self, dim, index, None)
 
 
-@rule(aten.scatter.reduce)
+@rule("scatter.reduce")
 def scatter_reduce(
     self: TensorType, dim: int, index: TensorType, src: TensorType, *, reduce: str
 ) -> TensorType:
@@ -405,7 +405,7 @@ def scatter_reduce(
     return _scatter("scatter", self, dim, index, src)
 
 
-@rule(aten.scatter.value_reduce)
+@rule("scatter.value_reduce")
 def scatter_value_reduce(
     self: TensorType, dim: int, index: TensorType, value: Scalar, *, reduce: str
 ) -> TensorType:
@@ -418,12 +418,12 @@ def _check_reduce(reduce: str) -> None:
         fail("reduce argument must be either add or multiply.")
 
 
-@rule(aten.scatter_add.default)
+@rule("scatter_add")
 def scatter_add(self: TensorType, dim: int, index: TensorType, src: TensorType) -> TensorType:
     return _scatter("scatter", self, dim, index, src)
 
 
-@rule(aten.scatter_reduce.two)
+@rule("scatter_reduce.two")
 def scatter_reduce_two(
     self: TensorType,
     dim: int,
@@ -441,7 +441,7 @@ def scatter_reduce_two(
 # -------------------------------------------------------------- masks, positions in the flat tensor
 
 
-@rule(aten.masked_select.default, data=True)
+@rule("masked_select", data=True)
 def masked_select(fresh: Fresh, self: TensorType, mask: TensorType) -> TensorType:
     if mask.dtype not in _MASK:
         fail("masked_select: expected BoolTensor for mask")
@@ -449,7 +449,7 @@ def masked_select(fresh: Fresh, self: TensorType, mask: TensorType) -> TensorTyp
     return self.fresh((fresh.size(upper=product(size)),))
 
 
-@rule(aten.masked_scatter.default)
+@rule("masked_scatter")
 def masked_scatter(self: TensorType, mask: TensorType, source: TensorType) -> TensorType:
     if mask.dtype is not torch.bool:
         fail(
@@ -465,14 +465,14 @@ def masked_scatter(self: TensorType, mask: TensorType, source: TensorType) -> Te
     return self.fresh(size)
 
 
-@rule(aten.masked_scatter_backward.default)
+@rule("masked_scatter_backward")
 def masked_scatter_backward(
     grad_output: TensorType, mask: TensorType, sizes: Sequence[Size]
 ) -> TensorType:
     return grad_output.fresh(tuple(sizes))
 
 
-@rule(aten.take.default)
+@rule("take")
 def take(self: TensorType, index: TensorType) -> TensorType:
     if index.dtype is not torch.int64:
         fail(f"take(): Expected a long tensor for index, but got {scalar_type(index.dtype)}")
@@ -481,7 +481,7 @@ def take(self: TensorType, index: TensorType) -> TensorType:
     return self.fresh(index.size)
 
 
-@rule(aten.put.default)
+@rule("put")
 def put(
     self: TensorType, index: TensorType, source: TensorType, accumulate: bool = False
 ) -> TensorType:
@@ -504,7 +504,7 @@ def put(
     return new_like(self)
 
 
-@rule(aten.nonzero.default, data=True)
+@rule("nonzero", data=True)
 def nonzero(fresh: Fresh, self: TensorType) -> TensorType:
     count = fresh.size(upper=self.numel())
     # Eager collects the coordinates of one dimension after the other.
@@ -512,7 +512,7 @@ def nonzero(fresh: Fresh, self: TensorType) -> TensorType:
     return TensorType((count, len(self.size)), torch.int64, self.device, (1, rows))
 
 
-@rule(aten.nonzero_static.default)
+@rule("nonzero_static")
 def nonzero_static(self: TensorType, *, size: Size, fill_value: int = -1) -> TensorType:
     require(size >= 0, "nonzero_static: 'size' must be an non-negative integer")
     if self.device.type == "cuda":  # its layout is that of `nonzero`
@@ -520,7 +520,7 @@ def nonzero_static(self: TensorType, *, size: Size, fill_value: int = -1) -> Ten
     return self.fresh((size, len(self.size)), torch.int64)
 
 
-@rule(aten.repeat_interleave.Tensor, data=True)
+@rule("repeat_interleave.Tensor", data=True)
 def repeat_interleave(
     fresh: Fresh, repeats: TensorType, *, output_size: Size | None = None
 ) -> TensorType:

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from lostwax.ops.elementwise import find_overloads, new_like
-from lostwax.ops.registry import aten, mark, mark_overloads, mark_writing_forms, rule
+from lostwax.ops.elementwise import new_like
+from lostwax.ops.registry import mark, mark_overloads, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     broadcast_sizes,
@@ -60,8 +60,8 @@ def _random_like_rule(kernel: str) -> Any:
 
 
 for _name, _kernel in _KERNEL.items():
-    rule(*find_overloads(f"{_name} {_name}.generator"))(_random_rule(_kernel))
-    rule(*find_overloads(f"{_name}_like {_name}_like.generator"))(_random_like_rule(_kernel))
+    rule(f"{_name} {_name}.generator")(_random_rule(_kernel))
+    rule(f"{_name}_like {_name}_like.generator")(_random_like_rule(_kernel))
 
 
 def _check_interval(low: Size, high: Size) -> None:
@@ -69,13 +69,13 @@ def _check_interval(low: Size, high: Size) -> None:
         fail(f"random_ expects 'from' to be less than 'to', but got from={low} >= to={high}")
 
 
-@rule(*find_overloads("randint randint.generator"))
+@rule("randint randint.generator")
 def randint(high: Size, size: Sequence[Size], **options: Any) -> TensorType:
     _check_interval(0, high)
     return _new_integers(size, **options)
 
 
-@rule(*find_overloads("randint.low randint.low_generator"))
+@rule("randint.low randint.low_generator")
 def randint_low(low: Size, high: Size, size: Sequence[Size], **options: Any) -> TensorType:
     _check_interval(low, high)
     return _new_integers(size, **options)
@@ -87,24 +87,20 @@ def _new_integers(
     return new_tensor(size, dtype or torch.int64, **options)
 
 
-@rule(
-    *find_overloads(
-        "randint_like randint_like.generator randint_like.Tensor randint_like.Tensor_generator"
-    )
-)
+@rule("randint_like randint_like.generator randint_like.Tensor randint_like.Tensor_generator")
 def randint_like(self: TensorType, high: Any, **options: Any) -> TensorType:
     if not isinstance(high, TensorType):
         _check_interval(0, high)
     return new_tensor_like(self, **options)
 
 
-@rule(*find_overloads("randint_like.low_dtype randint_like.low_generator_dtype"))
+@rule("randint_like.low_dtype randint_like.low_generator_dtype")
 def randint_like_low(self: TensorType, low: Size, high: Size, **options: Any) -> TensorType:
     _check_interval(low, high)
     return new_tensor_like(self, **options)
 
 
-@rule(*find_overloads("randperm randperm.generator"))
+@rule("randperm randperm.generator")
 def randperm(n: Size, **options: Any) -> TensorType:
     return _new_integers((n,), **options)
 
@@ -112,7 +108,7 @@ def randperm(n: Size, **options: Any) -> TensorType:
 # --------------------------------------------------------- a tensor filled anew, keeping its layout
 
 
-@rule(*find_overloads("uniform"))
+@rule("uniform")
 def uniform(self: TensorType, *bounds: float, generator: Generator = None) -> TensorType:
     _require_fractional(self.dtype, "check_uniform_bounds")
     low, high = (*bounds, *(0.0, 1.0)[len(bounds) :])
@@ -121,7 +117,7 @@ def uniform(self: TensorType, *bounds: float, generator: Generator = None) -> Te
     return new_like(self)
 
 
-@rule(*find_overloads("normal_functional normal_"))
+@rule("normal_functional normal_")
 def normal_filled(self: TensorType, mean: float = 0.0, std: float = 1.0, **_: object) -> TensorType:
     _check_std(std)
     _require_fractional(self.dtype, "normal_kernel_cpu")
@@ -133,7 +129,7 @@ def _check_std(std: float) -> None:
         fail(f"normal expects std >= 0.0, but found std {std:g}")
 
 
-@rule(*find_overloads("exponential"))
+@rule("exponential")
 def exponential(self: TensorType, lambd: float = 1.0, **_: object) -> TensorType:
     if not self.dtype.is_floating_point:
         fail(
@@ -145,39 +141,39 @@ def exponential(self: TensorType, lambd: float = 1.0, **_: object) -> TensorType
     return new_like(self)
 
 
-@rule(*find_overloads("cauchy"))
+@rule("cauchy")
 def cauchy(self: TensorType, median: float = 0.0, sigma: float = 1.0, **_: object) -> TensorType:
     if sigma <= 0:
         fail(f"cauchy_ expects sigma > 0.0, but found sigma={sigma:g}")
     return new_like(self)
 
 
-@rule(*find_overloads("log_normal"))
+@rule("log_normal")
 def log_normal(self: TensorType, mean: float = 1.0, std: float = 2.0, **_: object) -> TensorType:
     if std <= 0:
         fail(f"log_normal_ expects std > 0.0, but found std={std:g}")
     return new_like(self)
 
 
-@rule(*find_overloads("geometric"))
+@rule("geometric")
 def geometric(self: TensorType, p: float, **_: object) -> TensorType:
     if not 0 < p < 1:
         fail(f"geometric_ expects p to be in (0, 1), but got p={p:g}")
     return new_like(self)
 
 
-@rule(*find_overloads("random"))
+@rule("random")
 def random(self: TensorType, **_: object) -> TensorType:
     return new_like(self)
 
 
-@rule(*find_overloads("random.to"))
+@rule("random.to")
 def random_to(self: TensorType, to: Size, **_: object) -> TensorType:
     _check_interval(0, to)
     return new_like(self)
 
 
-@rule(*find_overloads("random.from"))
+@rule("random.from")
 def random_from(self: TensorType, low: Size, to: Size | None, **_: object) -> TensorType:
     if to is not None:
         _check_interval(low, to)
@@ -187,14 +183,14 @@ def random_from(self: TensorType, low: Size, to: Size | None, **_: object) -> Te
 # ------------------------------------------------------------------------- samples of distributions
 
 
-@rule(*find_overloads("bernoulli"))
+@rule("bernoulli")
 def bernoulli(self: TensorType, **_: object) -> TensorType:
     if not self.dtype.is_floating_point:
         raise_not_implemented("bernoulli_tensor_cpu_p_", self.dtype)
     return self.fresh()
 
 
-@rule(*find_overloads("bernoulli.p"))
+@rule("bernoulli.p")
 def bernoulli_p(self: TensorType, p: float = 0.5, **_: object) -> TensorType:
     _check_probability(p)
     return self.fresh()
@@ -205,7 +201,7 @@ def _check_probability(p: float) -> None:
         fail(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
 
 
-@rule(*find_overloads("bernoulli.Tensor"))
+@rule("bernoulli.Tensor")
 def bernoulli_tensor(self: TensorType, p: TensorType, **_: object) -> TensorType:
     if p.size != self.size:
         size = broadcast_sizes((self.size, p.size))
@@ -217,46 +213,46 @@ def bernoulli_tensor(self: TensorType, p: TensorType, **_: object) -> TensorType
     return new_like(self)
 
 
-@rule(*find_overloads("poisson _standard_gamma _sample_dirichlet"))
+@rule("poisson _standard_gamma _sample_dirichlet")
 def sample(self: TensorType, **_: object) -> TensorType:
     return self.fresh()
 
 
-@rule(*find_overloads("binomial"))
+@rule("binomial")
 def binomial(count: TensorType, prob: TensorType, **_: object) -> TensorType:
     if count.dtype is not prob.dtype:
         fail(f"Found dtype {scalar_type(prob.dtype)} but expected {scalar_type(count.dtype)}")
     return elementwise((count, prob), count.dtype).fresh()
 
 
-@rule(*find_overloads("_standard_gamma_grad _dirichlet_grad"))
+@rule("_standard_gamma_grad _dirichlet_grad")
 def gamma_grad(*operands: TensorType) -> TensorType:
     return elementwise(operands, promote(*operands)).fresh()
 
 
-@rule(*find_overloads("normal.Tensor_Tensor"))
+@rule("normal.Tensor_Tensor")
 def normal_tensors(mean: TensorType, std: TensorType, **_: object) -> TensorType:
     return mean.fresh(broadcast_sizes((mean.size, std.size)))
 
 
-@rule(*find_overloads("normal.Tensor_float"))
+@rule("normal.Tensor_float")
 def normal_mean(mean: TensorType, std: float = 1.0, **_: object) -> TensorType:
     _check_std(std)
     return mean.fresh()
 
 
-@rule(*find_overloads("normal.float_Tensor"))
+@rule("normal.float_Tensor")
 def normal_std(mean: float, std: TensorType, **_: object) -> TensorType:
     return std.fresh()
 
 
-@rule(*find_overloads("normal.float_float"))
+@rule("normal.float_float")
 def normal_sized(mean: float, std: float, size: Sequence[Size], **options: Any) -> TensorType:
     _check_std(std)
     return new_tensor(size, **options)
 
 
-@rule(*find_overloads("multinomial"))
+@rule("multinomial")
 def multinomial(
     self: TensorType, num_samples: Size, replacement: bool = False, **_: object
 ) -> TensorType:
@@ -280,7 +276,7 @@ def multinomial(
 # ------------------------------------------------------------------------------------ noise in nets
 
 
-@rule(*find_overloads("native_dropout"))
+@rule("native_dropout")
 def native_dropout(
     input: TensorType, p: float, train: bool | None
 ) -> tuple[TensorType, TensorType]:
@@ -294,7 +290,7 @@ def native_dropout(
     return out, out.replace(dtype=torch.bool)
 
 
-@rule(*find_overloads("native_dropout_backward"))
+@rule("native_dropout_backward")
 def native_dropout_backward(grad_output: TensorType, mask: TensorType, scale: float) -> TensorType:
     return elementwise((grad_output, mask), promote(grad_output, scale))
 
@@ -310,7 +306,7 @@ def _check_noise(x: TensorType, noise: TensorType) -> None:
         require(eq(a, b), text)
 
 
-@rule(*find_overloads("rrelu_with_noise rrelu_with_noise_"))
+@rule("rrelu_with_noise rrelu_with_noise_")
 def rrelu_with_noise(
     self: TensorType,
     noise: TensorType,
@@ -323,7 +319,7 @@ def rrelu_with_noise(
     return self.fresh() if training else elementwise((self,), self.dtype)
 
 
-@rule(*find_overloads("rrelu_with_noise_functional"))
+@rule("rrelu_with_noise_functional")
 def rrelu_with_noise_functional(
     self: TensorType, noise: TensorType, *_: object, **__: object
 ) -> tuple[TensorType, TensorType]:
@@ -331,16 +327,15 @@ def rrelu_with_noise_functional(
     return new_like(self), new_like(noise)
 
 
-mark(Trait.DRAWS_FACTORS, aten.rrelu_with_noise.default, aten.rrelu_with_noise_.default)
+mark(Trait.DRAWS_FACTORS, "rrelu_with_noise", "rrelu_with_noise_")
 mark(
     Trait.DRAWS_IN_ORDER,
-    *(aten.bernoulli_.float, aten.uniform_.default, aten.exponential_.default),
+    "bernoulli_.float uniform_ exponential_",
 )
-mark(Trait.DRAWS_BETWEEN, *find_overloads("random_.from"))
+mark(Trait.DRAWS_BETWEEN, "random_.from")
 mark(
     Trait.UNDERIVED,
-    *(aten.normal_functional.default, aten.bernoulli.p),
-    *(aten.randint_like.default, aten.randint_like.low_dtype),
+    "normal_functional bernoulli.p randint_like randint_like.low_dtype",
 )
 mark_overloads(Trait.FACTORY, "rand randn randint randperm rand_like randn_like randint_like")
 

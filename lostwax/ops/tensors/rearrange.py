@@ -14,7 +14,7 @@ import torch
 from lostwax.memory import expanded_sizes
 from lostwax.ops.elementwise import new_like
 from lostwax.ops.memory_format import fresh_like, suggested_format, suggests_channels_last
-from lostwax.ops.registry import Rule, aten, mark, mark_writing_forms, rule
+from lostwax.ops.registry import Rule, mark, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     always_broadcasts,
@@ -44,17 +44,17 @@ from lostwax.types import Sizes, TensorType
 # ------------------------------------------------------------------------------------------- copies
 
 
-@rule(aten.clone.default)
+@rule("clone")
 def clone(self: TensorType, *, memory_format: torch.memory_format | None = None) -> TensorType:
     return TensorType(self.size, self.dtype, self.device, copy_strides(self, memory_format))
 
 
-@rule(aten.lift_fresh_copy.default, aten._lazy_clone.default)
+@rule("lift_fresh_copy", "_lazy_clone")
 def copied(self: TensorType) -> TensorType:
     return new_like(self)
 
 
-@rule(aten._to_copy.default)
+@rule("_to_copy")
 def to_copy(
     self: TensorType,
     *_: object,
@@ -94,17 +94,17 @@ def _check_copy(size: Sizes, src: Sizes) -> None:
         require(eq(given, 1 if must_be_one(given, have) else have), text)
 
 
-@rule(aten.copy.default)
+@rule("copy")
 def copy(self: TensorType, src: TensorType, non_blocking: bool = False) -> TensorType:
     if src.size != self.size:
         _check_copy(self.size, src.size)
     return _storage_copy(self)
 
 
-mark(Trait.COPIES_INTO, aten.copy_.default)
+mark(Trait.COPIES_INTO, "copy_")
 
 
-@rule(aten.fill.Scalar, aten.fill.Tensor)
+@rule("fill.Scalar", "fill.Tensor")
 def fill(self: TensorType, value: Scalar) -> TensorType:
     if isinstance(value, TensorType) and value.size:
         fail(
@@ -116,15 +116,15 @@ def fill(self: TensorType, value: Scalar) -> TensorType:
     return new_like(self)
 
 
-@rule(aten.zero.default)
+@rule("zero")
 def zero(self: TensorType) -> TensorType:
     return new_like(self)
 
 
-mark(Trait.OVERWRITES, aten.zero.default, aten.fill.Scalar, aten.fill.Tensor)
-mark(Trait.WRITES_ALIKE, aten.zero_.default, aten.fill_.Scalar, aten.fill_.Tensor)
-mark(Trait.FILLS, aten.fill_.Tensor)
-mark(Trait.ONE_BY_ONE, aten._foreach_zero_.default)
+mark(Trait.OVERWRITES, "zero fill.Scalar fill.Tensor")
+mark(Trait.WRITES_ALIKE, "zero_ fill_.Scalar fill_.Tensor")
+mark(Trait.FILLS, "fill_.Tensor")
+mark(Trait.ONE_BY_ONE, "_foreach_zero_")
 
 
 # ------------------------------------------------------------------- a copy with a part overwritten
@@ -143,7 +143,7 @@ def _overwrite_part(x: TensorType, src: TensorType, part: TensorType) -> TensorT
     return _storage_copy(x)
 
 
-@rule(aten.slice_scatter.default)
+@rule("slice_scatter")
 def slice_scatter(
     self: TensorType,
     src: TensorType,
@@ -155,19 +155,19 @@ def slice_scatter(
     return _overwrite_part(self, src, slice_(self, dim, start, end, step))
 
 
-@rule(aten.select_scatter.default)
+@rule("select_scatter")
 def select_scatter(self: TensorType, src: TensorType, dim: int, index: Size) -> TensorType:
     return _overwrite_part(self, src, select(self, dim, index))
 
 
-@rule(aten.diagonal_scatter.default)
+@rule("diagonal_scatter")
 def diagonal_scatter(
     self: TensorType, src: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1
 ) -> TensorType:
     return _overwrite_part(self, src, diagonal(self, offset, dim1, dim2))
 
 
-@rule(aten.as_strided_scatter.default)
+@rule("as_strided_scatter")
 def as_strided_scatter(
     self: TensorType,
     src: TensorType,
@@ -180,8 +180,7 @@ def as_strided_scatter(
 
 mark(
     Trait.AS_FIRST,
-    *(aten.slice_scatter.default, aten.select_scatter.default, aten.diagonal_scatter.default),
-    aten.as_strided_scatter.default,
+    "slice_scatter select_scatter diagonal_scatter as_strided_scatter",
 )
 
 
@@ -191,9 +190,7 @@ def _new_zeros(grad_output: TensorType, input_sizes: Sequence[Size], *args: obje
 
 
 rule(
-    aten.slice_backward.default,
-    aten.select_backward.default,
-    aten.diagonal_backward.default,
+    "slice_backward select_backward diagonal_backward",
 )(_new_zeros)
 
 
@@ -257,10 +254,10 @@ def cat(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     return TensorType(size, dtype, first.device, stride)
 
 
-rule(aten.cat.default)(cat)
+rule("cat")(cat)
 
 
-@rule(aten.stack.default)
+@rule("stack")
 def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     """Eager concatenates along the dimension and then splits it, which shows in the layout if the
     parts are channels-last."""
@@ -277,7 +274,7 @@ def stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     return TensorType(size, whole.dtype, whole.device, view_strides(whole, size))
 
 
-mark(Trait.ROW_MAJOR, aten.cat.default, aten.stack.default)
+mark(Trait.ROW_MAJOR, "cat", "stack")
 
 
 def _check_equal(first: Sizes, size: Sizes, at: int) -> None:
@@ -293,7 +290,7 @@ def _check_equal(first: Sizes, size: Sizes, at: int) -> None:
         require(eq(a, b), text)
 
 
-@rule(aten._stack.default)
+@rule("_stack")
 def plain_stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     first = tensors[0].size
     d = wrap_dim(dim, len(first) + 1)
@@ -301,7 +298,7 @@ def plain_stack(tensors: Sequence[TensorType], dim: int = 0) -> TensorType:
     return TensorType(out.size, out.dtype, out.device)
 
 
-@rule(aten.block_diag.default)
+@rule("block_diag")
 def block_diag(tensors: Sequence[TensorType]) -> TensorType:
     rows: Size = 0
     columns: Size = 0
@@ -346,7 +343,7 @@ def _check_chunks(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> i
     return d
 
 
-@rule(aten._chunk_cat.default)
+@rule("_chunk_cat")
 def chunk_cat(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> TensorType:
     """It cuts each tensor into chunks along `dim`, flattens them, and joins them behind `dim`."""
     d = _check_chunks(tensors, dim, num_chunks)
@@ -363,7 +360,7 @@ def chunk_cat(tensors: Sequence[TensorType], dim: int, num_chunks: int) -> Tenso
 # --------------------------------------------------------------------------------------------- pads
 
 
-@rule(aten.constant_pad_nd.default)
+@rule("constant_pad_nd")
 def constant_pad_nd(self: TensorType, pad: Sequence[Size], value: Scalar = 0) -> TensorType:
     rank, given = len(self.size), len(pad)
     if given % 2:
@@ -466,14 +463,14 @@ def _pad_backward_rule(name: str, dims: int) -> Rule:
 for _name in ("reflection", "replication"):
     for _dims in (1, 2, 3):
         _packet = f"{_name}_pad{_dims}d"
-        rule(getattr(aten, _packet).default)(_pad_rule(_name, _dims))
-        rule(getattr(aten, f"{_packet}_backward").default)(_pad_backward_rule(_name, _dims))
+        rule(_packet)(_pad_rule(_name, _dims))
+        rule(f"{_packet}_backward")(_pad_backward_rule(_name, _dims))
 
 
 # ------------------------------------------------------------------------ repeat, shift, turn, mask
 
 
-@rule(aten.repeat.default)
+@rule("repeat")
 def repeat(self: TensorType, repeats: Sequence[Size]) -> TensorType:
     new = len(repeats) - len(self.size)
     if new < 0:
@@ -488,7 +485,7 @@ def repeat(self: TensorType, repeats: Sequence[Size]) -> TensorType:
     return self.fresh(size)
 
 
-@rule(aten.roll.default)
+@rule("roll")
 def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> TensorType:
     if not shifts:
         fail("`shifts` required")
@@ -510,14 +507,14 @@ def roll(self: TensorType, shifts: Sequence[Size], dims: Sequence[int] = ()) -> 
     return fresh_like(self, self.size)
 
 
-@rule(aten.flip.default)
+@rule("flip")
 def flip(self: TensorType, dims: Sequence[int]) -> TensorType:
     if dims:
         wrap_dims(dims, len(self.size))
     return new_like(self)
 
 
-@rule(aten.rot90.default)
+@rule("rot90")
 def rot90(self: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorType:
     rank = len(self.size)
     if len(dims) != 2:
@@ -535,14 +532,14 @@ def rot90(self: TensorType, k: int = 1, dims: Sequence[int] = (0, 1)) -> TensorT
     return flipped if k % 4 == 2 else transpose(flipped, a, b)
 
 
-@rule(aten.tril.default, aten.triu.default)
+@rule("tril", "triu")
 def triangle(self: TensorType, diagonal: Size = 0) -> TensorType:
     if len(self.size) < 2:
         fail("tril: input tensor must have at least 2 dimensions")
     return self.fresh()
 
 
-@rule(aten.diag_embed.default)
+@rule("diag_embed")
 def diag_embed(self: TensorType, offset: int = 0, dim1: int = -2, dim2: int = -1) -> TensorType:
     rank = len(self.size) + 1
     a, b = wrap_dim(dim1, rank), wrap_dim(dim2, rank)
@@ -566,7 +563,7 @@ def _check_pixels(op: str, x: TensorType, name: str, factor: int) -> None:
         fail(f"{op} expects a positive {name}, but got {factor}")
 
 
-@rule(aten.pixel_shuffle.default)
+@rule("pixel_shuffle")
 def pixel_shuffle(self: TensorType, upscale_factor: int) -> TensorType:
     r = upscale_factor
     _check_pixels("pixel_shuffle", self, "upscale_factor", r)
@@ -580,7 +577,7 @@ def pixel_shuffle(self: TensorType, upscale_factor: int) -> TensorType:
     return fresh_like(self, (*self.size[:-3], c // (r * r), h * r, w * r))
 
 
-@rule(aten.pixel_unshuffle.default)
+@rule("pixel_unshuffle")
 def pixel_unshuffle(self: TensorType, downscale_factor: int) -> TensorType:
     r = downscale_factor
     _check_pixels("pixel_unshuffle", self, "downscale_factor", r)
@@ -594,7 +591,7 @@ def pixel_unshuffle(self: TensorType, downscale_factor: int) -> TensorType:
     return fresh_like(self, (*self.size[:-3], c * (r * r), h // r, w // r))
 
 
-@rule(aten.channel_shuffle.default)
+@rule("channel_shuffle")
 def channel_shuffle(self: TensorType, groups: Size) -> TensorType:
     if len(self.size) <= 2:
         fail(

@@ -10,50 +10,50 @@ from collections.abc import Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import Scalar, fail, is_met, show, wrap_dim
 from lostwax.ops.traits import Trait
 from lostwax.sym import BoolExpr, Size, eq
 from lostwax.types import TensorType
 
 
-@rule(aten.sym_size.int)
+@rule("sym_size.int")
 def sym_size(self: TensorType, dim: int) -> Size:
     return self.size[wrap_dim(dim, self.ndim)]
 
 
-@rule(aten.sym_stride.int)
+@rule("sym_stride.int")
 def sym_stride(self: TensorType, dim: int) -> Size:
     return self.stride[wrap_dim(dim, self.ndim)]
 
 
-@rule(aten.sym_numel.default)
+@rule("sym_numel")
 def sym_numel(self: TensorType) -> Size:
     return self.numel()
 
 
-@rule(aten.sym_storage_offset.default)
+@rule("sym_storage_offset")
 def sym_storage_offset(self: TensorType) -> Size:
     return self.offset
 
 
-mark(Trait.READS_NUMBER, aten._local_scalar_dense.default, aten.item.default)
-mark(Trait.READS_TYPE, aten.sym_size.int, aten.sym_numel.default)
-mark(Trait.READS_LAYOUT, aten.sym_stride.int, aten.sym_storage_offset.default)
+mark(Trait.READS_NUMBER, "_local_scalar_dense", "item")
+mark(Trait.READS_TYPE, "sym_size.int", "sym_numel")
+mark(Trait.READS_LAYOUT, "sym_stride.int", "sym_storage_offset")
 
 
-@rule(aten._assert_async.default, aten._assert_async.msg)
+@rule("_assert_async", "_assert_async.msg")
 def assert_async(self: TensorType, assert_msg: str = "") -> None:
     """It asserts a condition on data, which the type does not know."""
 
 
-@rule(aten._assert_scalar.default)
+@rule("_assert_scalar")
 def assert_scalar(self: Scalar, assert_msg: str) -> None:
     if isinstance(self, (bool, BoolExpr)) and not is_met(self):
         fail(assert_msg)
 
 
-@rule(aten._assert_tensor_metadata.default)
+@rule("_assert_tensor_metadata")
 def assert_tensor_metadata(
     a: TensorType,
     size: Sequence[Size] | None = None,
@@ -77,7 +77,6 @@ def assert_tensor_metadata(
 
 mark(
     Trait.ASSERTS,
-    *(aten._assert_async.default, aten._assert_async.msg, aten._assert_scalar.default),
-    *(aten._assert_tensor_metadata.default, aten.sym_constrain_range.default),
-    aten.sym_constrain_range_for_size.default,
+    "_assert_async _assert_async.msg _assert_scalar _assert_tensor_metadata",
+    "sym_constrain_range sym_constrain_range_for_size",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from lostwax.ops.math.reduce import Pair, reduce_dims, require_elements
-from lostwax.ops.registry import Fresh, aten, mark_writing_forms, rule
+from lostwax.ops.registry import Fresh, mark_writing_forms, rule
 from lostwax.ops.shapes import (
     Scalar,
     TensorType,
@@ -31,12 +31,12 @@ Triple = tuple[TensorType, TensorType, TensorType]
 # ------------------------------------------------------------------------------------------- order
 
 
-@rule(aten.sort.default)
+@rule("sort")
 def sort(x: TensorType, dim: int = -1, descending: bool = False) -> Pair:
     return _sort(x, dim)
 
 
-@rule(aten.sort.stable)
+@rule("sort.stable")
 def sort_stable(x: TensorType, *_: object, dim: int = -1, **__: object) -> Pair:
     return _sort(x, dim)
 
@@ -53,7 +53,7 @@ def _sort(x: TensorType, dim: int) -> Pair:
     )
 
 
-@rule(aten.topk.default)
+@rule("topk")
 def topk(x: TensorType, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
     d = wrap_dim(dim, len(x.size))
     n = x.size[d] if x.size else 1
@@ -65,7 +65,7 @@ def topk(x: TensorType, k: Size, dim: int = -1, largest: bool = True, sorted: bo
     return x.fresh(size), x.fresh(size, torch.int64)
 
 
-@rule(aten.kthvalue.default)
+@rule("kthvalue")
 def kthvalue(x: TensorType, k: Size, dim: int = -1, keepdim: bool = False) -> Pair:
     d = wrap_dim(dim, len(x.size))
     require_elements("kthvalue", x, d)
@@ -83,7 +83,7 @@ def _positions(size: tuple[Size, ...], like: TensorType, out_int32: bool) -> Ten
     return TensorType(size, torch.int32 if out_int32 else torch.int64, like.device)
 
 
-@rule(aten.searchsorted.Tensor)
+@rule("searchsorted.Tensor")
 def searchsorted(
     boundaries: TensorType,
     x: TensorType,
@@ -107,7 +107,7 @@ def searchsorted(
     return _positions(x.size, boundaries, out_int32)
 
 
-@rule(aten.searchsorted.Scalar)
+@rule("searchsorted.Scalar")
 def searchsorted_scalar(
     boundaries: TensorType,
     value: Scalar,
@@ -158,7 +158,7 @@ def _check_search(
             require(eq(a, b), text)
 
 
-@rule(aten.bucketize.Tensor)
+@rule("bucketize.Tensor")
 def bucketize(
     x: TensorType, boundaries: TensorType, *, out_int32: bool = False, right: bool = False
 ) -> TensorType:
@@ -167,7 +167,7 @@ def bucketize(
     return _positions(x.size, boundaries, out_int32)
 
 
-@rule(aten.bucketize.Scalar)
+@rule("bucketize.Scalar")
 def bucketize_scalar(
     value: Scalar, boundaries: TensorType, *, out_int32: bool = False, right: bool = False
 ) -> TensorType:
@@ -176,7 +176,7 @@ def bucketize_scalar(
     return _positions((), boundaries, out_int32)
 
 
-@rule(aten.isin.Tensor_Tensor, aten.isin.Tensor_Scalar)
+@rule("isin.Tensor_Tensor", "isin.Tensor_Scalar")
 def isin(elements: TensorType, *_: object, **__: object) -> TensorType:
     if elements.dtype.is_complex:
         dtype = scalar_type(elements.dtype)
@@ -184,7 +184,7 @@ def isin(elements: TensorType, *_: object, **__: object) -> TensorType:
     return elements.fresh(dtype=torch.bool)
 
 
-@rule(aten.isin.Scalar_Tensor)
+@rule("isin.Scalar_Tensor")
 def isin_scalar(element: Scalar, tests: TensorType, *_: object, **__: object) -> TensorType:
     return tests.fresh((), torch.bool)
 
@@ -208,7 +208,7 @@ def _unique_values(fresh: Fresh, x: TensorType, inverse: bool, counts: bool) -> 
     )
 
 
-@rule(aten._unique2.default, data=True)
+@rule("_unique2", data=True)
 def unique2(
     fresh: Fresh,
     x: TensorType,
@@ -219,24 +219,24 @@ def unique2(
     return _unique_values(fresh, x, return_inverse, return_counts)
 
 
-@rule(aten._unique.default, data=True)
+@rule("_unique", data=True)
 def unique(fresh: Fresh, x: TensorType, sorted: bool = True, return_inverse: bool = False) -> Pair:
     return _unique_values(fresh, x, return_inverse, False)[:2]
 
 
-@rule(aten.unique_dim.default, data=True)
+@rule("unique_dim", data=True)
 def unique_dim(fresh: Fresh, x: TensorType, dim: int, *_: object, **__: object) -> Triple:
     return _unique_slices(fresh, x, dim)
 
 
-@rule(aten.unique_dim_consecutive.default, data=True)
+@rule("unique_dim_consecutive", data=True)
 def unique_dim_consecutive(
     fresh: Fresh, x: TensorType, dim: int, *_: object, **__: object
 ) -> Triple:
     return _unique_slices(fresh, x, dim)
 
 
-@rule(aten.unique_consecutive.default, data=True)
+@rule("unique_consecutive", data=True)
 def unique_consecutive(
     fresh: Fresh,
     x: TensorType,

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch._ops import OpOverload
 
-from lostwax.ops.registry import Rule, aten, refuse_operators, rule
+from lostwax.ops.registry import Rule, refuse_operators, rule
 from lostwax.ops.shapes import fail, format_strides, is_met, require, show, wrap_dim
 from lostwax.ops.tensors import view_parts, views
 from lostwax.ops.tensors.view_parts import (
@@ -37,13 +36,13 @@ from lostwax.types import TensorType
 
 # -------------------------------------------------------------------------------- metadata in place
 
-rule(aten.t_.default, metadata=True)(transpose_matrix)
-rule(aten.transpose_.default, metadata=True)(transpose)
-rule(aten.squeeze_.default, metadata=True)(squeeze)
-rule(aten.squeeze_.dim, metadata=True)(squeeze_dim)
-rule(aten.squeeze_.dims, metadata=True)(squeeze_dims)
-rule(aten.unsqueeze_.default, metadata=True)(unsqueeze)
-rule(aten.as_strided_.default, metadata=True)(as_strided)
+rule("t_", metadata=True)(transpose_matrix)
+rule("transpose_", metadata=True)(transpose)
+rule("squeeze_", metadata=True)(squeeze)
+rule("squeeze_.dim", metadata=True)(squeeze_dim)
+rule("squeeze_.dims", metadata=True)(squeeze_dims)
+rule("unsqueeze_", metadata=True)(unsqueeze)
+rule("as_strided_", metadata=True)(as_strided)
 
 
 def resize(
@@ -62,15 +61,15 @@ def resize(
     return make_view(self, new, format_strides(new, memory_format))
 
 
-rule(aten.resize_.default, metadata=True)(resize)
+rule("resize_", metadata=True)(resize)
 
 
-@rule(aten._resize_output_.default, metadata=True)
+@rule("_resize_output_", metadata=True)
 def resize_output_(self: TensorType, size: Sequence[Size], device: torch.device) -> TensorType:
     return resize(self, size)
 
 
-@rule(aten.resize_as_.default, metadata=True)
+@rule("resize_as_", metadata=True)
 def resize_as_(
     self: TensorType,
     the_template: TensorType,
@@ -82,19 +81,17 @@ def resize_as_(
     return resize(self, the_template.size, memory_format=memory_format)
 
 
-@rule(aten.set_.source_Tensor, metadata=True)
+@rule("set_.source_Tensor", metadata=True)
 def set_to(self: TensorType, source: TensorType) -> TensorType:
     return source
 
 
-@rule(aten.set_.default, metadata=True)
+@rule("set_", metadata=True)
 def set_to_nothing(self: TensorType) -> TensorType:
     return make_view(self, (0,), (1,), 0)
 
 
-@rule(
-    aten.set_.source_Storage_storage_offset, aten.set_.source_Tensor_storage_offset, metadata=True
-)
+@rule("set_.source_Storage_storage_offset", "set_.source_Tensor_storage_offset", metadata=True)
 def set_part(
     self: TensorType,
     source: Any,
@@ -111,10 +108,8 @@ refuse_operators(
         why="it changes which memory a tensor has, and a functional program has no memory",
         instead="make a new tensor of the size you need (torch.empty, x.reshape, F.pad)",
     ),
-    *(aten.resize_.default, aten.resize_as_.default),
-    # `source_Storage` is missing: C++ calls it where Python reads a storage, which fakes refuse.
-    *(aten.set_.default, aten.set_.source_Tensor, aten.set_.source_Tensor_storage_offset),
-    aten.set_.source_Storage_storage_offset,
+    "resize_ resize_as_ set_ set_.source_Tensor set_.source_Tensor_storage_offset",
+    "set_.source_Storage_storage_offset",
 )
 
 
@@ -131,43 +126,43 @@ def _copy_rule(view_rule: Rule) -> Rule:
     return copy
 
 
-_COPIES: dict[OpOverload, Rule] = {
-    aten._conj_copy.default: views.identity,
-    aten._neg_view_copy.default: views.identity,
-    aten._reshape_alias_copy.default: views.reshape_alias,
-    aten.alias_copy.default: views.identity,
-    aten.as_strided_copy.default: as_strided,
-    aten.detach_copy.default: views.identity,
-    aten.diagonal_copy.default: view_parts.diagonal,
-    aten.expand_copy.default: views.expand,
-    aten.permute_copy.default: views.permute,
-    aten.select_copy.int: view_parts.select,
-    aten.slice_copy.Tensor: slice_,
-    aten.split_copy.Tensor: split,
-    aten.split_with_sizes_copy.default: split_with_sizes,
-    aten.squeeze_copy.default: squeeze,
-    aten.squeeze_copy.dim: squeeze_dim,
-    aten.squeeze_copy.dims: squeeze_dims,
-    aten.t_copy.default: transpose_matrix,
-    aten.transpose_copy.int: transpose,
-    aten.unbind_copy.int: view_parts.unbind,
-    aten.unfold_copy.default: view_parts.unfold,
-    aten.unsqueeze_copy.default: unsqueeze,
-    aten.view_as_complex_copy.default: views.view_as_complex,
-    aten.view_as_real_copy.default: views.view_as_real,
-    aten.view_copy.dtype: views.view_dtype,
+_COPIES: dict[str, Rule] = {
+    "_conj_copy": views.identity,
+    "_neg_view_copy": views.identity,
+    "_reshape_alias_copy": views.reshape_alias,
+    "alias_copy": views.identity,
+    "as_strided_copy": as_strided,
+    "detach_copy": views.identity,
+    "diagonal_copy": view_parts.diagonal,
+    "expand_copy": views.expand,
+    "permute_copy": views.permute,
+    "select_copy.int": view_parts.select,
+    "slice_copy.Tensor": slice_,
+    "split_copy.Tensor": split,
+    "split_with_sizes_copy": split_with_sizes,
+    "squeeze_copy": squeeze,
+    "squeeze_copy.dim": squeeze_dim,
+    "squeeze_copy.dims": squeeze_dims,
+    "t_copy": transpose_matrix,
+    "transpose_copy.int": transpose,
+    "unbind_copy.int": view_parts.unbind,
+    "unfold_copy": view_parts.unfold,
+    "unsqueeze_copy": unsqueeze,
+    "view_as_complex_copy": views.view_as_complex,
+    "view_as_real_copy": views.view_as_real,
+    "view_copy.dtype": views.view_dtype,
 }
-for _overload, _view in _COPIES.items():
-    rule(_overload)(_copy_rule(_view))
+for _name, _view in _COPIES.items():
+    rule(_name)(_copy_rule(_view))
 
 
-@rule(aten.view_copy.default, aten._reshape_copy.default)
+@rule("view_copy", "_reshape_copy")
 def view_copy(self: TensorType, size: Sequence[Size]) -> TensorType:
     """Unlike `view`, it takes every layout."""
     return self.fresh(infer_size(size, self.numel()))
 
 
-@rule(aten.narrow_copy.default)
+@rule("narrow_copy")
 def narrow_copy(self: TensorType, dim: int, start: Size, length: Size) -> TensorType:
     if not self.size:
         fail("narrow() cannot be applied to a 0-dim tensor.")

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._ops import OpOverload
 
 from lostwax.ops.registry import Rule, aten, view_inverse
 
@@ -170,45 +169,45 @@ def _memory_order(base: Tensor) -> list[int] | None:
     return order
 
 
-_INVERSES: dict[OpOverload, Rule] = {
+_INVERSES: dict[str, Rule] = {
     # The view shows every element of the base.
-    aten.view.default: _invert_reshape,
-    aten._reshape_alias.default: _invert_reshape,
-    aten.squeeze.default: _invert_reshape,
-    aten.squeeze.dim: _invert_reshape,
-    aten.squeeze.dims: _invert_reshape,
-    aten.unsqueeze.default: lambda base, new, dim: aten.squeeze.dim(new, dim),
-    aten.permute.default: _invert_permute,
-    aten.transpose.int: lambda base, new, dim0, dim1: aten.transpose.int(new, dim0, dim1),
-    aten.t.default: lambda base, new: aten.t.default(new),
-    aten.alias.default: lambda base, new: new,
-    aten.detach.default: lambda base, new: new,
-    aten.lift_fresh.default: lambda base, new: new,
-    aten._conj.default: lambda base, new: aten._conj_physical.default(new),
-    aten._neg_view.default: lambda base, new: aten.neg.default(new),
-    aten.view_as_real.default: _invert_view_as_real,
-    aten.view_as_complex.default: lambda base, new: aten.view_as_real.default(new),
-    aten.view.dtype: _invert_view_dtype,
+    "view": _invert_reshape,
+    "_reshape_alias": _invert_reshape,
+    "squeeze": _invert_reshape,
+    "squeeze.dim": _invert_reshape,
+    "squeeze.dims": _invert_reshape,
+    "unsqueeze": lambda base, new, dim: aten.squeeze.dim(new, dim),
+    "permute": _invert_permute,
+    "transpose.int": lambda base, new, dim0, dim1: aten.transpose.int(new, dim0, dim1),
+    "t": lambda base, new: aten.t.default(new),
+    "alias": lambda base, new: new,
+    "detach": lambda base, new: new,
+    "lift_fresh": lambda base, new: new,
+    "_conj": lambda base, new: aten._conj_physical.default(new),
+    "_neg_view": lambda base, new: aten.neg.default(new),
+    "view_as_real": _invert_view_as_real,
+    "view_as_complex": lambda base, new: aten.view_as_real.default(new),
+    "view.dtype": _invert_view_dtype,
     # The view shows a part of the base.
-    aten.select.int: _invert_select,
-    aten.slice.Tensor: lambda base, new, dim=0, start=None, end=None, step=1: _invert_slice(
+    "select.int": _invert_select,
+    "slice.Tensor": lambda base, new, dim=0, start=None, end=None, step=1: _invert_slice(
         base, new, dim, start, end, step
     ),
-    aten.diagonal.default: lambda base, new, offset=0, dim1=0, dim2=1: (
-        aten.diagonal_scatter.default(base, new, offset, dim1, dim2)
+    "diagonal": lambda base, new, offset=0, dim1=0, dim2=1: aten.diagonal_scatter.default(
+        base, new, offset, dim1, dim2
     ),
-    aten.as_strided.default: _invert_as_strided,
-    aten.split.Tensor: _invert_split,
-    aten.split_with_sizes.default: _invert_split_with_sizes,
-    aten.unbind.int: lambda base, new, position, dim=0: _invert_select(base, new, dim, position),
+    "as_strided": _invert_as_strided,
+    "split.Tensor": _invert_split,
+    "split_with_sizes": _invert_split_with_sizes,
+    "unbind.int": lambda base, new, position, dim=0: _invert_select(base, new, dim, position),
     # Composite views, which a program has only where they are kept whole.
-    **dict.fromkeys((aten.reshape.default, aten.flatten.using_ints), _invert_reshape),
-    **dict.fromkeys((aten.to.dtype, aten.to.device), _invert_alias),
-    aten.narrow.default: _invert_narrow,
-    aten.chunk.default: _invert_chunk,
+    **dict.fromkeys(("reshape", "flatten.using_ints"), _invert_reshape),
+    **dict.fromkeys(("to.dtype", "to.device"), _invert_alias),
+    "narrow": _invert_narrow,
+    "chunk": _invert_chunk,
     # The view may show an element more than once: eager refuses most writes.
-    aten.expand.default: _invert_expand,
-    aten.unfold.default: _invert_unfold,
+    "expand": _invert_expand,
+    "unfold": _invert_unfold,
 }
-for _overload, _inverse in _INVERSES.items():
-    view_inverse(_overload)(_inverse)
+for _name, _inverse in _INVERSES.items():
+    view_inverse(_name)(_inverse)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from lostwax.ops.registry import aten, mark, rule
+from lostwax.ops.registry import mark, rule
 from lostwax.ops.shapes import fail, hint, is_met, require, show, wrap_dim
 from lostwax.ops.tensors.views import is_zero_int, make_view
 from lostwax.ops.traits import Trait
@@ -36,7 +36,7 @@ def _is_in_range(i: Size, size: Size) -> bool:
     return is_met(i < size) and is_met(i + size >= 0)
 
 
-@rule(aten.select.int)
+@rule("select.int")
 def select(self: TensorType, dim: int, index: Size) -> TensorType:
     size, stride = self.size, self.stride
     n = len(size)
@@ -99,10 +99,10 @@ def slice_(
     )
 
 
-rule(aten.slice.Tensor)(slice_)
+rule("slice.Tensor")(slice_)
 
 
-@rule(aten.diagonal.default)
+@rule("diagonal")
 def diagonal(self: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) -> TensorType:
     n = len(self.size)
     a, b = wrap_dim(dim1, n), wrap_dim(dim2, n)
@@ -123,7 +123,7 @@ def diagonal(self: TensorType, offset: int = 0, dim1: int = 0, dim2: int = 1) ->
     )
 
 
-@rule(aten.unfold.default)
+@rule("unfold")
 def unfold(self: TensorType, dimension: int, size: int, step: int) -> TensorType:
     n = len(self.size)
     d = wrap_dim(dimension, n)
@@ -214,11 +214,11 @@ def split_with_sizes(
     return _cut(self, d, split_sizes)
 
 
-rule(aten.split.Tensor, aten.unsafe_split.Tensor)(split)
-rule(aten.split_with_sizes.default, aten.unsafe_split_with_sizes.default)(split_with_sizes)
+rule("split.Tensor", "unsafe_split.Tensor")(split)
+rule("split_with_sizes", "unsafe_split_with_sizes")(split_with_sizes)
 
 
-@rule(aten.unbind.int)
+@rule("unbind.int")
 def unbind(self: TensorType, dim: int = 0) -> list[TensorType]:
     size, stride = self.size, self.stride
     if not size:
@@ -229,11 +229,10 @@ def unbind(self: TensorType, dim: int = 0) -> list[TensorType]:
     return [make_view(self, rest, steps, self.offset + i * stride[d]) for i in range(count)]
 
 
-mark(Trait.SHARES_STORAGE, aten.unsafe_split.Tensor, aten.unsafe_split_with_sizes.default)
-mark(Trait.SHOWS_TWICE, aten.unfold.default)
+mark(Trait.SHARES_STORAGE, "unsafe_split.Tensor", "unsafe_split_with_sizes")
+mark(Trait.SHOWS_TWICE, "unfold")
 mark(
     Trait.SHOWS_PART,
-    *(aten.slice.Tensor, aten.select.int, aten.diagonal.default, aten.as_strided.default),
-    *(aten.split.Tensor, aten.split_with_sizes.default, aten.unbind.int, aten.unfold.default),
-    aten.narrow.default,  # a `slice`, where it is kept whole
+    "slice.Tensor select.int diagonal as_strided split.Tensor split_with_sizes unbind.int",
+    "unfold narrow",  # a `slice`, where it is kept whole
 )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from lostwax.ops.registry import aten, mark, refuse_operators, rule
+from lostwax.ops.registry import mark, refuse_operators, rule
 from lostwax.ops.shapes import (
     always_broadcasts,
     fail,
@@ -152,7 +152,7 @@ def _runs(yes: Callable[[Condition], bool], x: TensorType) -> list[tuple[Size, S
     return runs
 
 
-@rule(aten.view.default, aten._unsafe_view.default)
+@rule("view", "_unsafe_view")
 def view(self: TensorType, size: Sequence[Size]) -> TensorType:
     numel = product(self.size)
     new = infer_size(size, numel)
@@ -167,43 +167,36 @@ def view(self: TensorType, size: Sequence[Size]) -> TensorType:
     return make_view(self, new, stride)
 
 
-mark(Trait.NEEDS_STRIDES, aten.view.default)
-mark(Trait.SHARES_STORAGE, aten._unsafe_view.default)
+mark(Trait.NEEDS_STRIDES, "view")
+mark(Trait.SHARES_STORAGE, "_unsafe_view")
 mark(
     Trait.VIEW_OR_COPY,
-    *(aten.reshape.default, aten.reshape_as.default, aten.flatten.using_ints, aten.ravel.default),
+    "reshape reshape_as flatten.using_ints ravel",
 )
-mark(Trait.COPIES_GAPS, aten.ravel.default)
+mark(Trait.COPIES_GAPS, "ravel")
 
 
-@rule(aten._reshape_alias.default)
+@rule("_reshape_alias")
 def reshape_alias(self: TensorType, size: Sequence[Size], stride: Sequence[Size]) -> TensorType:
     return make_view(self, tuple(size), tuple(stride))
 
 
 @rule(
-    aten.alias.default,
-    aten.detach.default,
-    aten.lift_fresh.default,
-    aten.lift.default,
-    aten._conj.default,
-    aten._neg_view.default,
+    "alias detach lift_fresh lift _conj _neg_view",
 )
 def identity(self: TensorType) -> TensorType:
     return self
 
 
-mark(Trait.DETACHES, aten.detach.default, aten.detach_.default)
-mark(Trait.STOPS_GRADIENT, aten.detach.default, aten.view.dtype)
-mark(Trait.LITERAL, aten.lift_fresh.default, aten.lift.default)
-mark(Trait.CONJUGATES, aten._conj.default)
-mark(Trait.RESOLVES_CONJUGATE, aten.resolve_conj.default)
-mark(Trait.RESOLVES_NEGATIVE, aten.resolve_neg.default)
+mark(Trait.DETACHES, "detach", "detach_")
+mark(Trait.STOPS_GRADIENT, "detach", "view.dtype")
+mark(Trait.LITERAL, "lift_fresh", "lift")
+mark(Trait.CONJUGATES, "_conj")
+mark(Trait.RESOLVES_CONJUGATE, "resolve_conj")
+mark(Trait.RESOLVES_NEGATIVE, "resolve_neg")
 mark(
     Trait.NOT_ITS_BASE,
-    *(aten.detach.default, aten._fw_primal.default, aten._make_dual.default),
-    *(aten._conj.default, aten.conj.default, aten.resolve_conj.default),
-    *(aten._neg_view.default, aten.resolve_neg.default),
+    "detach _fw_primal _make_dual _conj conj resolve_conj _neg_view resolve_neg",
 )
 refuse_operators(
     Refusal(
@@ -211,14 +204,15 @@ refuse_operators(
         why="a tensor carries its tangent unseen, and a program shows all that it computes",
         instead="torch.func.jvp(function, (x,), (tangent,)), which returns it",
     ),
-    *(aten._make_dual.default, aten._unpack_dual.default),
+    "_make_dual",
+    "_unpack_dual",
 )
 
 
 # ---------------------------------------------------------------------------------------- broadcast
 
 
-@rule(aten.expand.default)
+@rule("expand")
 def expand(self: TensorType, size: Sequence[Size], *, implicit: bool = False) -> TensorType:
     new = len(size) - len(self.size)
     if new < 0:
@@ -287,7 +281,7 @@ def _expand_dim(
 # ------------------------------------------------------------------------- order and number of dims
 
 
-@rule(aten.permute.default)
+@rule("permute")
 def permute(self: TensorType, dims: Sequence[int]) -> TensorType:
     size, stride = self.size, self.stride
     n = len(size)
@@ -364,12 +358,12 @@ def unsqueeze(self: TensorType, dim: int) -> TensorType:
     return make_view(self, (*size[:d], 1, *size[d:]), (*stride[:d], step, *stride[d:]))
 
 
-rule(aten.transpose.int)(transpose)
-rule(aten.t.default)(transpose_matrix)
-rule(aten.squeeze.default)(squeeze)
-rule(aten.squeeze.dim)(squeeze_dim)
-rule(aten.squeeze.dims)(squeeze_dims)
-rule(aten.unsqueeze.default)(unsqueeze)
+rule("transpose.int")(transpose)
+rule("t")(transpose_matrix)
+rule("squeeze")(squeeze)
+rule("squeeze.dim")(squeeze_dim)
+rule("squeeze.dims")(squeeze_dims)
+rule("unsqueeze")(unsqueeze)
 
 
 # ---------------------------------------------------------------------------- strides given; dtypes
@@ -399,11 +393,11 @@ def as_strided(
     return make_view(self, tuple(size), tuple(stride), storage_offset)
 
 
-rule(aten.as_strided.default)(as_strided)
-mark(Trait.VIEWS_STORAGE, aten.as_strided.default)
+rule("as_strided")(as_strided)
+mark(Trait.VIEWS_STORAGE, "as_strided")
 
 
-@rule(aten.view.dtype)
+@rule("view.dtype")
 def view_dtype(self: TensorType, dtype: torch.dtype) -> TensorType:
     old, new = self.dtype.itemsize, dtype.itemsize
     if old == new:
@@ -437,7 +431,7 @@ def _divide_exactly(n: Size, k: int, what: str, names: str) -> Size:
     return n // k
 
 
-@rule(aten.view_as_real.default)
+@rule("view_as_real")
 def view_as_real(self: TensorType) -> TensorType:
     if not self.dtype.is_complex:
         fail("view_as_real is only supported for complex tensors", KIND_ERROR)
@@ -452,7 +446,7 @@ _COMPLEX = {
 }
 
 
-@rule(aten.view_as_complex.default)
+@rule("view_as_complex")
 def view_as_complex(self: TensorType) -> TensorType:
     if self.dtype not in _COMPLEX:
         fail(
@@ -475,10 +469,9 @@ def view_as_complex(self: TensorType) -> TensorType:
 
 mark(
     Trait.OTHER_ELEMENTS,
-    *(aten.view.dtype, aten.view_as_real.default, aten.view_as_complex.default),
-    *(aten._conj.default, aten._neg_view.default),
+    "view.dtype view_as_real view_as_complex _conj _neg_view",
 )
-mark(Trait.READS_BITS, aten.view.dtype)
-mark(Trait.NOT_OF_CONJUGATE, aten.view_as_real.default)
-mark(Trait.REAL_OF_CONJUGATE, aten.real.default)
-mark(Trait.NEGATIVE_OF_CONJUGATE, aten.imag.default)
+mark(Trait.READS_BITS, "view.dtype")
+mark(Trait.NOT_OF_CONJUGATE, "view_as_real")
+mark(Trait.REAL_OF_CONJUGATE, "real")
+mark(Trait.NEGATIVE_OF_CONJUGATE, "imag")

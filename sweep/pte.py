@@ -2,8 +2,9 @@
 
     python -m sweep.pte [--only resnet18 Llama ...] [--library timm] [--all]
 
-Each is lowered in evaluation, float32, with fixed sizes and with a batch that varies up to 4; the
-real ExecuTorch runtime runs it, and `lostwax.check` compares it with the module at several batches.
+Each is lowered in evaluation, float32, with fixed sizes, with a batch that varies up to 4, and, for
+texts, with a length that varies up to 24; the real ExecuTorch runtime runs it, and `lostwax.check`
+compares it with the module at several batches and lengths.
 Each runs in a process of its own, since a kernel that gets what it does not expect ends the
 process. Without `--all` or `--only` a dozen are taken. Exits with 1 if something is wrong.
 """
@@ -41,18 +42,35 @@ DOZEN = (
     "LlamaForCausalLM",
     "ViTModel",
 )
-BATCHES = (2, 1, 4, 3)
-"""The example's batch comes first."""
+SIZES = {
+    "fixed": ((2, 12),),
+    "bounded": ((2, 12), (1, 12), (4, 12), (3, 12)),
+    "length": ((2, 12), (1, 5), (4, 24), (3, 2)),
+}
+"""What varies: the batches and lengths that are compared. The example's come first."""
 
 
-def lower_and_check(architecture: Architecture, model: Any, varies: bool) -> str:
+TEXTS = ("text", "masked", "seq2seq")
+"""The inputs that have a length."""
+
+
+def bound_sizes(args: Any, kwargs: Any, varies: str) -> Any:
+    """The dimensions that vary, each with an upper bound."""
+    if varies == "fixed":
+        return None
+    bounds = {"batch": (1, 4), "length": (2, 24), "decoder_length": (2, 24)}
+    dims = {name: lostwax.Dim(name, min=low, max=high) for name, (low, high) in bounds.items()}
+    names = dynamic_shapes(args, kwargs, lengths=varies == "length")
+    return {
+        name: spec and {at: dims[dim.__name__] for at, dim in spec.items()}
+        for name, spec in names.items()
+    }
+
+
+def lower_and_check(architecture: Architecture, model: Any, varies: str) -> str:
     """What became of it: "ok" and figures, or what is wrong."""
     args, kwargs = cast(example(architecture), torch.float32)
-    shapes: Any = None
-    if varies:
-        dim = {0: lostwax.Dim("batch", min=1, max=max(BATCHES))}
-        names = dynamic_shapes(args, kwargs, lengths=False)
-        shapes = {name: None if spec is None else dim for name, spec in names.items()}
+    shapes = bound_sizes(args, kwargs, varies)
     try:
         program = lostwax.export(model, args, kwargs, dynamic_shapes=shapes)
     except LostwaxError as error:
@@ -63,7 +81,7 @@ def lower_and_check(architecture: Architecture, model: Any, varies: bool) -> str
     except LostwaxError as error:
         return "refused: " + str(error).splitlines()[0]
     milliseconds = 1e3 * (time.process_time() - start)
-    calls = [cast(example(architecture, n), torch.float32) for n in BATCHES[: 4 if varies else 1]]
+    calls = [cast(example(architecture, *sizes), torch.float32) for sizes in SIZES[varies]]
     result = lostwax.check(executable, model, inputs=calls)
     if not result.ok:
         return "wrong: " + " ".join(result.report.split())[:400]
@@ -79,7 +97,7 @@ def edge_config() -> lostwax.EdgeConfig:
     return lostwax.EdgeConfig(decompositions={fallback: grouped_mm})
 
 
-def run_apart(architecture: Architecture, timm: Any, transformers: Any, varies: bool) -> str:
+def run_apart(architecture: Architecture, timm: Any, transformers: Any, varies: str) -> str:
     """The outcome of `lower_and_check` in a process of its own."""
     read, write = os.pipe()
     child = os.fork()
@@ -116,12 +134,12 @@ def main() -> int:
     for architecture in chosen(options.only, options.library):
         if not options.only and not options.all and architecture.name not in DOZEN:
             continue
-        for varies in (False, True):
+        for varies in SIZES:
+            if varies == "length" and architecture.inputs not in TEXTS:
+                continue
             outcome = run_apart(architecture, timm, transformers, varies)
             is_ok = is_ok and outcome.startswith("ok")
-            print(
-                f"{architecture.name:<32}{'bounded' if varies else 'fixed':<9}{outcome}", flush=True
-            )
+            print(f"{architecture.name:<32} {varies:<9}{outcome}", flush=True)
     return 0 if is_ok else 1
 
 

@@ -205,6 +205,11 @@ class Listing:
 
     # ---- numbers
 
+    def knows(self, *sizes: Size) -> bool:
+        """Can these sizes be computed already?"""
+        symbols = (atom.expr for s in sizes if isinstance(s, Expr) for atom in s.symbols())
+        return all(symbol in self.known or symbol in self.numbers for symbol in symbols)
+
     def number(self, value: Size) -> int | Number:
         """The number as an argument: itself, or what computes it when the method runs."""
         if not isinstance(value, Expr):

@@ -29,6 +29,7 @@ from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
 from lostwax.pte.lowering.pools import POOLS
 from lostwax.pte.lowering.select import SELECTED
 from lostwax.pte.lowering.state import STATE, WRITES, has_data
+from lostwax.pte.lowering.strided import STRIDED, Strided, settle_view
 from lostwax.pte.lowering.writer import CallWriter, check_tensor
 from lostwax.sym import Expr
 from lostwax.types import TensorType, channels_last_strides
@@ -36,7 +37,7 @@ from lostwax.types import TensorType, channels_last_strides
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-_SELECTIONS = {**SELECTED, **CONVOLUTIONS, **POOLS}
+_SELECTIONS = {**SELECTED, **STRIDED, **CONVOLUTIONS, **POOLS}
 
 
 def lower_method(
@@ -213,7 +214,7 @@ class Lowering(CallWriter):
         if node in self.values:
             return  # what was lowered before it computes it, too
         if target is operator.getitem:
-            self.values[node] = self.value(node.args[0])[node.args[1]]
+            self._lower_item_of(node)
         elif isinstance(target, EdgeOperator):
             select = _SELECTIONS.get(target.name())
             made = select(self, node) if select is not None else None
@@ -238,6 +239,14 @@ class Lowering(CallWriter):
             self.values[node] = node.meta["val"]  # a stride of an input: the same at every call
         else:
             self._lower_number(node)
+
+    def _lower_item_of(self, node: Node) -> None:
+        """One of several results."""
+        several: Any = node.args[0]
+        self.value(several)
+        made = self.values[several][node.args[1]]
+        is_view = isinstance(made, Strided)
+        self.values[node] = settle_view(self, node, made) if is_view else made
 
     def _lower_item(self, node: Node) -> None:
         value = node.meta["val"]

@@ -26,13 +26,20 @@ from lostwax.pte.lowering.kernels import Parameter, kernel_names, kernel_paramet
 from lostwax.pte.lowering.listing import Call, Items, Listing, Number, Tensor
 
 
+class Pending:
+    """What a node stands for, to be written when something reads it."""
+
+    def write(self, writer: CallWriter) -> Tensor:
+        raise NotImplementedError
+
+
 class CallWriter:
     """Writes the calls that nodes of a graph become."""
 
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
         self.values: dict[Node, Any] = {}
-        """For each node a tensor, a list of them, or a number."""
+        """For each node a tensor, a list of them, or a number; a tensor may be pending."""
 
     def inline(self, graph: GraphModule, operands: Sequence[Any]) -> list[Any]:
         """Write the steps of a sub-graph for these operands; return its results."""
@@ -52,7 +59,10 @@ class CallWriter:
                 assert isinstance(value, SYMBOLIC), argument
                 size = unwrap(value)
                 self.values[argument] = self.listing.number(size)
-            return self.values[argument]
+            found = self.values[argument]
+            if isinstance(found, Pending):
+                found = self.values[argument] = found.write(self)
+            return found
         if isinstance(argument, (list, tuple)):
             return [self.value(a) for a in argument]
         return argument

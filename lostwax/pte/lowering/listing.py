@@ -203,6 +203,12 @@ class Listing:
             )
         return found
 
+    def least(self, size: Size) -> int:
+        """The smallest that a size may be."""
+        if isinstance(size, int):
+            return size
+        return max(size.env.bounds(size).lo or 0, 0)
+
     # ---- numbers
 
     def knows(self, *sizes: Size) -> bool:

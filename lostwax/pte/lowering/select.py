@@ -88,6 +88,27 @@ def select_power(writer: CallWriter, node: Node) -> Any:
     return writer.call("aten::mul.out", x, x, outs=[writer.new_like(value)])
 
 
+def select_softmax(writer: CallWriter, node: Node) -> Any:
+    """Along the last dimension by the operators that it is defined by: their kernels work on
+    several elements at once, and need no second memory. Of nothing there is no maximum: `amax` ends
+    the process."""
+    args: Any = node.args
+    value = node.meta["val"]
+    x, last = writer.value(args[0]), value.ndim - 1
+    if last < 0 or args[1] % value.ndim != last or x.dtype is not torch.float32:
+        return None
+    if any(writer.listing.least(s) < 1 for s in x.size):
+        return None
+    row = (*x.size[:-1], 1)
+    most, total = (writer.listing.new_tensor(row, x.dtype) for _ in range(2))
+    shifted, powers, out = (writer.new_like(value) for _ in range(3))
+    writer.call("aten::amax.out", x, [last], True, outs=[most])
+    writer.call("aten::sub.out", x, most, 1, outs=[shifted])
+    writer.call("aten::exp.out", shifted, outs=[powers])
+    writer.call("aten::sum.IntList_out", powers, [last], True, outs=[total])
+    return writer.call("aten::div.out", powers, total, outs=[out])
+
+
 def select_pool_backward(writer: CallWriter, node: Node) -> Any:
     """The runtime's kernel adds to what is there, so that zeros are written first."""
     out = writer.new_like(node.meta["val"])
@@ -112,6 +133,7 @@ def select_fourier(writer: CallWriter, node: Node) -> Any:
 
 SELECTED: dict[str, Selection] = {
     "aten::_fft_r2c": select_fourier,
+    "aten::_softmax": select_softmax,
     "aten::addmm": select_addmm,
     "aten::max_pool2d_with_indices_backward": select_pool_backward,
     "aten::mm": select_mm,

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 import torch.utils._pytree as pytree
@@ -69,6 +69,7 @@ from lostwax.capture.trace.grad_marks import (
 from lostwax.capture.trace.gradient_steps import give_own_leaf
 from lostwax.capture.trace.python_questions import refuse_version
 from lostwax.capture.trace.refusals import refuse_what_cpp_refuses, refuse_what_data_decides
+from lostwax.capture.trace.single_step_composites import COMPOSITES, Kept
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import (
     CaptureError,
@@ -124,20 +125,21 @@ def export(
     constraints: Sequence[str] = (),
     strict: bool = False,
     preserve_module_call_signature: Sequence[str] = (),
-    keep: Sequence[OpOverload] = (),
+    keep: Sequence[OpOverload] | Literal["composite"] = (),
 ) -> ExportedProgram:
     """Capture a module, a function or a method into a functional ATen program.
 
     `args` and `kwargs` are an example call; tensors stand for all tensors of their size, Python
     values are baked in, but for what `dynamic_shapes` declares to vary (`Dim`). `constraints` are
     relations between dims, `"seq % 8 == 0"`. `keep` names composite operators
-    (`torch.ops.aten.linear.default`) that stay single nodes. `preserve_module_call_signature` names
+    (`[torch.ops.aten.linear.default]`) that stay single nodes; `"composite"`: all that torch.export
+    keeps. `preserve_module_call_signature` names
     submodules (`"layers.0"`) whose arguments and results `module_call_graph` is to describe. The
     module is not changed, nothing is computed and no weight is copied.
     """
     if strict:
         raise NotYetError("strict=True", "the default, strict=False, runs the module's own Python")
-    _check_keep(keep)
+    kept = _read_keep(keep)
     call_args, call_kwargs = as_call(args, kwargs)
     spec = None
     if dynamic_shapes is not None or constraints or _has_marks(call_args, call_kwargs):
@@ -145,7 +147,7 @@ def export(
 
         spec = resolve_spec(dynamic_shapes, mod, call_args, call_kwargs, constraints)
     preserved = preserve_module_call_signature
-    program = export_call(mod, call_args, call_kwargs, spec, frozenset(keep), preserved)
+    program = export_call(mod, call_args, call_kwargs, spec, kept, preserved)
     if hasattr(dynamic_shapes, "dynamic_shapes"):  # a collection
         from lostwax.capture.shapes.collect import AdditionalInputs
 
@@ -159,7 +161,7 @@ def export_call(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     spec: Spec | None,
-    keep: frozenset[OpOverload] = frozenset(),
+    keep: Kept = frozenset(),
     preserved: Sequence[str] = (),
 ) -> ExportedProgram:
     """As `export`, for validated arguments; `spec` lists the sizes and numbers that vary."""
@@ -185,7 +187,7 @@ class Capture:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         spec: Spec | None,
-        keep: frozenset[OpOverload],
+        keep: Kept,
         preserved: Sequence[str],
         tracked: bool,
         apart: bool = False,
@@ -588,21 +590,18 @@ def _drop_unused_state(program: ExportedProgram) -> ExportedProgram:
 _PARAMETER, _BUFFER = InputKind.PARAMETER, InputKind.BUFFER
 
 
-def _check_keep(keep: Any) -> None:
-    wrong = (
-        [each for each in keep if not isinstance(each, OpOverload)]
-        if _is_iterable(keep)
-        else [keep]
-    )
+def _read_keep(keep: Any) -> Kept:
+    if isinstance(keep, str) and keep == "composite":
+        return COMPOSITES
+    is_list = isinstance(keep, Iterable) and not isinstance(keep, str)
+    found = list(keep) if is_list else [keep]
+    wrong = [each for each in found if not (is_list and isinstance(each, OpOverload))]
     if wrong:
         raise TypeError(
-            f"keep= takes a list of operators, not {wrong[0]!r}\n"
+            f'keep= takes a list of operators, or "composite", not {wrong[0]!r}\n'
             "  instead: overloads such as torch.ops.aten.linear.default"
         )
-
-
-def _is_iterable(value: Any) -> bool:
-    return isinstance(value, Iterable) and not isinstance(value, str)
+    return frozenset(found)
 
 
 def _has_marks(*call: Any) -> bool:

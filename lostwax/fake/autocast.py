@@ -8,7 +8,7 @@ device. So no list of operators is needed. Must not cast anything itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,13 @@ def evaluate_part(mode: FakeTensorMode, func: OpOverload, args: Any, kwargs: Any
     if mode.portable and func.namespace not in _OF_TORCH and not there.isdisjoint(around):
         _check_custom(func, args, kwargs)
     return call(func, args, kwargs)
+
+
+def is_cast(func: Any, devices: Iterable[str]) -> bool:
+    """Does autocast of one of these devices have a say in this operator?"""
+    if not isinstance(func, OpOverload) or Trait.PARTS_ARE_CAST in operator(func).traits:
+        return True
+    return any(_kernel(func, device) is not None for device in devices)
 
 
 _OF_TORCH = ("aten", "prims", "prim", "profiler", "_c10d_functional", "quantized_decomposed")

@@ -39,7 +39,7 @@ class SharedType:
 
 
 _SHARED_TYPES = Cache[tuple[Any, ...], SharedType](__name__, "kinds", 50_000)
-SHAREABLE: set[type] = {bool}
+SHAREABLE: set[type] = {bool, int}
 """Classes, besides types, of which shared answers may consist: they hold no symbols."""
 
 

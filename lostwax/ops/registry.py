@@ -103,6 +103,9 @@ class Operator:
     """functional | view | inplace | out | mixed (some arguments written, some outputs new)"""
     view_inverse: Rule | None = None
     """For a view: (base, written view, *other arguments) -> the base with the view written back."""
+    itself: Rule | None = None
+    """Of an operator that may return its first argument, though its schema has no alias: does it,
+    for these arguments? In the place of tensors may be their types, or None."""
     parts: Rule | None = None
     """For a composite operator: how a mode takes it apart."""
     evaluation: Rule | None = None
@@ -242,6 +245,11 @@ def find_decomposition(overload: OpOverload) -> Rule | None:
     """The decomposition that is registered for an operator."""
     DECOMPOSITIONS.load(overload._schema.name)
     return _decompositions.get(name_overload(overload))
+
+
+def itself(*names: str) -> Callable[[Rule], Rule]:
+    """Register when an operator returns its first argument, though its schema has no alias."""
+    return _register_as("itself", names)
 
 
 def composite(*names: str) -> Callable[[Rule], Rule]:
@@ -431,5 +439,10 @@ _FACTORY_OPTIONS = {"dtype", "layout", "device", "pin_memory"}
 
 def _signature(arguments: Iterable[Any]) -> list[tuple[str, str]]:
     """Names and types of arguments, without a factory's options: an `out=` form takes these from
-    `out`."""
-    return [(a.name, str(a.type)) for a in arguments if a.name not in _FACTORY_OPTIONS]
+    `out`. The first may be called `self` in one and `input` in the other (`dropout_`)."""
+    first = {"input": "self"}
+    return [
+        (first.get(a.name, a.name), str(a.type))
+        for a in arguments
+        if a.name not in _FACTORY_OPTIONS
+    ]

@@ -71,6 +71,8 @@ class Trait(Enum):
     """It returns the number that its argument holds."""
     READS_BITS = auto()
     """It shows the bits of its argument as another type."""
+    READS_GRADIENT = auto()
+    """Its layout depends on whether a gradient reaches an argument."""
     RULE_READS_SETTINGS = auto()
     """Its type rule looks at settings of torch that change from call to call."""
 

@@ -40,8 +40,6 @@ def _make_fast_call(function: Any, overload: OpOverload) -> Any:
         tracer = running[-1]
         if not tracer.sees_all():
             return function(*args)
-        if tracer.keep and overload in tracer.keep:
-            return function(*args)
         return single_step_composites.record_direct(tracer, operator(overload), args, function)
 
     return stand_for(function, call)

@@ -7,17 +7,18 @@ itself, but for those.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import is_grad_enabled
-from torch._ops import HigherOrderOperator
+from torch._ops import HigherOrderOperator, OpOverload
 
 from lostwax.cache import Cache
+from lostwax.capture.aliasing import read_write_overlap, self_overlap
 from lostwax.capture.trace import custom_ops, refusals, single_step_composites
 from lostwax.capture.trace.gradient_steps import wants_gradient
 from lostwax.capture.trace.record import (
-    note_sizes,
     record_by_rule,
     record_call,
     record_data_read,
@@ -46,7 +47,7 @@ from lostwax.errors import CaptureError
 from lostwax.fake import fallback
 from lostwax.fake.mode import FakeTensorMode, functional
 from lostwax.fake.tensor import FakeTensor
-from lostwax.fake.write import flatten
+from lostwax.fake.write import check_fits
 from lostwax.ir.run.answers import answer
 from lostwax.ir.trace.views import track_views
 from lostwax.location import user_location
@@ -244,57 +245,6 @@ def _record_underived(tracer: Tracer, record: Operator, args: Any, kwargs: dict[
         return record_by_rule(tracer, record, args, kwargs)
 
 
-def record_kept(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
-    """A composite operator that the user keeps whole: evaluated by its parts, recorded as one."""
-    flag = record.silent_flag
-    given = dict(zip(record.argument_names, args, strict=False)) | kwargs
-    if flag is not None and given.get(flag) and given.get("running_mean") is not None:
-        raise CaptureError.here(
-            f"{record.overload} cannot be kept as one operator here: in training it writes to its "
-            "statistics, and a program shows all that it writes",
-            instead="export module.eval(), or leave it out of keep=",
-        )
-    with tracer.pause_recording():
-        out = tracer.compute(record.overload, args, kwargs)
-    arguments = flatten([args, list(kwargs.values())])
-    memories = {a.fake_storage for a in arguments if isinstance(a, FakeTensor)}
-    outputs = [o for o in flatten([out]) if isinstance(o, FakeTensor)]
-    if not outputs:  # a number (`item`): what gives it is an operator of its own
-        return plan(record.overload)[0](tracer, record, args, kwargs)
-    if any(o.fake_storage in memories for o in outputs):
-        return _record_kept_view(tracer, record, args, kwargs, out, outputs)
-    step = tracer.add_step(record.overload, args, kwargs)
-    tracer.set_results(step, out)
-    note_sizes(tracer, out)
-    return out
-
-
-def _record_kept_view(
-    tracer: Tracer,
-    record: Operator,
-    args: Any,
-    kwargs: dict[str, Any],
-    out: Any,
-    outputs: list[FakeTensor],
-) -> Any:
-    """What shares memory with the first argument is kept as a view of it, if the operator says that
-    it is one. Else (dropout that is switched off) there is nothing to keep."""
-    is_view = record.kind == "view" and isinstance(args[0], torch.Tensor)
-    base = tracer.adopt(args[0]) if is_view else None
-    if base is None or any(o.fake_storage is not base.fake_storage for o in outputs):
-        return plan(record.overload)[0](tracer, record, args, kwargs)
-    return record_whole_view(tracer, record, args, kwargs, out)
-
-
-TAKING_APART = (
-    _record_composite,
-    _record_parts,
-    single_step_composites.record_composite,
-    _record_portable,
-    _view_or_copy,
-)
-
-
 def _record_real(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """torch conjugates when a tensor is read, which fakes do not know: so `real` is taken of the
     tensor that the conjugate was made of."""
@@ -329,15 +279,19 @@ def _is_conjugate(fake: FakeTensor) -> bool:
     return sum(Trait.CONJUGATES in operator(view.func).traits for view in views) % 2 == 1
 
 
-PLAN_CACHE = Cache[int, tuple[Handler, Operator]](__name__, "plans", 20_000)
-PLANS = PLAN_CACHE.table
-
-
 def _record_for_numpy(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
     """What C++ calls on a constant before its memory is shown to numpy."""
     if tracer.bare.is_bare(args[0]):
         return tracer.bare.call_unrecorded(record.overload, args, kwargs)
     return _take_apart(tracer, record, args, kwargs)
+
+
+def _record_whole_for_numpy(
+    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    if tracer.bare.is_bare(args[0]):
+        return _record_for_numpy(tracer, record, args, kwargs)
+    return single_step_composites.record_whole(_take_apart, tracer, record, args, kwargs)
 
 
 def _record_resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -355,6 +309,10 @@ def _record_resolve(tracer: Tracer, record: Operator, args: Any, kwargs: dict[st
     return _take_apart(tracer, record, args, kwargs)
 
 
+PLAN_CACHE = Cache[int, tuple[Handler, Operator]](__name__, "plans", 20_000)
+PLANS = PLAN_CACHE.table
+
+
 def plan(func: Any) -> tuple[Handler, Any]:
     """How calls of this overload are recorded; chosen once."""
     if isinstance(func, HigherOrderOperator):
@@ -367,6 +325,63 @@ def plan(func: Any) -> tuple[Handler, Any]:
         return _call_unrecorded, func
     record = operator(func)
     return choose(record, _WAYS), record
+
+
+def plan_whole(planned: tuple[Handler, Any]) -> tuple[Handler, Any]:
+    """How calls of this overload are recorded if it is kept whole, if it is a composite one."""
+    take_apart, record = planned
+    if take_apart is _record_for_numpy:
+        return _record_whole_for_numpy, record
+    if take_apart not in _TAKING_APART or not _gives_tensors(record.overload):
+        return planned
+    if Trait.RECURRENT in record.traits and record.rule is None:  # packed: its steps are data
+        return planned
+    if record.writes:
+        is_plain = record.kind == "inplace" and torch.Tag.inplace_view not in record.overload.tags
+        if not is_plain or record.twin is None or not fallback.is_composite(record.twin):
+            return planned
+        return partial(_write_whole, take_apart), record
+    return partial(single_step_composites.record_whole, take_apart), record
+
+
+_TAKING_APART = (
+    _record_composite,
+    _record_parts,
+    single_step_composites.record_composite,
+    _record_portable,
+    _view_or_copy,
+)
+
+
+def is_composite_view(func: Any) -> bool:
+    """Is it a view that consists of others?"""
+    return plan(func)[0] in _TAKING_APART
+
+
+def _gives_tensors(overload: OpOverload) -> bool:
+    returns = overload._schema.returns
+    return bool(returns) and all("Tensor" in str(each.type) for each in returns)
+
+
+def _write_whole(
+    take_apart: Handler, tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    """An in-place composite operator: recorded by its twin, whose result is then written."""
+    target, twin = tracer.adopt(args[0]), record.twin
+    assert twin is not None
+    with tracer.pause_recording():
+        new = tracer.compute(twin, args, kwargs)
+    if new is target:  # it does nothing (dropout in evaluation)
+        return tracer.evaluate(twin, args, kwargs)
+    if new.fake_type.dtype is not target.fake_type.dtype or tracer.casts:
+        return take_apart(tracer, record, args, kwargs)
+    read = [*args[1:], *kwargs.values()]
+    read_write_overlap.check(record.overload, target, read)
+    self_overlap.check(record.overload, target.tracked)
+    new = tracer.evaluate(twin, args, kwargs)
+    check_fits(target.fake_type, new.fake_type)
+    tracer.write(target, new)
+    return target
 
 
 def _is_taken_apart(record: Operator) -> bool:

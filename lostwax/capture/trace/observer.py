@@ -130,7 +130,7 @@ class CaptureObserver(Observer):
     def has_gradient(self, fake: FakeTensor) -> bool:
         fake.check_thread()
         tracer, has_leaves = self._tracer, self._tracer.grad_marks.has_leaves
-        if not (tracer.is_recording and (tracer.differentiable or has_leaves)):
+        if self.is_over or not (tracer.differentiable or has_leaves):
             return False
         if tracer.tracked or fake.tracked is None:
             return False
@@ -140,6 +140,7 @@ class CaptureObserver(Observer):
         tracer = self._tracer
         if not tracer.is_recording or fake.tracked is None:
             return
+        tracer.check_single(fake)
         if name == "grad":
             tracer.grad_marks.given[fake] = user_location()
         elif (is_marked(fake) or self.has_gradient(fake)) is not value:
@@ -150,6 +151,8 @@ class CaptureObserver(Observer):
     ) -> None:
         """It has the memory of the other, and the gradient that it had."""
         tracer = self._tracer
+        if tracer.is_recording:
+            tracer.check_single(fake)
         if tracer.tracked or not (tracer.is_recording and tracer.sees_gradients):
             return
         old, new = tracer.read(tracked), tracer.value_of(other)

@@ -203,10 +203,8 @@ def record_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, A
     return track_views(tracer.add_step(func, args, kwargs), base.tracked, args, kwargs, out)
 
 
-def record_whole_view(
-    tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any], out: Any = None
-) -> Any:
-    """A view by an operator that is evaluated by others: the user's own, or one that is kept."""
+def record_whole_view(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str, Any]) -> Any:
+    """A view by an operator of the user's, which is evaluated by others."""
     base = tracer.adopt(args[0])
     if any(r.argument != record.argument_names[0] for r in record.results):
         raise CaptureError.here(
@@ -216,7 +214,7 @@ def record_whole_view(
             instead="let it return copies (x.clone()), and declare no alias in its schema",
         )
     with tracer.pause_recording():
-        out = tracer.compute(record.overload, args, kwargs) if out is None else out
+        out = tracer.compute(record.overload, args, kwargs)
         if out is base:
             out = tracer.compute(aten.alias.default, (base,), {})
     step = tracer.add_step(record.overload, args, kwargs)

@@ -47,6 +47,7 @@ def detach_itself(tracer: Tracer, record: Operator, args: Any, kwargs: dict[str,
 def _become_view(
     tracer: Tracer, record: Operator, target: FakeTensor, args: Any, kwargs: dict[str, Any]
 ) -> Any:
+    tracer.check_single(target)
     shown = record_view(tracer, operator(storage.metadata_view(record.overload)), args, kwargs)
     if tracer.doubts:
         tracer.doubts.note_change(target.tracked.root, tracer.position)

@@ -24,19 +24,20 @@ from lostwax.capture.aliasing.maybe_views import Doubts
 from lostwax.capture.aliasing.state_views import check_history
 from lostwax.capture.steps.provenance import OtherLine, Provenance, StepPlace, operator_in_progress
 from lostwax.capture.trace import outside_tensors, refusals
-from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, TAKING_APART, plan, record_kept
+from lostwax.capture.trace.dispatch import PLAN_CACHE, PLANS, is_composite_view, plan, plan_whole
 from lostwax.capture.trace.grad_marks import GradMarks
 from lostwax.capture.trace.gradient_steps import assign_with_history, keep_gradient_of
 from lostwax.capture.trace.observer import CaptureObserver
 from lostwax.capture.trace.raw_constants import BareConstants
 from lostwax.capture.trace.record import record_known_view
 from lostwax.capture.trace.saved_tensors import SavedTensors
+from lostwax.capture.trace.single_step_composites import Kept, show_sharing
 from lostwax.errors import CaptureError, LostwaxError
 from lostwax.fake import autocast, data, fallback
 from lostwax.fake.storage import FakeStorage
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.identity import Seen
+from lostwax.identity import ByIdentity, Seen
 from lostwax.ir.graph.numbers import SymbolOrigin, number_sources
 from lostwax.ir.trace.log import Region, Step, Value
 from lostwax.ir.trace.recorder import Recorder
@@ -55,7 +56,8 @@ _transform: Any = torch._C._functorch.peek_interpreter_stack
 
 
 class Tracer(Recorder):
-    """Records operators into a region. `keep`: composite operators that stay single steps.
+    """Records operators into a region. `keep`: composite operators that stay single steps
+    (`COMPOSITES`: all of them).
 
     `tracked`: let autograd see the operators, for programs that differentiate inside; costs time.
     """
@@ -68,7 +70,7 @@ class Tracer(Recorder):
         self,
         provenance: Provenance,
         *,
-        keep: frozenset[OpOverload] = frozenset(),
+        keep: Kept = frozenset(),
         tracked: bool = False,
     ) -> None:
         env = ShapeEnv()
@@ -77,6 +79,13 @@ class Tracer(Recorder):
         super().__init__(env)
         self.provenance = provenance
         self.keep = keep
+        self._plans: dict[int, Any] = {} if keep else PLANS
+        """How operators are recorded, by their ids."""
+        self.one_in_eager = ByIdentity[FakeTensor, OpOverload]()
+        """Tensors that are one and the same object in eager, where an operator that is kept returns
+        its argument; and that operator."""
+        self.check_part: Callable[[Any], None] | None = None
+        """Is called with each operator that is evaluated without being recorded."""
         self.tracked = tracked
         self.templates = None if tracked else {}
         self.saved = SavedTensors(self) if tracked else None
@@ -239,14 +248,19 @@ class Tracer(Recorder):
     def evaluate(self, func: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Evaluate and record."""
         if not self.is_recording:
+            if self.check_part is not None:
+                self.check_part(func)
             return super().evaluate(func, args, kwargs)
+        handler, record = self._plans.get(id(func)) or self._plan(func)
+        return handler(self, record, args, kwargs)
+
+    def _plan(self, func: OpOverload) -> Any:
         planned = PLANS.get(id(func))
         if planned is None:
             planned = PLAN_CACHE.keep(id(func), plan(func))
-        handler, record = planned
-        if self.keep and func in self.keep and handler in TAKING_APART:
-            handler = record_kept
-        return handler(self, record, args, kwargs)
+        if self.keep:
+            planned = self._plans[id(func)] = plan_whole(planned) if func in self.keep else planned
+        return planned
 
     def forget(self) -> None:
         """The capture is over."""
@@ -254,10 +268,23 @@ class Tracer(Recorder):
         self.fake_tensor_converter.forget()
         self.bare.forget()
         self.stand_ins.clear()
+        self.one_in_eager.clear()
         self.grad_marks.made.clear()
         self.watched = self.python_state = None
         if self.saved is not None:
             self.saved.forget()
+
+    def check_single(self, fake: FakeTensor) -> None:
+        """Refuse to change what a tensor is where eager would change another one with it, which is
+        the same object."""
+        if fake in self.one_in_eager:
+            func = self.one_in_eager[fake]
+            raise CaptureError.here(
+                f"a tensor changes in place that {func} has returned, or was given",
+                why=f"in eager both are one tensor; in a program that keeps {func} they are two",
+                instead="change another one, x.detach() or x.view_as(x); or leave the operator out "
+                "of keep=",
+            )
 
     def refuse(self, what: str, instead: str) -> NoReturn:
         raise CaptureError.here(
@@ -314,6 +341,8 @@ class Tracer(Recorder):
     def renew_view(self, tracked: Tracked) -> None:
         if self.scope is not None:
             self.scope.keep(tracked)
+        if self.keep:
+            show_sharing(self, tracked)
         made_by = tracked.value.step
         super().renew_view(tracked)
         step = tracked.value.step
@@ -340,7 +369,10 @@ class Tracer(Recorder):
 
     def scatter(self, base: Tracked, new: Value, view: View) -> Value:
         try:
-            value = super().scatter(base, new, view)
+            if self.keep and not operator(view.func).view_inverse and is_composite_view(view.func):
+                value = self._scatter_by_parts(base, new, view)
+            else:
+                value = super().scatter(base, new, view)
         except RuntimeError as error:
             is_symbolic = base.value.type is not None and base.value.type.is_symbolic
             if isinstance(error, LostwaxError) or not is_symbolic:
@@ -354,6 +386,15 @@ class Tracer(Recorder):
             self.relies_on_view = True
             self.reliance.note_scatter(base, value)
         return value
+
+    def _scatter_by_parts(self, base: Tracked, new: Value, view: View) -> Value:
+        """The same for an operator that is kept whole: through the views that it consists of."""
+        whole = self.temporary(base.value)
+        handler, record = plan(view.func)
+        shown = handler(self, record, (whole, *map(self.wrap, view.args)), view.kwargs)
+        part = shown if view.position is None else shown[view.position]
+        super().assign(part.tracked, new)
+        return whole.tracked.value  # type: ignore[no-any-return]
 
     def write(self, target: FakeTensor, new: FakeTensor) -> None:
         if self.inner is not None:
@@ -373,6 +414,8 @@ class Tracer(Recorder):
             storage.check_unshared(root, self.maybe_shared)
         if self.scope is not None:
             self.scope.keep(root)
+        if self.keep:
+            show_sharing(self, tracked)
         before = root.value
         if self.sees_gradients and self.inner is None:
             assign_with_history(self, tracked, new)

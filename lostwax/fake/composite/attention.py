@@ -16,13 +16,17 @@ from lostwax.fake.composite.composites import matmul, reshape, to_dtype
 from lostwax.fake.composite.dropouts import dropout
 from lostwax.fake.tensor import FakeTensor
 from lostwax.ops.nn.attention import EFFICIENT, FLASH, choose_on_cuda, time_major
-from lostwax.ops.registry import aten, composite
+from lostwax.ops.registry import aten, composite, mark
 from lostwax.ops.shapes import fail, is_one, is_same, is_zero, preserved_strides
+from lostwax.ops.traits import Trait
 from lostwax.sym import Size, specialize
 from lostwax.types import Sizes, TensorType
 
 if TYPE_CHECKING:
     from lostwax.fake.mode import FakeTensorMode
+
+
+mark(Trait.READS_GRADIENT, "scaled_dot_product_attention")
 
 
 @composite("scaled_dot_product_attention")
@@ -51,7 +55,8 @@ def scaled_dot_product_attention(
         )
     if q.fake_type.device.type == "cuda":
         return _attend_on_cuda(mode, q, k, v, attn_mask, dropout_p, is_causal, scale, enable_gqa)
-    if dropout_p or not _fits_flash(q.fake_type, k.fake_type, v.fake_type, enable_gqa):
+    fits = _fits_flash(q.fake_type, k.fake_type, v.fake_type, enable_gqa)
+    if dropout_p or not fits or _has_gradient(mode, attn_mask):
         return mode.call(
             aten._scaled_dot_product_attention_math.default,
             q, k, v, attn_mask, dropout_p, is_causal, None, scale=scale, enable_gqa=enable_gqa,
@@ -131,6 +136,14 @@ def _fits_flash(q: TensorType, k: TensorType, v: TensorType, grouped: bool) -> b
     return is_same(shared, heads) or (torch_version.ATTENTION_SHARES_ONE_HEAD and is_one(shared))
 
 
+def _has_gradient(mode: FakeTensorMode, mask: Any) -> bool:
+    """Does a gradient reach the mask? The CPU's fused kernel has none for it."""
+    if mask is None:
+        return False
+    fake = mode.adopt(mask)
+    return is_marked(fake) or mode.observer.has_gradient(fake)
+
+
 def _to_additive(mode: FakeTensorMode, mask: Any, q: FakeTensor) -> Any:
     """A boolean mask as numbers that are added to the scores."""
     if mask is None or mode.adopt(mask).fake_type.dtype is not torch.bool:
@@ -178,6 +191,8 @@ def _portable_attention(
             return _lay_out(mode, out, time_major(out.fake_type).stride)
         return _lay_out(mode, out, preserved_strides(t)) if choice == FLASH else out
     if dropout_p or not _fits_flash(t, key.fake_type, value.fake_type, grouped):
+        return out
+    if _has_gradient(mode, mask):
         return out
     return _lay_out(mode, out, preserved_strides(t))
 

@@ -20,7 +20,7 @@ from lostwax.fake import rule_cache
 from lostwax.fake.symbolic.node import unwrap, wrap
 from lostwax.fake.tensor import FakeTensor, concrete_device
 from lostwax.ops.memory_format import suggested_format
-from lostwax.ops.registry import aten, composite, operator
+from lostwax.ops.registry import aten, composite, itself, operator
 from lostwax.ops.shapes import (
     broadcast_sizes,
     fail,
@@ -150,6 +150,13 @@ def to_dtype_layout(
     **named: Any,
 ) -> Any:
     return _to(mode, self, dtype, device, **named)
+
+
+@itself("type_as")
+def _is_of_type(x: Any, other: Any) -> bool:
+    if x is None or other is None:  # not known
+        return True
+    return x.dtype == other.dtype and x.device == other.device  # type: ignore[no-any-return]
 
 
 @composite("type_as")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lostwax.ops.registry import aten, composite
+from lostwax.ops.registry import aten, composite, itself
 from lostwax.ops.shapes import fail, is_zero
 from lostwax.types import product
 
@@ -66,6 +66,10 @@ def _channel_noise(mode: FakeTensorMode, input: Any) -> Any:
     return mode.call(aten.new_empty.default, input, [*size[:2], *(1,) * (len(size) - 2)])
 
 
+def _does_nothing(input: Any, p: float, train: bool) -> bool:
+    return p == 0 or not train
+
+
 _KINDS: dict[str, dict[str, Any]] = {
     "dropout": {},
     "feature_dropout": {"by_channel": True},
@@ -73,5 +77,6 @@ _KINDS: dict[str, dict[str, Any]] = {
     "feature_alpha_dropout": {"by_channel": True, "alpha": True},
 }
 for _name, _how in _KINDS.items():
+    itself(_name)(_does_nothing)
     composite(_name)(partial(dropout, **_how))
     composite(f"{_name}_")(partial(dropout, in_place=True, **_how))

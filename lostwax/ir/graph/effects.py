@@ -69,13 +69,22 @@ def view_base(node: Node) -> Node | None:
 
 def memory_base(node: Node) -> Node | None:
     """As `view_base`, and also for outputs of `with_gradient`: each lies in the memory of the value
-    that was given to it."""
+    that was given to it; and for operators that may return their argument."""
+    if _returns_itself(node):
+        return node.args[0] if isinstance(node.args[0], Node) else None
     made = node.args[0] if node.target is getitem else None
     if isinstance(made, Node) and made.target is with_gradient:
         outputs: Any = made.args[1]
         found: Node = outputs[node.args[1]]
         return found
     return view_base(node)
+
+
+def _returns_itself(node: Node) -> bool:
+    itself = operator(node.target).itself if isinstance(node.target, OpOverload) else None
+    if itself is None or node.kwargs:
+        return False
+    return bool(itself(*[a.meta.get("val") if isinstance(a, Node) else a for a in node.args]))
 
 
 @cached_by_identity(20_000)

@@ -149,7 +149,15 @@ def walk_views(value: Value) -> Iterator[Value]:
     """The value, what it is a view of, and so on, up to the value that owns the memory."""
     yield value
     while (step := value.step) is not None and isinstance(step.target, OpOverload):
-        if operator(step.target).kind != "view" or not isinstance(step.args[0], Value):
+        record = operator(step.target)
+        if not step.args or not isinstance(step.args[0], Value):
+            return
+        if record.kind != "view" and not (record.itself and record.itself(*_show_types(step))):
             return
         value = step.args[0]
         yield value
+
+
+def _show_types(step: Step) -> list[Any]:
+    """The arguments of a step, with types in the place of tensors."""
+    return [a.type if isinstance(a, Value) else a for a in step.args]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lostwax.ops.decompositions.precision import as_float, cast, compute_in_float32
+from lostwax.ops.decompositions.precision import as_float, cast, cast_to_common, compute_in_float32
 from lostwax.ops.registry import aten, decomposition
 
 
@@ -92,7 +92,8 @@ def threshold(self: Tensor, threshold: Any, value: Any) -> Any:
 
 @decomposition("rsub.Scalar")
 def rsub_scalar(self: Tensor, other: Any, alpha: Any = 1) -> Any:
-    negative = aten.mul.Tensor(self, -alpha) if alpha != 1 else aten.neg.default(self)
+    wide = cast(self, torch.result_type(self, other))
+    negative = aten.mul.Tensor(wide, -alpha) if alpha != 1 else aten.neg.default(wide)
     return aten.add.Tensor(negative, other)
 
 
@@ -102,15 +103,23 @@ def rsub(self: Tensor, other: Tensor, *, alpha: Any = 1) -> Any:
 
 
 @decomposition("addcmul")
-@compute_in_float32
 def addcmul(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
+    return _add_product(*cast_to_common(self, tensor1, tensor2), value)
+
+
+@compute_in_float32
+def _add_product(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
     product = aten.mul.Tensor(tensor1, tensor2)
     return aten.add.Tensor(self, product if value == 1 else aten.mul.Tensor(product, value))
 
 
 @decomposition("addcdiv")
-@compute_in_float32
 def addcdiv(self: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Any = 1) -> Any:
+    return _add_quotient(*cast_to_common(self, tensor1, tensor2), value)
+
+
+@compute_in_float32
+def _add_quotient(self: Tensor, tensor1: Tensor, tensor2: Tensor, value: Any) -> Any:
     quotient = aten.div.Tensor(tensor1, tensor2)
     return aten.add.Tensor(self, quotient if value == 1 else aten.mul.Tensor(quotient, value))
 
@@ -187,9 +196,10 @@ def hypot(self: Tensor, other: Tensor) -> Any:
     is_zero = aten.logical_or.default(aten.eq.Scalar(large, 0), aten.isinf.default(large))
     safe = aten.where.self(is_zero, scalar_like(1, large), large)
     slope = aten.div.Tensor(aten.where.self(is_zero, scalar_like(0, small), small), safe)
-    return aten.mul.Tensor(
-        large, aten.sqrt.default(aten.add.Scalar(aten.mul.Tensor(slope, slope), 1))
-    )
+    root = aten.sqrt.default(aten.add.Scalar(aten.mul.Tensor(slope, slope), 1))
+    is_infinite = aten.logical_or.default(aten.isinf.default(a), aten.isinf.default(b))
+    out = aten.mul.Tensor(large, root)
+    return aten.where.self(is_infinite, scalar_like(math.inf, out), out)  # also beside NaN
 
 
 @decomposition("fmax")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import reduce, wraps
 from typing import Any
 
 import torch
@@ -16,6 +16,15 @@ _WIDER = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
 def cast(x: Tensor, dtype: torch.dtype) -> Any:
     return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
+
+
+def cast_to_common(*tensors: Tensor) -> Any:
+    """The tensors in the dtype that an operator computes in which takes them all: what is between
+    its steps has that dtype, too, so that nothing overflows a narrower one."""
+    wide = [t for t in tensors if t.dim()] or tensors  # those without dimensions decide little
+    dtypes = [torch.result_type(a, b) for a in wide for b in tensors]
+    dtype = reduce(torch.promote_types, dtypes)
+    return [cast(t, dtype) for t in tensors]
 
 
 def compute_in_float32(function: Callable[..., Any]) -> Callable[..., Any]:

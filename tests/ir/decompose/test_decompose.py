@@ -670,3 +670,32 @@ def test_new_values_are_fakes_of_the_program(block: Any) -> None:
     core = program.run_decompositions()
     values = [n.meta["val"] for n in core.graph.nodes if n.op in ("placeholder", "call_function")]
     assert detect_fake_mode(values) is detect_fake_mode(program.graph.output_node().meta["val"])
+
+
+BYTES = torch.tensor([0, 1, 200, 255], dtype=torch.uint8)
+
+
+@pytest.mark.parametrize(
+    ("compute", "inputs"),
+    [
+        (lambda x: 2.5 - x, (BYTES,)),
+        (lambda x: torch.rsub(x, 0.5, alpha=2), (BYTES,)),
+        (lambda x, y: torch.addcmul(x, y, y, value=2), (torch.ones(4), BYTES)),
+        (lambda x, y: torch.addcmul(x, y, y), (torch.ones(4, dtype=torch.int32), BYTES)),
+        (lambda x, y: torch.addcmul(x, y, y), (torch.ones(4).half(), BYTES.float())),
+        (lambda x, y: torch.addcdiv(x, y, y + 1), (torch.ones(4).double(), BYTES.float())),
+        (lambda x, y: torch.addcmul(x, y, y), (torch.ones(4), torch.tensor(0.1).double())),
+    ],
+)
+def test_operands_of_different_dtypes_are_computed_in_one(
+    compute: Callable[..., Any], inputs: tuple[Tensor, ...]
+) -> None:
+    core = export(compute, inputs).run_decompositions()
+    assert not left(core)
+    torch.testing.assert_close(outputs(core, *inputs), compute(*inputs), rtol=1e-6, atol=0)
+
+
+def test_an_infinite_leg_beside_nan_makes_hypot_infinite() -> None:
+    x, y = torch.tensor([torch.inf, 3.0, -torch.inf]), torch.tensor([torch.nan, torch.nan, 1.0])
+    core = export(torch.hypot, (x, y)).run_decompositions()
+    torch.testing.assert_close(outputs(core, x, y), torch.hypot(x, y), equal_nan=True)

@@ -19,8 +19,15 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
 from torch.fx.node import map_arg
 
-from lostwax.classes import SYMBOLIC
 from lostwax.dialects.edge_operators import edge, edge_operator
+from lostwax.dialects.promotion import (
+    PROMOTED,
+    convert_number,
+    find_compute_dtype,
+    is_number,
+    is_rounded,
+    number_dtype,
+)
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.data import ModuleCallEntry
@@ -37,33 +44,9 @@ from lostwax.ir.signature import (
     TensorArgument,
 )
 from lostwax.ir.text import source_place, type_text
-from lostwax.ops.shapes import promote
 from lostwax.types import TensorType
 
 aten = torch.ops.aten
-
-PROMOTED: dict[OpOverload, tuple[int, ...]] = {
-    **dict.fromkeys(
-        [
-            *(aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor),
-            *(aten.div.Tensor_mode, aten.minimum.default, aten.maximum.default),
-            *(aten.eq.Tensor, aten.ne.Tensor, aten.lt.Tensor, aten.le.Tensor),
-            *(aten.gt.Tensor, aten.ge.Tensor, aten.pow.Tensor_Tensor, aten.atan2.default),
-            *(aten.fmod.Tensor, aten.remainder.Tensor, aten.bitwise_and.Tensor),
-            *(aten.bitwise_or.Tensor, aten.bitwise_xor.Tensor, aten.bitwise_and.Scalar),
-            *(aten.bitwise_or.Scalar, aten.bitwise_xor.Scalar, aten.add.Scalar, aten.sub.Scalar),
-            *(aten.mul.Scalar, aten.div.Scalar, aten.div.Scalar_mode, aten.eq.Scalar),
-            *(aten.ne.Scalar, aten.lt.Scalar, aten.le.Scalar, aten.gt.Scalar, aten.ge.Scalar),
-            *(aten.fmod.Scalar, aten.remainder.Scalar, aten.pow.Tensor_Scalar, aten.pow.Scalar),
-        ],
-        (0, 1),
-    ),
-    aten.clamp.default: (0, 1, 2),
-    aten.where.self: (1, 2),
-    aten.clamp.Tensor: (0, 1, 2),
-}
-"""Operators that take operands of different dtypes, and which arguments these are: they are cast to
-the dtype that the operator computes in."""
 
 COPIES: dict[OpOverload, OpOverload] = {
     aten.alias.default: aten.alias_copy.default,
@@ -176,7 +159,7 @@ class _ProgramLowering:
         key = (repr(value), dtype)
         if key not in self.constants:
             name = f"_lifted_tensor_constant{len(self.constants)}"
-            self.constants[key] = name, torch.tensor(value, dtype=dtype)
+            self.constants[key] = name, torch.tensor(value).to(dtype)
         return self.constants[key][0]
 
 
@@ -291,9 +274,13 @@ class _GraphLowering:
         elif target in _LAYOUTS:
             _LAYOUTS[target](self, node)
         else:
-            args = self._lower_arguments(node)
+            dtype = find_compute_dtype(node)
+            args = self._lower_arguments(node, dtype)
             kwargs = map_arg(node.kwargs, self.new.__getitem__)
-            self._write(node, edge_operator(target), args, kwargs)
+            if dtype is not None and is_rounded(node, dtype):
+                self._write_rounded(node, edge_operator(target), args, kwargs, dtype)
+            else:
+                self._write(node, edge_operator(target), args, kwargs)
 
     def _replace(self, node: Node, new: Node) -> None:
         self.new[node] = new
@@ -305,6 +292,17 @@ class _GraphLowering:
         copy.meta["val"] = self._lay_out(node.meta.get("val"))
         self.new[node] = copy
         return copy
+
+    def _write_rounded(
+        self, node: Node, target: Any, args: Any, kwargs: Any, dtype: torch.dtype
+    ) -> None:
+        """Write a call that computes in a wider dtype, and the cast of its result."""
+        size = node.meta["val"].fake_type.size
+        made = self._append(node, target, args, kwargs, TensorType(size, dtype, _device_of(node)))
+        value = node.meta["val"]
+        order = immutable_list(range(value.ndim))
+        copy = edge.dim_order_ops._to_dim_order_copy.default
+        self._write(node, copy, (made,), {"dtype": value.dtype, "dim_order": order})
 
     def _lay_out(self, value: Any) -> Any:
         """The value of a node, as it lies in memory in this dialect."""
@@ -318,20 +316,21 @@ class _GraphLowering:
             return type(value)([self._lay_out(v) for v in value])
         return value
 
-    def _lower_arguments(self, node: Node) -> tuple[Any, ...]:
-        """The arguments of a call in the new graph: numbers as tensors, operands in one dtype."""
+    def _lower_arguments(self, node: Node, dtype: torch.dtype | None) -> tuple[Any, ...]:
+        """The arguments of a call in the new graph: numbers as tensors, operands in the dtype that
+        it computes in."""
         args: list[Any] = list(map_arg(node.args, self.new.__getitem__))
+        operands = PROMOTED.get(node.target, ())  # type: ignore[call-overload]
         for i, argument in enumerate(node.target._schema.arguments[: len(args)]):  # type: ignore[union-attr]
             given = node.args[i]
-            if _takes_tensor(argument) and _is_number(given):
-                args[i] = self._number_as_tensor(node, given, _compute_dtype(node, given))
-        operands = PROMOTED.get(node.target)  # type: ignore[call-overload]
-        if operands is not None:
-            dtype = _promote_operands(node, operands)
-            for i in operands:
-                if i < len(args) and isinstance(args[i], Node) and not _is_number(args[i]):
-                    args[i] = self._cast(node, args[i], dtype)
-        elif node.target is aten.cat.default:
+            if is_number(given):
+                if _takes_tensor(argument):
+                    args[i] = self._number_as_tensor(node, given, dtype or number_dtype(given))
+                elif dtype is not None and i in operands and not isinstance(given, Node):
+                    args[i] = convert_number(given, dtype)
+            elif dtype is not None and i in operands and isinstance(args[i], Node):
+                args[i] = self._cast(node, args[i], dtype)
+        if node.target is aten.cat.default:
             dtype = node.meta["val"].dtype
             args[0] = immutable_list([self._cast(node, part, dtype) for part in args[0]])
         return tuple(args)
@@ -341,7 +340,8 @@ class _GraphLowering:
             return self._add(node, edge.aten.scalar_tensor.default, (self.new[value],), dtype, ())
         if self.is_outer:
             return self.fixed[self.program.constant(value, dtype)]
-        return self._add(node, edge.aten.full.default, (immutable_list(), value), dtype, ())
+        number = convert_number(value, dtype)
+        return self._add(node, edge.aten.full.default, (immutable_list(), number), dtype, ())
 
     def _cast(self, node: Node, operand: Node, dtype: torch.dtype) -> Node:
         value = operand.meta["val"]
@@ -355,12 +355,16 @@ class _GraphLowering:
     def _add(
         self, node: Node, target: Any, args: Any, dtype: torch.dtype, size: Any, **kwargs: Any
     ) -> Node:
-        """Add a call that this one needs."""
+        """Add a call that this one needs, with the option `dtype`."""
+        made = TensorType(size, dtype, _device_of(node))
+        return self._append(node, target, args, {"dtype": dtype, **kwargs}, made)
+
+    def _append(self, node: Node, target: Any, args: Any, kwargs: Any, value: TensorType) -> Node:
+        """Append a call that this one needs."""
         name = self.writer.free_name(base_name(target).strip("_"))
-        made = self.writer.append("call_function", name, target, args, {"dtype": dtype, **kwargs})
+        made = self.writer.append("call_function", name, target, args, kwargs)
         made.meta.update({key: node.meta.get(key, nothing) for key, nothing in PROVENANCE.items()})
-        device = _device_of(node)
-        made.meta["val"] = new_fake(self.program.mode, TensorType(size, dtype, device))
+        made.meta["val"] = new_fake(self.program.mode, value)
         return made
 
     # -------------------------------------------------------------------------- layouts
@@ -397,45 +401,15 @@ def _takes_tensor(argument: Any) -> bool:
     return str(argument.type) in ("Tensor", "Optional[Tensor]")
 
 
-def _is_number(value: Any) -> bool:
-    if isinstance(value, Node):
-        return isinstance(value.meta.get("val"), SYMBOLIC)
-    return isinstance(value, (bool, int, float, complex))
-
-
 def _numbers_for_tensors(node: Node) -> list[tuple[Any, torch.dtype]]:
     """The numbers that a call is given in the place of tensors, with the dtype of each."""
     if node.op != "call_function" or not isinstance(node.target, OpOverload):
         return []
     return [
-        (value, _compute_dtype(node, value))
+        (value, find_compute_dtype(node) or number_dtype(value))
         for value, argument in zip(node.args, node.target._schema.arguments, strict=False)
-        if _is_number(value) and _takes_tensor(argument)
+        if is_number(value) and _takes_tensor(argument)
     ]
-
-
-def _compute_dtype(node: Node, value: Any) -> torch.dtype:
-    """The dtype that a number has as an operand of this call."""
-    operands = PROMOTED.get(node.target)  # type: ignore[call-overload]
-    if operands is not None:
-        return _promote_operands(node, operands)
-    return torch.tensor(_operand(value)).dtype
-
-
-def _promote_operands(node: Node, operands: Sequence[int]) -> torch.dtype:
-    given = [node.args[i] for i in operands if i < len(node.args)]
-    return promote(*[_operand(a) for a in given if a is not None])
-
-
-def _operand(value: Any) -> Any:
-    """An operand as the rules of promotion take it."""
-    value = value.meta["val"] if isinstance(value, Node) else value
-    if isinstance(value, FakeTensor):
-        return value.fake_type
-    for symbolic, example in zip(SYMBOLIC, (1, 1.0, True), strict=True):
-        if isinstance(value, symbolic):
-            return example
-    return value
 
 
 def _device_of(node: Node) -> torch.device:

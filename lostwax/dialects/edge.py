@@ -27,6 +27,7 @@ from lostwax.dialects.promotion import (
     is_number,
     is_rounded,
     number_dtype,
+    tensor_of,
 )
 from lostwax.errors import LoweringError
 from lostwax.fake.tensor import FakeTensor, new_fake
@@ -159,7 +160,7 @@ class _ProgramLowering:
         key = (repr(value), dtype)
         if key not in self.constants:
             name = f"_lifted_tensor_constant{len(self.constants)}"
-            self.constants[key] = name, torch.tensor(value).to(dtype)
+            self.constants[key] = name, tensor_of(value, dtype)
         return self.constants[key][0]
 
 

@@ -49,8 +49,8 @@ _EXACT = frozenset(
         *(aten.div.Tensor_mode, aten.div.Scalar_mode),
     )
 )
-"""Operators for which eager does not round a number to half precision when its tensor has that; for
-all others it does. So `mask * -1e9` is 0 where the mask is 0, and not NaN."""
+"""Operators for which eager does not round a second operand that is a number to half precision when
+the first has that; for all others it does. So `mask * -1e9` is 0 where the mask is 0, and not NaN."""
 
 _HALVES = (torch.float16, torch.bfloat16)
 
@@ -65,10 +65,14 @@ def find_compute_dtype(node: Node) -> torch.dtype | None:
     if node.target in _TO_FLOATS:
         dtype = node.meta["val"].dtype
     if dtype in _HALVES and node.target in _EXACT:
-        numbers = [a for a in given if is_number(a)]
-        if any(isinstance(n, Node) or convert_number(n, dtype) != n for n in numbers):
+        number = node.args[1]
+        if is_number(number) and not _is_exact(number, dtype):
             return torch.float32
     return dtype
+
+
+def _is_exact(number: Any, dtype: torch.dtype) -> bool:
+    return not isinstance(number, Node) and bool(convert_number(number, dtype) == number)
 
 
 def is_rounded(node: Node, dtype: torch.dtype) -> bool:
@@ -91,7 +95,13 @@ def number_dtype(value: Any) -> torch.dtype:
 def convert_number(value: Any, dtype: torch.dtype) -> Any:
     """The number as this dtype has it: rounded, or without the bits that are too high, as eager
     does it."""
-    return torch.tensor(value).to(dtype).item()
+    return tensor_of(value, dtype).item()
+
+
+def tensor_of(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    """The number as a tensor without dimensions."""
+    wide = torch.float64 if isinstance(value, float) else None
+    return torch.tensor(value, dtype=wide).to(dtype)
 
 
 def _operand(value: Any) -> Any:

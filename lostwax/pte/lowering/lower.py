@@ -23,6 +23,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place, type_text
+from lostwax.pte.lowering.arithmetic import ARITHMETIC
 from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
 from lostwax.pte.lowering.listing import Call, Listing, Number, Storage, Tensor
@@ -37,7 +38,7 @@ from lostwax.types import TensorType, channels_last_strides
 _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 
-_SELECTIONS = {**SELECTED, **STRIDED, **CONVOLUTIONS, **POOLS}
+_SELECTIONS = {**SELECTED, **STRIDED, **ARITHMETIC, **CONVOLUTIONS, **POOLS}
 
 
 def lower_method(

@@ -15,7 +15,6 @@ from torch.fx import Node
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.errors import LoweringError
 from lostwax.ir.text import source_place
-from lostwax.pte.lowering.listing import Number, Tensor
 from lostwax.pte.lowering.writer import CallWriter
 
 Selection = Callable[[CallWriter, Node], Any]
@@ -59,33 +58,6 @@ def find_transposed(node: Node) -> Node | None:
         return None
     found: Node | None = args[0] if name in ("aten::permute_copy", "aten::t_copy") else None
     return found
-
-
-def select_remainder(writer: CallWriter, node: Node) -> Any:
-    """For integers `x - floor(x / y) * y`: the runtime's kernel has C's sign, not Python's."""
-    value = node.meta["val"]
-    if value.dtype.is_floating_point:
-        return None
-    x, y = (writer.value(a) for a in node.args)
-    if isinstance(y, Number):
-        y = writer.call(
-            "aten::scalar_tensor.out", y, outs=[writer.listing.new_tensor((), value.dtype)]
-        )
-    elif not isinstance(y, Tensor):
-        y = writer.listing.new_constant(torch.tensor(y, dtype=value.dtype))
-    quotient, multiple, out = (writer.new_like(value) for _ in range(3))
-    writer.call("aten::div.out_mode", x, y, "floor", outs=[quotient])
-    writer.call("aten::mul.out", quotient, y, outs=[multiple])
-    return writer.call("aten::sub.out", x, multiple, 1, outs=[out])
-
-
-def select_power(writer: CallWriter, node: Node) -> Any:
-    """A square as a product: what eager computes, fifty times as fast as the kernel of powers."""
-    x, exponent = (writer.value(a) for a in node.args)
-    value = node.meta["val"]
-    if isinstance(exponent, (Tensor, Number)) or exponent != 2 or x.dtype is not value.dtype:
-        return None
-    return writer.call("aten::mul.out", x, x, outs=[writer.new_like(value)])
 
 
 def select_softmax(writer: CallWriter, node: Node) -> Any:
@@ -137,8 +109,5 @@ SELECTED: dict[str, Selection] = {
     "aten::addmm": select_addmm,
     "aten::max_pool2d_with_indices_backward": select_pool_backward,
     "aten::mm": select_mm,
-    "aten::pow.Tensor_Scalar": select_power,
-    "aten::remainder.Scalar": select_remainder,
-    "aten::remainder.Tensor": select_remainder,
 }
 """The selections by the name of the operator."""

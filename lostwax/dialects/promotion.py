@@ -49,8 +49,8 @@ _EXACT = frozenset(
         *(aten.div.Tensor_mode, aten.div.Scalar_mode),
     )
 )
-"""Operators for which eager does not round a second operand that is a number to half precision when
-the first has that; for all others it does. So `mask * -1e9` is 0 where the mask is 0, and not NaN."""
+"""Operators for which eager does not round a number, their second operand, to the half precision of
+the first; for all others it does. So `mask * -1e9` is 0 where the mask is 0, and not NaN."""
 
 _HALVES = (torch.float16, torch.bfloat16)
 

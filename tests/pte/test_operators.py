@@ -102,3 +102,55 @@ def test_a_kernel_that_adds_to_its_result_gets_zeros() -> None:
     runtime = Runtime(lostwax.export(differentiate, (x,)).to_edge().to_executable().buffer)
     for _ in range(2):
         assert_close(runtime(x), [differentiate(x)])
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: F.pad(x, (1, -1)),
+        lambda x: F.pad(x, (-2, -1, 0, 3), value=2.0),
+        lambda x: F.pad(x, (-1, 2, 1, -2)),
+    ],
+)
+def test_a_border_may_be_taken_away(compute: Any) -> None:
+    x = torch.randn(4, 6)
+    runtime = Runtime(lostwax.export(compute, (x,)).to_edge().to_executable().buffer)
+    assert_close(runtime(x), [compute(x)])
+
+
+def test_the_truth_of_an_element_is_a_number() -> None:
+    program = lostwax.export(lambda x: ((x[0] > 0).item(), x * 2), (torch.ones(2),))
+    runtime = Runtime(program.to_edge().to_executable().buffer)
+    for x in (torch.ones(2), -torch.ones(2)):
+        assert runtime(x)[0] is bool(x[0] > 0)
+
+
+def test_a_view_of_too_many_dimensions_is_refused() -> None:
+    program = lostwax.export(lambda x: x.view([1] * 16 + [2]), (torch.ones(2),))
+    with pytest.raises(lostwax.errors.LoweringError, match="17 dimensions"):
+        program.to_edge().to_executable()
+
+
+class NormOfViews(torch.nn.Module):
+    """A convolution and its batch norm; their weights are kept in other sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = torch.nn.Parameter(torch.randn(6, 36))
+        self.scale = torch.nn.Parameter(torch.randn(1, 6, 1, 1))
+        self.norm = torch.nn.BatchNorm2d(6)
+        torch.nn.init.normal_(self.norm.running_mean)  # type: ignore[arg-type]
+        self.eval()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        weight = self.matrix.view(6, 4, 3, 3)
+        folded = self.norm(F.conv2d(x, weight, self.scale.view(6)))
+        mean, var = self.norm.running_mean, self.norm.running_var
+        apart = F.batch_norm(x.repeat(1, 2, 1, 1)[:, :6], mean, var, self.scale.view(6))
+        return folded, apart
+
+
+def test_a_norm_is_folded_with_weights_that_are_views() -> None:
+    module, x = NormOfViews(), torch.randn(2, 4, 5, 5)
+    runtime = Runtime(lostwax.export(module, (x,)).to_edge().to_executable().buffer)
+    assert_close(runtime(x), module(x))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from lostwax.pte.file.schema import MOST_DIMS
 from lostwax.pte.lowering.listing import Number, Tensor
 from lostwax.pte.lowering.writer import CallWriter
 from lostwax.types import Sizes, product
@@ -29,15 +30,6 @@ class _Arithmetic:
         made = self.size if size is None else size
         out = self.writer.listing.new_tensor(made, dtype or self.dtype)
         return self.writer.call(f"aten::{kernel}", *args, outs=[out])
-
-    def cast(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        if x.dtype is dtype:
-            return x
-        out = self.writer.listing.new_tensor(x.size, dtype)
-        order = list(range(len(x.size)))
-        return self.writer.call(
-            "dim_order_ops::_to_dim_order_copy.out", x, False, order, outs=[out]
-        )
 
     def constant(self, value: Any) -> Tensor:
         return self.writer.listing.new_constant(torch.tensor(value, dtype=self.dtype))
@@ -81,7 +73,8 @@ def select_sum(writer: CallWriter, node: Node) -> Any:
     result. So a dimension of size 1 is summed, too."""
     args: Any = node.args
     x, dims = writer.value(args[0]), args[1]
-    if not x.size or len(dims or ()) != 1 or x.dtype in _SINGLE:
+    is_single = x.dtype in _SINGLE or len(dims or ()) != 1
+    if is_single or not 0 < len(x.size) < MOST_DIMS:
         return None
     dim, value = dims[0] % len(x.size), node.meta["val"]
     wider = writer.listing.view(x, (*x.size[: dim + 1], 1, *x.size[dim + 1 :]))
@@ -146,9 +139,9 @@ def select_power(writer: CallWriter, node: Node) -> Any:
     if value.dtype.is_floating_point or value.dtype is torch.int64:
         return None
     compute, x, y = _start(writer, node)
-    wide = [compute.cast(t, torch.int64) for t in (x, y)]
+    wide = [writer.cast(t, torch.int64) for t in (x, y)]
     made = compute("pow.Tensor_Tensor_out", *wide, dtype=torch.int64)
-    return compute.cast(made, value.dtype)
+    return writer.cast(made, value.dtype)
 
 
 # ------------------------------------------------------------------------------- division

@@ -289,8 +289,11 @@ def _norm_constants(writer: CallWriter, node: Node) -> tuple[torch.Tensor, torch
 
 
 def _constant(value: Any) -> torch.Tensor | None:
-    is_constant = isinstance(value, Tensor) and value.storage.is_constant
-    return value.storage.data if is_constant else None
+    """The data of a constant, in the sizes that it is seen with."""
+    if not isinstance(value, Tensor) or not value.storage.is_constant:
+        return None
+    data = value.storage.data
+    return None if data is None else data.reshape([int(s) for s in value.size])
 
 
 def _find_norm(
@@ -318,12 +321,12 @@ def _fold_norm(
 ) -> tuple[Tensor, Tensor]:
     """The weights and the bias of a convolution with the norm after it."""
     found = _norm_constants(writer, norm)
-    data = w.storage.data
+    data, added = _constant(w), _constant(b)
     assert found is not None
     assert data is not None
     scale, shift = found
-    if b is not None and b.storage.data is not None:
-        shift = shift + b.storage.data.double() * scale
+    if added is not None:
+        shift = shift + added.double() * scale
     folded = data * scale.to(data.dtype).reshape(-1, *[1] * (data.ndim - 1))
     new = writer.listing.new_constant
     return new(folded, w.storage.name), new(shift.to(data.dtype))

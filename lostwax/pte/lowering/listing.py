@@ -153,10 +153,14 @@ class Listing:
             return tensor
         seen = Tensor(sizes, tensor.dtype, tensor.storage, self.bound_of(sizes))
         if tensor.is_dynamic or seen.is_dynamic:
-            args = [tensor, Items("[int]", map(self.number, sizes)), seen]
-            self.steps.append(Call("executorch_prim::et_view.default", args, (seen,), self.node))
+            self.write_view(tensor, seen)
             self.note(seen)
         return seen
+
+    def write_view(self, tensor: Tensor, seen: Tensor) -> None:
+        """Let `seen` be a view of the tensor, with its own sizes, when the method runs."""
+        args = [tensor, Items("[int]", map(self.number, seen.size)), seen]
+        self.steps.append(Call("executorch_prim::et_view.default", args, (seen,), self.node))
 
     def note(self, tensor: Tensor) -> Tensor:
         """Remember the sizes of a tensor that was given or written: numbers that are needed later

@@ -23,6 +23,7 @@ from lostwax.fake.tensor import FakeTensor
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import ConstantArgument, InputKind, OutputKind
 from lostwax.ir.text import source_place, type_text
+from lostwax.pte.file.schema import MOST_DIMS
 from lostwax.pte.lowering.arithmetic import ARITHMETIC
 from lostwax.pte.lowering.control import CONTROL
 from lostwax.pte.lowering.convolution import CONVOLUTIONS
@@ -217,9 +218,7 @@ class Lowering(CallWriter):
         if target is operator.getitem:
             self._lower_item_of(node)
         elif isinstance(target, EdgeOperator):
-            select = _SELECTIONS.get(target.name())
-            made = select(self, node) if select is not None else None
-            self.values[node] = self.call_out_variant(node) if made is None else made
+            self.values[node] = self._lower_operator(node, target)
         elif isinstance(target, HigherOrderOperator):
             control = CONTROL.get(target.name())
             if control is None:
@@ -249,10 +248,25 @@ class Lowering(CallWriter):
         is_view = isinstance(made, Strided)
         self.values[node] = settle_view(self, node, made) if is_view else made
 
+    def _lower_operator(self, node: Node, target: EdgeOperator) -> Any:
+        value = node.meta["val"]
+        if isinstance(value, FakeTensor):
+            t = value.fake_type
+            if t.ndim > MOST_DIMS:
+                check_tensor(t.dtype, t.ndim, f"the result of {node}", source_place(node))
+            if 0 in t.size:
+                return self.new_like(value)  # without elements, nothing is to be computed
+        select = _SELECTIONS.get(target.name())
+        made = select(self, node) if select is not None else None
+        return self.call_out_variant(node) if made is None else made
+
     def _lower_item(self, node: Node) -> None:
         value = node.meta["val"]
         number = Number(next(s for c, s in _STARTS if isinstance(value, c)))
-        call = Call("aten::_local_scalar_dense", [self.value(node.args[0]), number], (number,))
+        source = self.value(node.args[0])
+        if source.dtype is torch.bool and isinstance(value, torch.SymInt):
+            source = self.cast(source, torch.int64)  # else it would be no integer there
+        call = Call("aten::_local_scalar_dense", [source, number], (number,))
         self.listing.steps.append(call)
         self.values[node] = number
         size = unwrap(value) if isinstance(value, torch.SymInt) else None

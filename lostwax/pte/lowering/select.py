@@ -7,6 +7,7 @@ node stands for, or None: then the operator's own kernel is called. Must not pla
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch.fx import Node
 from lostwax.dialects.edge_operators import EdgeOperator
 from lostwax.errors import LoweringError
 from lostwax.ir.text import source_place
+from lostwax.pte.lowering.listing import Tensor
 from lostwax.pte.lowering.writer import CallWriter
 
 Selection = Callable[[CallWriter, Node], Any]
@@ -25,14 +27,16 @@ def select_addmm(writer: CallWriter, node: Node) -> Any:
     if node.kwargs:
         return None
     bias, source, weight = _nodes(node)
-    out = writer.new_like(node.meta["val"])
+    value = node.meta["val"]
     plain = find_transposed(weight)
     shape = bias.meta["val"].fake_type.size
-    if plain is not None and shape == out.size[1:]:
+    is_row = shape == value.fake_type.size[1:]
+    if plain is not None and is_row and not _sums_nothing(writer, source):
         args = [writer.value(a) for a in (source, plain, bias)]
-        return writer.call("aten::linear.out", *args, outs=[out])
+        return writer.call("aten::linear.out", *args, outs=[writer.new_like(value)])
+    out = _new_product(writer, source, value)
     writer.call("aten::mm.out", writer.value(source), writer.value(weight), outs=[out])
-    total = writer.new_like(node.meta["val"])
+    total = writer.new_like(value)
     return writer.call("aten::add.out", out, writer.value(bias), 1, outs=[total])
 
 
@@ -40,10 +44,77 @@ def select_mm(writer: CallWriter, node: Node) -> Any:
     """`linear` of a transposed weight, which need not be transposed then."""
     source, weight = _nodes(node)
     plain = find_transposed(weight)
+    out = _new_product(writer, source, node.meta["val"])
     if plain is None:
-        return None
+        args = [writer.value(a) for a in (source, weight)]
+        return writer.call("aten::mm.out", *args, outs=[out])
     args = [writer.value(source), writer.value(plain), None]
-    return writer.call("aten::linear.out", *args, outs=[writer.new_like(node.meta["val"])])
+    return writer.call("aten::linear.out", *args, outs=[out])
+
+
+def select_bmm(writer: CallWriter, node: Node) -> Any:
+    source = _nodes(node)[0]
+    if not _sums_nothing(writer, source):
+        return None
+    out = _new_product(writer, source, node.meta["val"])
+    return writer.call("aten::bmm.out", *[writer.value(a) for a in node.args], outs=[out])
+
+
+def _sums_nothing(writer: CallWriter, source: Node) -> bool:
+    """Can the rows of a product's first factor be empty?"""
+    return writer.listing.least(source.meta["val"].fake_type.size[-1]) == 0
+
+
+def _new_product(writer: CallWriter, source: Node, value: Any) -> Tensor:
+    """Memory for a product. Where rows are empty, the kernels write nothing: it is 0 before."""
+    out = writer.new_like(value)
+    if _sums_nothing(writer, source):
+        writer.call("aten::full.out", [writer.listing.number(s) for s in out.size], 0, outs=[out])
+    return out
+
+
+def select_cat(writer: CallWriter, node: Node) -> Any:
+    """The kernel leaves tensors without elements out, and their sizes with them: the result is seen
+    with its own again."""
+    out = writer.new_like(node.meta["val"])
+    args: Any = node.args
+    parts, dim = writer.value(args[0]), (args[1] if len(args) > 1 else 0) % len(out.size)
+    others = [size for at, size in enumerate(out.size) if at != dim]
+    if not out.is_dynamic or not any(writer.listing.least(s) == 0 for s in others):
+        return writer.call("aten::cat.out", parts, dim, outs=[out])
+    seen = replace(out)
+    for size in out.size:
+        writer.listing.number(size)  # before the kernel's own sizes could be read
+    writer.call("aten::cat.out", parts, dim, outs=[out])
+    writer.listing.write_view(out, seen)
+    return seen
+
+
+def select_pad(writer: CallWriter, node: Node) -> Any:
+    """The kernel adds a border, and takes none away: that is a slice before it."""
+    args: Any = node.args
+    around, x = list(args[1]), writer.value(args[0])
+    if not any(isinstance(n, int) and n < 0 for n in around):
+        return None
+    border = args[2] if len(args) > 2 else node.kwargs.get("value", 0)
+    size = list(x.size)
+    for k, (before, after) in enumerate(zip(around[::2], around[1::2], strict=True)):
+        cut = [min(n, 0) if isinstance(n, int) else 0 for n in (before, after)]
+        if any(cut):
+            dim = len(size) - 1 - k
+            size[dim] = size[dim] + sum(cut)
+            end = cut[1] or _LAST
+            out = writer.listing.new_tensor(size, x.dtype)
+            x = writer.call("aten::slice_copy.Tensor_out", x, dim, -cut[0], end, 1, outs=[out])
+    left = [max(n, 0) if isinstance(n, int) else writer.value(n) for n in around]
+    if left == [0] * len(left):
+        return x
+    out = writer.new_like(node.meta["val"])
+    return writer.call("aten::constant_pad_nd.out", x, left, border, outs=[out])
+
+
+_LAST = 2**63 - 1
+"""The end of a slice that has none."""
 
 
 def _nodes(node: Node) -> Any:
@@ -107,6 +178,9 @@ SELECTED: dict[str, Selection] = {
     "aten::_fft_r2c": select_fourier,
     "aten::_softmax": select_softmax,
     "aten::addmm": select_addmm,
+    "aten::bmm": select_bmm,
+    "aten::cat": select_cat,
+    "aten::constant_pad_nd": select_pad,
     "aten::max_pool2d_with_indices_backward": select_pool_backward,
     "aten::mm": select_mm,
 }

@@ -119,10 +119,15 @@ class CallWriter:
         return outs
 
     def copy_to_plain_order(self, source: Tensor) -> Tensor:
-        plain = self.listing.new_tensor(source.size, source.dtype)
+        return self._copy_as(source, source.dtype)
+
+    def cast(self, source: Tensor, dtype: torch.dtype) -> Tensor:
+        return source if source.dtype is dtype else self._copy_as(source, dtype)
+
+    def _copy_as(self, source: Tensor, dtype: torch.dtype) -> Tensor:
+        out = self.listing.new_tensor(source.size, dtype)
         order = list(range(len(source.size)))
-        self.call("dim_order_ops::_to_dim_order_copy.out", source, False, order, outs=[plain])
-        return plain
+        return self.call("dim_order_ops::_to_dim_order_copy.out", source, False, order, outs=[out])
 
     def clone(self, tensor: Tensor) -> Tensor:
         copy = self.listing.new_tensor(tensor.size, tensor.dtype)

@@ -34,7 +34,7 @@ from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.data import ModuleCallEntry
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.retype import PROVENANCE, mode_of
-from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name
+from lostwax.ir.graph.writer import GraphWriter, base_name
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.signature import (
     ConstantArgument,
@@ -197,7 +197,7 @@ class _GraphLowering:
     def run(self) -> GraphModule:
         self._find_constants()
         self.writer = GraphWriter()
-        self.writer.reserve(TAKEN)
+        self.writer.reserve_builtins()
         self.writer.reserve(n.name for n in self.nodes)
         self._add_placeholders()
         for node in self.nodes:

@@ -259,7 +259,9 @@ def record_function(
     effects = SideEffects(tracer, what, function, is_settled)
     with scope.record(facts):
         try:
-            leaves, structure = pytree.tree_flatten(function(*make_args(scope)))
+            args = make_args(scope)
+            effects.take_arguments(args)
+            leaves, structure = pytree.tree_flatten(function(*args))
         except Exception as error:
             tracer.raised = what, error
             raise

@@ -8,35 +8,19 @@ Must not look at tensors' values.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import chain
-from operator import itemgetter
-from types import FunctionType, MethodType
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
+from lostwax.capture.control.held_by_modules import HeldByModules, ModulesMoment
+from lostwax.capture.control.places import Change, Places
 from lostwax.capture.python.assignments import line_that_sets
-from lostwax.capture.python.code_names import argument_defaults, closure_variables, outline
-from lostwax.capture.python.containers import (
-    CLASSES,
-    GONE,
-    HOLDERS,
-    STREAMS,
-    ClassAttributes,
-    is_object,
-    items,
-    key_of,
-    members,
-    parts,
-)
 from lostwax.capture.python.iterators import Stream
 from lostwax.capture.python.reach import Reach
 from lostwax.capture.state.global_state import KeptBefore, read_keeper
-from lostwax.capture.state.snapshot import Snapshot
 from lostwax.errors import CaptureError
 from lostwax.identity import Seen
 from lostwax.location import is_user_code, user_location
@@ -56,111 +40,43 @@ class ReplacedBuffer(NamedTuple):
 
 
 class PythonMoment(NamedTuple):
-    """What modules hold, and what is kept outside of them, at one moment."""
+    """What was kept outside of modules at one moment."""
 
-    snapshot: Snapshot
-    held: list[dict[str, Any]]
-    """The attributes, parameters, buffers and submodules of the modules."""
-    outside: dict[Any, Any]
-    attributes: dict[int, Any]
-    """What is in globals: in the attributes of objects and classes, in containers."""
+    kept: dict[Any, Any]
+    """In globals and variables that functions set."""
+    places: dict[Any, Any]
+    """In what the functions that have run so far name and hold."""
 
 
 class PythonState:
-    """All that the program's functions may keep something in.
-
-    It is compared before and after each function, so what nearly always holds is asked first, in C:
-    that the modules hold the very same objects."""
+    """All that the program's functions may keep something in."""
 
     def __init__(self, modules: Sequence[nn.Module], reach: Reach, kept: KeptBefore) -> None:
-        self.modules = modules
         self.reach = reach
+        self.held = HeldByModules(modules)
+        self.watched = Seen()
+        for each in modules:
+            self.watched.add(each)
         self._kept = kept
-        for module in modules:
-            if isinstance(module, nn.RNNBase):  # which notes its weights when next called
-                module._update_flat_weights()
-        held = list(map(vars, modules))
-        self._held = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
-        self._buffers = [m._buffers for m in modules if m._buffers]
-        self._last: PythonMoment | None = None
-        self._objects: dict[int, tuple[str, Any, Any]] = {}
-        """The containers and attributes in globals, with the global's name and what was in them
-        before a function began that names it."""
-        for each in reach.functions:
-            self._note_objects(each)
-        reach.add_look(lambda found: self._note_objects(found.function))
+        self._places = Places(self.watched, opens_watched=False)
+        """What functions name and hold that have begun, as it was before they did."""
+        for function in reach.functions:
+            self._places.add(function.__name__, function)
+        reach.add_look(lambda found: self._places.add("a function", found.function))
 
-    def _note_objects(self, function: Any) -> None:
-        if not isinstance(function, FunctionType):
-            return
-        known = function.__globals__
-        for name in outline(function.__code__).names:
-            for key, part in _find_kept(known.get(name)):
-                if key not in self._objects:
-                    self._objects[key] = name, part, items(part)
+    def look(self) -> PythonMoment:
+        """This moment."""
+        kept = {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
+        return PythonMoment(kept, self._places.look())
 
-    def look(self, is_settled: bool) -> PythonMoment:
-        """This moment. `is_settled`: nothing has run since the last comparison."""
-        outside = {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
-        attributes = {key: items(part) for key, (_, part, _) in self._objects.items()}
-        last = self._last
-        if last is not None and (is_settled or self._is_untouched(last)):
-            return last._replace(outside=outside, attributes=attributes)
-        copies = list(map(dict.copy, self._held))
-        self._last = PythonMoment(Snapshot(self.modules), copies, outside, attributes)
-        return self._last
-
-    def _is_untouched(self, since: PythonMoment) -> bool:
-        try:  # dicts that hold the same objects are equal without asking these
-            is_same = self._held == since.held
-        except Exception:  # an object that cannot be compared: it is another one
-            return False
-        return is_same and since.snapshot.has_same_hooks() and since.snapshot.has_same_contents()
-
-    def copy_buffers(self) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """The registries of buffers, and what is in them."""
-        return [(buffers, buffers.copy()) for buffers in self._buffers]
-
-    def find_change(self, since: PythonMoment) -> str | None:
-        """The name of what has changed. Of functions that began since, we know what was there
-        before they did."""
+    def find_change(self, since: PythonMoment) -> Change | None:
+        """What has changed. Of functions that began since, we know what was there before they
+        did."""
         for key, (keeper, found) in self._kept.items():
-            was = since.outside.get(key, found)
+            was = since.kept.get(key, found)
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
-                return str(keeper.name)
-        for key, (name, part, first) in self._objects.items():
-            if not _are_same(items(part), since.attributes.get(key, first), _may_stand_in):
-                return name
-        if not self._is_untouched(since):
-            self._put_back_renewed(since.snapshot)
-            if not self._is_untouched(since):
-                return self._find_attribute(since.snapshot)
-        self._last = since
-        return None
-
-    def _put_back_renewed(self, snapshot: Snapshot) -> None:
-        """A container that was made again with the very same content, as `nn.RNN` does with the
-        list of its weights, is no other one."""
-        for module, before in zip(self.modules, snapshot.attributes, strict=True):
-            held = vars(module)
-            for name in before.keys() & held.keys():
-                was, now = before[name], held[name]
-                if was is now or type(was) is not type(now) or not _is_plain(now):
-                    continue
-                known = snapshot.content_before(was)
-                if _are_same(items(now), [] if known is None else items(known)):
-                    held[name] = was
-
-    def _find_attribute(self, snapshot: Snapshot) -> str:
-        for module, before in zip(self.modules, snapshot.attributes, strict=True):
-            for name in {**before, **vars(module)}:
-                was, now = before.get(name, GONE), vars(module).get(name, GONE)
-                if was is not now:
-                    return name
-                known = snapshot.content_before(now) if is_object(now) or _is_plain(now) else None
-                if known is not None and not _are_same(items(known), items(now)):
-                    return name
-        return "something that a module holds"
+                return Change(str(keeper.name))
+        return self._places.find_change(since.places)
 
 
 class SideEffects:
@@ -174,12 +90,26 @@ class SideEffects:
         self._state: PythonState = tracer.python_state
         self._what = what
         self._where = user_location()
-        self._before = self._state.look(is_settled)
-        self._buffers = self._state.copy_buffers()
-        self._own: list[FunctionType] = []
-        """The functions, and those that they are closed over."""
-        found = _find_variables(function, self._own)
-        self._variables = [(name, v, _content(v)) for name, v in found]
+        self._before = self._state.look()
+        self._own = Places(self._state.watched)
+        """What the function can reach by itself."""
+        self._own.add("a value", function)
+        self._own.leads_on |= bool(_has_any_global_hook())
+        self._held: ModulesMoment | None = None
+        """What modules hold, if the function may get at all of them."""
+        if self._own.leads_on:
+            self._held = self._state.held.look(is_settled)
+            found = self._state.held.buffers
+        else:
+            found = self._own.buffers
+            self._state.held.is_settled = False
+        self._buffers = [(buffers, buffers.copy()) for buffers in found]
+
+    def take_arguments(self, args: Sequence[Any]) -> None:
+        """What the function is given is not its own, either."""
+        self._own.add("an argument", args)
+        if self._own.leads_on and self._held is None:
+            self._held = self._state.held.look(False)
 
     def take_buffers(self) -> list[ReplacedBuffer]:
         """The buffers that were replaced; they are put back."""
@@ -193,74 +123,29 @@ class SideEffects:
         return found
 
     def check(self) -> None:
-        changed = self._state.find_change(self._before) or self._find_variable()
-        if changed is None:
-            return
-        users = [f for f in self._own if is_user_code(f.__code__)]
-        ran = self._state.reach.functions
-        line = line_that_sets(changed, users) or line_that_sets(changed, ran)
+        changed = self._state.find_change(self._before)
+        if changed is None and self._held is not None:
+            changed = self._state.held.find_change(self._held)
+        changed = changed or self._own.find_change({})
+        if changed is not None:
+            self._refuse(changed)
+
+    def _refuse(self, changed: Change) -> None:
+        users = [f for f in self._own.functions if is_user_code(f.__code__)]
+        names = [each for each in changed if isinstance(each, str)]
+        lines = [
+            line_that_sets(name, functions)
+            for functions in (users, self._state.reach.functions)
+            for name in names
+        ]
+        line = next(filter(None, lines), self._where)
         raise CaptureError(
-            f"{self._what} changes {changed}, which is not its own.\n  at {line or self._where}\n"
+            f"{self._what} changes {changed.name}, which is not its own.\n  at {line}\n"
             "  why: a capture runs each function once, eager runs one of two branches, or a loop's "
             "body many times: what stays in Python would be another thing than eager's\n"
             "  instead: return the value, and use what the operator returns; tensors that are "
             "written to in place, and buffers, are carried"
         )
-
-    def _find_variable(self) -> str | None:
-        for name, value, content in self._variables:
-            if isinstance(content, Stream):
-                if content.is_moved():
-                    return name
-                continue
-            now = _content(value)
-            if (
-                now is not content
-                if isinstance(value, _Cell)
-                else not _are_same(now, content, _may_stand_in)
-            ):
-                return name
-        return None
-
-
-_REGISTRIES = itemgetter("_parameters", "_buffers", "_modules")
-_Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
-_CONTAINERS = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
-
-
-def _is_plain(value: Any) -> bool:
-    return type(value) in _CONTAINERS
-
-
-def _find_kept(value: Any) -> list[tuple[int, Any]]:
-    """What somebody may keep something in, of a global: its attributes, or itself. Each has a
-    number that tells it from others."""
-    found: list[Any] = []
-    if isinstance(value, type):
-        found = [*map(ClassAttributes, CLASSES[value])]
-    elif _is_plain(value) or (is_object(value) and not isinstance(value, nn.Module)):
-        found = parts(value)
-    return [(key_of(part), part) for part in found]
-
-
-def _content(value: Any) -> Any:
-    if STREAMS[type(value)]:
-        return Stream(value)
-    return value.cell_contents if isinstance(value, _Cell) else items(value)
-
-
-def _are_same(now: Any, before: Any, but: Callable[[Any], bool] = lambda value: False) -> bool:
-    """Are there the same objects under the same keys? Values of which `but` is true are no
-    matter."""
-    pairs = zip(now, before, strict=False)
-    return len(now) == len(before) and all(
-        a is c and (b is d or but(b)) for (a, b), (c, d) in pairs
-    )
-
-
-def _may_stand_in(value: Any) -> bool:
-    """Is it a function or class, in whose place a capture may have put its own?"""
-    return callable(value) and not is_object(value)
 
 
 def _is_same(was: Any, now: Any) -> bool:
@@ -269,56 +154,7 @@ def _is_same(was: Any, now: Any) -> bool:
         return False
     if isinstance(content, Stream):
         return not content.is_moved()
-    return content is None or not isinstance(content, list) or _are_same(content, there)
-
-
-def _find_variables(
-    function: Callable[..., Any], own: list[FunctionType]
-) -> Iterator[tuple[str, Any]]:
-    """The variables that a function is closed over, and the containers and iterators in these and
-    in its defaults, at any depth; `own` is for the functions among them."""
-    left: list[tuple[str, Any]] = [("a value", function)]
-    seen = Seen()
-    count = 0
-    while left and count < _MOST:
-        name, value = left.pop()
-        if value in seen or isinstance(value, (nn.Module, torch.Tensor)):
-            continue
-        seen.add(value)
-        if isinstance(value, partial):
-            left += [(name, each) for each in (value.func, value.args, value.keywords)]
-        elif isinstance(value, MethodType):
-            left += [(name, value.__func__), (name, value.__self__)]
-        elif isinstance(value, FunctionType):
-            own.append(value)
-            left += [*argument_defaults(value), *closure_variables(value)]
-            yield value.__name__, vars(value)
-            for variable, cell in zip(
-                value.__code__.co_freevars, value.__closure__ or (), strict=True
-            ):
-                if cell not in seen and _is_set(cell):
-                    seen.add(cell)
-                    yield variable, cell
-        elif STREAMS[type(value)]:
-            yield name, value
-        else:
-            for part in parts(value):
-                count += 1
-                left += [(name, each) for each in members(part) if _may_hold(each)]
-                if not isinstance(part, tuple):
-                    yield name, part
-
-
-def _is_set(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not GONE
-    except ValueError:  # an inner function sets it later
-        return False
-
-
-def _may_hold(value: Any) -> bool:
-    return HOLDERS[type(value)] or isinstance(value, (FunctionType, MethodType, partial))
-
-
-_MOST = 10_000
-"""In how many containers we look at most."""
+    if not isinstance(content, list):
+        return True
+    pairs = zip(content, there, strict=False)
+    return len(content) == len(there) and all(a is c and b is d for (a, b), (c, d) in pairs)

@@ -59,6 +59,10 @@ class Outline(NamedTuple):
         """Is there an `x[i] = y`?"""
         return any(each in self.operations for each in _STORE_ITEM)
 
+    def sets_attributes(self) -> bool:
+        """Is there an `x.name = y`, or a `del x.name`?"""
+        return any(each in self.operations for each in _SET_ATTRIBUTE)
+
 
 EMPTY = Outline((), (), b"")
 
@@ -163,3 +167,4 @@ _STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
 _STORE_DEREF = dis.opmap["STORE_DEREF"]
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 _STORE_ITEM = [dis.opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in dis.opmap]
+_SET_ATTRIBUTE = [dis.opmap["STORE_ATTR"], dis.opmap["DELETE_ATTR"]]

@@ -198,6 +198,29 @@ class Snapshot:
         hooked = list(filter(None, chain.from_iterable(hooks)))
         return hooks == self._hooks and len(hooked) == len(self._hooked)
 
+    def has_same_values(self) -> bool:
+        """Have the modules the very same values in their own attributes?"""
+        try:
+            return all(
+                map(is_, chain.from_iterable(map(call, self._getters, self._held)), self._values)
+            )
+        except KeyError:
+            return False
+
+    def has_more_hooks(self) -> bool:
+        """Have containers of hooks been filled that were empty?"""
+        return any(self._unhooked)
+
+    @cached_property
+    def _unhooked(self) -> list[Any]:
+        """The containers of hooks that are empty."""
+        filled = set(map(id, self._hooked))
+        return [each for each in chain.from_iterable(self._hooks) if id(each) not in filled]
+
+    def contents(self) -> Iterator[Any]:
+        """The values in the containers that modules hold."""
+        return chain.from_iterable(map(members, [content for _, content in self._filled]))
+
     def has_same_contents(self) -> bool:
         """Do containers, plain tensors and iterators in the modules hold what they did?"""
         if any(self._empty) or not _are_kept(self._filled):
@@ -262,9 +285,7 @@ class Snapshot:
         for held, attributes in zip(self._held, self.attributes, strict=True):
             held.clear()
             held.update(attributes)
-        filled = set(map(id, self._hooked))
-        hooks = [h for h in chain.from_iterable(self._hooks) if id(h) not in filled]
-        for container in (*self._empty, *hooks):
+        for container in (*self._empty, *self._unhooked):
             container.clear()
         state = zip(self._state, self._state_before, strict=True)
         children = zip(self._children, self._children_before, strict=True)

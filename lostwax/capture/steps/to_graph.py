@@ -13,12 +13,12 @@ from typing import Any
 
 from torch import fx
 from torch._ops import OpOverload
-from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.immutable_collections import immutable_list
 
 from lostwax.fake.symbolic.node import wrap
 from lostwax.fake.tensor import FakeTensor, new_fake
 from lostwax.ir.graph.effects import has_effect
+from lostwax.ir.graph.graph_module import make_graph_module
 from lostwax.ir.graph.numbers import (
     Numbers,
     SymbolOrigin,
@@ -26,7 +26,7 @@ from lostwax.ir.graph.numbers import (
     number_sources,
     simplify_number,
 )
-from lostwax.ir.graph.writer import NO_KWARGS, TAKEN, GraphWriter, base_name
+from lostwax.ir.graph.writer import NO_KWARGS, GraphWriter, base_name
 from lostwax.ir.trace.log import (
     InnerGraph,
     Number,
@@ -112,7 +112,7 @@ class Builder:
     def add_steps(self, region: Region, outputs: Sequence[Any], demands: Sequence[Guard]) -> None:
         """Nodes for the steps that the outputs and the demands need, in the order they were
         recorded."""
-        self._writer.reserve(TAKEN)  # a call shadows nothing that Python knows
+        self._writer.reserve_builtins()
         conditions = [guard.cond for guard in demands]
         needed, read = find_live(region.steps, [*outputs, *conditions], self.origins)
         self._stops = self.grad and not all(step.grad for step in region.steps)
@@ -195,12 +195,8 @@ class Builder:
         return node
 
     def make_module(self) -> fx.GraphModule:
-        """The graph with its sub-graphs. FX would look at every node to find what it reads."""
-        if self.modules:
-            return _LazyGraphModule(self.modules, self.graph)
-        made = _LazyGraphModule({}, fx.Graph())
-        made.graph = self.graph
-        return made
+        """The graph with its sub-graphs."""
+        return make_graph_module(self.modules, self.graph)
 
     def node(self, value: Any) -> Any:
         """The node of a value or a symbolic number; any other value is itself."""
@@ -310,7 +306,7 @@ class Builder:
         inner.add_output(body.outputs, body.form)
         number = self._bodies[body.name] = self._bodies.get(body.name, -1) + 1
         name = self._name(f"{body.name}_{number}")
-        self.modules[name] = _LazyGraphModule(inner.modules, inner.graph)
+        self.modules[name] = inner.make_module()
         return self._append("get_attr", name, name, (), ())
 
     def _node_of(self, value: Value) -> fx.Node:

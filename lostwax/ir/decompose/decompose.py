@@ -33,7 +33,7 @@ from lostwax.ir.graph.effects import has_effect, visible_nodes
 from lostwax.ir.graph.lookup import find_attribute
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import mode_of, same_type
-from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name
+from lostwax.ir.graph.writer import GraphWriter, base_name
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.trace.log import Value
 from lostwax.ops.registry import operator as record
@@ -120,7 +120,7 @@ class _Rewriter:
         self.mode = mode
         self.nodes = list(module.graph.nodes)
         self.writer = GraphWriter()
-        self.writer.reserve(TAKEN)
+        self.writer.reserve_builtins()
         self.writer.reserve(n.name for n in self.nodes)
         self.children: dict[str, Any] = {}
         self.names: dict[str, str] = {}

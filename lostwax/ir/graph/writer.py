@@ -38,8 +38,10 @@ class GraphWriter:
 
     def __init__(self) -> None:
         self.graph = fx.Graph()
-        self._names = _SPOKEN.copy()
-        """The names that are taken, each with the next number to append to it."""
+        self._taken = SPOKEN
+        """Names that are never free, ..."""
+        self._names: dict[str, int] = {}
+        """... and others that are taken, each with the next number to append to it."""
         self._append = self.graph._root._prepend
         self._named: dict[Any, str] = self.graph._graph_namespace._obj_to_name
         self._calls: dict[int, dict[fx.Node, None]] = {}
@@ -80,7 +82,8 @@ class GraphWriter:
     def append_placeholders(self, names: Sequence[str]) -> list[fx.Node]:
         """Append many placeholders, under these names as far as they are free."""
         distinct = dict.fromkeys(names, 1)
-        if len(distinct) == len(names) and self._names.keys().isdisjoint(names):
+        taken = (self._names.keys(), self._taken)
+        if len(distinct) == len(names) and all(each.isdisjoint(names) for each in taken):
             self._names |= distinct
         else:
             names = list(map(self.free_name, names))
@@ -109,6 +112,10 @@ class GraphWriter:
         graph._len = len(self._named)
         return graph
 
+    def reserve_builtins(self) -> None:
+        """From now on `free_name` returns no name that Python knows: a call shadows nothing."""
+        self._taken = TAKEN
+
     def reserve(self, names: Iterable[str]) -> None:
         """From now on `free_name` does not return these names."""
         self._names = {**dict.fromkeys(names, 1), **self._names}
@@ -118,8 +125,10 @@ class GraphWriter:
         names = self._names
         count = names.get(base)
         if count is None:
-            names[base] = 1
-            return base
+            if base not in self._taken:
+                names[base] = 1
+                return base
+            count = 1
         while True:
             name = f"{base}_{count}"
             count += 1
@@ -128,7 +137,6 @@ class GraphWriter:
                 return name
 
 
-_SPOKEN = dict.fromkeys(SPOKEN, 1)
 _Bare: Any = fx.Node.__base__
 _new_node, _init_node = fx.Node.__new__, _Bare.__init__
 _set_args, _set_kwargs = _Bare._args.__set__, _Bare._kwargs.__set__

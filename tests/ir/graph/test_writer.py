@@ -15,7 +15,7 @@ from torch.fx.immutable_collections import immutable_list
 
 import lostwax
 from lostwax.ir.graph.copying import copy_graph
-from lostwax.ir.graph.writer import TAKEN, GraphWriter, base_name, graph_border, insert_node
+from lostwax.ir.graph.writer import GraphWriter, base_name, graph_border, insert_node
 
 aten = torch.ops.aten
 PACKAGE = Path(lostwax.__file__).parent
@@ -109,7 +109,7 @@ def test_an_inserted_node_has_its_name_and_place() -> None:
 def test_names_are_free_and_shadow_nothing() -> None:
     writer = GraphWriter()
     assert list(map(writer.free_name, ("sum", "self", "x"))) == ["sum", "self_1", "x"]
-    writer.reserve(TAKEN)
+    writer.reserve_builtins()
     writer.reserve(["y", "x_1"])
     names = [writer.free_name(base) for base in ("x", "x", "sum", "abs", "y", "max", "max")]
     assert names == ["x_2", "x_3", "sum_1", "abs_1", "y_1", "max_1", "max_2"]

@@ -1,0 +1,124 @@
+"""What the program's modules hold, compared before and after each recorded function.
+
+There are hundreds of modules, and nearly always nothing changes: so the walks run in C. Must not
+know why it is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lostwax.capture.control.places import HAS_MORE, PLAIN, Change, Places
+from lostwax.capture.python.containers import GONE, is_object, items
+from lostwax.capture.state.snapshot import Snapshot
+from lostwax.identity import Seen
+
+
+class ModulesMoment(NamedTuple):
+    """What modules hold at one moment."""
+
+    snapshot: Snapshot
+    held: list[dict[str, Any]]
+    """Their attributes, parameters, buffers and submodules."""
+    places: Places
+    """What snapshots do not know of: arrays, and attributes of tensors."""
+
+
+class HeldByModules:
+    """What some modules hold."""
+
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self._modules = modules
+        for module in modules:
+            if isinstance(module, nn.RNNBase):  # which notes its weights when next called
+                module._update_flat_weights()
+        held = list(map(vars, modules))
+        self._held = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
+        self.buffers = [m._buffers for m in modules if m._buffers]
+        """The registries of buffers."""
+        self.is_settled = False
+        """Was the last function that was recorded compared here?"""
+        self._last: ModulesMoment | None = None
+
+    def look(self, is_settled: bool) -> ModulesMoment:
+        """This moment. `is_settled`: nothing has run since the last function ended."""
+        last = self._last
+        if last is not None and ((is_settled and self.is_settled) or self._is_untouched(last)):
+            return last
+        snapshot, held = Snapshot(self._modules), list(map(dict.copy, self._held))
+        self._last = ModulesMoment(snapshot, held, _find_more(held, snapshot))
+        return self._last
+
+    def _is_untouched(self, since: ModulesMoment) -> bool:
+        try:  # dicts that hold the same objects are equal without asking these
+            is_same = self._held == since.held
+        except Exception:  # an object that cannot be compared: it is another one
+            return False
+        return (
+            is_same
+            and since.snapshot.has_same_values()
+            and not since.snapshot.has_more_hooks()
+            and since.snapshot.has_same_contents()
+            and since.places.find_change({}) is None
+        )
+
+    def find_change(self, since: ModulesMoment) -> Change | None:
+        """What has changed."""
+        if not self._is_untouched(since):
+            self._put_back_renewed(since.snapshot)
+            if not self._is_untouched(since):
+                return since.places.find_change({}) or self._find_attribute(since.snapshot)
+        self._last, self.is_settled = since, True
+        return None
+
+    def _put_back_renewed(self, snapshot: Snapshot) -> None:
+        """A container that was made again with the very same content, as `nn.RNN` does with the
+        list of its weights, is no other one."""
+        for module, before in zip(self._modules, snapshot.attributes, strict=True):
+            held = vars(module)
+            for name in before.keys() & held.keys():
+                was, now = before[name], held[name]
+                if was is now or type(was) is not type(now) or type(now) not in PLAIN:
+                    continue
+                known = snapshot.content_before(was)
+                if _are_same(items(now), [] if known is None else items(known)):
+                    held[name] = was
+
+    def _find_attribute(self, snapshot: Snapshot) -> Change:
+        for module, before in zip(self._modules, snapshot.attributes, strict=True):
+            for name in {**before, **vars(module)}:
+                was, now = before.get(name, GONE), vars(module).get(name, GONE)
+                if was is not now:
+                    return Change(name)
+                is_known = is_object(now) or type(now) in PLAIN
+                known = snapshot.content_before(now) if is_known else None
+                if known is not None and not _are_same(items(known), items(now)):
+                    return Change(name)
+        return Change(_SOMETHING)
+
+
+def _find_more(held: list[dict[str, Any]], snapshot: Snapshot) -> Places:
+    found = Places(Seen())
+    for each in held:
+        for name, value in each.items():
+            if HAS_MORE[type(value)]:
+                found.add(name, value)
+    for value in snapshot.contents():
+        if HAS_MORE[type(value)]:
+            found.add(_SOMETHING, value)
+    return found
+
+
+_SOMETHING = "something that a module holds"
+_REGISTRIES = itemgetter("_parameters", "_buffers", "_modules")
+
+
+def _are_same(now: list[tuple[Any, Any]], before: list[tuple[Any, Any]]) -> bool:
+    """Are there the same objects under the same keys?"""
+    pairs = zip(now, before, strict=False)
+    return len(now) == len(before) and all(a is c and b is d for (a, b), (c, d) in pairs)

@@ -1,0 +1,474 @@
+"""Where a function may keep something: what it can reach, and what is in there.
+
+From a function we follow what it is closed over, its defaults, and the globals that its code names,
+on through containers, objects and classes. What we meet is remembered with its content, and can be
+compared later, by identity. Must not run anything, and must not look at tensors' values.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from array import array
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
+from functools import partial
+from threading import local
+from types import (
+    BuiltinFunctionType,
+    EllipsisType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+    NoneType,
+    NotImplementedType,
+    WrapperDescriptorType,
+)
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from torch._ops import OpOverload, OpOverloadPacket
+
+from lostwax.cache import PerClass
+from lostwax.capture.python.code_names import (
+    Outline,
+    argument_defaults,
+    closure_variables,
+    modules_imported,
+    outline,
+)
+from lostwax.capture.python.containers import (
+    CLASSES,
+    GONE,
+    HOLDERS,
+    STREAMS,
+    ClassAttributes,
+    is_object,
+    items,
+    key_of,
+    members,
+    parts,
+)
+from lostwax.capture.python.function_holders import CACHED
+from lostwax.capture.python.iterators import Stream
+from lostwax.identity import Seen
+from lostwax.location import is_user_code, is_user_file
+
+Named = tuple[str, Any]
+
+
+class Place(NamedTuple):
+    """Where something may be kept: a container, a variable, attributes."""
+
+    name: str
+    """What the user calls it, or what holds it."""
+    value: Any
+    content: Any
+    """What was in it when it was found."""
+
+
+class Change(NamedTuple):
+    name: str
+    key: Any = None
+    """Under which key or name something else is in it."""
+
+
+class Places:
+    """The places that some values lead to."""
+
+    def __init__(self, watched: Seen, opens_watched: bool = True) -> None:
+        self.functions: list[FunctionType] = []
+        """The functions that we have come by."""
+        self.buffers: list[dict[str, Any]] = []
+        """The registries of buffers of modules."""
+        self.leads_on = False
+        """Have we met something that may lead further than we see, as the methods of an object do?
+        Then what the program's modules hold is to be compared as a whole."""
+        self._watched = watched
+        """The program's modules."""
+        self._opens_watched = opens_watched
+        """Are those of them opened whose classes are torch's own?"""
+        self._found: dict[Any, Place] = {}
+        self._empty: list[tuple[str, Any]] = []
+        """Containers of modules, of which there are many, nearly always empty."""
+        self._bare: list[tuple[str, dict[str, Any]]] = []
+        """The dictionaries of tensors without attributes of the user's."""
+        self._count = 0
+        """How much there was in these."""
+        self._seen = Seen()
+        self._seen.add(sys.modules)
+
+    # ---------------------------------------------------------------------------------- the walk
+
+    def add(self, name: str, value: Any) -> None:
+        """Find the places that a value leads to."""
+        left, seen = [(name, value)], self._seen
+        while left:
+            name, value = left.pop()
+            open_value = _OPENERS[type(value)]
+            if open_value is None or value in seen:
+                continue
+            seen.add(value)
+            if len(self._found) > _MOST:
+                self.leads_on = True
+                return
+            left += open_value(self, name, value)
+
+    def _note(self, name: str, value: Any, key: Any = None) -> None:
+        key = key_of(value) if key is None else key
+        if key not in self._found:
+            self._found[key] = Place(name, value, _READERS[type(value)](value))
+
+    def open_function(self, _: str, function: FunctionType) -> Iterable[Named]:
+        code = function.__code__
+        if not is_user_code(code):  # it may be a decorator's
+            return [] if "stands_for" in vars(function) else closure_variables(function)
+        self.functions.append(function)
+        self._note(function.__name__, vars(function))
+        found = [*argument_defaults(function)]
+        if function.__closure__:
+            for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
+                if _read_cell(cell) is not GONE:  # else an inner function sets it later
+                    self._note(name, cell)
+            found += closure_variables(function)
+        return found + self._open_names(function, found)
+
+    def _open_names(self, function: FunctionType, held: Sequence[Named]) -> list[Named]:
+        """The globals that a function's code names, and the attributes of Python's modules; `held`
+        is what the function holds itself."""
+        known, code = function.__globals__, outline(function.__code__)
+        found = [(name, known[name]) for name in code.names if name in known]
+        modules = [v for _, v in (*found, *held) if isinstance(v, ModuleType)]
+        if code.has_imports():
+            self.leads_on = True
+            names = [name for each in code.codes for name in modules_imported(each, known)]
+            modules += [sys.modules[name] for name in names if name in sys.modules]
+        if not _ROUNDABOUT.isdisjoint(code.names):
+            self.leads_on = True
+            if "globals" in code.names:
+                self._note(function.__name__, known)
+        return found + self._open_python_modules(modules, code)
+
+    def _open_python_modules(self, modules: list[ModuleType], code: Outline) -> list[Named]:
+        """What the code's names are in modules, and in modules that are named in these."""
+        found, opened, sets = list[Named](), Seen(), code.sets_attributes()
+        computes = not _COMPUTING.isdisjoint(code.names)
+        while modules:
+            module = modules.pop()
+            if module in opened:
+                continue
+            opened.add(module)
+            held = vars(module)
+            if computes and is_user_file(held.get("__file__") or ""):
+                self._note(module.__name__, held)
+            elif sets:
+                named = _NamedAttributes(held, code.names)
+                self._note(module.__name__, named, (id(held), code.names))
+            for name in code.names:
+                if name in held:
+                    value = held[name]
+                    if isinstance(value, ModuleType):
+                        modules.append(value)
+                    else:
+                        found.append((name, value))
+        return found
+
+    def open_wrapper(self, name: str, value: Any) -> Iterable[Named]:
+        return [(name, getattr(value, each, None)) for each in _WRAPPERS[type(value)]]
+
+    def open_builtin(self, name: str, value: Any) -> Iterable[Named]:
+        """A function of C, or a method that is bound to an object."""
+        return [] if isinstance(value.__self__, (ModuleType, type)) else [(name, value.__self__)]
+
+    def open_cached(self, name: str, value: Any) -> Iterable[Named]:
+        self.leads_on = True
+        return [(name, getattr(value, "__wrapped__", None))]
+
+    def open_reference(self, name: str, value: Any) -> Iterable[Named]:
+        self.leads_on = True
+        return [(name, value())] if type(value) is weakref.ref else ()
+
+    def open_class(self, name: str, cls: type) -> Iterable[Named]:
+        found: list[Named] = []
+        for each in (*CLASSES[cls], *CLASSES[type(cls)]):
+            self.leads_on = True
+            self._note(name, ClassAttributes(each))
+            found += [
+                (_name_of(key, name), value)
+                for key, value in vars(each).items()
+                if key[:2] != "__" and type(value) not in _METHODS
+            ]
+        return found
+
+    def open_python_module(self, name: str, module: ModuleType) -> Iterable[Named]:
+        """One that no name led to."""
+        self.leads_on |= is_user_file(vars(module).get("__file__") or "")
+        return ()
+
+    def open_tensor(self, name: str, tensor: torch.Tensor) -> Iterable[Named]:
+        attributes = vars(tensor)
+        found = _own_attributes(attributes)
+        if found:
+            self._note(name, _TensorAttributes(attributes), id(attributes))
+        else:
+            self._bare.append((name, attributes))
+            self._count += len(attributes)
+        return found
+
+    def open_content(self, name: str, value: Any) -> Iterable[Named]:
+        """An array, or a variable of a context."""
+        self._note(name, value)
+        return [(name, value.get(None))] if isinstance(value, ContextVar) else ()
+
+    def open_local(self, name: str, value: local) -> Iterable[Named]:
+        self.leads_on = True
+        return [(name, vars(value))]
+
+    def open_stream(self, name: str, value: Any) -> Iterable[Named]:
+        self.leads_on = True
+        self._note(name, value)
+        return ()
+
+    def open_container(self, name: str, value: Any) -> Iterable[Named]:
+        if not isinstance(value, (tuple, frozenset)):
+            self._note(name, value)
+        found = [(name, each) for each in members(value)]
+        if isinstance(value, dict):
+            found += [(name, key) for key in value if type(key) is not str]
+            found += [(name, getattr(value, "default_factory", None))]
+        return found
+
+    def open_object(self, name: str, value: Any) -> Iterable[Named]:
+        """An object of the user's, or a container of a class of its own."""
+        self.leads_on = True
+        found: list[Named] = []
+        for part in parts(value):
+            if not isinstance(part, tuple):
+                self._note(name, part)
+            if part is value:
+                found += [(name, each) for each in members(part)]
+            else:
+                found += [(_name_of(key, name), each) for key, each in items(part)]
+        return found
+
+    def open_module(self, name: str, module: nn.Module) -> Iterable[Named]:
+        is_torchs = _IS_TORCHS[type(module)]
+        self.leads_on |= not is_torchs
+        if module in self._watched and not (is_torchs and self._opens_watched):
+            return ()
+        held = vars(module)
+        self._note(name, held)
+        found: list[Named] = []
+        for key, value in held.items():
+            if type(value) in PLAIN and not value:
+                self._empty.append((key, value))
+            elif key != "_compiled_call_impl":  # where a capture hears of calls
+                found.append((_name_of(key, name), value))
+        if module._buffers:
+            self.buffers.append(module._buffers)
+        return found
+
+    def open_other(self, _: str, __: Any) -> Iterable[Named]:
+        self.leads_on = True
+        return ()
+
+    # ------------------------------------------------------------------------------ the comparison
+
+    def look(self) -> dict[Any, Any]:
+        """What is in the places now, for `find_change`."""
+        for key, value in [each for each in self._empty if each[1]]:
+            self._empty.remove((key, value))
+            self._note(key, value)
+        if self._is_bare_no_more():
+            for name, held in [each for each in self._bare if _own_attributes(each[1])]:
+                self._bare.remove((name, held))
+                self._note(name, _TensorAttributes(held), id(held))
+            self._count = sum([len(held) for _, held in self._bare])
+        return {key: _READERS[type(p.value)](p.value) for key, p in self._found.items()}
+
+    def find_change(self, since: dict[Any, Any]) -> Change | None:
+        """What has changed since a look; of places that were found later, since then."""
+        for key, (name, value, first) in self._found.items():
+            changed = _find_key(value, since.get(key, first))
+            if changed is not None:
+                return Change(name, *changed)
+        for name, value in self._empty:
+            if value:
+                return Change(name)
+        if self._is_bare_no_more():
+            for name, held in self._bare:
+                for key, _ in _own_attributes(held):
+                    return Change(name, key)
+        return None
+
+    def _is_bare_no_more(self) -> bool:
+        return bool(self._bare) and sum([len(held) for _, held in self._bare]) != self._count
+
+
+def _name_of(key: Any, holder: str) -> str:
+    """How the user calls an attribute."""
+    return key if isinstance(key, str) and key[:1] != "_" else holder
+
+
+# ------------------------------------------------------------------------- attributes that count
+
+
+class _NamedAttributes(NamedTuple):
+    """Those attributes of a Python module that a function's code names."""
+
+    held: dict[str, Any]
+    names: tuple[str, ...]
+
+
+class _TensorAttributes(NamedTuple):
+    """The attributes that users have given to a tensor."""
+
+    held: dict[str, Any]
+
+
+def _own_attributes(held: dict[str, Any]) -> list[Named]:
+    return [each for each in held.items() if each[0] not in _OF_THE_HOUSE] if held else []
+
+
+_OF_THE_HOUSE = frozenset(("memo", "constant_version", "_is_param", "_is_buffer", "persistent"))
+"""Attributes that fakes have beside those in slots."""
+
+
+# ------------------------------------------------------------------------------- what is in a place
+
+
+def _find_reader(cls: type) -> Callable[[Any], Any]:
+    if issubclass(cls, np.ndarray):
+        return _read_array
+    for known, read in _KNOWN_READERS.items():
+        if issubclass(cls, known):
+            return read
+    return Stream if STREAMS[cls] else items
+
+
+def _read_cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # it is not set
+        return GONE
+
+
+def _read_array(value: Any) -> Any:
+    if value.dtype.hasobject:
+        return list(enumerate(value.flat))
+    return value.shape, value.dtype, value.tobytes()
+
+
+_Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
+_KNOWN_READERS: dict[type, Callable[[Any], Any]] = {
+    _Cell: lambda cell: [("", _read_cell(cell))],
+    _NamedAttributes: lambda its: [(name, its.held.get(name, GONE)) for name in its.names],
+    _TensorAttributes: lambda its: _own_attributes(its.held),
+    ContextVar: lambda variable: [("", variable.get(GONE))],
+    bytearray: bytes,
+    array: lambda value: (value.typecode, value.tobytes()),
+    memoryview: lambda value: value.tobytes(),
+}
+_READERS = PerClass(__name__, "readers", _find_reader)
+"""For each class of places: what reads what is in one."""
+
+
+def _find_key(value: Any, before: Any) -> tuple[Any] | None:
+    """The key under which something else is in a place, or None."""
+    if isinstance(before, Stream):
+        return (None,) if before.is_moved() else None
+    now = _READERS[type(value)](value)
+    if not isinstance(before, list):
+        return None if now == before else (None,)
+    is_variable = type(value) is _Cell
+    for (a, b), (c, d) in zip(now, before, strict=False):
+        if a is not c or (b is not d and (is_variable or not _may_stand_in(b))):
+            return (a,)
+    if len(now) != len(before):
+        longer = now if len(now) > len(before) else before
+        return (longer[min(len(now), len(before))][0],)
+    return None
+
+
+def _may_stand_in(value: Any) -> bool:
+    """Is it a function or class, in whose place a capture may have put its own?"""
+    return callable(value) and not is_object(value)
+
+
+# ------------------------------------------------------------------------------ what leads further
+
+
+Opener = Callable[[Places, str, Any], Iterable[Named]]
+
+
+def _find_opener(cls: type) -> Opener | None:
+    if cls in _INERT or issubclass(cls, np.generic):
+        return None
+    if cls in PLAIN or cls in (tuple, frozenset):
+        return Places.open_container
+    for known, opener in _KNOWN.items():
+        if issubclass(cls, known):
+            return opener
+    if cls in _WRAPPERS:
+        return Places.open_wrapper
+    if STREAMS[cls]:
+        return Places.open_stream
+    return Places.open_object if HOLDERS[cls] else Places.open_other
+
+
+_INERT = frozenset(
+    (
+        NoneType, bool, int, float, complex, str, bytes, EllipsisType, NotImplementedType, range,
+        slice, torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size,
+        torch.SymInt, torch.SymFloat, torch.SymBool, OpOverload, OpOverloadPacket,
+        MethodDescriptorType, WrapperDescriptorType,
+    )
+)  # fmt: skip
+"""Classes of what holds nothing that can change."""
+PLAIN = frozenset((list, dict, set, OrderedDict, defaultdict, deque))
+_ARRAYS = (np.ndarray, bytearray, array, memoryview)
+HAS_MORE = PerClass(
+    __name__, "more", lambda cls: issubclass(cls, (torch.Tensor, *_ARRAYS, ContextVar, local))
+)
+"""Has it something in it, or attributes, that snapshots of modules do not know of?"""
+_KNOWN: dict[type, Opener] = {
+    torch.Tensor: Places.open_tensor,
+    nn.Module: Places.open_module,
+    FunctionType: Places.open_function,
+    CACHED: Places.open_cached,
+    BuiltinFunctionType: Places.open_builtin,
+    MethodWrapperType: Places.open_builtin,
+    type: Places.open_class,
+    ModuleType: Places.open_python_module,
+    weakref.ref: Places.open_reference,
+    **dict.fromkeys((*_ARRAYS, ContextVar), Places.open_content),
+    local: Places.open_local,
+}
+_WRAPPERS: dict[type, tuple[str, ...]] = {
+    MethodType: ("__func__", "__self__"),
+    partial: ("func", "args", "keywords"),
+}
+_OPENERS = PerClass(__name__, "openers of places", _find_opener)
+"""For each class: the method that opens an object of it; None: there is nothing to open."""
+_IS_TORCHS = PerClass(
+    __name__, "modules of torch", lambda cls: str(cls.__module__).startswith("torch.nn.modules.")
+)
+"""Are the functions of a module torch's own?"""
+_METHODS = (FunctionType, staticmethod, classmethod, property)
+_ROUNDABOUT = frozenset(
+    (
+        "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
+        "_getframe", "currentframe", "stack", "f_back", "get_objects", "get_referrers",
+        "__globals__", "__closure__",
+    )
+)  # fmt: skip
+"""Code with these names may get at what no name in it leads to."""
+_COMPUTING = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
+"""Code with these names may set attributes whose names are computed."""
+_MOST = 10_000
+"""How many places we look for at most."""

@@ -15,8 +15,8 @@ import torch.utils._pytree as pytree
 
 from lostwax.capture.control.lifting import Lifting
 from lostwax.capture.control.outputs import Merger, Side, new_results
-from lostwax.capture.control.scope import RecordedFunction, Scope, record_function
-from lostwax.capture.control.side_effects import ReplacedBuffer
+from lostwax.capture.control.scope import RecordedFunction, Scope, are_equal, record_function
+from lostwax.capture.control.side_effects import ReplacedBuffer, SideEffects
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
 from lostwax.fake.symbolic.node import unwrap, wrap
@@ -115,22 +115,23 @@ class _Cond:
 
     def record(self, true_fn: Callable[..., Any], false_fn: Callable[..., Any]) -> Any:
         facts = _find_facts(self.condition)
-        true = self._record_branch("the true branch", true_fn, facts[0])
-        false = self._record_branch("the false branch", false_fn, facts[1])
+        effects = SideEffects(self.tracer, (true_fn, false_fn))
+        true = self._record_branch("the true branch", true_fn, facts[0], effects)
+        false = self._record_branch("the false branch", false_fn, facts[1], effects)
         merger = Merger(self.tracer, "the branches of torch.cond", true, false)
         merger.check_structure()
         return self._merge(merger, true.recorded, false.recorded)
 
     def _record_branch(
-        self, name: str, function: Callable[..., Any], facts: Sequence[BoolExpr]
+        self,
+        name: str,
+        function: Callable[..., Any],
+        facts: Sequence[BoolExpr],
+        effects: SideEffects,
     ) -> Side:
-        what, is_second = f"{name} of torch.cond", name == "the false branch"
-        return Side(
-            name,
-            record_function(
-                self.tracer, what, function, self._give_operands, facts, is_settled=is_second
-            ),
-        )
+        what, give = f"{name} of torch.cond", self._give_operands
+        recorded = record_function(self.tracer, what, function, give, facts, effects=effects)
+        return Side(name, recorded)
 
     def _give_operands(self, scope: Scope) -> Sequence[Any]:
         """The branches get the operands as they are: what they read of them is lifted."""
@@ -180,7 +181,7 @@ def _find_own_type(value: Any, result: Any) -> Any:
     if not isinstance(result, TensorType):
         return result
     size = value.type.size
-    if all(known(eq(a, b)) is True for a, b in zip(size, result.size, strict=True)):
+    if are_equal(size, result.size):
         return result
     return TensorType(size, result.dtype, result.device, contiguous_strides(size))
 

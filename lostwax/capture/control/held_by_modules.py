@@ -41,15 +41,12 @@ class HeldByModules:
         self._held = [*held, *filter(None, chain.from_iterable(map(_REGISTRIES, held)))]
         self.buffers = [m._buffers for m in modules if m._buffers]
         """The registries of buffers."""
-        self.is_settled = False
-        """Was the last function that was recorded compared here?"""
         self._last: ModulesMoment | None = None
 
-    def look(self, is_settled: bool) -> ModulesMoment:
-        """This moment. `is_settled`: nothing has run since the last function ended."""
-        last = self._last
-        if last is not None and ((is_settled and self.is_settled) or self._is_untouched(last)):
-            return last
+    def look(self) -> ModulesMoment:
+        """This moment."""
+        if self._last is not None and self._is_untouched(self._last):
+            return self._last
         snapshot, held = Snapshot(self._modules), list(map(dict.copy, self._held))
         self._last = ModulesMoment(snapshot, held, _find_more(held, snapshot))
         return self._last
@@ -73,7 +70,7 @@ class HeldByModules:
             self._put_back_renewed(since.snapshot)
             if not self._is_untouched(since):
                 return since.places.find_change({}) or self._find_attribute(since.snapshot)
-        self._last, self.is_settled = since, True
+        self._last = since
         return None
 
     def _put_back_renewed(self, snapshot: Snapshot) -> None:
@@ -111,6 +108,7 @@ def _find_more(held: list[dict[str, Any]], snapshot: Snapshot) -> Places:
     for value in snapshot.contents():
         if HAS_MORE[type(value)]:
             found.add(_SOMETHING, value)
+    found.open_fakes()
     return found
 
 

@@ -23,7 +23,7 @@ from lostwax.ir.graph.numbers import (
     simplify_number,
     solve_size,
 )
-from lostwax.ir.trace.log import InnerGraph, Step, Value, new_value
+from lostwax.ir.trace.log import InnerGraph, Number, Step, Value, new_value
 from lostwax.location import Location
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
@@ -82,7 +82,7 @@ class Lifting:
         numbers: dict[Any, None] = {}
         own = scope.steps
         for step in scope.region.steps:
-            self._read_all([step.args, *step.kwargs.values()], own, numbers, step)
+            self._read_all(_find_read(step), own, numbers, step)
         self._read_all(outputs, own, numbers, None)
         for guard in scope.guards:
             numbers.update(dict.fromkeys(number_sources(guard.cond)))
@@ -108,7 +108,7 @@ class Lifting:
         self, parts: Iterable[Any], own: set[Step], numbers: dict[Any, None], reader: Step | None
     ) -> None:
         for part in parts:
-            if isinstance(part, Value):
+            if part.__class__ is Value or part.__class__ is Number:
                 if part.step in own or part in self._known:
                     continue
                 if part in self.tracer.ended or part.step in self.tracer.ended:
@@ -166,6 +166,13 @@ class Lifting:
         return graph
 
 
+def _find_read(step: Step) -> Sequence[Any]:
+    """What a step reads: values, numbers, and lists of these among others."""
+    if step.tensors is not None:
+        return [step.args[i] for i in step.tensors]
+    return [*step.args, *step.kwargs.values()] if step.kwargs else step.args
+
+
 def refuse_leak(tracer: Tracer, value: Value, reader: Step | None) -> NoReturn:
     """A tensor of a region is used outside of it."""
     what = tracer.ended.get(value) or tracer.ended[value.step]
@@ -200,7 +207,7 @@ def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
 
     def look(parts: Iterable[Any], reader: Step | None) -> None:
         for part in parts:
-            if isinstance(part, Value):
+            if part.__class__ is Value or part.__class__ is Number:
                 if part in tracer.ended or part.step in tracer.ended:
                     refuse_leak(tracer, part, reader)
             elif isinstance(part, (list, tuple)):
@@ -211,7 +218,7 @@ def check_leaks(tracer: Tracer, outputs: Sequence[Any]) -> None:
                         refuse_number(tracer, source)
 
     for step in tracer.region.steps:
-        look([step.args, *step.kwargs.values()], step)
+        look(_find_read(step), step)
     look(outputs, None)
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch.utils._pytree as pytree
 
 from lostwax.capture.control.lifting import line_of
-from lostwax.capture.control.scope import RecordedFunction
+from lostwax.capture.control.scope import RecordedFunction, are_equal
 from lostwax.capture.trace.record import note_sizes
 from lostwax.capture.trace.tracer import Tracer
 from lostwax.errors import CaptureError
@@ -22,7 +22,7 @@ from lostwax.ir.trace.log import Step, Value
 from lostwax.location import user_location
 from lostwax.sym import BoolExpr, Expr, Size, current, eq, known
 from lostwax.sym.numbers.real import Real
-from lostwax.types import Sizes, TensorType, contiguous_strides
+from lostwax.types import TensorType, contiguous_strides
 
 NUMBERS = (int, Expr, BoolExpr, Real)
 
@@ -42,7 +42,6 @@ class Merger:
         self.what = what
         self.one = one
         self.other = other
-        self.where = user_location()
 
     def check_structure(self) -> None:
         a, b = self.one.recorded.structure, self.other.recorded.structure
@@ -79,9 +78,9 @@ class Merger:
         sizes: list[Size] = []
         for m, n in zip(s.size, t.size, strict=True):
             m, n = current(m), current(n)
-            is_same = known(eq(m, n)) is True
+            is_same = m == n or known(eq(m, n)) is True
             sizes.append(m if is_same else self._merge_size(m, n))
-        if tuple(sizes) == s.size and _are_equal(s.stride, t.stride):
+        if tuple(sizes) == s.size and are_equal(s.stride, t.stride):
             return s.replace(offset=0) if s.offset != 0 else s
         return TensorType(tuple(sizes), s.dtype, s.device, contiguous_strides(sizes))
 
@@ -98,7 +97,7 @@ class Merger:
         )
         return CaptureError(
             f"{self.what} do not agree{f' in {place}' if place else ''}:{sides}\n"
-            f"  at {self.where}\n"
+            f"  at {user_location()}\n"
             "  why: the program goes on with what one of them returns, and must know what it is\n"
             f"  instead: {instead or 'let both return the same structure'}"
         )
@@ -117,10 +116,6 @@ def _are_alike(a: Any, b: Any) -> bool:
 
 def _simplify(value: Any) -> Any:
     return current(value) if isinstance(value, Expr) else value
-
-
-def _are_equal(a: Sizes, b: Sizes) -> bool:
-    return all(known(eq(x, y)) is True for x, y in zip(a, b, strict=True))
 
 
 def _describe_structure(structure: pytree.TreeSpec) -> str:

@@ -11,12 +11,15 @@ import sys
 import weakref
 from array import array
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
+from itertools import chain
+from operator import is_
 from threading import local
 from types import (
     BuiltinFunctionType,
+    CodeType,
     EllipsisType,
     FunctionType,
     MethodDescriptorType,
@@ -34,9 +37,8 @@ import torch
 from torch import nn
 from torch._ops import OpOverload, OpOverloadPacket
 
-from lostwax.cache import PerClass
+from lostwax.cache import PerClass, cached_by_identity
 from lostwax.capture.python.code_names import (
-    Outline,
     argument_defaults,
     closure_variables,
     modules_imported,
@@ -56,6 +58,7 @@ from lostwax.capture.python.containers import (
 )
 from lostwax.capture.python.function_holders import CACHED
 from lostwax.capture.python.iterators import Stream
+from lostwax.fake.tensor import FakeTensor
 from lostwax.identity import Seen
 from lostwax.location import is_user_code, is_user_file
 
@@ -78,10 +81,41 @@ class Change(NamedTuple):
     """Under which key or name something else is in it."""
 
 
+class _Habits(NamedTuple):
+    """What a function's code may do."""
+
+    sets_attributes: bool
+    computes_names: bool
+    """Of attributes that it sets."""
+    leads_on: bool
+    """It may get at what no name in it leads to."""
+
+
+@cached_by_identity(5000)
+def _judge(code: CodeType) -> _Habits:
+    read = outline(code)
+    computes = not _COMPUTING.isdisjoint(read.names)
+    leads_on = read.has_imports() or not _ROUNDABOUT.isdisjoint(read.names)
+    return _Habits(computes or read.sets_attributes(), computes, leads_on)
+
+
+_ROUNDABOUT = frozenset(
+    (
+        "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
+        "_getframe", "currentframe", "stack", "f_back", "get_objects", "get_referrers",
+        "__globals__", "__closure__",
+    )
+)  # fmt: skip
+"""Code with these names may get at what no name in it leads to."""
+_COMPUTING = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
+"""Code with these names may set attributes whose names are computed."""
+
+
 class Places:
     """The places that some values lead to."""
 
     def __init__(self, watched: Seen, opens_watched: bool = True) -> None:
+        """`watched` are the program's modules; are those opened whose classes are torch's own?"""
         self.functions: list[FunctionType] = []
         """The functions that we have come by."""
         self.buffers: list[dict[str, Any]] = []
@@ -89,19 +123,23 @@ class Places:
         self.leads_on = False
         """Have we met something that may lead further than we see, as the methods of an object do?
         Then what the program's modules hold is to be compared as a whole."""
+        self.sets_attributes = False
+        """Does one of the functions set attributes?"""
         self._watched = watched
-        """The program's modules."""
         self._opens_watched = opens_watched
-        """Are those of them opened whose classes are torch's own?"""
         self._found: dict[Any, Place] = {}
-        self._empty: list[tuple[str, Any]] = []
-        """Containers of modules, of which there are many, nearly always empty."""
-        self._bare: list[tuple[str, dict[str, Any]]] = []
+        self._empty: list[Any] = []
+        """Empty containers, of which modules have many, ..."""
+        self._empty_names: list[str] = []
+        """... and their names."""
+        self.fakes: list[tuple[str, FakeTensor]] = []
+        """Fakes that are not opened yet: they have attributes only if code of the user's has set
+        some (`open_fakes`)."""
+        self._bare: list[dict[str, Any]] = []
         """The dictionaries of tensors without attributes of the user's."""
         self._count = 0
         """How much there was in these."""
-        self._seen = Seen()
-        self._seen.add(sys.modules)
+        self._seen: dict[int, Any] = {id(sys.modules): sys.modules}
 
     # ---------------------------------------------------------------------------------- the walk
 
@@ -111,15 +149,19 @@ class Places:
         while left:
             name, value = left.pop()
             open_value = _OPENERS[type(value)]
-            if open_value is None or value in seen:
+            if open_value is None or id(value) in seen:
                 continue
-            seen.add(value)
-            if len(self._found) > _MOST:
+            seen[id(value)] = value
+            if len(seen) > _MOST:
                 self.leads_on = True
                 return
             left += open_value(self, name, value)
 
     def _note(self, name: str, value: Any, key: Any = None) -> None:
+        if type(value) in PLAIN and not value:
+            self._empty.append(value)
+            self._empty_names.append(name)
+            return
         key = key_of(value) if key is None else key
         if key not in self._found:
             self._found[key] = Place(name, value, _READERS[type(value)](value))
@@ -130,7 +172,9 @@ class Places:
             return [] if "stands_for" in vars(function) else closure_variables(function)
         self.functions.append(function)
         self._note(function.__name__, vars(function))
-        found = [*argument_defaults(function)]
+        found: list[Named] = []
+        if function.__defaults__ or function.__kwdefaults__:
+            found += argument_defaults(function)
         if function.__closure__:
             for name, cell in zip(code.co_freevars, function.__closure__, strict=True):
                 if _read_cell(cell) is not GONE:  # else an inner function sets it later
@@ -142,40 +186,42 @@ class Places:
         """The globals that a function's code names, and the attributes of Python's modules; `held`
         is what the function holds itself."""
         known, code = function.__globals__, outline(function.__code__)
-        found = [(name, known[name]) for name in code.names if name in known]
-        modules = [v for _, v in (*found, *held) if isinstance(v, ModuleType)]
+        habits = _judge(function.__code__)
+        self.sets_attributes |= habits.sets_attributes
+        self.leads_on |= habits.leads_on
+        named = [(name, known[name]) for name in code.names if name in known]
+        modules = [v for _, v in (*named, *held) if isinstance(v, ModuleType)]
         if code.has_imports():
-            self.leads_on = True
             names = [name for each in code.codes for name in modules_imported(each, known)]
             modules += [sys.modules[name] for name in names if name in sys.modules]
-        if not _ROUNDABOUT.isdisjoint(code.names):
-            self.leads_on = True
-            if "globals" in code.names:
-                self._note(function.__name__, known)
-        return found + self._open_python_modules(modules, code)
+        if habits.leads_on and "globals" in code.names:
+            self._note(function.__name__, known)
+        found = [each for each in named if not isinstance(each[1], ModuleType)]
+        return found + self._open_python_modules(modules, code.names, habits)
 
-    def _open_python_modules(self, modules: list[ModuleType], code: Outline) -> list[Named]:
-        """What the code's names are in modules, and in modules that are named in these."""
-        found, opened, sets = list[Named](), Seen(), code.sets_attributes()
-        computes = not _COMPUTING.isdisjoint(code.names)
+    def _open_python_modules(
+        self, modules: list[ModuleType], names: tuple[str, ...], habits: _Habits
+    ) -> list[Named]:
+        """What these names are in modules, and in modules that are named in these."""
+        found, opened = list[Named](), list[ModuleType]()
         while modules:
             module = modules.pop()
             if module in opened:
                 continue
-            opened.add(module)
+            opened.append(module)
             held = vars(module)
-            if computes and is_user_file(held.get("__file__") or ""):
-                self._note(module.__name__, held)
-            elif sets:
-                named = _NamedAttributes(held, code.names)
-                self._note(module.__name__, named, (id(held), code.names))
-            for name in code.names:
-                if name in held:
-                    value = held[name]
-                    if isinstance(value, ModuleType):
-                        modules.append(value)
-                    else:
-                        found.append((name, value))
+            is_users = is_user_file(held.get("__file__") or "")
+            if habits.sets_attributes:
+                named = _NamedAttributes(
+                    held, None if habits.computes_names and is_users else names
+                )
+                self._note(module.__name__, named, (id(held), named.names))
+            for name in names:
+                value = held.get(name)
+                if (open_value := _OPENERS[type(value)]) is Places.open_python_module:
+                    modules.append(value)  # type: ignore[arg-type]
+                elif open_value and (is_users or open_value is not Places.open_builtin):
+                    found.append((name, value))
         return found
 
     def open_wrapper(self, name: str, value: Any) -> Iterable[Named]:
@@ -195,7 +241,7 @@ class Places:
 
     def open_class(self, name: str, cls: type) -> Iterable[Named]:
         found: list[Named] = []
-        for each in (*CLASSES[cls], *CLASSES[type(cls)]):
+        for each in (*CLASSES[cls], *_find_metaclasses(cls)):
             self.leads_on = True
             self._note(name, ClassAttributes(each))
             found += [
@@ -211,14 +257,26 @@ class Places:
         return ()
 
     def open_tensor(self, name: str, tensor: torch.Tensor) -> Iterable[Named]:
-        attributes = vars(tensor)
+        if type(tensor) is FakeTensor:
+            self.fakes.append((name, tensor))
+            return ()
+        return self._open_attributes(name, vars(tensor))
+
+    def _open_attributes(self, name: str, attributes: dict[str, Any]) -> Iterable[Named]:
         found = _own_attributes(attributes)
         if found:
             self._note(name, _TensorAttributes(attributes), id(attributes))
         else:
-            self._bare.append((name, attributes))
+            self._bare.append(attributes)
             self._count += len(attributes)
         return found
+
+    def open_fakes(self) -> None:
+        """Find what is kept in attributes of fakes."""
+        while self.fakes:
+            name, fake = self.fakes.pop()
+            for each in self._open_attributes(name, vars(fake)):
+                self.add(*each)
 
     def open_content(self, name: str, value: Any) -> Iterable[Named]:
         """An array, or a variable of a context."""
@@ -266,8 +324,9 @@ class Places:
         found: list[Named] = []
         for key, value in held.items():
             if type(value) in PLAIN and not value:
-                self._empty.append((key, value))
-            elif key != "_compiled_call_impl":  # where a capture hears of calls
+                self._empty.append(value)
+                self._empty_names.append(key)
+            elif _OPENERS[type(value)] and key != "_compiled_call_impl":  # it tells of calls
                 found.append((_name_of(key, name), value))
         if module._buffers:
             self.buffers.append(module._buffers)
@@ -281,14 +340,15 @@ class Places:
 
     def look(self) -> dict[Any, Any]:
         """What is in the places now, for `find_change`."""
-        for key, value in [each for each in self._empty if each[1]]:
-            self._empty.remove((key, value))
-            self._note(key, value)
+        if any(self._empty):
+            known = [*zip(self._empty_names, self._empty, strict=True)]
+            self._empty_names, self._empty = [], []
+            for name, each in known:
+                self._note(name, each)
         if self._is_bare_no_more():
-            for name, held in [each for each in self._bare if _own_attributes(each[1])]:
-                self._bare.remove((name, held))
-                self._note(name, _TensorAttributes(held), id(held))
-            self._count = sum([len(held) for _, held in self._bare])
+            bare, self._bare, self._count = self._bare, [], 0
+            for held in bare:
+                self._open_attributes("a tensor", held)
         return {key: _READERS[type(p.value)](p.value) for key, p in self._found.items()}
 
     def find_change(self, since: dict[Any, Any]) -> Change | None:
@@ -296,18 +356,32 @@ class Places:
         for key, (name, value, first) in self._found.items():
             changed = _find_key(value, since.get(key, first))
             if changed is not None:
-                return Change(name, *changed)
-        for name, value in self._empty:
-            if value:
-                return Change(name)
+                return Change(_describe(name, value, *changed), *changed)
+        if any(self._empty):
+            return Change(next(n for n, v in zip(self._empty_names, self._empty, strict=True) if v))
         if self._is_bare_no_more():
-            for name, held in self._bare:
+            for held in self._bare:
                 for key, _ in _own_attributes(held):
-                    return Change(name, key)
+                    return Change(_describe("", _TensorAttributes(held), key), key)
         return None
 
     def _is_bare_no_more(self) -> bool:
-        return bool(self._bare) and sum([len(held) for _, held in self._bare]) != self._count
+        return sum(map(len, self._bare)) != self._count
+
+
+def _find_metaclasses(cls: type) -> list[type]:
+    """The user's classes of a class, itself among them if it is one."""
+    meta: type = type(cls)
+    found: list[Any] = [*dict.fromkeys([*cls.__mro__, *meta.__mro__])]
+    known = [each for each in found if issubclass(each, type) and each.__flags__ & _HEAP]
+    return [each for each in known if each.__module__ not in _LIBRARY]
+
+
+def _describe(name: str, value: Any, key: Any) -> str:
+    """What has changed, if that is what a place has under a key."""
+    if type(value) is _TensorAttributes:
+        return f"{key}, an attribute of a tensor"
+    return f"{key} of {name}" if type(value) is _NamedAttributes else name
 
 
 def _name_of(key: Any, holder: str) -> str:
@@ -319,10 +393,10 @@ def _name_of(key: Any, holder: str) -> str:
 
 
 class _NamedAttributes(NamedTuple):
-    """Those attributes of a Python module that a function's code names."""
+    """Those attributes of a Python module that a function's code names, or all of them."""
 
     held: dict[str, Any]
-    names: tuple[str, ...]
+    names: tuple[str, ...] | None
 
 
 class _TensorAttributes(NamedTuple):
@@ -332,7 +406,7 @@ class _TensorAttributes(NamedTuple):
 
 
 def _own_attributes(held: dict[str, Any]) -> list[Named]:
-    return [each for each in held.items() if each[0] not in _OF_THE_HOUSE] if held else []
+    return [each for each in held.items() if each[0] not in _OF_THE_HOUSE]
 
 
 _OF_THE_HOUSE = frozenset(("memo", "constant_version", "_is_param", "_is_buffer", "persistent"))
@@ -343,6 +417,8 @@ _OF_THE_HOUSE = frozenset(("memo", "constant_version", "_is_param", "_is_buffer"
 
 
 def _find_reader(cls: type) -> Callable[[Any], Any]:
+    if cls is dict:
+        return dict.copy
     if issubclass(cls, np.ndarray):
         return _read_array
     for known, read in _KNOWN_READERS.items():
@@ -367,7 +443,10 @@ def _read_array(value: Any) -> Any:
 _Cell: Any = type((lambda x: lambda: x)(0).__closure__[0])  # type: ignore[index]
 _KNOWN_READERS: dict[type, Callable[[Any], Any]] = {
     _Cell: lambda cell: [("", _read_cell(cell))],
-    _NamedAttributes: lambda its: [(name, its.held.get(name, GONE)) for name in its.names],
+    _NamedAttributes: lambda its: [
+        (name, its.held.get(name, GONE))
+        for name in ([*its.held] if its.names is None else its.names)
+    ],
     _TensorAttributes: lambda its: _own_attributes(its.held),
     ContextVar: lambda variable: [("", variable.get(GONE))],
     bytearray: bytes,
@@ -378,11 +457,19 @@ _READERS = PerClass(__name__, "readers", _find_reader)
 """For each class of places: what reads what is in one."""
 
 
+def _flatten(content: dict[Any, Any]) -> Iterator[Any]:
+    return chain(content, content.values())
+
+
 def _find_key(value: Any, before: Any) -> tuple[Any] | None:
     """The key under which something else is in a place, or None."""
     if isinstance(before, Stream):
         return (None,) if before.is_moved() else None
     now = _READERS[type(value)](value)
+    if type(before) is dict:
+        if len(now) == len(before) and all(map(is_, _flatten(now), _flatten(before))):
+            return None
+        now, before = [*now.items()], [*before.items()]
     if not isinstance(before, list):
         return None if now == before else (None,)
     is_variable = type(value) is _Cell
@@ -453,22 +540,14 @@ _WRAPPERS: dict[type, tuple[str, ...]] = {
     MethodType: ("__func__", "__self__"),
     partial: ("func", "args", "keywords"),
 }
-_OPENERS = PerClass(__name__, "openers of places", _find_opener)
+_OPENERS = PerClass(__name__, "openers", _find_opener)
 """For each class: the method that opens an object of it; None: there is nothing to open."""
 _IS_TORCHS = PerClass(
     __name__, "modules of torch", lambda cls: str(cls.__module__).startswith("torch.nn.modules.")
 )
 """Are the functions of a module torch's own?"""
+_HEAP = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_LIBRARY = frozenset(("abc", "enum", "typing"))
 _METHODS = (FunctionType, staticmethod, classmethod, property)
-_ROUNDABOUT = frozenset(
-    (
-        "globals", "locals", "vars", "eval", "exec", "__import__", "import_module", "modules",
-        "_getframe", "currentframe", "stack", "f_back", "get_objects", "get_referrers",
-        "__globals__", "__closure__",
-    )
-)  # fmt: skip
-"""Code with these names may get at what no name in it leads to."""
-_COMPUTING = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
-"""Code with these names may set attributes whose names are computed."""
-_MOST = 10_000
-"""How many places we look for at most."""
+_MOST = 20_000
+"""How many values we open at most."""

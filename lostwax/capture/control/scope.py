@@ -25,7 +25,7 @@ from lostwax.ir.trace.strided_copy import copy_like
 from lostwax.ir.trace.views import Root, Tracked, memory_of
 from lostwax.ops.registry import aten
 from lostwax.sym import BoolExpr, Guard, eq, known
-from lostwax.types import TensorType, contiguous_strides
+from lostwax.types import Sizes, TensorType, contiguous_strides
 
 
 class TrackedState(NamedTuple):
@@ -150,7 +150,7 @@ class Scope:
                 assert value.type is not None
                 if t is not None:
                     t = _lay_out_like(value.type, t)
-                if t is not None and not _lies_alike(value.type, t):
+                if t is not None and not are_equal(value.type.stride, t.stride):
                     value = tracer.value_of(copy_like(tracer, tracer.temporary(value), t))
                 taken.add(memory_of(value))
                 found.append(value)
@@ -211,13 +211,14 @@ class Scope:
 def _lay_out_like(own: TensorType, t: TensorType) -> TensorType:
     """A type with the layout of another, whose sizes may be numbers that are known only after the
     operator: then that is contiguous, and this one is so in its own sizes."""
-    if all(known(eq(a, b)) is True for a, b in zip(own.size, t.size, strict=True)):
+    if are_equal(own.size, t.size):
         return t
     return t.replace(size=own.size, stride=contiguous_strides(own.size))
 
 
-def _lies_alike(one: TensorType, other: TensorType) -> bool:
-    return all(known(eq(a, b)) is True for a, b in zip(one.stride, other.stride, strict=True))
+def are_equal(a: Sizes, b: Sizes) -> bool:
+    """Are the sizes known to be equal, one by one?"""
+    return a == b or all(known(eq(m, n)) is True for m, n in zip(a, b, strict=True))
 
 
 class RecordedFunction(NamedTuple):
@@ -250,13 +251,13 @@ def record_function(
     make_args: Callable[[Scope], Sequence[Any]],
     facts: Sequence[BoolExpr] = (),
     check: Callable[[Scope, list[Any]], None] = lambda *_: None,
-    is_settled: bool = False,
+    effects: SideEffects | None = None,
 ) -> RecordedFunction:
     """Run a function into a region of its own, with arguments that are made there, and let `check`
-    look at what it returns while all that it knows of sizes is known. `is_settled`: another one was
-    recorded just before, and nothing has run since."""
+    look at what it returns while all that it knows of sizes is known. `effects` is for several that
+    are recorded one after the other."""
     scope = Scope(tracer, what)
-    effects = SideEffects(tracer, what, function, is_settled)
+    effects = effects or SideEffects(tracer, [function])
     with scope.record(facts):
         try:
             args = make_args(scope)
@@ -267,7 +268,7 @@ def record_function(
             raise
         finally:
             replaced = effects.take_buffers()
-        effects.check()
+        effects.check(what)
         scope.collect_writes()
         values = [_log(tracer, leaf) for leaf in leaves]
         buffers = [each._replace(value=_log(tracer, each.tensor)) for each in replaced]

@@ -58,16 +58,18 @@ class PythonState:
         for each in modules:
             self.watched.add(each)
         self._kept = kept
-        self._places = Places(self.watched, opens_watched=False)
+        self.places = Places(self.watched, opens_watched=False)
         """What functions name and hold that have begun, as it was before they did."""
         for function in reach.functions:
-            self._places.add(function.__name__, function)
-        reach.add_look(lambda found: self._places.add("a function", found.function))
+            self.places.add(function.__name__, function)
+        reach.add_look(lambda found: self.places.add("a function", found.function))
 
     def look(self) -> PythonMoment:
         """This moment."""
         kept = {key: read_keeper(keeper) for key, (keeper, _) in self._kept.items()}
-        return PythonMoment(kept, self._places.look())
+        if self.places.sets_attributes:
+            self.places.open_fakes()
+        return PythonMoment(kept, self.places.look())
 
     def find_change(self, since: PythonMoment) -> Change | None:
         """What has changed. Of functions that began since, we know what was there before they
@@ -76,40 +78,39 @@ class PythonState:
             was = since.kept.get(key, found)
             if hasattr(keeper, "name") and not _is_same(was, read_keeper(keeper)):
                 return Change(str(keeper.name))
-        return self._places.find_change(since.places)
+        return self.places.find_change(since.places)
 
 
 class SideEffects:
-    """What one function leaves in Python."""
+    """What functions leave in Python that are recorded one after the other, and nothing between
+    them: while none has changed anything, what was before the first of them is before all."""
 
-    def __init__(
-        self, tracer: Any, what: str, function: Callable[..., Any], is_settled: bool
-    ) -> None:
+    def __init__(self, tracer: Any, functions: Sequence[Callable[..., Any]]) -> None:
         if tracer.python_state is None:
             tracer.python_state = PythonState(*tracer.watched)
         self._state: PythonState = tracer.python_state
-        self._what = what
-        self._where = user_location()
         self._before = self._state.look()
         self._own = Places(self._state.watched)
-        """What the function can reach by itself."""
-        self._own.add("a value", function)
+        """What the functions can reach by themselves."""
+        for each in functions:
+            self._own.add("a value", each)
         self._own.leads_on |= bool(_has_any_global_hook())
         self._held: ModulesMoment | None = None
-        """What modules hold, if the function may get at all of them."""
+        """What modules hold, if the functions may get at all of them."""
+        found = self._own.buffers
         if self._own.leads_on:
-            self._held = self._state.held.look(is_settled)
+            self._held = self._state.held.look()
             found = self._state.held.buffers
-        else:
-            found = self._own.buffers
-            self._state.held.is_settled = False
         self._buffers = [(buffers, buffers.copy()) for buffers in found]
 
     def take_arguments(self, args: Sequence[Any]) -> None:
-        """What the function is given is not its own, either."""
+        """What a function is given is not its own, either."""
         self._own.add("an argument", args)
         if self._own.leads_on and self._held is None:
-            self._held = self._state.held.look(False)
+            self._held = self._state.held.look()
+        is_set = self._own.sets_attributes or self._state.places.sets_attributes
+        if is_set or self._own.leads_on:
+            self._own.open_fakes()
 
     def take_buffers(self) -> list[ReplacedBuffer]:
         """The buffers that were replaced; they are put back."""
@@ -122,15 +123,16 @@ class SideEffects:
                     buffers[name] = was
         return found
 
-    def check(self) -> None:
+    def check(self, what: str) -> None:
+        """Refuse what a function has changed; `what` is the function to the user."""
         changed = self._state.find_change(self._before)
         if changed is None and self._held is not None:
             changed = self._state.held.find_change(self._held)
         changed = changed or self._own.find_change({})
         if changed is not None:
-            self._refuse(changed)
+            self._refuse(what, changed)
 
-    def _refuse(self, changed: Change) -> None:
+    def _refuse(self, what: str, changed: Change) -> None:
         users = [f for f in self._own.functions if is_user_code(f.__code__)]
         names = [each for each in changed if isinstance(each, str)]
         lines = [
@@ -138,9 +140,9 @@ class SideEffects:
             for functions in (users, self._state.reach.functions)
             for name in names
         ]
-        line = next(filter(None, lines), self._where)
+        line = next(filter(None, lines), None) or user_location()
         raise CaptureError(
-            f"{self._what} changes {changed.name}, which is not its own.\n  at {line}\n"
+            f"{what} changes {changed.name}, which is not its own.\n  at {line}\n"
             "  why: a capture runs each function once, eager runs one of two branches, or a loop's "
             "body many times: what stays in Python would be another thing than eager's\n"
             "  instead: return the value, and use what the operator returns; tensors that are "

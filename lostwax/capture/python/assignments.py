@@ -19,7 +19,7 @@ _GETTING = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF", "LOAD_GLOBAL")
 _CHANGING = frozenset(
     (
         "append", "appendleft", "add", "update", "setdefault", "insert", "extend", "pop", "popleft",
-        "popitem", "remove", "discard", "clear", "reverse", "sort", "rotate",
+        "popitem", "remove", "discard", "clear", "reverse", "sort", "rotate", "fill", "set",
     )
 )  # fmt: skip
 

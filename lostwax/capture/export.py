@@ -84,7 +84,7 @@ from lostwax.fake import autocast
 from lostwax.fake.mode import retire
 from lostwax.fake.symbolic.node import unwrap
 from lostwax.fake.tensor import FakeTensor
-from lostwax.ir.data import ModuleCallSignature
+from lostwax.ir.data import TAKEN_APART, ModuleCallSignature
 from lostwax.ir.declared import read_declared
 from lostwax.ir.program import ExportedProgram
 from lostwax.ir.pytree import call_paths, leaf_paths, unflatten_leaves
@@ -408,8 +408,10 @@ class Capture:
         state_dict, constants = self._state_and_constants()
         layouts = layout_questions(self.tracer, self.inputs, values)
         asked = self.tracer.observer.questions
+        module = builder.make_module()
+        module.meta[TAKEN_APART] = tuple(self.tracer.provenance.wholes.values())
         return ExportedProgram(
-            graph_module=builder.make_module(),
+            graph_module=module,
             graph_signature=signature,
             state_dict=state_dict,
             constants=constants,

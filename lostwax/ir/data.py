@@ -22,6 +22,9 @@ from lostwax.sym import Guard
 Ref = int | str
 """Refers to a tensor of a program: an input of the user by its index, state by its name."""
 Answer = bool | int | str
+TAKEN_APART = "taken_apart"
+"""In the `meta` of a program's graph module: the operators that it called once, and whose parts it
+calls now."""
 
 
 @dataclass(frozen=True)

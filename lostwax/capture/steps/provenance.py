@@ -216,6 +216,8 @@ class Provenance:
         self._bottom: FrameType | None = None
         self._whole: StepPlace | None = None
         self._calls: dict[str, int] = {}
+        self.wholes: dict[int, Any] = {}
+        """The composite operators whose parts were recorded, by identity."""
 
     def here(self) -> StepPlace:
         """The place of the operator being called now."""
@@ -243,6 +245,7 @@ class Provenance:
         part.entered = here.entered
         part.frames = here.frames
         part.whole = whole
+        self.wholes[id(whole)] = whole
         part.calls = self._calls
         part.source = None
         return part

@@ -31,12 +31,13 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
     """
 
     def __init__(self) -> None:
-        self._changed: dict[OpOverload, Decomposition | None] = {}
+        self.changed: dict[OpOverload, Decomposition | None] = {}
+        """What differs from the default: another function, or None for what stays whole."""
         self._offered: dict[OpOverload, Decomposition] = {}
 
     def _find(self, op: OpOverload) -> Decomposition | None:
-        if op in self._changed:
-            return self._changed[op]
+        if op in self.changed:
+            return self.changed[op]
         return self._offered.get(op) or default_decomposition(op)
 
     def __getitem__(self, op: OpOverload) -> Decomposition:
@@ -51,17 +52,17 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
 
     def __setitem__(self, op: OpOverload, function: Decomposition) -> None:
         _check_key(op)
-        self._changed[op] = function
+        self.changed[op] = function
 
     def __delitem__(self, op: OpOverload) -> None:
         _check_key(op)
         self[op]  # a KeyError if it is not there
-        self._changed[op] = None
+        self.changed[op] = None
 
     def copy(self) -> DecompositionTable:
         """Return a copy that can be edited without changing this table."""
         made = DecompositionTable()
-        made._changed.update(self._changed)
+        made.changed.update(self.changed)
         made._offered.update(self._offered)
         return made
 
@@ -75,20 +76,20 @@ class DecompositionTable(MutableMapping[OpOverload, Decomposition]):
 
     def may_stay(self, op: OpOverload) -> bool:
         """May the operator stay whole where it cannot be taken apart? Not if a user said how."""
-        return op not in self._changed
+        return op not in self.changed
 
     def keep(self, *ops: OpOverload | OpOverloadPacket) -> DecompositionTable:
         """Leave these operators whole, whether the table has them or not; return the table."""
         for op in ops:
             names = op.overloads() if isinstance(op, OpOverloadPacket) else ()
             for each in [getattr(op, name) for name in names] or [op]:
-                self._changed[each] = None
+                self.changed[each] = None
         return self
 
     def __iter__(self) -> Iterator[OpOverload]:
-        kept = {op for op, function in self._changed.items() if function is None}
+        kept = {op for op, function in self.changed.items() if function is None}
         yield from (op for op in _all_defaults() if op not in kept)
-        added = self._changed | self._offered
+        added = self.changed | self._offered
         yield from (op for op in added if op not in kept and op not in _all_defaults())
 
     def __len__(self) -> int:
@@ -116,6 +117,22 @@ def as_table(table: Table | None) -> Table:
     for op in entries:
         _check_key(op)
     return entries
+
+
+def find_told(table: Table, op: OpOverload) -> str:
+    """What a table that a user passes says of an operator, in words; "": nothing of its own."""
+    if isinstance(table, DecompositionTable):
+        if op not in table.changed:
+            return ""
+        return "says that it stays" if table.changed[op] is None else "has a function"
+    if op in table:
+        function = table[op]
+        function = getattr(function, "func", function)
+        is_own = not str(getattr(function, "__module__", "")).startswith("torch.")
+        return "has a function" if is_own else ""
+    # torch's own: what it had at first, and has no longer.
+    is_edited = type(table).__name__ == "CustomDecompTable" and op in type(table)()
+    return "says that it stays" if is_edited else ""
 
 
 def _check_key(op: object) -> None:

@@ -24,18 +24,19 @@ from lostwax.classes import PLAIN
 from lostwax.fake.autocast import without_autocast
 from lostwax.fake.mode import FakeTensorMode
 from lostwax.fake.tensor import FakeTensor, new_fake
-from lostwax.ir.data import ModuleCallEntry, Program
-from lostwax.ir.decompose.core_aten import as_table
+from lostwax.ir.data import TAKEN_APART, ModuleCallEntry, Program
+from lostwax.ir.decompose.core_aten import as_table, find_told
 from lostwax.ir.decompose.expander import Decomposition
 from lostwax.ir.decompose.expansion import Expansion, Expansions
 from lostwax.ir.graph.cse import call_key
 from lostwax.ir.graph.effects import has_effect, visible_nodes
-from lostwax.ir.graph.lookup import find_attribute
+from lostwax.ir.graph.lookup import all_nodes, find_attribute
 from lostwax.ir.graph.numbers import SeenNumbers
 from lostwax.ir.graph.retype import mode_of, same_type
 from lostwax.ir.graph.writer import GraphWriter, base_name
 from lostwax.ir.signature import ConstantArgument, ExportGraphSignature
 from lostwax.ir.trace.log import Value
+from lostwax.location import warn
 from lostwax.ops.registry import operator as record
 from lostwax.sym import BoolExpr, Expr
 from lostwax.sym.numbers.real import Real
@@ -59,6 +60,8 @@ def decompose_program(
     """Take the operators of the table apart; without a table, decompose to core ATen."""
     mode = mode_of(program.graph)
     expansions = Expansions(as_table(table), mode)
+    if table is not None:
+        _warn_of_taken_apart(program, table)
 
     # The expander is entered once: entering it costs as much as recording an expansion.
     def rewrite(undo: Undo) -> tuple[GraphModule, dict[str, str]]:
@@ -77,6 +80,24 @@ def decompose_program(
         ),
         module_call_graph=[_rename_entry(e, names) for e in program.module_call_graph],
     )
+
+
+def _warn_of_taken_apart(program: Program, table: Mapping[OpOverload, Decomposition]) -> None:
+    """Warn if the table speaks of composite operators that the program does not call any more."""
+    nodes = list(all_nodes(program.graph_module))
+    origins = [o.target for node in nodes for o in node.meta.get("decomposed_from", ())]
+    called = {node.target for node in nodes}
+    taken = dict.fromkeys((*program.graph_module.meta.get(TAKEN_APART, ()), *origins))
+    told = [(op, said) for op in taken if op not in called and (said := find_told(table, op))]
+    if told:
+        op, said = told[0]
+        others = f" (and {len(told) - 1} others)" if len(told) > 1 else ""
+        warn(
+            f"the program does not call {op}{others}, of which the table {said}: it was taken "
+            "apart before, by export or by other decompositions\n"
+            f"  instead: keep it at export, keep=[torch.ops.{op}]; or all of them, "
+            'keep="composite"'
+        )
 
 
 def _rename_argument(argument: Any, names: Mapping[str, str]) -> Any:

@@ -19,6 +19,8 @@ from lostwax.errors import SaveError
 from lostwax.ir.passes.transforms.copies import SeparateWrites, lent_state, needs_copies
 from lostwax.ir.passes.transforms.gradients import PlainGradients, has_custom_gradients
 from lostwax.ir.program import ExportedProgram
+from lostwax.ir.rules.graph import TYPE_RULE
+from lostwax.ir.rules.verify import list_violations, rules_of, verify
 from lostwax.location import warn
 from lostwax.pt2.container.weights import Payloads, Sharing
 from lostwax.pt2.container.writer import Writer
@@ -78,6 +80,18 @@ def _by_name(program: Any) -> dict[str, ExportedProgram]:
                 f"{kind.__module__}.{kind.__qualname__}\n  instead: {fix}"
             )
     return programs
+
+
+def _check_program(name: str, program: ExportedProgram) -> None:
+    """A pass of the user's may have left something that would fail when the file is loaded or run.
+    The rule of types is left out: it asks the rules of all operators once more."""
+    violations = verify(program, rules_of(program, but=(TYPE_RULE[0],)))
+    if violations:
+        raise SaveError(
+            f"{name!r} is not a valid program, and is not saved:{list_violations(violations)}\n"
+            "  instead: let the pass that changed it leave a valid program; program.validate() "
+            "after each change says which one it was",
+        )
 
 
 def _check_target(file: Any) -> None:
@@ -154,6 +168,7 @@ class _Records:
         self.small: list[tuple[str, bytes]] = []
         for name, program in programs.items():
             _check_name(name)
+            _check_program(name, program)
             self._collect(program)
         self.sharing = Sharing({WEIGHTS: self.weights, CONSTANTS: self.constants})
         for name, program in programs.items():

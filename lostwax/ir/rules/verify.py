@@ -6,7 +6,7 @@ A rule is a name, a sentence and a function that yields what breaks it (`graph.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -61,17 +61,22 @@ def validate(program: Program, rules: Sequence[Rule] | None = None) -> None:
     """Raise a `VerificationError` that names every broken rule, or return."""
     violations = verify(program, rules)
     if violations:
-        shown = "\n  ".join(str(v) for v in violations[:20])
-        more = f"\n  and {len(violations) - 20} more" if len(violations) > 20 else ""
-        raise VerificationError(f"not a valid program:\n  {shown}{more}", tuple(violations))
+        raise VerificationError(
+            f"not a valid program:{list_violations(violations)}", tuple(violations)
+        )
+
+
+def list_violations(violations: Sequence[Violation]) -> str:
+    """A line for each, and no more than one can read."""
+    shown = "".join(f"\n  {violation}" for violation in violations[:20])
+    more = f"\n  and {len(violations) - 20} more" if len(violations) > 20 else ""
+    return shown + more
 
 
 def verify(program: Program, rules: Sequence[Rule] | None = None) -> list[Violation]:
     """Return what breaks the rules. A rule is checked only if those before it hold for this graph,
     so that it may rely on them."""
-    if rules is None:
-        rules = [r for r in RULES if program.dialect not in _EXEMPT.get(r.name, ())]
-    for kind, group in groupby(rules, type):
+    for kind, group in groupby(rules_of(program) if rules is None else rules, type):
         if kind is GraphRule:
             found = _verify_graph(program.graph_module, list(group))  # type: ignore[arg-type]
         else:
@@ -79,6 +84,15 @@ def verify(program: Program, rules: Sequence[Rule] | None = None) -> list[Violat
         if found:
             return found
     return []
+
+
+def rules_of(program: Program, but: Container[str] = ()) -> list[Rule]:
+    """Those of its dialect, but for the ones of these names."""
+    return [
+        rule
+        for rule in RULES
+        if rule.name not in but and program.dialect not in _EXEMPT.get(rule.name, ())
+    ]
 
 
 def _verify_program(program: Program, rules: Iterable[ProgramRule]) -> list[Violation]:
